@@ -1,0 +1,1 @@
+"""Messages and stubs generated from protos/pagewire; made by protos/generate.py."""

@@ -1,0 +1,255 @@
+from pagewire_protos.common.v1 import audit_pb2 as _audit_pb2
+from pagewire_protos.common.v1 import error_pb2 as _error_pb2
+from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
+from pagewire_protos.common.v1 import sampling_pb2 as _sampling_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AttachFrontendRequest(_message.Message):
+    __slots__ = ("hello", "submit", "abort", "audit_query", "audit_reply", "heartbeat")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    SUBMIT_FIELD_NUMBER: _ClassVar[int]
+    ABORT_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_QUERY_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_REPLY_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    hello: FrontendHello
+    submit: Submit
+    abort: Abort
+    audit_query: AuditQuery
+    audit_reply: FrontendAuditReply
+    heartbeat: Heartbeat
+    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_reply: _Optional[_Union[FrontendAuditReply, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+
+class AttachFrontendResponse(_message.Message):
+    __slots__ = ("welcome", "served_models", "tokens", "finished", "rejected", "audit_query", "audit_answer", "heartbeat")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    SERVED_MODELS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_QUERY_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_ANSWER_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    served_models: ServedModels
+    tokens: TokenBatch
+    finished: FinishedChoices
+    rejected: Rejected
+    audit_query: AuditQuery
+    audit_answer: AuditAnswer
+    heartbeat: Heartbeat
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., finished: _Optional[_Union[FinishedChoices, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_answer: _Optional[_Union[AuditAnswer, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+
+class FrontendHello(_message.Message):
+    __slots__ = ("protocol", "frontend_id", "highest_generation", "models", "held_generation", "held")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    FRONTEND_ID_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    HELD_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    protocol: _layout_pb2.ProtocolRange
+    frontend_id: bytes
+    highest_generation: int
+    models: _containers.RepeatedCompositeFieldContainer[FrontendModel]
+    held_generation: int
+    held: _containers.RepeatedCompositeFieldContainer[HeldRequest]
+    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., frontend_id: _Optional[bytes] = ..., highest_generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[FrontendModel, _Mapping]]] = ..., held_generation: _Optional[int] = ..., held: _Optional[_Iterable[_Union[HeldRequest, _Mapping]]] = ...) -> None: ...
+
+class FrontendModel(_message.Message):
+    __slots__ = ("name", "tokenizer_fingerprint")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    tokenizer_fingerprint: bytes
+    def __init__(self, name: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ...) -> None: ...
+
+class HeldRequest(_message.Message):
+    __slots__ = ("request_id", "epoch", "handle", "next_positions")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    request_id: bytes
+    epoch: int
+    handle: int
+    next_positions: bytes
+    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., next_positions: _Optional[bytes] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("protocol", "generation", "resumed_handles", "served_models")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_HANDLES_FIELD_NUMBER: _ClassVar[int]
+    SERVED_MODELS_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    generation: int
+    resumed_handles: bytes
+    served_models: ServedModels
+    def __init__(self, protocol: _Optional[int] = ..., generation: _Optional[int] = ..., resumed_handles: _Optional[bytes] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ...) -> None: ...
+
+class ServedModels(_message.Message):
+    __slots__ = ("models",)
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[ServedModel]
+    def __init__(self, models: _Optional[_Iterable[_Union[ServedModel, _Mapping]]] = ...) -> None: ...
+
+class ServedModel(_message.Message):
+    __slots__ = ("name", "model_fingerprint", "tokenizer_fingerprint", "max_model_len", "num_workers")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
+    NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    model_fingerprint: bytes
+    tokenizer_fingerprint: bytes
+    max_model_len: int
+    num_workers: int
+    def __init__(self, name: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., num_workers: _Optional[int] = ...) -> None: ...
+
+class Submit(_message.Message):
+    __slots__ = ("request_id", "epoch", "handle", "model", "adapter", "prompt_token_ids", "emitted", "sampling", "eos_token_ids", "tenant", "cache_salt", "priority", "remaining_ms", "generate")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    EMITTED_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_MS_FIELD_NUMBER: _ClassVar[int]
+    GENERATE_FIELD_NUMBER: _ClassVar[int]
+    request_id: bytes
+    epoch: int
+    handle: int
+    model: str
+    adapter: bytes
+    prompt_token_ids: bytes
+    emitted: _containers.RepeatedCompositeFieldContainer[EmittedTokens]
+    sampling: _sampling_pb2.SamplingParams
+    eos_token_ids: bytes
+    tenant: str
+    cache_salt: bytes
+    priority: int
+    remaining_ms: int
+    generate: GenerateKind
+    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ...) -> None: ...
+
+class GenerateKind(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EmittedTokens(_message.Message):
+    __slots__ = ("token_ids", "is_finished")
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    IS_FINISHED_FIELD_NUMBER: _ClassVar[int]
+    token_ids: bytes
+    is_finished: bool
+    def __init__(self, token_ids: _Optional[bytes] = ..., is_finished: bool = ...) -> None: ...
+
+class Abort(_message.Message):
+    __slots__ = ("handle", "choice")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    choice: int
+    def __init__(self, handle: _Optional[int] = ..., choice: _Optional[int] = ...) -> None: ...
+
+class TokenBatch(_message.Message):
+    __slots__ = ("handles", "choices", "epochs", "first_positions", "counts", "token_ids", "logprobs", "num_top", "top_token_ids", "top_logprobs", "num_cached_tokens")
+    HANDLES_FIELD_NUMBER: _ClassVar[int]
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOP_FIELD_NUMBER: _ClassVar[int]
+    TOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    NUM_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    handles: bytes
+    choices: bytes
+    epochs: bytes
+    first_positions: bytes
+    counts: bytes
+    token_ids: bytes
+    logprobs: bytes
+    num_top: bytes
+    top_token_ids: bytes
+    top_logprobs: bytes
+    num_cached_tokens: bytes
+    def __init__(self, handles: _Optional[bytes] = ..., choices: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., first_positions: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ..., num_cached_tokens: _Optional[bytes] = ...) -> None: ...
+
+class FinishedChoices(_message.Message):
+    __slots__ = ("choices",)
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
+    choices: _containers.RepeatedCompositeFieldContainer[FinishedChoice]
+    def __init__(self, choices: _Optional[_Iterable[_Union[FinishedChoice, _Mapping]]] = ...) -> None: ...
+
+class FinishedChoice(_message.Message):
+    __slots__ = ("handle", "choice", "epoch", "num_tokens", "reason", "stop_token_id", "error")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    choice: int
+    epoch: int
+    num_tokens: int
+    reason: _sampling_pb2.FinishReason
+    stop_token_id: int
+    error: _error_pb2.ErrorDetail
+    def __init__(self, handle: _Optional[int] = ..., choice: _Optional[int] = ..., epoch: _Optional[int] = ..., num_tokens: _Optional[int] = ..., reason: _Optional[_Union[_sampling_pb2.FinishReason, str]] = ..., stop_token_id: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
+
+class Rejected(_message.Message):
+    __slots__ = ("handle", "epoch", "error")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    epoch: int
+    error: _error_pb2.ErrorDetail
+    def __init__(self, handle: _Optional[int] = ..., epoch: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("counter",)
+    COUNTER_FIELD_NUMBER: _ClassVar[int]
+    counter: int
+    def __init__(self, counter: _Optional[int] = ...) -> None: ...
+
+class AuditQuery(_message.Message):
+    __slots__ = ("query_id",)
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    def __init__(self, query_id: _Optional[int] = ...) -> None: ...
+
+class FrontendAuditReply(_message.Message):
+    __slots__ = ("query_id", "audit")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    audit: _audit_pb2.FrontendAudit
+    def __init__(self, query_id: _Optional[int] = ..., audit: _Optional[_Union[_audit_pb2.FrontendAudit, _Mapping]] = ...) -> None: ...
+
+class AuditAnswer(_message.Message):
+    __slots__ = ("query_id", "report")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    report: _audit_pb2.AuditReport
+    def __init__(self, query_id: _Optional[int] = ..., report: _Optional[_Union[_audit_pb2.AuditReport, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,222 @@
+from pagewire_protos.common.v1 import audit_pb2 as _audit_pb2
+from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
+from pagewire_protos.common.v1 import sampling_pb2 as _sampling_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class WorkerRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORKER_ROLE_UNSPECIFIED: _ClassVar[WorkerRole]
+    WORKER_ROLE_PREFILL: _ClassVar[WorkerRole]
+    WORKER_ROLE_DECODE: _ClassVar[WorkerRole]
+WORKER_ROLE_UNSPECIFIED: WorkerRole
+WORKER_ROLE_PREFILL: WorkerRole
+WORKER_ROLE_DECODE: WorkerRole
+
+class AttachWorkerRequest(_message.Message):
+    __slots__ = ("hello", "result", "progress", "audit_reply")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_REPLY_FIELD_NUMBER: _ClassVar[int]
+    hello: WorkerHello
+    result: StepResult
+    progress: WorkerProgress
+    audit_reply: WorkerAuditReply
+    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., progress: _Optional[_Union[WorkerProgress, _Mapping]] = ..., audit_reply: _Optional[_Union[WorkerAuditReply, _Mapping]] = ...) -> None: ...
+
+class AttachWorkerResponse(_message.Message):
+    __slots__ = ("welcome", "plan", "audit_query", "drain")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_QUERY_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    welcome: WorkerWelcome
+    plan: StepPlan
+    audit_query: WorkerAuditQuery
+    drain: WorkerDrain
+    def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ...) -> None: ...
+
+class WorkerHello(_message.Message):
+    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    KV_ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    HELD_NAMES_FIELD_NUMBER: _ClassVar[int]
+    HELD_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    protocol: _layout_pb2.ProtocolRange
+    worker_id: bytes
+    incarnation: int
+    highest_generation: int
+    model: str
+    tokenizer_fingerprint: bytes
+    layout: _layout_pb2.KvLayout
+    capacity: WorkerCapacity
+    roles: _containers.RepeatedScalarFieldContainer[WorkerRole]
+    kv_endpoints: _containers.RepeatedScalarFieldContainer[str]
+    held_names: bytes
+    held_blocks: bytes
+    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ...) -> None: ...
+
+class WorkerCapacity(_message.Message):
+    __slots__ = ("num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "steps_in_flight", "vocab_size")
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    MAX_NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
+    MAX_NUM_BATCHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
+    STEPS_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    num_blocks: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    steps_in_flight: int
+    vocab_size: int
+    def __init__(self, num_blocks: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_model_len: _Optional[int] = ..., steps_in_flight: _Optional[int] = ..., vocab_size: _Optional[int] = ...) -> None: ...
+
+class WorkerWelcome(_message.Message):
+    __slots__ = ("protocol", "generation", "kvstore_addresses")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    KVSTORE_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    generation: int
+    kvstore_addresses: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, protocol: _Optional[int] = ..., generation: _Optional[int] = ..., kvstore_addresses: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StepPlan(_message.Message):
+    __slots__ = ("generation", "incarnation", "step_id", "freed_slots", "new_requests", "slots", "starts", "num_new_tokens", "samples", "num_new_blocks", "new_block_ids", "copy_sources", "copy_destinations", "named_blocks", "names")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    FREED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    NEW_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    NUM_NEW_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NEW_BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    COPY_SOURCES_FIELD_NUMBER: _ClassVar[int]
+    COPY_DESTINATIONS_FIELD_NUMBER: _ClassVar[int]
+    NAMED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    incarnation: int
+    step_id: int
+    freed_slots: bytes
+    new_requests: _containers.RepeatedCompositeFieldContainer[NewRequest]
+    slots: bytes
+    starts: bytes
+    num_new_tokens: bytes
+    samples: bytes
+    num_new_blocks: bytes
+    new_block_ids: bytes
+    copy_sources: bytes
+    copy_destinations: bytes
+    named_blocks: bytes
+    names: bytes
+    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., freed_slots: _Optional[bytes] = ..., new_requests: _Optional[_Iterable[_Union[NewRequest, _Mapping]]] = ..., slots: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., num_new_tokens: _Optional[bytes] = ..., samples: _Optional[bytes] = ..., num_new_blocks: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., copy_sources: _Optional[bytes] = ..., copy_destinations: _Optional[bytes] = ..., named_blocks: _Optional[bytes] = ..., names: _Optional[bytes] = ...) -> None: ...
+
+class NewRequest(_message.Message):
+    __slots__ = ("slot", "request_id", "choice", "prompt_token_ids", "emitted_token_ids", "sampling", "block_tables", "eos_token_ids")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    EMITTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_TABLES_FIELD_NUMBER: _ClassVar[int]
+    EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    request_id: bytes
+    choice: int
+    prompt_token_ids: bytes
+    emitted_token_ids: bytes
+    sampling: _sampling_pb2.SamplingParams
+    block_tables: _containers.RepeatedCompositeFieldContainer[BlockTable]
+    eos_token_ids: bytes
+    def __init__(self, slot: _Optional[int] = ..., request_id: _Optional[bytes] = ..., choice: _Optional[int] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., block_tables: _Optional[_Iterable[_Union[BlockTable, _Mapping]]] = ..., eos_token_ids: _Optional[bytes] = ...) -> None: ...
+
+class BlockTable(_message.Message):
+    __slots__ = ("block_ids",)
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    block_ids: bytes
+    def __init__(self, block_ids: _Optional[bytes] = ...) -> None: ...
+
+class StepResult(_message.Message):
+    __slots__ = ("generation", "incarnation", "step_id", "slots", "counts", "token_ids", "logprobs", "num_top", "top_token_ids", "top_logprobs", "failure", "model_time_us", "step_time_us")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOP_FIELD_NUMBER: _ClassVar[int]
+    TOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    incarnation: int
+    step_id: int
+    slots: bytes
+    counts: bytes
+    token_ids: bytes
+    logprobs: bytes
+    num_top: bytes
+    top_token_ids: bytes
+    top_logprobs: bytes
+    failure: StepFailure
+    model_time_us: int
+    step_time_us: int
+    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., slots: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ..., failure: _Optional[_Union[StepFailure, _Mapping]] = ..., model_time_us: _Optional[int] = ..., step_time_us: _Optional[int] = ...) -> None: ...
+
+class StepFailure(_message.Message):
+    __slots__ = ("message", "culprit_slots")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CULPRIT_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    message: str
+    culprit_slots: bytes
+    def __init__(self, message: _Optional[str] = ..., culprit_slots: _Optional[bytes] = ...) -> None: ...
+
+class WorkerProgress(_message.Message):
+    __slots__ = ("counter",)
+    COUNTER_FIELD_NUMBER: _ClassVar[int]
+    counter: int
+    def __init__(self, counter: _Optional[int] = ...) -> None: ...
+
+class WorkerAuditQuery(_message.Message):
+    __slots__ = ("query_id",)
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    def __init__(self, query_id: _Optional[int] = ...) -> None: ...
+
+class WorkerAuditReply(_message.Message):
+    __slots__ = ("query_id", "audit", "slots")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    audit: _audit_pb2.WorkerAudit
+    slots: bytes
+    def __init__(self, query_id: _Optional[int] = ..., audit: _Optional[_Union[_audit_pb2.WorkerAudit, _Mapping]] = ..., slots: _Optional[bytes] = ...) -> None: ...
+
+class WorkerDrain(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,1 @@
+"""Generated from the proto package pagewire.worker."""

@@ -1,0 +1,150 @@
+"""The exception tree of Pagewire. Every error that a user or peer can cause is one of these; what maps
+it to a gRPC status or an HTTP status reads `status_name` and `code` and nothing else."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class PagewireError(Exception):
+    """Root of the tree.
+
+    Attributes:
+        message: One sentence for a person.
+        field: Offending field in the spelling of the public API, or None.
+        code: What a machine matches on.
+        retry_after_ms: When to try again; None when trying again does not help.
+    """
+
+    message: str
+    field: str | None = None
+    code: str = "internal_error"
+    retry_after_ms: int | None = None
+
+    status_name = "INTERNAL"
+    """Name of the grpc.StatusCode."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass
+class InvalidRequestError(PagewireError, ValueError):
+    """A field of a request cannot be accepted."""
+
+    code: str = "invalid_value"
+    status_name = "INVALID_ARGUMENT"
+    __str__ = PagewireError.__str__
+
+
+@dataclass
+class ContextLengthError(InvalidRequestError):
+    """Prompt, or prompt and output together, do not fit the context."""
+
+    code: str = "context_length_exceeded"
+    status_name = "INVALID_ARGUMENT"
+    __str__ = PagewireError.__str__
+
+
+@dataclass
+class ModelNotFoundError(PagewireError):
+    """No model of that name is configured."""
+
+    field: str | None = "model"
+    code: str = "model_not_found"
+    status_name = "NOT_FOUND"
+    __str__ = PagewireError.__str__
+
+
+@dataclass
+class OverloadedError(PagewireError):
+    """A bounded queue is full; trying again later helps."""
+
+    code: str = "rate_limit_exceeded"
+    retry_after_ms: int | None = 1000
+    status_name = "RESOURCE_EXHAUSTED"
+    __str__ = PagewireError.__str__
+
+
+@dataclass
+class DeadlineError(PagewireError):
+    """The deadline of the request passed."""
+
+    code: str = "deadline_exceeded"
+    status_name = "DEADLINE_EXCEEDED"
+    __str__ = PagewireError.__str__
+
+
+@dataclass
+class UnavailableError(PagewireError):
+    """A peer that is needed is not there at the moment."""
+
+    code: str = "unavailable"
+    retry_after_ms: int | None = 1000
+    status_name = "UNAVAILABLE"
+    __str__ = PagewireError.__str__
+
+
+@dataclass
+class PeerRefusedError(PagewireError):
+    """A peer does not fit: another protocol range, model, tokenizer or generation."""
+
+    code: str = "peer_refused"
+    status_name = "FAILED_PRECONDITION"
+    __str__ = PagewireError.__str__
+
+
+@dataclass
+class InternalError(PagewireError):
+    """Something that should not happen did."""
+
+    __str__ = PagewireError.__str__
+
+
+@dataclass
+class WireError(PagewireError):
+    """A peer sent a message that contradicts the contract."""
+
+    code: str = "wire_error"
+    status_name = "INVALID_ARGUMENT"
+    __str__ = PagewireError.__str__
+
+
+@dataclass
+class StartupError(PagewireError, ValueError):
+    """A process cannot start: bad setting, broken checkpoint, taken port, too little memory.
+
+    Printed as one line; the process exits with a non-zero status.
+    """
+
+    code: str = "startup_error"
+    status_name = "FAILED_PRECONDITION"
+    __str__ = PagewireError.__str__
+
+
+ERROR_CLASSES: tuple[type[PagewireError], ...] = (
+    InvalidRequestError,
+    ContextLengthError,
+    ModelNotFoundError,
+    OverloadedError,
+    DeadlineError,
+    UnavailableError,
+    PeerRefusedError,
+    WireError,
+    InternalError,
+)
+"""Classes that may cross a process boundary, found again by code or status."""
+
+
+def error_from(
+    *, message: str, field: str | None, code: str, status_name: str, retry_after_ms: int | None
+) -> PagewireError:
+    """Rebuild an error received from a peer: the class with this code, else with this status."""
+    for matches in (
+        [c for c in ERROR_CLASSES if c.code == code],
+        [c for c in ERROR_CLASSES if c.status_name == status_name],
+    ):
+        if matches:
+            return matches[0](
+                message=message, field=field, code=code, retry_after_ms=retry_after_ms
+            )
+    return InternalError(message=message, field=field, code=code, retry_after_ms=retry_after_ms)

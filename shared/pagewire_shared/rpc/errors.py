@@ -1,0 +1,116 @@
+"""Errors across gRPC: one mapping from the exception tree to statuses and back."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+from pagewire_protos.common.v1 import error_pb2
+
+from pagewire_shared.errors import InternalError, PagewireError, error_from
+
+ERROR_METADATA_KEY = "pagewire-error-bin"
+"""Trailing metadata key that carries a serialized pagewire.common.v1.ErrorDetail."""
+
+_logger = logging.getLogger(__name__)
+
+
+def to_detail(error: PagewireError) -> error_pb2.ErrorDetail:
+    """Return the message for `error`."""
+    return error_pb2.ErrorDetail(
+        field=error.field,
+        code=error.code,
+        message=error.message,
+        retry_after_ms=error.retry_after_ms,
+        status=getattr(grpc.StatusCode, error.status_name).value[0],
+    )
+
+
+def from_detail(detail: error_pb2.ErrorDetail) -> PagewireError:
+    """Return the exception that `detail` describes."""
+    names = [c.name for c in grpc.StatusCode if c.value[0] == detail.status]
+    return error_from(
+        message=detail.message,
+        field=detail.field if detail.HasField("field") else None,
+        code=detail.code,
+        status_name=names[0] if names else "INTERNAL",
+        retry_after_ms=detail.retry_after_ms if detail.HasField("retry_after_ms") else None,
+    )
+
+
+def from_rpc_error(error: grpc.RpcError) -> PagewireError:
+    """Return the exception behind a failed call: its typed detail, else its status."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return InternalError(str(error))
+    metadata = error.trailing_metadata()
+    for key, value in metadata or ():
+        if key == ERROR_METADATA_KEY and isinstance(value, bytes):
+            return from_detail(error_pb2.ErrorDetail.FromString(value))
+    return error_from(
+        message=error.details() or error.code().name,
+        field=None,
+        code=error.code().name.lower(),
+        status_name=error.code().name,
+        retry_after_ms=None,
+    )
+
+
+async def abort(context: "grpc.aio.ServicerContext[Any, Any]", error: PagewireError) -> NoReturn:
+    """End the call with the status of `error` and its typed detail."""
+    detail = to_detail(error).SerializeToString()
+    context.set_trailing_metadata(((ERROR_METADATA_KEY, detail),))
+    await context.abort(getattr(grpc.StatusCode, error.status_name), error.message)
+    raise AssertionError("abort returned")
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Turns exceptions of the tree into statuses, and any other into INTERNAL with a log line."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap the handler of one call."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        if handler.response_streaming:
+            inner = handler.stream_stream if handler.request_streaming else handler.unary_stream
+            make = (
+                grpc.stream_stream_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_stream_rpc_method_handler
+            )
+            wrapped: Any = _wrap_stream(inner)
+        else:
+            inner = handler.stream_unary if handler.request_streaming else handler.unary_unary
+            make = (
+                grpc.stream_unary_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_unary_rpc_method_handler
+            )
+            wrapped = _wrap_unary(inner)
+        return make(wrapped, handler.request_deserializer, handler.response_serializer)
+
+
+def _wrap_unary(inner: Any) -> Any:
+    async def call(request: Any, context: Any) -> Any:
+        try:
+            return await inner(request, context)
+        except PagewireError as error:
+            await abort(context, error)
+
+    return call
+
+
+def _wrap_stream(inner: Any) -> Any:
+    async def call(request: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            async for response in inner(request, context):
+                yield response
+        except PagewireError as error:
+            await abort(context, error)
+
+    return call

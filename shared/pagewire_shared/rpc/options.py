@@ -1,0 +1,59 @@
+"""Channel and server options, in one place: the gRPC defaults that bite, set right once.
+
+By default a blackholed peer is never noticed (keepalive off), a server kills clients that ping
+(too_many_pings), two servers share one port silently (SO_REUSEPORT), messages end at 4 MiB, and BDP
+probing lets stalled streams buffer hundreds of MiB.
+"""
+
+CONTROL_MESSAGE_BYTES = 16 * 1024 * 1024
+KV_MESSAGE_BYTES = 5 * 1024 * 1024
+
+Options = list[tuple[str, int]]
+
+_KEEPALIVE: Options = [
+    ("grpc.keepalive_time_ms", 1000),
+    ("grpc.keepalive_timeout_ms", 5000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+
+def _sizes(message_bytes: int) -> Options:
+    return [
+        ("grpc.max_send_message_length", message_bytes),
+        ("grpc.max_receive_message_length", message_bytes),
+    ]
+
+
+def control_channel_options() -> Options:
+    """Options of a channel that carries steps or tokens: small windows, quick reconnects."""
+    return [
+        *_KEEPALIVE,
+        *_sizes(CONTROL_MESSAGE_BYTES),
+        ("grpc.initial_reconnect_backoff_ms", 50),
+        # Also the connect timeout: below one second connects fail under load.
+        ("grpc.min_reconnect_backoff_ms", 2000),
+        ("grpc.max_reconnect_backoff_ms", 500),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", 1024 * 1024),
+        # A channel to a restarted peer must not reuse a dead subchannel's backoff.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+
+
+def kv_channel_options() -> Options:
+    """Options of a channel that carries KV blocks: BDP probing stays on for long links."""
+    return [*_KEEPALIVE, *_sizes(KV_MESSAGE_BYTES)]
+
+
+def server_options(*, is_port_shared: bool = False) -> Options:
+    """Options of every server; `is_port_shared` only for several frontends on one port."""
+    return [
+        *_KEEPALIVE,
+        *_sizes(CONTROL_MESSAGE_BYTES),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.so_reuseport", int(is_port_shared)),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", 1024 * 1024),
+    ]

@@ -1,0 +1,135 @@
+"""Sampling parameters as plain data, with the one place that checks them. Owns no sampling."""
+
+import math
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from pagewire_shared.errors import InvalidRequestError
+
+MAX_LOGPROBS = 20
+MAX_STOP_STRINGS = 4
+MAX_SEED = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How the tokens of a request are chosen; the names and meanings are vLLM's.
+
+    The formula is Gumbel-max over filtered logits with Philox4x32-10 noise (Salmon et al., 2011,
+    "Parallel random numbers: as easy as 1, 2, 3"), so a seed gives the same text in any batch.
+
+    Attributes:
+        n: Independent choices per prompt.
+        temperature: Divides the logits; 0 is greedy.
+        top_p: Nucleus mass in (0, 1].
+        top_k: Number of most likely tokens kept; 0 or -1 keeps all.
+        min_p: Smallest probability kept, as a fraction of the largest, in [0, 1].
+        seed: In [0, 2**64); drawn by the frontend when None.
+        max_tokens: Most tokens to generate; None for the rest of the context.
+        min_tokens: No stop token before this many tokens.
+        stop: Texts that end a choice; the match is cut.
+        stop_token_ids: Tokens that end a choice.
+        ignore_eos: Do not stop at the end-of-sequence token.
+        logprobs: Alternatives reported per token; None for none at all.
+        skip_special_tokens: Leave special tokens out of the text.
+        include_stop_str_in_output: Keep the matched stop string in the text.
+    """
+
+    n: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = field(default=())
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    skip_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stop", _as_stop(self.stop))
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
+        for name, (low, high) in _INT_BOUNDS.items():
+            value = getattr(self, name)
+            if value is not None or name not in _OPTIONAL:
+                _check_int(name, value, low, high)
+        for name, (low_f, high_f, low_open) in _FLOAT_BOUNDS.items():
+            _check_float(name, getattr(self, name), low_f, high_f, low_open)
+        for name in ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidRequestError(f"{name} must be true or false", field=name)
+        for token_id in self.stop_token_ids:
+            _check_int("stop_token_ids", token_id, 0, 2**32 - 1)
+        if self.top_k == -1:
+            object.__setattr__(self, "top_k", 0)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidRequestError(
+                f"min_tokens ({self.min_tokens}) is larger than max_tokens ({self.max_tokens})",
+                field="min_tokens",
+            )
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most likely token is always taken."""
+        return self.temperature == 0.0
+
+    def with_(self, **changes: Any) -> "SamplingParams":
+        """Return a checked copy with some fields replaced."""
+        return replace(self, **changes)
+
+
+_OPTIONAL = {"seed", "max_tokens", "logprobs"}
+_INT_BOUNDS: dict[str, tuple[int, int]] = {
+    "n": (1, 128),
+    "top_k": (-1, 2**31 - 1),
+    "seed": (0, MAX_SEED),
+    "max_tokens": (1, 2**31 - 1),
+    "min_tokens": (0, 2**31 - 1),
+    "logprobs": (0, MAX_LOGPROBS),
+}
+_FLOAT_BOUNDS: dict[str, tuple[float, float, bool]] = {
+    "temperature": (0.0, 2.0, False),
+    "top_p": (0.0, 1.0, True),
+    "min_p": (0.0, 1.0, False),
+}
+
+
+def _as_stop(stop: object) -> tuple[str, ...]:
+    values = (stop,) if isinstance(stop, str) else tuple(stop or ())  # type: ignore[arg-type]
+    if len(values) > MAX_STOP_STRINGS:
+        raise InvalidRequestError(
+            f"stop takes at most {MAX_STOP_STRINGS} strings, got {len(values)}", field="stop"
+        )
+    if not all(isinstance(value, str) and value for value in values):
+        raise InvalidRequestError("stop must hold non-empty strings", field="stop")
+    return values
+
+
+def _check_int(name: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidRequestError(
+            f"{name} must be an integer, got {type(value).__name__}", field=name
+        )
+    if not low <= value <= high:
+        raise InvalidRequestError(
+            f"{name} must be between {low} and {high}, got {value}", field=name
+        )
+
+
+def _check_float(name: str, value: object, low: float, high: float, low_open: bool) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InvalidRequestError(f"{name} must be a number, got {value!r}", field=name)
+    if not low <= value <= high or (low_open and value == low):
+        bracket = "(" if low_open else "["
+        raise InvalidRequestError(
+            f"{name} must be in {bracket}{low}, {high}], got {value}", field=name
+        )
+
+
+def field_names() -> tuple[str, ...]:
+    """Return the names of all sampling parameters."""
+    return tuple(f.name for f in fields(SamplingParams))

@@ -1,0 +1,52 @@
+"""What a role tells the process that started it: one JSON object per line on standard output.
+
+Logs go to standard error, so standard output is free for this; a person who starts a role by hand
+sees the same lines as text. Events: listening {address}, loading {fraction, detail}, ready {detail},
+stopping {}, failed {message}.
+"""
+
+import json
+import sys
+from typing import Any
+
+from pagewire_shared.errors import StartupError
+
+_KEY = "pagewire"
+
+
+class StatusReporter:
+    """Writes status lines; as JSON when `is_managed` (started by `pagewire serve` or `LLM`)."""
+
+    def __init__(self, role: str, *, is_managed: bool) -> None:
+        self._role = role
+        self._is_managed = is_managed
+
+    def report(self, event: str, **details: Any) -> None:
+        """Write one status line. A closed standard output is not an error: nobody listens."""
+        if self._is_managed:
+            line = json.dumps({_KEY: event, "role": self._role, **details})
+        else:
+            shown = " ".join(f"{key}={value}" for key, value in details.items())
+            line = f"pagewire {self._role}: {event} {shown}".rstrip()
+        try:
+            print(line, file=sys.stdout, flush=True)
+        except (BrokenPipeError, ValueError):
+            return
+
+
+def parse_status(line: str) -> dict[str, Any] | None:
+    """Return the status in a line of a child's standard output, or None for any other line."""
+    if not line.startswith("{"):
+        return None
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(data, dict) or _KEY not in data:
+        return None
+    return {"event": data.pop(_KEY), **data}
+
+
+def one_line(error: StartupError | OSError) -> str:
+    """Return an error's text on one line."""
+    return " ".join(str(error).split())

@@ -1,0 +1,87 @@
+"""gRPC plumbing on real sockets: health, typed errors, taken addresses."""
+
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
+from pagewire_shared.errors import OverloadedError, PeerRefusedError, StartupError
+from pagewire_shared.rpc.address import Address, parse_address
+from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.options import control_channel_options
+from pagewire_shared.rpc.server import RpcServer, start_server
+
+SERVICE = "pagewire.scheduler.v1.AdminService"
+
+
+class Refusing(admin_pb2_grpc.AdminServiceServicer):
+    async def Audit(
+        self, request: admin_pb2.AuditRequest, context: object
+    ) -> admin_pb2.AuditResponse:  # type: ignore[override]
+        if request.timeout_ms == 1:
+            raise KeyError("not of the tree")
+        raise OverloadedError("the queue is full", field="messages", retry_after_ms=250)
+
+
+async def start(address: Address) -> RpcServer:
+    return await start_server(
+        address,
+        lambda server: admin_pb2_grpc.add_AdminServiceServicer_to_server(Refusing(), server),  # type: ignore[no-untyped-call]
+        [SERVICE],
+        setting="--listen",
+    )
+
+
+async def test_errors_cross_the_wire_with_all_fields(tmp_path: Path) -> None:
+    server = await start(Address(path=str(tmp_path / "s")))
+    async with grpc.aio.insecure_channel(
+        str(server.address), options=control_channel_options()
+    ) as channel:
+        stub = admin_pb2_grpc.AdminServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Audit(admin_pb2.AuditRequest())
+        error = from_rpc_error(caught.value)
+        assert isinstance(error, OverloadedError)
+        assert (error.field, error.retry_after_ms) == ("messages", 250)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with pytest.raises(grpc.aio.AioRpcError) as other:
+            await stub.Audit(admin_pb2.AuditRequest(timeout_ms=1))
+        assert other.value.code() is grpc.StatusCode.UNKNOWN
+    await server.stop(0)
+
+
+async def test_health_follows_set_serving(tmp_path: Path) -> None:
+    server = await start(Address(host="127.0.0.1", port=0))
+    assert server.address.port > 0
+    async with grpc.aio.insecure_channel(str(server.address)) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        request = health_pb2.HealthCheckRequest(service=SERVICE)
+        assert (await stub.Check(request)).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        await server.set_serving(True)
+        assert (await stub.Check(request)).status == health_pb2.HealthCheckResponse.SERVING
+    await server.stop(0)
+
+
+async def test_taken_address_is_one_clear_error(tmp_path: Path) -> None:
+    for address in (Address(host="127.0.0.1", port=0), Address(path=str(tmp_path / "t"))):
+        server = await start(address)
+        with pytest.raises(StartupError, match="--listen"):
+            await start(server.address)
+        await server.stop(0)
+
+
+def test_address_texts() -> None:
+    assert parse_address("[::1]:50", setting="x") == Address(host="::1", port=50)
+    assert str(Address(host="::1", port=50)) == "[::1]:50"
+    assert parse_address("unix:/a/b", setting="x").path == "/a/b"
+    for text in ("nowhere", "host:port", "h:70000", "unix:", "unix:/" + "x" * 120):
+        with pytest.raises(StartupError, match="--scheduler"):
+            parse_address(text, setting="--scheduler")
+
+
+def test_refusals_are_recognised() -> None:
+    error = PeerRefusedError("another model")
+    assert error.status_name == "FAILED_PRECONDITION"
+    assert str(error) == "another model"
