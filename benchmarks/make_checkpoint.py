@@ -1,0 +1,155 @@
+"""Write a checkpoint with random weights in a well-known shape, so that speed can be measured without a model hub.
+
+    python benchmarks/make_checkpoint.py --shape qwen2.5-0.5b --out checkpoints/qwen2.5-0.5b
+
+The folder is laid out like one from the hub: config.json, model.safetensors (bf16), tokenizer.json (bytes
+first, then filler entries up to the vocabulary size), generation_config.json.
+"""
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+
+STD = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A published decoder shape; all use Qwen2's architecture (bias on q, k, v)."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    intermediate: int
+    vocab: int
+    context: int
+    tied: bool
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one head."""
+        return self.hidden // self.heads
+
+
+SHAPES = {
+    "qwen2.5-0.5b": Shape(
+        hidden=896,
+        layers=24,
+        heads=14,
+        kv_heads=2,
+        intermediate=4864,
+        vocab=151936,
+        context=32768,
+        tied=True,
+    ),
+    "qwen2.5-1.5b": Shape(
+        hidden=1536,
+        layers=28,
+        heads=12,
+        kv_heads=2,
+        intermediate=8960,
+        vocab=151936,
+        context=32768,
+        tied=True,
+    ),
+    "tiny": Shape(
+        hidden=256,
+        layers=4,
+        heads=4,
+        kv_heads=2,
+        intermediate=640,
+        vocab=2048,
+        context=2048,
+        tied=True,
+    ),
+}
+
+
+def make_tensors(shape: Shape, seed: int) -> dict[str, torch.Tensor]:
+    """Return the weights by their name in the hub's layout."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*size: int) -> torch.Tensor:
+        return (torch.randn(*size, generator=generator) * STD).to(torch.bfloat16)
+
+    tensors = {
+        "model.embed_tokens.weight": normal(shape.vocab, shape.hidden),
+        "model.norm.weight": torch.ones(shape.hidden, dtype=torch.bfloat16),
+    }
+    if not shape.tied:
+        tensors["lm_head.weight"] = normal(shape.vocab, shape.hidden)
+    kv_width = shape.kv_heads * shape.head_dim
+    for layer in range(shape.layers):
+        prefix = f"model.layers.{layer}."
+        for name, out in (("q", shape.hidden), ("k", kv_width), ("v", kv_width)):
+            tensors[f"{prefix}self_attn.{name}_proj.weight"] = normal(out, shape.hidden)
+            tensors[f"{prefix}self_attn.{name}_proj.bias"] = normal(out)
+        tensors[f"{prefix}self_attn.o_proj.weight"] = normal(shape.hidden, shape.hidden)
+        for name in ("gate", "up"):
+            tensors[f"{prefix}mlp.{name}_proj.weight"] = normal(shape.intermediate, shape.hidden)
+        tensors[f"{prefix}mlp.down_proj.weight"] = normal(shape.hidden, shape.intermediate)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"{prefix}{name}.weight"] = torch.ones(shape.hidden, dtype=torch.bfloat16)
+    return tensors
+
+
+def make_config(shape: Shape) -> dict[str, object]:
+    """Return config.json."""
+    return {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "hidden_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "intermediate_size": shape.intermediate,
+        "vocab_size": shape.vocab,
+        "max_position_embeddings": shape.context,
+        "rope_theta": 1000000.0,
+        "rms_norm_eps": 1e-6,
+        "hidden_act": "silu",
+        "tie_word_embeddings": shape.tied,
+        "torch_dtype": "bfloat16",
+        "use_sliding_window": False,
+        "bos_token_id": shape.vocab - 2,
+        "eos_token_id": shape.vocab - 1,
+    }
+
+
+def make_tokenizer(vocab_size: int) -> Tokenizer:
+    """Return a byte-level tokenizer without merges whose vocabulary is filled up to `vocab_size`."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    entries = alphabet + [f"<{i}>" for i in range(vocab_size - len(alphabet))]
+    tokenizer = Tokenizer(BPE({entry: i for i, entry in enumerate(entries)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def main() -> None:
+    """Write the folder named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="qwen2.5-0.5b")
+    parser.add_argument("--out", type=Path, help="default: checkpoints/<shape>")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    shape = SHAPES[arguments.shape]
+    folder: Path = arguments.out or Path("checkpoints") / arguments.shape
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(make_tensors(shape, arguments.seed), folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(make_config(shape), indent=2))
+    ends = {"eos_token_id": shape.vocab - 1, "bos_token_id": shape.vocab - 2}
+    (folder / "generation_config.json").write_text(json.dumps(ends))
+    make_tokenizer(shape.vocab).save(str(folder / "tokenizer.json"))
+    print(folder)
+
+
+if __name__ == "__main__":
+    main()
