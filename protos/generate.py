@@ -22,9 +22,9 @@ GENERATED = PROTOS / "gen"
 PACKAGE = "pagewire_protos"
 TOOLS = ROOT / ".tools" / "protoc"
 
-# Generated code refuses a runtime older than its generator: grpcio-tools 1.76.0 carries protoc 31.1,
-# which makes grpcio 1.76.0 and protobuf 6.31.1 the floor in pyproject.toml. protobuf here only runs
-# the typing plugin, which needs a newer one than the floor.
+# Generated code refuses a runtime older than its generator: grpcio-tools 1.76.0 carries protoc
+# 31.1, which makes grpcio 1.76.0 and protobuf 6.31.1 the floor in pyproject.toml. protobuf here
+# only runs the typing plugin, which needs a newer one than the floor.
 REQUIREMENTS = (
     "grpcio-tools==1.76.0",
     "grpcio==1.76.0",
@@ -50,7 +50,9 @@ def main() -> int:
         "--check", action="store_true", help="write nothing; fail if the committed stubs differ"
     )
     parser.add_argument(
-        "--tools-only", action="store_true", help="only prepare the tool environment, print its path"
+        "--tools-only",
+        action="store_true",
+        help="only prepare the tool environment, print its path",
     )
     arguments = parser.parse_args()
     tools = ensure_tools()

@@ -1,7 +1,6 @@
 """Between generated messages and plain data: one pair of functions per type that two services share."""
 
 from pagewire_protos.common.v1 import audit_pb2, layout_pb2, sampling_pb2
-
 from pagewire_shared import PROTOCOL_MAX, PROTOCOL_MIN
 from pagewire_shared.errors import InvalidRequestError, PeerRefusedError
 from pagewire_shared.sampling import SamplingParams

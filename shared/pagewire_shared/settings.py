@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 import yaml
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.flags import HintingParser
 
 ENVIRONMENT_PREFIX = "PAGEWIRE_"
 
@@ -137,8 +138,10 @@ def _parse(raw: Any, item: "dataclasses.Field[Any]", hint: Any, place: str) -> A
     if raw is None:
         return item.default
     if isinstance(item.default, tuple):
-        texts = raw if isinstance(raw, list | tuple) else str(raw).split(",")
-        return tuple(_parse_one(str(text).strip(), item, str, place) for text in texts)
+        # Blanks around commas mean nothing; a flag given alone may be all blanks (--stop $'\n').
+        is_list = isinstance(raw, list | tuple)
+        texts = raw if is_list else [text.strip() for text in str(raw).split(",")]
+        return tuple(_parse_one(str(text), item, str, place) for text in texts)
     return _parse_one(raw, item, _without_none(hint), place)
 
 
@@ -195,7 +198,7 @@ def load_config(
     description: str,
 ) -> Loaded[Config]:
     """Parse a role's command line. Exits with 2 on misuse, as argparse does."""
-    parser = argparse.ArgumentParser(prog=prog, description=description, allow_abbrev=False)
+    parser = HintingParser(prog=prog, description=description)
     parser.add_argument("--config", metavar="FILE", help="YAML file; keys are long flags")
     add_settings(parser, cls)
     flags = vars(parser.parse_args(normalise_flags(argv)))

@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
-from pagewire_protos.common.v1 import error_pb2
 
+from pagewire_protos.common.v1 import error_pb2
 from pagewire_shared.errors import InternalError, PagewireError, error_from
 
 ERROR_METADATA_KEY = "pagewire-error-bin"

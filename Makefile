@@ -1,0 +1,104 @@
+# The front door. `make run` and `make test` need only make, Python 3.11 to 3.13 with venv, and the
+# package index; everything else is installed into .venv. `make help` lists the targets.
+
+PYTHONS := python3 python3.13 python3.12 python3.11
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+# More arguments for pip, such as another index for a CPU or CUDA build of torch.
+PIP_ARGS ?=
+# Arguments for `pagewire serve` in `make run`.
+ARGS ?=
+
+HISTORY = $(shell ls protos/history/*.binpb 2>/dev/null | sort -V | tail -1)
+
+.DEFAULT_GOAL := help
+
+.PHONY: .venv help run check format test test-unit test-long test-floor proto wheel clean
+.PHONY: lint lint-format lint-rules lint-types lint-imports lint-protos
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.venv: $(STAMP) ## create the environment and install Pagewire with its tools
+
+# Redone when pyproject.toml changes. An environment of an unsuitable or removed Python is replaced.
+$(STAMP): pyproject.toml
+	@python=; \
+	suitable='import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'; \
+	for candidate in $(if $(PYTHON),"$(PYTHON)",$(PYTHONS)); do \
+		if "$$candidate" -c "$$suitable" >/dev/null 2>&1; then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo "Pagewire needs Python 3.11 to 3.13 with venv; none of these is one: $(if $(PYTHON),$(PYTHON),$(PYTHONS)). Install one (Debian: apt-get install python3-venv) or name it: make PYTHON=/path/to/python3.12" >&2; \
+		exit 1; \
+	fi; \
+	if ! $(BIN)/python -c "$$suitable" >/dev/null 2>&1; then \
+		echo "creating $(VENV) with $$("$$python" --version)"; \
+		"$$python" -m venv --clear $(VENV) || exit 1; \
+	fi
+	@echo "installing Pagewire and its tools into $(VENV) (some minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input $(PIP_ARGS) -e '.[all,dev]'
+	@touch $@
+
+run: $(STAMP) ## serve the built-in model on this machine
+	@exec $(BIN)/pagewire serve $(ARGS)
+
+check: lint test-unit ## what a change must pass: formats, lints, types, contracts, drift, unit tests
+
+lint: lint-format lint-rules lint-types lint-imports lint-protos ## the part of check that runs no product code
+
+lint-format: $(STAMP)
+	$(BIN)/ruff format --check .
+
+lint-rules: $(STAMP)
+	$(BIN)/ruff check .
+
+lint-types: $(STAMP)
+	$(BIN)/mypy
+	@if command -v node >/dev/null 2>&1; then \
+		echo "$(BIN)/pyright"; $(BIN)/pyright; \
+	elif [ "$$PAGEWIRE_REQUIRE_TOOLS" = 1 ]; then \
+		echo "pyright needs node: apt-get install nodejs" >&2; exit 1; \
+	else \
+		echo "pyright skipped, it needs node: apt-get install nodejs"; \
+	fi
+
+lint-imports: $(STAMP)
+	$(BIN)/lint-imports
+
+lint-protos: $(STAMP)
+	cd protos && ../$(BIN)/buf lint
+	cd protos && ../$(BIN)/buf format -d --exit-code
+	$(if $(HISTORY),cd protos && ../$(BIN)/buf breaking --against ../$(HISTORY))
+	$(BIN)/python protos/generate.py --check
+
+format: $(STAMP) ## rewrite Python and proto files in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix-only .
+	cd protos && ../$(BIN)/buf format -w
+
+test: $(STAMP) ## every test but those marked long
+	$(BIN)/python -m pytest tests -m "not long"
+
+test-unit: $(STAMP) ## unit and architecture tests
+	$(BIN)/python -m pytest tests/unit tests/architecture -m "not long"
+
+# Asks first, since pytest calls a run without tests a failure.
+test-long: $(STAMP) ## the tests marked long
+	@$(BIN)/python -m pytest tests -m long --collect-only -q >/dev/null 2>&1; code=$$?; \
+	if [ $$code -eq 5 ]; then echo "no test is marked long"; exit 0; fi; \
+	echo "$(BIN)/python -m pytest tests -m long"; $(BIN)/python -m pytest tests -m long
+
+test-floor: $(STAMP) ## the stubs on the oldest grpcio and protobuf they allow
+	$(BIN)/python -m pytest tests/integration/test_runtime_floor.py
+
+proto: $(STAMP) ## regenerate protos/gen from the .proto files
+	$(BIN)/python protos/generate.py
+
+wheel: $(STAMP) ## build dist/*.whl
+	$(BIN)/python -m build --wheel
+
+clean: ## remove environments, caches and builds
+	rm -rf $(VENV) .tools dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+		.hypothesis

@@ -1,0 +1,44 @@
+"""Rules that hold for every test: outside tools, and tests that need a device."""
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def require_tool() -> Callable[[str, str], str]:
+    """Return ``require_tool(name, install_command)``: the path of an outside program.
+
+    Where it is missing the test is skipped, naming the command that installs it; with
+    PAGEWIRE_REQUIRE_TOOLS=1, set where the tools were just installed, the test fails instead.
+    """
+
+    def require(name: str, install_command: str) -> str:
+        path = shutil.which(name)
+        if path is None:
+            missing(f"{name} is not installed: {install_command}")
+        return path
+
+    return require
+
+
+def missing(reason: str) -> NoReturn:
+    """Skip, or fail where tools are required."""
+    if os.environ.get("PAGEWIRE_REQUIRE_TOOLS") == "1":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked gpu where there is no CUDA device; torch is imported only to ask."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

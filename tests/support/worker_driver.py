@@ -1,0 +1,133 @@
+"""Drives an Executor with hand-made plans: the least scheduler that fills every kind of batch."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pagewire_shared.sampling import SamplingParams
+from pagewire_worker.executor import Executor
+from pagewire_worker.step import NewRequest, StepPlan, StepResult
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=None)
+
+
+@dataclass
+class Running:
+    """One sequence under way."""
+
+    slot: int
+    prompt: Sequence[int]
+    sampling: SamplingParams
+    max_tokens: int
+    choice: int = 0
+    num_computed: int = 0
+    blocks: list[int] = field(default_factory=list)
+    output: list[int] = field(default_factory=list)
+    results: list[StepResult] = field(default_factory=list)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt) + len(self.output)
+
+
+class Driver:
+    """Makes plans: chunked prefill within a budget, decodes beside it, blocks in random order."""
+
+    def __init__(self, executor: Executor, *, num_blocks: int, block_size: int) -> None:
+        self.executor = executor
+        self.block_size = block_size
+        self.free_blocks = list(range(num_blocks))
+        random.Random(5).shuffle(self.free_blocks)
+        self.step_id = 0
+        self.freed: list[int] = []
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sequence[SamplingParams] | SamplingParams = GREEDY,
+        *,
+        max_tokens: int = 8,
+        budget: int = 64,
+        slots: Sequence[int] | None = None,
+    ) -> list[list[int]]:
+        """Return the tokens of all prompts, run together."""
+        each = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else sampling
+        names = slots or range(len(prompts))
+        sequences = [
+            Running(slot, prompt, params, max_tokens)
+            for slot, prompt, params in zip(names, prompts, each, strict=True)
+        ]
+        while any(len(s.output) < s.max_tokens for s in sequences):
+            self.step([s for s in sequences if len(s.output) < s.max_tokens], budget)
+        for sequence in sequences:
+            self.release(sequence)
+        return [s.output for s in sequences]
+
+    def release(self, sequence: Running) -> None:
+        """Free a sequence's slot and blocks."""
+        self.freed.append(sequence.slot)
+        self.free_blocks.extend(sequence.blocks)
+
+    def step(self, sequences: Sequence[Running], budget: int) -> StepResult:
+        """Run one step over as many of `sequences` as the budget allows."""
+        rows, new_requests, new_blocks = [], [], []
+        left = budget
+        for sequence in sequences:
+            num_new = min(left, sequence.num_tokens - sequence.num_computed)
+            if num_new == 0:
+                continue
+            left -= num_new
+            end = sequence.num_computed + num_new
+            needed = -(-end // self.block_size) - len(sequence.blocks)
+            blocks = [self.free_blocks.pop() for _ in range(max(0, needed))]
+            is_new = sequence.num_computed == 0
+            if is_new:
+                new_requests.append(self.new_request(sequence, blocks))
+            else:
+                new_blocks.extend(blocks)
+            sequence.blocks.extend(blocks)
+            samples = int(end == sequence.num_tokens)
+            count = 0 if is_new else len(blocks)
+            rows.append((sequence.slot, sequence.num_computed, num_new, samples, count))
+            sequence.num_computed = end
+        result = self.run(rows, new_requests=new_requests, new_block_ids=new_blocks)
+        assert result.failure is None, result.failure
+        by_slot = {s.slot: s for s in sequences}
+        for slot, token in zip(result.slots, result.token_ids, strict=True):
+            by_slot[int(slot)].output.append(int(token))
+            by_slot[int(slot)].results.append(result)
+        return result
+
+    def new_request(self, sequence: Running, blocks: Sequence[int]) -> NewRequest:
+        """Return the record of a sequence."""
+        return NewRequest(
+            slot=sequence.slot,
+            request_id=bytes([sequence.slot]) * 16,
+            choice=sequence.choice,
+            prompt_token_ids=sequence.prompt,
+            emitted_token_ids=(),
+            sampling=sequence.sampling,
+            block_tables=[blocks],
+        )
+
+    def run(self, rows: Sequence[tuple[int, int, int, int, int]], **fields: object) -> StepResult:
+        """Run a plan with `rows` of (slot, start, new tokens, samples, new blocks)."""
+        self.step_id += 1
+        columns = list(zip(*rows, strict=True)) or [()] * 5
+        freed, self.freed = self.freed, []
+        return self.executor.run(
+            StepPlan(
+                generation=1,
+                incarnation=1,
+                step_id=self.step_id,
+                **{
+                    "freed_slots": freed,
+                    "slots": columns[0],
+                    "starts": columns[1],
+                    "num_new_tokens": columns[2],
+                    "samples": columns[3],
+                    "num_new_blocks": columns[4],
+                    **fields,
+                },
+            )
+        )
