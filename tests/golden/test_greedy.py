@@ -1,0 +1,167 @@
+"""Greedy tokens equal transformers in float32, whatever happens between prompt and token."""
+
+import itertools
+import random
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.engine import Engine, Setup
+from support.golden_cases import (
+    CHECKPOINTS,
+    NUM_PROMPTS,
+    NUM_TOKENS,
+    Combination,
+    combinations,
+    make_golden_checkpoint,
+    make_prompts,
+)
+from support.greedy import Greedy, assert_equal_but_for_near_ties, greedy_by_transformers
+
+from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.step import StepPlan
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
+
+# Fits the longest sequence and about a tenth of 32 average ones.
+SMALL_POOL_TOKENS = 1280
+AMPLE_POOL_TOKENS = 32768
+
+
+@pytest.fixture(scope="module")
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_golden_checkpoint(tmp_path_factory.mktemp("golden"), request.param)
+
+
+@pytest.fixture(scope="module")
+def expected(checkpoint: Path) -> list[Greedy]:
+    return greedy_by_transformers(checkpoint, make_prompts(), NUM_TOKENS)
+
+
+def setup_of(combination: Combination) -> Setup:
+    block_size = 8 if combination.is_small_block else 16
+    num_tokens = SMALL_POOL_TOKENS if combination.is_small_pool else AMPLE_POOL_TOKENS
+    return Setup(
+        num_at_once=1 if combination.is_alone else 32,
+        block_size=block_size,
+        # With 32 at once every step has at most 32 tokens, so longer prompts come in chunks too.
+        max_num_batched_tokens=(16 if combination.is_alone else 32)
+        if combination.is_chunked
+        else 2048,
+        num_blocks=num_tokens // block_size,
+        is_caching=True,
+        steps_in_flight=1 if combination.is_one_step else 2,
+    )
+
+
+def test_combinations_cover_every_pair_of_values() -> None:
+    rows = combinations()
+    assert len(set(rows)) >= 12
+    for first, second in itertools.combinations([f.name for f in fields(Combination)], 2):
+        pairs = {(getattr(row, first), getattr(row, second)) for row in rows}
+        assert len(pairs) == 4, (first, second)
+
+
+def cases() -> list[Any]:
+    """Return (checkpoint, combination) pairs; one request at a time takes longest, so all but one
+    checkpoint do that in the long run."""
+    return [
+        pytest.param(
+            name,
+            row,
+            id=f"{name}-{row}",
+            marks=[pytest.mark.long] if row.is_alone and name != "qwen3" else [],
+        )
+        for name in sorted(CHECKPOINTS)
+        for row in combinations()
+    ]
+
+
+@pytest.mark.parametrize(("checkpoint", "combination"), cases(), indirect=["checkpoint"])
+def test_greedy_equals_transformers(
+    checkpoint: Path, expected: list[Greedy], combination: Combination
+) -> None:
+    engine = Engine(checkpoint, setup_of(combination))
+    prompts = make_prompts()
+    if combination.is_warm:
+        engine.generate(prompts, GREEDY.with_(max_tokens=1))
+    outputs = engine.generate(prompts, GREEDY)
+    assert_equal_but_for_near_ties(outputs, expected, f"{checkpoint.name} {combination}")
+    if combination.is_small_pool and not combination.is_alone:
+        assert engine.core.counts.num_preemptions > 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_same_seed_same_tokens_alone_and_among_others(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    folder = make_golden_checkpoint(tmp_path_factory.mktemp("seed"), "qwen3")
+    prompts = [prompt[:100] for prompt in make_prompts(seed)][:32]
+    generator = random.Random(seed)
+    params = [
+        SamplingParams(
+            seed=generator.getrandbits(64),
+            temperature=generator.choice([0.7, 1.0, 1.5]),
+            top_p=generator.choice([0.9, 1.0]),
+            top_k=generator.choice([0, 40]),
+            min_p=generator.choice([0.0, 0.02]),
+            max_tokens=32,
+            ignore_eos=True,
+        )
+        for _ in prompts
+    ]
+    together = Engine(folder, Setup(num_at_once=32)).generate(prompts, params)
+    alone = Engine(folder, Setup(num_at_once=1)).generate(prompts, params)
+    assert together == alone
+    assert len({tuple(output) for output in alone}) == len(prompts)
+
+
+class Damage:
+    """Changes the KV cache of every sequence right after its prompt was computed, once.
+
+    "block": the content of a block in the middle becomes that of the first block. "position": keys and
+    values of one position in the middle become those of the position before it.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    @torch.inference_mode()
+    def __call__(self, engine: Engine, plan: StepPlan) -> None:
+        worker = engine.core.workers[engine.info.worker_id]
+        size = engine.setup.block_size
+        for slot, start in zip(plan.slots, plan.starts, strict=True):
+            sequence = worker.slots[slot]
+            if sequence is None or start != sequence.num_prompt:
+                continue
+            assert sequence.table is not None
+            middle = sequence.num_prompt // 2
+            block = sequence.table.blocks[middle // size]
+            for layer in engine.replica.executor._backend.kv_cache.layers:
+                for states in (layer.key, layer.value):
+                    if self.kind == "block":
+                        states[block] = states[sequence.table.blocks[0]]
+                    else:
+                        at = max(1, middle % size)
+                        states[block, at] = states[block, at - 1]
+
+
+@pytest.mark.parametrize("checkpoint", sorted(CHECKPOINTS), indirect=True)
+@pytest.mark.parametrize(
+    ("kind", "shortest", "longest"), [("block", 32, 600), ("position", 2, 200)]
+)
+def test_damage_shows_in_the_outputs(
+    checkpoint: Path, expected: list[Greedy], kind: str, shortest: int, longest: int
+) -> None:
+    """What the comparison above could not see would prove nothing: one bad block must change outputs."""
+    prompts = make_prompts()
+    which = [i for i, prompt in enumerate(prompts) if shortest <= len(prompt) <= longest]
+    engine = Engine(checkpoint, Setup(is_caching=False, steps_in_flight=1), on_step=Damage(kind))
+    outputs = engine.generate([prompts[i] for i in which], GREEDY)
+    changed = sum(
+        tuple(output) != expected[i].token_ids for output, i in zip(outputs, which, strict=True)
+    )
+    assert len(which) >= 40
+    assert changed >= 0.95 * len(which), f"{changed} of {len(which)} changed"
