@@ -1,0 +1,52 @@
+"""Measure the exported weights; `--write` puts the table into the model card."""
+
+import argparse
+from pathlib import Path
+
+import torch
+from builtin_recipe.evaluation import (
+    accuracy_table,
+    cells,
+    greedy_answers,
+    score_cell,
+    score_stories,
+)
+from builtin_recipe.exporting import load_export
+
+HERE = Path(__file__).parent
+FOLDER = HERE.parent.parent / "pagewire" / "builtin_model"
+CARD = HERE / "README.md"
+START, END = "<!-- accuracy: written by evaluate.py -->", "<!-- end of accuracy -->"
+
+
+def write_table(table: str) -> None:
+    """Replace the table between the two markers of the model card."""
+    before, _, rest = CARD.read_text(encoding="utf-8").partition(START)
+    _, _, after = rest.partition(END)
+    CARD.write_text(f"{before}{START}\n{table}\n{END}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    """Read the command line and print the table or the answers."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--write", action="store_true", help="update the model card")
+    parser.add_argument("--ask", nargs="+", help="print greedy answers to these questions instead")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    network, tokenizer = load_export(arguments.folder)
+    if arguments.ask:
+        answers = greedy_answers(network, tokenizer, arguments.ask)
+        for question, (answer, is_stopped) in zip(arguments.ask, answers, strict=True):
+            print(f"> {question}\n{answer}{'' if is_stopped else ' [cut]'}\n")
+        return
+    scores = [score_cell(network, tokenizer, cell) for cell in cells()]
+    table = accuracy_table(scores, score_stories(network, tokenizer))
+    print(table)
+    if arguments.write:
+        write_table(table)
+
+
+if __name__ == "__main__":
+    main()
