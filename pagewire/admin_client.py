@@ -1,0 +1,138 @@
+"""Client of the AdminService: asks a scheduler or frontend what its cell holds. Judges nothing."""
+
+from dataclasses import dataclass
+
+import grpc.aio
+
+from pagewire_protos.common.v1 import audit_pb2
+from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
+from pagewire_shared.rpc.address import parse_address
+from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.options import control_channel_options
+
+ANSWER_MARGIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReport:
+    """One worker's block pool, as the scheduler's tables have it."""
+
+    worker: str
+    num_blocks: int
+    num_held: int
+    num_cached: int
+    num_free: int
+    num_slots: int
+    num_steps_in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """What one worker holds, by its own account."""
+
+    worker: str
+    num_slots: int
+    num_blocks_in_tables: int
+    num_named_blocks: int
+    num_steps_queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendReport:
+    """What one frontend holds, by its own account."""
+
+    frontend: str
+    num_open_streams: int
+    num_handles: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A leak or contradiction."""
+
+    process: str
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class CellReport:
+    """One cell: the scheduler's view and its peers' answers."""
+
+    generation: int
+    num_requests: int
+    num_waiting: int
+    num_running: int
+    pools: tuple[PoolReport, ...]
+    workers: tuple[WorkerReport, ...]
+    frontends: tuple[FrontendReport, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no process holds a request, a block with a holder, or a slot."""
+        counts = [self.num_requests, self.num_waiting, self.num_running]
+        counts += [p.num_held + p.num_slots + p.num_steps_in_flight for p in self.pools]
+        counts += [w.num_slots + w.num_blocks_in_tables + w.num_steps_queued for w in self.workers]
+        counts += [f.num_open_streams + f.num_handles for f in self.frontends]
+        return not any(counts)
+
+
+async def audit(address: str, *, timeout_seconds: float = 2.0) -> list[CellReport]:
+    """Return one report per cell that answers at `address`.
+
+    Args:
+        address: gRPC address of a frontend or scheduler.
+        timeout_seconds: How long the peers may take to answer.
+    """
+    target = str(parse_address(address, setting="--server"))
+    request = admin_pb2.AuditRequest(timeout_ms=int(timeout_seconds * 1000))
+    async with grpc.aio.insecure_channel(target, options=control_channel_options()) as channel:
+        stub = admin_pb2_grpc.AdminServiceStub(channel)
+        try:
+            response = await stub.Audit(request, timeout=timeout_seconds + ANSWER_MARGIN_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+    return [_cell(report) for report in response.reports]
+
+
+def _cell(report: audit_pb2.AuditReport) -> CellReport:
+    scheduler = report.scheduler
+    found = [*report.findings, *scheduler.findings]
+    for worker in report.workers:
+        found += worker.findings
+    for frontend in report.frontends:
+        found += frontend.findings
+    findings = {(f.process, f.kind, f.detail): None for f in found}
+    return CellReport(
+        generation=report.generation,
+        num_requests=scheduler.num_requests,
+        num_waiting=scheduler.num_waiting,
+        num_running=scheduler.num_running,
+        pools=tuple(
+            PoolReport(
+                p.worker,
+                p.num_blocks,
+                p.num_held,
+                p.num_cached,
+                p.num_free,
+                p.num_slots,
+                p.num_steps_in_flight,
+            )
+            for p in scheduler.pools
+        ),
+        workers=tuple(
+            WorkerReport(
+                w.worker,
+                w.num_slots,
+                w.num_blocks_in_tables,
+                w.num_named_blocks,
+                w.num_steps_queued,
+            )
+            for w in report.workers
+        ),
+        frontends=tuple(
+            FrontendReport(f.frontend, f.num_open_streams, f.num_handles) for f in report.frontends
+        ),
+        findings=tuple(Finding(*key) for key in findings),
+    )

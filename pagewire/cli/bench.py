@@ -1,0 +1,78 @@
+"""`pagewire bench`: load on a running server and a table of what came of it. Starts no server."""
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+from pagewire.bench.load import Load, run_load
+from pagewire.bench.openai_stream import Target, first_model
+from pagewire.bench.report import make_report, table
+from pagewire.cli.commands import EXIT_FAILED
+from pagewire.cli.settings import load as load_settings
+from pagewire.cli.settings import make_parser
+from pagewire.config import integer
+from pagewire_shared.errors import StartupError
+from pagewire_shared.settings import setting
+
+DESCRIPTION = "Measure TTFT, ITL and throughput of any OpenAI-compatible server."
+
+
+def _rate(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise StartupError(f"{text} is not above 0")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchConfig:
+    """Flags of `pagewire bench`."""
+
+    base_url: str = setting("http://127.0.0.1:8000", "The server, with or without /v1")
+    model: str | None = setting(None, "Model to ask for (default: the first that is listed)")
+    endpoint: str = setting(
+        "completions", "What to call: /v1/completions or chat", choices=("completions", "chat")
+    )
+    api_key: str | None = setting(None, "Bearer token")
+    num_prompts: int = setting(100, "Requests in all", parse=integer(1))
+    request_rate: float = setting(math.inf, "Requests per second, Poisson arrivals", parse=_rate)
+    max_concurrency: int = setting(32, "Most open requests", parse=integer(1, 1024))
+    input_len: int = setting(128, "Tokens per prompt, about", parse=integer(1))
+    output_len: int = setting(64, "Tokens per answer", parse=integer(1))
+    ignore_eos: bool = setting(True, "Make every answer as long as --output-len")
+    seed: int = setting(0, "Seed of prompts and arrivals", parse=integer(0))
+    json: bool = setting(False, "Print JSON instead of a table")
+
+
+def run(name: str, argv: Sequence[str]) -> int:
+    """Print the report; 1 when a request failed."""
+    parser = make_parser(name, BenchConfig, DESCRIPTION)
+    loaded, _ = load_settings(parser, BenchConfig, argv)
+    config = loaded.config
+    target = Target(config.base_url, config.model or "", config.endpoint == "chat", config.api_key)
+    if not target.model:
+        target = replace(target, model=first_model(target))
+    load = Load(
+        config.num_prompts,
+        config.request_rate,
+        config.max_concurrency,
+        config.input_len,
+        config.output_len,
+        config.ignore_eos,
+        config.seed,
+    )
+    from tqdm import tqdm
+
+    is_shown = sys.stderr.isatty()
+    with tqdm(total=load.num_prompts, unit="request", disable=not is_shown) as bar:
+        results, seconds = run_load(target, load, lambda: bar.update(1))
+    report = make_report(results, seconds)
+    if config.json:
+        shown = {**asdict(config), "model": target.model, "request_rate": str(load.request_rate)}
+        shown.pop("api_key")
+        print(json.dumps({"config": shown, **asdict(report)}, indent=2))
+    else:
+        print(table(report))
+    return EXIT_FAILED if report.num_failed else 0

@@ -1,0 +1,85 @@
+"""`pagewire chat`: a conversation on the terminal, every answer streamed. Stores nothing."""
+
+import sys
+from collections.abc import Sequence
+
+from pagewire.cli.generation import Connection, GenerationConfig, connected, sampling_of
+from pagewire.cli.settings import load, make_parser
+from pagewire.events import Delta, Finished, Message
+from pagewire_shared.errors import InvalidRequestError
+
+DESCRIPTION = "Talk to a model. Ctrl-C ends an answer, Ctrl-D or /exit the conversation."
+HELP = "/clear forgets the conversation, /exit ends it, Ctrl-C ends an answer early"
+
+DEFAULT_MAX_TOKENS = 512
+
+
+def run(name: str, argv: Sequence[str]) -> int:
+    """Read turns from standard input until it ends."""
+    parser = make_parser(name, GenerationConfig, DESCRIPTION)
+    parser.add_argument("--system", help="instructions for the model")
+    # Not a setting: the environment of a shell should not change what a model is told.
+    loaded, extra = load(parser, GenerationConfig, argv)
+    system = extra["system"]
+    start = [Message("system", system)] if system else []
+    is_terminal = sys.stdin.isatty()
+    if is_terminal:
+        # Importing it is what gives input() editing and history.
+        import readline  # noqa: F401
+    sampling = sampling_of(loaded.config, DEFAULT_MAX_TOKENS)
+    with connected(loaded) as connection:
+        if is_terminal:
+            print(HELP, file=sys.stderr)
+        _converse(connection, start, sampling, is_terminal)
+    return 0
+
+
+def _converse(
+    connection: Connection, start: list[Message], sampling: dict[str, object], is_terminal: bool
+) -> None:
+    turns = list(start)
+    while (text := _read_turn(is_terminal)) is not None:
+        match text:
+            case "":
+                continue
+            case "/exit" | "/quit":
+                return
+            case "/clear":
+                turns = list(start)
+                continue
+            case "/help":
+                print(HELP, file=sys.stderr)
+                continue
+        turns.append(Message("user", text))
+        try:
+            turns.append(Message("assistant", _answer(connection, turns, sampling)))
+        except InvalidRequestError as error:
+            # Usually a conversation that no longer fits the context; it can go on after /clear.
+            turns.pop()
+            print(f"pagewire chat: {error}", file=sys.stderr)
+
+
+def _read_turn(is_terminal: bool) -> str | None:
+    try:
+        return input("> " if is_terminal else "").strip()
+    except EOFError:
+        return None
+    except KeyboardInterrupt:
+        print()
+        return ""
+
+
+def _answer(connection: Connection, turns: list[Message], sampling: dict[str, object]) -> str:
+    """Print an answer as it comes and return it, cut short by Ctrl-C."""
+    texts: list[str] = []
+    events = connection.client.chat(turns, sampling, model=connection.model)
+    try:
+        for event in events:
+            if isinstance(event, Delta | Finished):
+                texts.append(event.text)
+                sys.stdout.write(event.text)
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.stdout.write(" [ended]")
+    print()
+    return "".join(texts)

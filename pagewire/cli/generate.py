@@ -1,0 +1,33 @@
+"""`pagewire generate`: continues a prompt and prints the text as it comes. Has no memory."""
+
+import sys
+from collections.abc import Sequence
+
+from pagewire.cli.generation import GenerationConfig, connected, sampling_of
+from pagewire.cli.settings import load, make_parser
+from pagewire.events import Delta, Finished
+from pagewire_shared.errors import InvalidRequestError
+
+DESCRIPTION = "Continue a prompt. Standard output gets the text and nothing else."
+
+DEFAULT_MAX_TOKENS = 128
+
+
+def run(name: str, argv: Sequence[str]) -> int:
+    """Print the continuation."""
+    parser = make_parser(name, GenerationConfig, DESCRIPTION)
+    parser.add_argument("PROMPT", help='the prompt; "-" reads it from standard input')
+    loaded, positionals = load(parser, GenerationConfig, argv)
+    prompt = positionals["PROMPT"]
+    if prompt == "-":
+        prompt = sys.stdin.read()
+    if not prompt:
+        raise InvalidRequestError("the prompt is empty", field="prompt")
+    sampling = sampling_of(loaded.config, DEFAULT_MAX_TOKENS)
+    with connected(loaded) as connection:
+        for event in connection.client.complete(prompt, sampling, model=connection.model):
+            if isinstance(event, Delta | Finished):
+                sys.stdout.write(event.text)
+                sys.stdout.flush()
+    print()
+    return 0

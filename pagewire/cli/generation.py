@@ -1,0 +1,83 @@
+"""What `generate` and `chat` share: flags, and a deployment to ask, running or started here."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from pagewire.cli.progress import StartProgress
+from pagewire.client import Client
+from pagewire.config import ServeConfig, integer
+from pagewire.local.cluster import LocalCluster
+from pagewire_shared.sampling import field_names
+from pagewire_shared.settings import Loaded, setting
+
+CONNECT_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationConfig(ServeConfig):
+    """Flags of `generate` and `chat`: those of `serve`, for when they start one, and sampling."""
+
+    server: str | None = setting(
+        None, "gRPC address of a running deployment; without it one is started here"
+    )
+    max_tokens: int | None = setting(None, "Most tokens to generate", parse=integer(1))
+    min_tokens: int | None = setting(None, "No stop before this many tokens", parse=integer(0))
+    temperature: float | None = setting(None, "0 takes the most likely token (default: model's)")
+    top_p: float | None = setting(None, "Keep the likeliest tokens up to this probability")
+    top_k: int | None = setting(None, "Keep this many of the likeliest tokens")
+    min_p: float | None = setting(None, "Keep tokens this likely relative to the likeliest")
+    stop: tuple[str, ...] = setting((), "Text that ends the answer; repeatable")
+    ignore_eos: bool = setting(False, "Do not stop at the end-of-sequence token")
+
+
+def sampling_of(config: GenerationConfig, default_max_tokens: int) -> dict[str, Any]:
+    """Return the sampling parameters that were given; the model's defaults fill the rest."""
+    sampling: dict[str, Any] = {"max_tokens": default_max_tokens}
+    for name in field_names():
+        value = getattr(config, name, None)
+        # By identity: 0 and 0.0 equal False and are what somebody asked for.
+        if value is not None and value is not False and value != ():
+            sampling[name] = value
+    return sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A client and the model to ask; None where the server has only one."""
+
+    client: Client
+    model: str | None
+
+
+@contextmanager
+def connected(loaded: Loaded[GenerationConfig]) -> Iterator[Connection]:
+    """Yield a connection to --server, or to a deployment that lives as long as the block.
+
+    Raises:
+        StartupError: The deployment cannot start.
+        UnavailableError: No server answers.
+    """
+    config = loaded.config
+    if config.server is not None:
+        with Client(config.server) as client:
+            client.wait_connected(CONNECT_SECONDS)
+            yield Connection(client, config.model[0] if config.model else None)
+        return
+    if loaded.sources["log_level"] == "default":
+        config = replace(config, log_level="warning")
+    progress = StartProgress(is_quiet=False)
+    cluster = LocalCluster(_serve_config(config), observer=progress.show, has_http=False)
+    try:
+        cluster.start()
+        cluster.wait_ready()
+        with Client(cluster.grpc_address) as client:
+            client.wait_connected(CONNECT_SECONDS)
+            yield Connection(client, cluster.models[0].name)
+    finally:
+        cluster.stop()
+
+
+def _serve_config(config: GenerationConfig) -> ServeConfig:
+    return ServeConfig(**{item.name: getattr(config, item.name) for item in fields(ServeConfig)})

@@ -1,0 +1,77 @@
+"""How the start of a deployment looks on standard error: one moving line on a terminal, else plain
+lines with seconds. Decides nothing."""
+
+import sys
+import time
+from typing import TextIO
+
+from pagewire.local.child_process import LineReceived
+from pagewire.local.notices import ChildReady, Loading, Notice
+from pagewire.local.supervision import BecameReady, Restarting
+
+_CLEAR_LINE = "\r\x1b[K"
+_PLAIN_STEP = 0.25
+"""Without a terminal, progress is a line per quarter and not per tensor."""
+
+
+class StartProgress:
+    """Shows notices; call `show` from one thread.
+
+    Args:
+        stream: Where to write; standard error if None.
+        is_quiet: Only restarts and what children log.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, is_quiet: bool = False) -> None:
+        self._stream = stream or sys.stderr
+        self._is_terminal = self._stream.isatty()
+        self._is_quiet = is_quiet
+        self._began = time.monotonic()
+        self._is_starting = True
+        self._states: dict[str, str] = {}
+        self._shown_fractions: dict[str, float] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._began
+
+    def show(self, notice: Notice) -> None:
+        """Show one notice."""
+        match notice:
+            case LineReceived(name, text):
+                self._line(f"{name} | {text}")
+            case Restarting(name, reason, delay):
+                self._line(f"pagewire: {name} ended ({reason}); starting it again in {delay:.1f} s")
+            case BecameReady():
+                self._is_starting = False
+                self._moving("")
+            case ChildReady(name) if self._is_starting:
+                self._progress(name, "ready", 1.0)
+            case ChildReady(name):
+                self._line(f"pagewire: {name} is ready again")
+            case Loading(name, fraction, detail) if self._is_starting:
+                done = "" if fraction is None else f" {fraction:.0%}"
+                self._progress(name, f"{detail or 'loading'}{done}", fraction)
+
+    def _progress(self, name: str, state: str, fraction: float | None) -> None:
+        if self._is_quiet:
+            return
+        self._states[name] = state
+        if self._is_terminal:
+            states = ", ".join(f"{child} {text}" for child, text in self._states.items())
+            self._moving(f"starting ({self.seconds:.0f} s): {states}")
+            return
+        shown = self._shown_fractions.get(name)
+        if state != "ready" and shown is not None and (fraction or 0.0) < shown + _PLAIN_STEP:
+            return
+        self._shown_fractions[name] = fraction or 0.0
+        self._line(f"pagewire: {name}: {state} ({self.seconds:.1f} s)")
+
+    def _line(self, text: str) -> None:
+        clear = _CLEAR_LINE if self._is_terminal else ""
+        print(f"{clear}{text}", file=self._stream, flush=True)
+
+    def _moving(self, text: str) -> None:
+        if self._is_terminal:
+            print(f"{_CLEAR_LINE}{text}", end="", file=self._stream, flush=True)

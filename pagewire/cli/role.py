@@ -1,0 +1,17 @@
+"""`pagewire frontend|scheduler|worker|kvstore`: becomes that process. Knows none of its flags."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+
+from pagewire_shared.errors import StartupError
+
+
+def run(name: str, argv: Sequence[str]) -> int:
+    """Replace this process by `python -m pagewire_<name>`, which owns the exit status."""
+    module = f"pagewire_{name}"
+    if importlib.util.find_spec(module) is None:
+        raise StartupError(f"{module} is not installed")
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-P", "-m", module, *argv])

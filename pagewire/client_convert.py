@@ -1,0 +1,173 @@
+"""Between the messages of pagewire.frontend.v1 and the plain data of events.py. Dials nothing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pagewire.events import (
+    Closed,
+    Delta,
+    Event,
+    Finished,
+    FinishReason,
+    Message,
+    Opened,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
+from pagewire_protos.common.v1 import sampling_pb2
+from pagewire_protos.frontend.v1 import inference_pb2
+from pagewire_shared.convert import sampling_to_message
+from pagewire_shared.errors import InternalError, InvalidRequestError
+from pagewire_shared.sampling import SamplingParams
+
+# What vLLM's offline API uses when no parameters are given.
+DEFAULT_MAX_TOKENS = 16
+
+_ROLES = {
+    "system": inference_pb2.CHAT_ROLE_SYSTEM,
+    "user": inference_pb2.CHAT_ROLE_USER,
+    "assistant": inference_pb2.CHAT_ROLE_ASSISTANT,
+    "tool": inference_pb2.CHAT_ROLE_TOOL,
+}
+_REASONS: dict[sampling_pb2.FinishReason, FinishReason] = {
+    sampling_pb2.FINISH_REASON_STOP: "stop",
+    sampling_pb2.FINISH_REASON_LENGTH: "length",
+    sampling_pb2.FINISH_REASON_ABORTED: "abort",
+    sampling_pb2.FINISH_REASON_FAILED: "error",
+}
+
+
+Sampling = SamplingParams | Mapping[str, Any] | None
+"""Parameters in full, only those given (the model decides the others), or None for 16 tokens."""
+
+
+def given_params(sampling: Sampling) -> SamplingParams:
+    """Return checked parameters. Raises InvalidRequestError or, for a wrong name, TypeError."""
+    if isinstance(sampling, SamplingParams):
+        return sampling
+    return SamplingParams(**(sampling or {}))
+
+
+def options_message(sampling: Sampling) -> inference_pb2.GenerationOptions:
+    """Return the options; what `sampling` does not name stays absent."""
+    if sampling is None:
+        sampling = {"max_tokens": DEFAULT_MAX_TOKENS}
+    params = given_params(sampling)
+    message = sampling_to_message(params)
+    if not isinstance(sampling, SamplingParams):
+        for present, _ in message.ListFields():
+            if present.name not in sampling:
+                message.ClearField(present.name)
+    return inference_pb2.GenerationOptions(
+        sampling=message,
+        stop=params.stop,
+        n=params.n,
+        skip_special_tokens=params.skip_special_tokens,
+        include_stop_str_in_output=params.include_stop_str_in_output,
+    )
+
+
+def complete_request(
+    prompt: str | Sequence[int], sampling: Sampling, model: str | None
+) -> inference_pb2.CompleteRequest:
+    """Return the request for a text or a list of token ids."""
+    request = inference_pb2.CompleteRequest(model=model, options=options_message(sampling))
+    if isinstance(prompt, str):
+        request.text = prompt
+        return request
+    try:
+        request.token_ids.CopyFrom(inference_pb2.TokenIds(ids=prompt))
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            f"prompt: token ids must be integers from 0 to 2**32 - 1 ({error})", field="prompt"
+        ) from error
+    return request
+
+
+def chat_request(
+    messages: Sequence[Message | Mapping[str, Any]],
+    sampling: Sampling,
+    model: str | None,
+    add_generation_prompt: bool,
+) -> inference_pb2.ChatRequest:
+    """Return the request for a conversation."""
+    return inference_pb2.ChatRequest(
+        model=model,
+        messages=[message_message(message) for message in messages],
+        options=options_message(sampling),
+        add_generation_prompt=add_generation_prompt,
+    )
+
+
+def message_message(message: Message | Mapping[str, Any]) -> inference_pb2.ChatMessage:
+    """Return the wire form of a turn given as Message or as {"role": ..., "content": ...}."""
+    if not isinstance(message, Message):
+        message = _message_from(message)
+    if message.role not in _ROLES:
+        raise InvalidRequestError(
+            f"messages: role {message.role!r} is none of {', '.join(_ROLES)}", field="messages"
+        )
+    if not isinstance(message.content, str):
+        raise InvalidRequestError("messages: content must be a text", field="messages")
+    return inference_pb2.ChatMessage(
+        role=_ROLES[message.role], content=message.content, name=message.name
+    )
+
+
+def _message_from(data: Mapping[str, Any]) -> Message:
+    try:
+        return Message(**data)
+    except TypeError as error:
+        raise InvalidRequestError(
+            f"messages: a turn has role, content and perhaps name, got {sorted(data)}",
+            field="messages",
+        ) from error
+
+
+def event_from_message(
+    message: inference_pb2.CompleteResponse | inference_pb2.ChatResponse,
+) -> Event:
+    """Return the event in a streamed message. Raises InternalError for one of a later version."""
+    match message.WhichOneof("event"):
+        case "delta":
+            return _delta(message.delta)
+        case "finished":
+            return _finished(message.finished)
+        case "opened":
+            opened = message.opened
+            return Opened(
+                opened.request_id, opened.model, tuple(opened.prompt_token_ids), opened.seed
+            )
+        case "closed":
+            return _closed(message.closed)
+    raise InternalError("the server sent an event that this client does not know")
+
+
+def _delta(delta: inference_pb2.ChoiceDelta) -> Delta:
+    logprobs = tuple(
+        TokenLogprob(
+            entry.token_id, entry.logprob, tuple((top.token_id, top.logprob) for top in entry.top)
+        )
+        for entry in delta.logprobs
+    )
+    return Delta(delta.choice, delta.first_position, list(delta.token_ids), delta.text, logprobs)
+
+
+def _finished(finished: inference_pb2.ChoiceFinished) -> Finished:
+    stop: str | int | None = None
+    match finished.WhichOneof("stop"):
+        case "stop_string":
+            stop = finished.stop_string
+        case "stop_token_id":
+            stop = finished.stop_token_id
+    reason = _REASONS.get(finished.reason, "error")
+    return Finished(finished.choice, reason, finished.text, stop)
+
+
+def _closed(closed: inference_pb2.StreamClosed) -> Closed:
+    usage, timings = closed.usage, closed.timings
+    return Closed(
+        Usage(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens),
+        Timings(timings.time_to_first_token, timings.total, timings.num_resumes),
+    )

@@ -1,0 +1,94 @@
+"""Settings of a whole deployment on one machine: the flags of `serve`, the keywords of `LLM`.
+
+Owns their names, defaults and bounds; which process gets which of them is for local/layout.py.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pagewire_shared.errors import StartupError
+from pagewire_shared.flags import did_you_mean
+from pagewire_shared.settings import ENVIRONMENT_PREFIX, Loaded, resolve, setting
+from pagewire_shared.sizes import parse_size
+
+
+def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
+    """Return a parser of whole numbers from `low` to `high`."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise StartupError(f"{text!r} is not a whole number") from None
+        if not low <= value <= high:
+            raise StartupError(f"{value} is not between {low} and {high}")
+        return value
+
+    return parse
+
+
+_PORT = integer(0, 65535)
+_COUNT = integer(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeConfig:
+    """Flags of `pagewire serve`. None means that the process concerned decides."""
+
+    model: tuple[str, ...] = setting(
+        (), "Model to serve: name=path, a folder or a hub id; repeatable; the built-in one if none"
+    )
+    served_model_name: str | None = setting(None, "Name of the model in the API")
+    host: str = setting("127.0.0.1", "Address that HTTP and gRPC listen on")
+    port: int = setting(8000, "HTTP port; 0 picks one", parse=_PORT)
+    grpc_port: int = setting(8001, "gRPC port; 0 picks one", parse=_PORT)
+    device: str = setting("auto", "Where the model runs", choices=("auto", "cpu", "cuda"))
+    dtype: str = setting(
+        "auto", "Type of weights and KV", choices=("auto", "float32", "bfloat16", "float16")
+    )
+    max_model_len: int | None = setting(
+        None, "Longest sequence in tokens (default: the model's)", parse=_COUNT
+    )
+    block_size: int = setting(16, "Tokens per KV block", parse=_COUNT)
+    max_num_seqs: int | None = setting(None, "Most sequences in one step", parse=_COUNT)
+    max_num_batched_tokens: int | None = setting(None, "Most tokens in one step", parse=_COUNT)
+    kv_cache_memory: int | None = setting(
+        None, "Memory for KV blocks per worker, such as 2GiB", parse=parse_size
+    )
+    seed: int | None = setting(
+        None, "Seed of requests that bring none (default: random)", parse=integer(0, 2**64 - 1)
+    )
+    num_workers: int = setting(1, "Workers per model", parse=integer(1, 64))
+    steps_in_flight: int = setting(2, "Steps planned ahead of the worker", parse=integer(1, 8))
+    enable_prefix_caching: bool = setting(True, "Reuse KV blocks of equal prefixes")
+    kvstore: tuple[str, ...] = setting(
+        (), "Addresses of KV stores; one is started here if none is given"
+    )
+    metrics_port: int | None = setting(
+        None, "First of consecutive ports for /metrics, one per process", parse=_PORT
+    )
+    log_level: str = setting(
+        "info", "Least level logged", choices=("debug", "info", "warning", "error")
+    )
+    log_format: str = setting("text", "Form of log lines", choices=("text", "json"))
+
+
+def config_from_keywords(
+    keywords: Mapping[str, Any], environ: Mapping[str, str] = os.environ
+) -> Loaded[ServeConfig]:
+    """Return the configuration for keywords named as the flags of `serve`, and `config` for a file.
+
+    Raises:
+        TypeError: A keyword is no flag; names the closest.
+        StartupError: A value that does not parse, naming the flag.
+    """
+    given = dict(keywords)
+    file = given.pop("config", None) or environ.get(ENVIRONMENT_PREFIX + "CONFIG")
+    known = [item.name for item in fields(ServeConfig)]
+    for name in given:
+        if name not in known:
+            raise TypeError(f"unknown keyword {name!r}{did_you_mean(name, [*known, 'config'])}")
+    return resolve(ServeConfig, given, environ, Path(file) if file else None)

@@ -1,0 +1,220 @@
+"""LLM: the offline API. Owns its processes, the same as those of `serve`; runs no model."""
+
+import asyncio
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self
+
+from pagewire.client import AsyncClient
+from pagewire.client_convert import given_params
+from pagewire.config import ServeConfig, config_from_keywords
+from pagewire.local.child_process import LineReceived
+from pagewire.local.cluster import LocalCluster
+from pagewire.local.notices import Notice
+from pagewire.local.supervision import Restarting
+from pagewire.loop_thread import LoopThread, shared_loop_thread
+from pagewire.outputs import OutputCollector, RequestOutput
+from pagewire.prompts import (
+    Conversation,
+    GenerationRequest,
+    Prompt,
+    SeedSource,
+    chat_requests,
+    prompt_requests,
+)
+from pagewire_shared.errors import UnavailableError
+from pagewire_shared.sampling import SamplingParams
+
+MAX_ATTEMPTS = 3
+"""How often a prompt is sent when the frontend, which holds the journal, dies under it."""
+
+MIN_CONCURRENCY = 256
+"""Least number of prompts that are submitted at once."""
+
+_CONNECT_SECONDS = 10.0
+
+
+class LLM:
+    """A model on this machine, in processes of its own that end with this one.
+
+    Works in scripts without a `__main__` guard and beside a running event loop (notebooks).
+
+    Args:
+        model: Folder of a checkpoint or hub id; None for the built-in model.
+        **settings: Any flag of `pagewire serve`, `-` written `_`, such as `dtype="float32"` or
+            `kv_cache_memory="2GiB"`. With `port` or `host` it also listens there, as `serve` does.
+
+    Raises:
+        TypeError: A keyword that is no flag.
+        StartupError: The model or a setting cannot be used; one sentence says why.
+    """
+
+    def __init__(self, model: str | None = None, **settings: Any) -> None:
+        if model is not None:
+            settings["model"] = (str(model),)
+        elif isinstance(settings.get("model"), str):
+            settings["model"] = (settings["model"],)
+        # The processes of a library speak up only when something is wrong.
+        settings.setdefault("log_level", "warning")
+        self.config: ServeConfig = config_from_keywords(settings).config
+        has_http = bool({"host", "port", "grpc_port"} & settings.keys())
+        cluster = LocalCluster(self.config, observer=_show, has_http=has_http)
+        loop = shared_loop_thread()
+        try:
+            cluster.start()
+            cluster.wait_ready()
+            self._client = loop.run(_connect(cluster.grpc_address))
+        except BaseException:
+            cluster.stop()
+            raise
+        self._cluster = cluster
+        self._loop = loop
+        self._model = cluster.models[0].name
+        self._seeds = SeedSource(self.config.seed)
+        # Also runs at the exit of the interpreter.
+        self._finalizer = weakref.finalize(self, _close, loop, self._client, cluster)
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Continue every prompt; results in the order of the prompts.
+
+        Args:
+            prompts: Texts, {"prompt": text} or {"prompt_token_ids": ids}; one or a list.
+            sampling_params: One for all or one per prompt; None for the model's defaults and
+                at most 16 tokens.
+            use_tqdm: Show a progress bar on standard error.
+
+        Raises:
+            InvalidRequestError: A prompt or parameter cannot be accepted; names the field.
+        """
+        return self._run(prompt_requests(prompts, sampling_params), use_tqdm)
+
+    def chat(
+        self,
+        messages: Conversation | Sequence[Conversation],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Answer one conversation, a list of {"role": ..., "content": ...}, or a list of them."""
+        return self._run(chat_requests(messages, sampling_params), use_tqdm)
+
+    @property
+    def cluster(self) -> LocalCluster:
+        """The processes behind this object."""
+        return self._cluster
+
+    def close(self) -> None:
+        """End the processes. Harmless when already closed."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _run(self, requests: list[GenerationRequest], use_tqdm: bool) -> list[RequestOutput]:
+        if not self._finalizer.alive:
+            raise UnavailableError("this LLM is closed")
+        seeded = [
+            GenerationRequest(r.source, r.is_chat, self._seeds.seeded(r.params)) for r in requests
+        ]
+        with _progress(len(requests), use_tqdm) as advance:
+            work = _run_all(self._client, self._model, seeded, self._concurrency(), advance)
+            return self._loop.run(work)
+
+    def _concurrency(self) -> int:
+        running = (self.config.max_num_seqs or 0) * self.config.num_workers
+        # Twice what runs at once, so that the scheduler always has a queue to choose from.
+        return max(MIN_CONCURRENCY, 2 * running)
+
+
+@contextmanager
+def _progress(total: int, is_shown: bool) -> Iterator[Callable[[], object]]:
+    """Yield what to call after each prompt; tqdm is imported only when it is shown."""
+    if not is_shown:
+        yield lambda: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, desc="Processed prompts", unit="prompt") as bar:
+        yield lambda: bar.update(1)
+
+
+async def _connect(address: str) -> AsyncClient:
+    client = AsyncClient(address)
+    await client.wait_connected(_CONNECT_SECONDS)
+    return client
+
+
+def _close(loop: LoopThread, client: AsyncClient, cluster: LocalCluster) -> None:
+    loop.run(client.close())
+    cluster.stop()
+
+
+def _show(notice: Notice) -> None:
+    match notice:
+        case LineReceived(name, text):
+            print(f"{name} | {text}", file=sys.stderr, flush=True)
+        case Restarting(name, reason, _):
+            print(f"pagewire: {name} ended ({reason}), restarting it", file=sys.stderr, flush=True)
+
+
+async def _run_all(
+    client: AsyncClient,
+    model: str,
+    requests: Sequence[GenerationRequest],
+    concurrency: int,
+    advance: Callable[[], object],
+) -> list[RequestOutput]:
+    """Run all requests, at most `concurrency` at once; the first error cancels the others."""
+    bound = asyncio.Semaphore(concurrency)
+
+    async def run(request: GenerationRequest) -> RequestOutput:
+        async with bound:
+            output = await _run_one(client, model, request)
+        advance()
+        return output
+
+    tasks = [asyncio.ensure_future(run(request)) for request in requests]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _run_one(client: AsyncClient, model: str, request: GenerationRequest) -> RequestOutput:
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        try:
+            return await _collect(client, model, request)
+        except UnavailableError:
+            if attempt == MAX_ATTEMPTS:
+                raise
+            await client.wait_connected(_CONNECT_SECONDS)
+    raise AssertionError("unreachable")
+
+
+async def _collect(client: AsyncClient, model: str, request: GenerationRequest) -> RequestOutput:
+    params = given_params(request.params)
+    collector = OutputCollector(params.n, params.logprobs is not None)
+    source: Any = request.source
+    make = client.chat if request.is_chat else client.complete
+    async for event in make(source, request.params, model=model):
+        collector.add(event)
+    output = collector.result(source if isinstance(source, str) else None)
+    if not output.finished:
+        raise UnavailableError("the stream ended early")
+    if request.is_chat:
+        # The server rendered the conversation; its text is what the tokens say.
+        rendered = await client.detokenize(output.prompt_token_ids, model=model)
+        return replace(output, prompt=rendered)
+    return output

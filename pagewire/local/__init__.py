@@ -1,0 +1,1 @@
+"""A whole deployment on this machine: one process per role, supervised. Calls no process's API."""

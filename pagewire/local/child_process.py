@@ -1,0 +1,145 @@
+"""One child process: started with pipes, read by threads, ended by signals. Decides nothing."""
+
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+from pagewire_shared.status import parse_status
+
+READERS_JOIN_SECONDS = 1.0
+"""A process that the child started may hold its pipes; its exit does not wait longer than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReceived:
+    """A status line of a child."""
+
+    name: str
+    status: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LineReceived:
+    """A line that a child wrote, a log line as a rule."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """A child's process is gone.
+
+    Attributes:
+        name: The child.
+        status: Exit status; negative for a signal.
+        reason: For a person: signal or status, and the last line it wrote.
+    """
+
+    name: str
+    status: int
+    reason: str
+
+
+ChildEvent = StatusReceived | LineReceived | Exited
+
+
+class ChildProcess:
+    """A running process; its events arrive through `post`, from several threads, `Exited` last.
+
+    The child watches its standard input, whose other end only this process holds: it exits when
+    this process is gone, however it went.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        role: str,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        post: Callable[[ChildEvent], None],
+    ) -> None:
+        self.name = name
+        self._post = post
+        self._error_prefix = f"pagewire {role}: error: "
+        self._last_line = ""
+        # An own process group: Ctrl-C reaches only the parent, which stops the children in order.
+        self._process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environ),
+            process_group=0,
+        )
+        self._readers = [
+            self._thread("stdout", self._read_stdout),
+            self._thread("stderr", self._read_stderr),
+        ]
+        self._thread("exit", self._wait)
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def terminate(self) -> None:
+        """Send SIGTERM; nothing happens when the process is gone."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """Send SIGKILL; nothing happens when the process is gone."""
+        self._process.kill()
+
+    def _thread(self, what: str, target: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=target, name=f"{self.name}-{what}", daemon=True)
+        thread.start()
+        return thread
+
+    def _read_stdout(self) -> None:
+        for line in _lines(self._process.stdout):
+            status = parse_status(line)
+            if status is None:
+                self._post(LineReceived(self.name, line))
+            else:
+                self._post(StatusReceived(self.name, status))
+
+    def _read_stderr(self) -> None:
+        for line in _lines(self._process.stderr):
+            # The reason of a failure also comes as a status; shown once is enough.
+            if line.startswith(self._error_prefix):
+                continue
+            if line:
+                self._last_line = line
+            self._post(LineReceived(self.name, line))
+
+    def _wait(self) -> None:
+        status = self._process.wait()
+        for reader in self._readers:
+            reader.join(READERS_JOIN_SECONDS)
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert stream is not None
+            # A reader that still reads holds the lock of its stream; closing would wait for it.
+            if not any(reader.is_alive() for reader in self._readers):
+                stream.close()
+        self._post(Exited(self.name, status, describe_exit(status, self._last_line)))
+
+
+def _lines(stream: IO[bytes] | None) -> Iterator[str]:
+    assert stream is not None
+    for line in stream:
+        yield line.decode(errors="replace").rstrip("\r\n")
+
+
+def describe_exit(status: int, last_line: str) -> str:
+    """Return how a process ended: "killed by SIGKILL" or "exit status 1", and its last line."""
+    if status < 0:
+        try:
+            return f"killed by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"killed by signal {-status}"
+    how = f"exit status {status}"
+    return f"{how}: {last_line.strip()}" if last_line and status else how

@@ -1,0 +1,282 @@
+"""LocalCluster: the processes of one deployment, started, watched, restarted and stopped.
+
+One thread of its own carries out what supervision.py decides; it works beside a running event loop
+and in scripts without a __main__ guard, since nothing is forked or imported again.
+"""
+
+import os
+import queue
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pagewire.config import ServeConfig
+from pagewire.local.child_process import (
+    ChildEvent,
+    ChildProcess,
+    Exited,
+    LineReceived,
+    StatusReceived,
+)
+from pagewire.local.layout import ChildSpec, Endpoints, child_environment, plan_children
+from pagewire.local.notices import ChildReady, Loading, Notice
+from pagewire.local.supervision import (
+    Action,
+    BecameReady,
+    Ended,
+    Restarting,
+    Signal,
+    Start,
+    supervise,
+)
+from pagewire.models import served_models
+from pagewire_shared.backoff import Backoff
+from pagewire_shared.errors import StartupError
+from pagewire_shared.rpc.address import MAX_SOCKET_PATH_BYTES, Address, parse_address, require_free
+
+RESTART_FIRST_SECONDS = 0.1
+RESTART_MAX_SECONDS = 10.0
+
+_LONGEST_SOCKET_NAME = "scheduler.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    pass
+
+
+class LocalCluster:
+    """All roles on this machine, Unix sockets between them.
+
+    Args:
+        config: What to serve and how.
+        observer: Called with every Notice from the cluster's thread; must not block.
+        has_http: Listen on the host and ports of `config`; otherwise only on a Unix socket (gRPC).
+
+    Raises:
+        StartupError: A model that is not there, a taken port, or an address that is none.
+    """
+
+    def __init__(
+        self,
+        config: ServeConfig,
+        *,
+        observer: Callable[[Notice], None] | None = None,
+        has_http: bool = True,
+    ) -> None:
+        self.models = served_models(config.model, config.served_model_name)
+        for address in config.kvstore:
+            parse_address(address, setting="--kvstore")
+        if config.metrics_port is not None:
+            raise StartupError("--metrics-port is not supported yet", field="--metrics-port")
+        self._config = config
+        self._observer = observer
+        self._folder = _private_folder()
+        host = config.host if has_http else ""
+        socket = str(self._folder / "grpc.sock")
+        self._endpoints = Endpoints(host, config.port, config.grpc_port, socket)
+        self._events: queue.SimpleQueue[ChildEvent | _Stop | _Run] = queue.SimpleQueue()
+        self._processes: dict[str, ChildProcess] = {}
+        self._specs = {spec.name: spec for spec in self._plan()}
+        self._supervision = supervise(
+            [(spec.name, spec.starts_after) for spec in self._specs.values()],
+            lambda: Backoff(RESTART_FIRST_SECONDS, RESTART_MAX_SECONDS),
+        )
+        self._settled = threading.Event()
+        self._ended = threading.Event()
+        self._failure: str | None = None
+        self._thread = threading.Thread(target=self._run, name="pagewire-cluster", daemon=True)
+
+    @property
+    def grpc_address(self) -> str:
+        """Address of the public gRPC API: host:port or unix:path."""
+        if not self._endpoints.host:
+            return f"unix:{self._endpoints.socket}"
+        return str(Address(_dialled(self._endpoints.host), self._endpoints.grpc_port))
+
+    @property
+    def http_url(self) -> str | None:
+        """Base URL of the HTTP API, without /v1; None without HTTP."""
+        if not self._endpoints.host:
+            return None
+        return f"http://{Address(_dialled(self._endpoints.host), self._endpoints.port)}"
+
+    def pids(self, role: str | None = None) -> dict[str, int]:
+        """Return name -> process id of the running children, of one role if given."""
+        return {
+            name: process.pid
+            for name, process in list(self._processes.items())
+            if role in (None, self._specs[name].role)
+        }
+
+    def start(self) -> None:
+        """Start the processes; returns at once. Raises StartupError when a port is taken."""
+        try:
+            if self._endpoints.host:
+                for port, setting in (
+                    (self._endpoints.port, "--port"),
+                    (self._endpoints.grpc_port, "--grpc-port"),
+                ):
+                    _require_free_port(self._endpoints.host, port, setting)
+        except StartupError:
+            self._remove_folder()
+            raise
+        self._events.put(_Run())
+        self._thread.start()
+
+    def wait_ready(self, timeout_seconds: float | None = None) -> None:
+        """Block until every process is ready.
+
+        Raises:
+            StartupError: A process cannot start (the reason), or the timeout passed.
+        """
+        if not self._settled.wait(timeout_seconds):
+            raise StartupError(f"not ready after {timeout_seconds:g} s")
+        if self._failure is not None:
+            raise StartupError(self._failure)
+        if self._ended.is_set():
+            raise StartupError("stopped before it was ready")
+
+    def request_stop(self) -> None:
+        """Ask all processes to end and return at once; asked twice, they are killed."""
+        self._events.put(_Stop())
+
+    def stop(self) -> None:
+        """End all processes and wait until they are gone. Harmless when already stopped."""
+        if self._thread.ident is None:
+            self._remove_folder()
+            self._ended.set()
+            return
+        if not self._ended.is_set():
+            self.request_stop()
+            self._ended.wait()
+        self._thread.join()
+
+    def _plan(self) -> tuple[ChildSpec, ...]:
+        return plan_children(self._config, self.models, self._folder, self._endpoints)
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                due = self._supervision.next_due()
+                timeout = None if due is None else max(0.0, due - time.monotonic())
+                try:
+                    event = self._events.get(timeout=timeout)
+                except queue.Empty:
+                    self._carry_out(self._supervision.on_time(time.monotonic()))
+                else:
+                    self._handle(event)
+        finally:
+            if not self._ended.is_set():
+                # Only a bug here leads to this; the children must not outlive it.
+                self._failure = "the supervisor of the processes failed"
+                for process in self._processes.values():
+                    process.kill()
+            self._remove_folder()
+            self._ended.set()
+            self._settled.set()
+
+    def _handle(self, event: ChildEvent | _Stop | _Run) -> None:
+        now = time.monotonic()
+        match event:
+            case _Run():
+                self._carry_out(self._supervision.start(now))
+            case _Stop():
+                self._carry_out(self._supervision.on_stop(now))
+            case LineReceived():
+                self._notify(event)
+            case StatusReceived(name, status):
+                self._on_status(name, status, now)
+            case Exited(name, status, reason):
+                self._processes.pop(name, None)
+                self._carry_out(self._supervision.on_exit(name, reason, status, now))
+
+    def _on_status(self, name: str, status: dict[str, object], now: float) -> None:
+        match status["event"]:
+            case "loading":
+                fraction = status.get("fraction")
+                done = float(fraction) if isinstance(fraction, int | float) else None
+                self._notify(Loading(name, done, str(status.get("detail", ""))))
+            case "listening" if self._specs[name].role == "frontend":
+                self._learn_ports(status)
+            case "ready":
+                self._notify(ChildReady(name))
+                self._carry_out(self._supervision.on_ready(name, now))
+            case "failed":
+                self._supervision.on_failed(name, str(status.get("message", "")))
+
+    def _learn_ports(self, status: dict[str, object]) -> None:
+        """Keep the ports that the system picked, so that a restarted frontend gets them again."""
+        if not self._endpoints.host:
+            return
+        http = str(status.get("http", "")).removeprefix("http://")
+        grpc = str(status.get("grpc", ""))
+        self._endpoints = replace(
+            self._endpoints,
+            port=parse_address(http, setting="frontend").port,
+            grpc_port=parse_address(grpc, setting="frontend").port,
+        )
+        self._specs = {spec.name: spec for spec in self._plan()}
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Start(name):
+                    self._spawn(self._specs[name])
+                case Signal(name, is_kill):
+                    process = self._processes.get(name)
+                    if process is not None:
+                        process.kill() if is_kill else process.terminate()
+                case Restarting():
+                    self._notify(action)
+                case BecameReady():
+                    self._settled.set()
+                    self._notify(action)
+                case Ended(failure):
+                    self._failure = failure
+                    self._remove_folder()
+                    self._ended.set()
+                    self._settled.set()
+                    self._notify(action)
+
+    def _spawn(self, spec: ChildSpec) -> None:
+        environ = child_environment(os.environ)
+        self._processes[spec.name] = ChildProcess(
+            spec.name, spec.role, spec.command, environ, self._events.put
+        )
+
+    def _notify(self, notice: Notice) -> None:
+        if self._observer is not None:
+            self._observer(notice)
+
+    def _remove_folder(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _private_folder() -> Path:
+    """Make a folder that only this user can enter, short enough for the path of a Unix socket."""
+    for parent in (tempfile.gettempdir(), "/tmp"):
+        longest = Path(parent) / "pagewire-12345678" / _LONGEST_SOCKET_NAME
+        if len(os.fsencode(longest)) <= MAX_SOCKET_PATH_BYTES:
+            return Path(tempfile.mkdtemp(prefix="pagewire-", dir=parent))
+    raise StartupError(f"TMPDIR: {tempfile.gettempdir()} is too long for a Unix socket's path")
+
+
+def _require_free_port(host: str, port: int, setting: str) -> None:
+    try:
+        require_free(Address(host, port), setting=setting)
+    except OSError as error:
+        raise StartupError(f"--host: {host}: {error.strerror}", field="--host") from error
+
+
+def _dialled(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)

@@ -1,0 +1,165 @@
+"""Which processes a deployment consists of, and with which flags. Starts none of them."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from pagewire.config import ServeConfig
+from pagewire.models import ServedModel
+from pagewire_shared.settings import ENVIRONMENT_PREFIX, flag_of
+
+# Settings of `serve` that mean the same to a role, by the field's name.
+_WORKER_SETTINGS = (
+    "device",
+    "dtype",
+    "max_model_len",
+    "block_size",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "kv_cache_memory",
+    "seed",
+    "steps_in_flight",
+)
+_COMMON_SETTINGS = ("log_level", "log_format")
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """One process.
+
+    Attributes:
+        name: Unique in the deployment, such as "worker-0".
+        role: frontend, scheduler, worker or kvstore.
+        arguments: Flags.
+        starts_after: Names of children that must be ready first.
+    """
+
+    name: str
+    role: str
+    arguments: tuple[str, ...]
+    starts_after: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> list[str]:
+        """The command line; -P keeps the current folder's files from hiding installed packages."""
+        role = f"pagewire_{self.role}"
+        return [sys.executable, "-P", "-m", role, *self.arguments, "--exit-with-parent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Where the frontend listens.
+
+    Attributes:
+        host: For HTTP and gRPC; "" for neither, only the Unix socket.
+        port: HTTP port.
+        grpc_port: gRPC port.
+        socket: Path of a Unix socket for gRPC, used when `host` is empty.
+    """
+
+    host: str
+    port: int
+    grpc_port: int
+    socket: str
+
+
+def plan_children(
+    config: ServeConfig, models: Sequence[ServedModel], folder: Path, endpoints: Endpoints
+) -> tuple[ChildSpec, ...]:
+    """Return the processes for `config`; sockets between them lie in `folder`."""
+    scheduler_address = f"unix:{folder / 'scheduler.sock'}"
+    stores = config.kvstore or (f"unix:{folder / 'kvstore.sock'}",)
+    children = []
+    if not config.kvstore:
+        children.append(_child(config, "kvstore", "kvstore", ["--listen", stores[0]]))
+    prefix = "--enable-prefix-caching" if config.enable_prefix_caching else _NO_PREFIX
+    arguments = ["--listen", scheduler_address, prefix]
+    for store in stores:
+        arguments += ["--kvstore", store]
+    children.append(_child(config, "scheduler", "scheduler", arguments))
+    workers = _workers(config, models, folder, scheduler_address)
+    # The frontend reads the tokenizer; a hub id is on disk only once its workers have fetched it.
+    fetched_by = () if all(m.is_local for m in models) else tuple(w.name for w in workers)
+    frontend = _frontend_arguments(models, scheduler_address, endpoints)
+    return (
+        *children,
+        *workers,
+        _child(config, "frontend", "frontend", frontend, starts_after=fetched_by),
+    )
+
+
+_NO_PREFIX = "--no-enable-prefix-caching"
+
+
+def _child(
+    config: ServeConfig,
+    name: str,
+    role: str,
+    arguments: Sequence[str],
+    starts_after: tuple[str, ...] = (),
+) -> ChildSpec:
+    common = _flags(config, _COMMON_SETTINGS)
+    return ChildSpec(name, role, (*arguments, *common), starts_after)
+
+
+def _flags(config: ServeConfig, names: Sequence[str]) -> list[str]:
+    result = []
+    for name in names:
+        value = getattr(config, name)
+        if value is not None:
+            result += [flag_of(name), str(value)]
+    return result
+
+
+def _workers(
+    config: ServeConfig, models: Sequence[ServedModel], folder: Path, scheduler: str
+) -> list[ChildSpec]:
+    num_workers = config.num_workers * len(models)
+    workers = []
+    for index in range(num_workers):
+        model = models[index // config.num_workers]
+        name = f"worker-{index}"
+        arguments = ["--scheduler", scheduler, "--listen", f"unix:{folder / name}.sock"]
+        arguments += ["--model", model.path, "--served-model-name", model.name]
+        arguments += _flags(config, _WORKER_SETTINGS)
+        if num_workers > 1:
+            arguments += ["--cpu-threads", str(threads_per_worker(num_workers))]
+        workers.append(_child(config, name, "worker", arguments))
+    return workers
+
+
+def threads_per_worker(num_workers: int) -> int:
+    """Return each worker's share of the cores this process may use, at least 1."""
+    if hasattr(os, "sched_getaffinity"):
+        num_cores = len(os.sched_getaffinity(0))
+    else:
+        num_cores = os.cpu_count() or 1
+    return max(1, num_cores // num_workers)
+
+
+def _frontend_arguments(
+    models: Sequence[ServedModel], scheduler: str, endpoints: Endpoints
+) -> list[str]:
+    arguments = ["--scheduler", scheduler]
+    for model in models:
+        arguments += ["--model", f"{model.name}={model.path}"]
+    if not endpoints.host:
+        return [*arguments, "--no-http", "--grpc-listen", f"unix:{endpoints.socket}"]
+    return [
+        *arguments,
+        *("--host", endpoints.host),
+        *("--port", str(endpoints.port)),
+        *("--grpc-port", str(endpoints.grpc_port)),
+    ]
+
+
+def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return `environ` without the settings that children get as flags.
+
+    What `serve` has no flag for, such as PAGEWIRE_ATTENTION_BACKEND, still reaches the role.
+    """
+    own = {ENVIRONMENT_PREFIX + item.name.upper() for item in fields(ServeConfig)}
+    own.add(ENVIRONMENT_PREFIX + "CONFIG")
+    return {key: value for key, value in environ.items() if key not in own}

@@ -1,0 +1,95 @@
+"""Which models a deployment serves: names and folders from the command line. Reads no weights."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagewire_shared.errors import StartupError
+
+BUILTIN_NAME = "pagewire-builtin"
+BUILTIN_FOLDER = Path(__file__).parent / "builtin_model"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model and the name it is asked for.
+
+    Attributes:
+        name: In the API.
+        path: A local folder or a hub id.
+    """
+
+    name: str
+    path: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether `path` is a folder of this machine and no hub id."""
+        return Path(self.path).is_dir()
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether a conversation can be rendered; true where only the hub could tell."""
+        folder = Path(self.path)
+        if not folder.is_dir() or (folder / "chat_template.jinja").exists():
+            return True
+        try:
+            config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return "chat_template" in config
+
+
+def served_models(entries: Sequence[str], served_model_name: str | None) -> tuple[ServedModel, ...]:
+    """Return the models for `--model` entries; the built-in one when there is none.
+
+    Raises:
+        StartupError: A folder that is not there, or a name that is not unique.
+    """
+    models = tuple(_served_model(entry) for entry in entries)
+    if not models:
+        models = (ServedModel(BUILTIN_NAME, str(BUILTIN_FOLDER)),)
+        _require_folder(BUILTIN_FOLDER, str(BUILTIN_FOLDER))
+    if served_model_name is not None:
+        if len(models) > 1:
+            raise StartupError(
+                "--served-model-name names one model; write --model name=path for several",
+                field="--served-model-name",
+            )
+        models = (ServedModel(served_model_name, models[0].path),)
+    names = [model.name for model in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise StartupError(
+                f"--model: two models are named {name!r}; write name=path", field="--model"
+            )
+    return models
+
+
+def _served_model(entry: str) -> ServedModel:
+    name, equals, path = entry.partition("=")
+    if not equals or (os.sep in name and Path(entry).exists()):
+        name, path = "", entry
+    if not path:
+        raise StartupError(f"--model: {entry!r} is neither name=path nor a path", field="--model")
+    folder = Path(path).expanduser()
+    if _looks_local(path) or folder.exists():
+        _require_folder(folder, path)
+        folder = folder.resolve()
+        return ServedModel(name or folder.name, str(folder))
+    return ServedModel(name or path, path)
+
+
+def _looks_local(path: str) -> bool:
+    # A hub id is "model" or "organisation/model"; anything else can only be a path.
+    return path.startswith((".", "/", "~")) or path.count("/") > 1
+
+
+def _require_folder(folder: Path, shown: str) -> None:
+    if not folder.is_dir():
+        reason = "is no folder" if folder.exists() else "does not exist"
+        raise StartupError(f"--model: {shown} {reason}", field="--model")
+    if not (folder / "config.json").is_file():
+        raise StartupError(f"--model: {shown} holds no config.json", field="--model")

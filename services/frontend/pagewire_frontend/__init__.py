@@ -1,0 +1,1 @@
+"""The frontend role: everything that is text. Never schedules, never imports torch."""

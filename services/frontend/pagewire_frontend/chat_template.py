@@ -1,0 +1,116 @@
+"""Chat templates, rendered in a sandbox: they come with the model and are not trusted. Owns the
+Jinja environment; knows no tokens.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from pagewire_shared.errors import InvalidRequestError, StartupError
+
+TEMPLATE_FILE = "chat_template.jinja"
+
+
+class _GenerationTag(Extension):
+    """`{% generation %}` marks the assistant's text for training; here it renders its body."""
+
+    tags = {"generation"}  # noqa: RUF012 - the name and type that jinja2 asks for
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Return the body in a scope of its own."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(layout: str) -> str:
+    return datetime.now().astimezone().strftime(layout)
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **_: Any) -> str:
+    # Jinja's own filter escapes <, >, & and ' for HTML, which changes what the model reads.
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_GenerationTag, "jinja2.ext.loopcontrols"],
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+class ChatTemplate:
+    """One model's template."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        """Compile `source`. `special_tokens` maps names such as bos_token to their content."""
+        try:
+            self._template = _environment().from_string(source)
+        except jinja2.TemplateError as error:
+            raise StartupError(f"the chat template does not compile: {error}") from error
+        self._special_tokens = dict(special_tokens)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return the prompt. Raises InvalidRequestError when the template refuses the messages."""
+        variables = {
+            "tools": None,
+            "documents": None,
+            **self._special_tokens,
+            **(arguments or {}),
+            "messages": [dict(message) for message in messages],
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            return self._template.render(variables)
+        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+            raise InvalidRequestError(
+                f"the model's chat template refuses these messages: {error}", field="messages"
+            ) from error
+
+
+def load_chat_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> ChatTemplate | None:
+    """Return the template of a model folder: chat_template.jinja, else the one in
+    tokenizer_config.json."""
+    path = folder / TEMPLATE_FILE
+    source: Any = path.read_text() if path.is_file() else tokenizer_config.get("chat_template")
+    if isinstance(source, list):
+        named = {item.get("name"): item.get("template") for item in source}
+        source = named.get("default")
+    if not isinstance(source, str):
+        return None
+    return ChatTemplate(source, special_tokens(tokenizer_config))
+
+
+def special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
+    """Return name to content of the special tokens in a tokenizer_config.json."""
+    found: dict[str, str] = {}
+    for name, value in tokenizer_config.items():
+        if not name.endswith("_token"):
+            continue
+        content = value.get("content") if isinstance(value, dict) else value
+        if isinstance(content, str):
+            found[name] = content
+    return found

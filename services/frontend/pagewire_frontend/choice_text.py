@@ -1,0 +1,87 @@
+"""The text of one choice: tokens in, shown text and the matched stop string out. Pure; owns the
+detokenizer and the stop matcher of the choice, not its tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagewire_frontend.detokenizer import Detokenizer, StreamTokenizer
+from pagewire_frontend.events import FinishReason
+from pagewire_frontend.stop import StopMatcher
+from pagewire_shared.sampling import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Outcome of a push: `num_taken` tokens belong to the output (fewer than pushed after a
+    match)."""
+
+    num_taken: int
+    text: str
+    stop_string: str | None = None
+
+
+class ChoiceText:
+    """Turns the tokens of one choice into text."""
+
+    def __init__(
+        self,
+        tokenizer: StreamTokenizer,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        eos_token_ids: Sequence[int],
+    ) -> None:
+        self._detokenizer = Detokenizer(
+            tokenizer, prompt_token_ids, skip_special_tokens=params.skip_special_tokens
+        )
+        self._matcher = StopMatcher(params.stop, is_kept=params.include_stop_str_in_output)
+        self._min_tokens = params.min_tokens
+        # Stop tokens are part of the ids but not of the text.
+        self._silent_ids = frozenset(eos_token_ids) | frozenset(params.stop_token_ids)
+        self._num_tokens = 0
+
+    def push(self, token_ids: Sequence[int]) -> Shown:
+        """Take the next tokens, one by one so that a match cuts exactly after its last token."""
+        texts: list[str] = []
+        for index, token_id in enumerate(token_ids):
+            self._num_tokens += 1
+            can_stop = self._num_tokens > self._min_tokens
+            if can_stop and token_id in self._silent_ids:
+                continue
+            text = self._detokenizer.push(token_id)
+            if not text:
+                continue
+            if not can_stop:
+                texts.append(text)
+                continue
+            match = self._matcher.push(text)
+            texts.append(match.text)
+            if match.stop is not None:
+                return Shown(index + 1, "".join(texts), match.stop)
+        return Shown(len(token_ids), "".join(texts))
+
+    def flush(self) -> str:
+        """Return what was held back; the choice ended."""
+        match = self._matcher.push(self._detokenizer.flush())
+        return match.text if match.stop is not None else match.text + self._matcher.flush()
+
+
+def natural_end(
+    token_ids: Sequence[int], params: SamplingParams, eos_token_ids: Sequence[int]
+) -> tuple[FinishReason, int | None] | None:
+    """Return why these tokens already are a whole output (and the stop token asked for), or None.
+
+    Needed when the notice of an end was lost together with its scheduler: a choice that has ended
+    must not be continued.
+    """
+    if not token_ids:
+        return None
+    last = token_ids[-1]
+    if len(token_ids) > params.min_tokens:
+        if last in params.stop_token_ids:
+            return FinishReason.STOP, last
+        if last in eos_token_ids:
+            return FinishReason.STOP, None
+    if params.max_tokens is not None and len(token_ids) >= params.max_tokens:
+        return FinishReason.LENGTH, None
+    return None

@@ -1,0 +1,66 @@
+"""Settings of the frontend role, and the bounds among them. Owns no behaviour."""
+
+from dataclasses import dataclass
+
+from pagewire_shared.errors import StartupError
+from pagewire_shared.process import ProcessConfig
+from pagewire_shared.rpc.address import Address, parse_address
+from pagewire_shared.settings import setting
+from pagewire_shared.sizes import parse_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontendConfig(ProcessConfig):
+    """Everything `pagewire frontend` can be told."""
+
+    host: str = setting("127.0.0.1", "Address to listen on")
+    port: int = setting(8000, "Port of the HTTP API; 0 picks a free one")
+    grpc_port: int = setting(8001, "Port of the gRPC API; 0 picks a free one")
+    grpc_listen: str = setting("", "Where gRPC listens instead: host:port or unix:path")
+    http: bool = setting(True, "Serve the HTTP API")
+    scheduler: tuple[str, ...] = setting((), "Address of a scheduler; repeatable")
+    model: tuple[str, ...] = setting((), "name=path, a path or a hub id; repeatable")
+    served_model_name: tuple[str, ...] = setting((), "Name of a --model given without one")
+    max_open_requests: int = setting(8192, "Requests open at once; more are refused")
+    max_waiting: int = setting(2048, "Requests that may wait for a worker of their model")
+    max_request_seconds: float = setting(3600.0, "Deadline of requests that bring none")
+    max_wait_seconds: float = setting(300.0, "How long a request waits for a worker")
+    max_body_size: int = setting(32 * 1024 * 1024, "Largest HTTP body", parse=parse_size)
+    lease_seconds: float = setting(5.0, "Wait for a lost scheduler before using another")
+    silence_seconds: float = setting(5.0, "A scheduler silent for so long is dialled again")
+    grace_seconds: float = setting(2.0, "Time that open streams get when the process stops")
+
+    def __post_init__(self) -> None:
+        for name in ("port", "grpc_port"):
+            if not 0 <= getattr(self, name) <= 65535:
+                flag = name.replace("_", "-")
+                raise StartupError(f"--{flag}: ports are 0 to 65535", field=name)
+        for name in ("max_open_requests", "max_request_seconds", "silence_seconds"):
+            if getattr(self, name) <= 0:
+                flag = name.replace("_", "-")
+                raise StartupError(f"--{flag} must be positive", field=name)
+        if not self.scheduler:
+            raise StartupError("--scheduler is required: host:port or unix:path", field="scheduler")
+
+    @property
+    def http_address(self) -> Address:
+        """Where HTTP listens."""
+        return Address(host=self.host, port=self.port)
+
+    @property
+    def grpc_address(self) -> Address:
+        """Where gRPC listens."""
+        if self.grpc_listen:
+            return parse_address(self.grpc_listen, setting="--grpc-listen")
+        return Address(host=self.host, port=self.grpc_port)
+
+    @property
+    def scheduler_addresses(self) -> list[Address]:
+        """The schedulers; one flag may hold several, separated by commas."""
+        texts = [part for text in self.scheduler for part in text.split(",") if part]
+        return [parse_address(text, setting="--scheduler") for text in texts]
+
+
+def grpc_setting(config: FrontendConfig) -> str:
+    """Return the flag that chose the gRPC address."""
+    return "--grpc-listen" if config.grpc_listen else "--grpc-port"

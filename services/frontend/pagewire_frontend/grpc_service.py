@@ -1,0 +1,123 @@
+"""The public gRPC API and the admin API of a frontend. Thin: messages in, engine, messages out."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from pagewire_frontend import grpc_convert
+from pagewire_frontend.engine import Engine, GenerationRequest
+from pagewire_frontend.events import Event
+from pagewire_protos.frontend.v1 import inference_pb2 as pb
+from pagewire_protos.frontend.v1 import inference_pb2_grpc
+from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
+from pagewire_shared.errors import InvalidRequestError
+
+SERVICE_NAMES = (
+    pb.DESCRIPTOR.services_by_name["InferenceService"].full_name,
+    admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
+)
+
+DEFAULT_AUDIT_MS = 2000
+# The scheduler needs its own time to ask its peers before it answers us.
+AUDIT_MARGIN_SECONDS = 1.0
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
+    """Text or token ids in, a stream out."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def Chat(
+        self, request: pb.ChatRequest, context: Context
+    ) -> AsyncIterator[pb.ChatResponse]:
+        """Answer a conversation."""
+        model = self._engine.models.find(grpc_convert.model_name(request))
+        asked = grpc_convert.chat_request(request, model, context.time_remaining())
+        async for event in self._stream(asked, context):
+            yield pb.ChatResponse(**grpc_convert.event_fields(event))
+
+    async def Complete(
+        self, request: pb.CompleteRequest, context: Context
+    ) -> AsyncIterator[pb.CompleteResponse]:
+        """Continue a text or token ids."""
+        model = self._engine.models.find(grpc_convert.model_name(request))
+        asked = grpc_convert.complete_request(request, model, context.time_remaining())
+        async for event in self._stream(asked, context):
+            yield pb.CompleteResponse(**grpc_convert.event_fields(event))
+
+    async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
+        """Turn text or a conversation into ids."""
+        model = self._engine.models.find(grpc_convert.model_name(request))
+        ids = await self._engine.tokenize(model, grpc_convert.tokenize_prompt(request))
+        return pb.TokenizeResponse(
+            token_ids=ids, max_model_len=self._engine.served_context_length(model)
+        )
+
+    async def Detokenize(
+        self, request: pb.DetokenizeRequest, context: Context
+    ) -> pb.DetokenizeResponse:
+        """Turn ids into text."""
+        model = self._engine.models.find(grpc_convert.model_name(request))
+        ids = list(request.token_ids)
+        if ids and max(ids) >= model.vocab_size:
+            raise InvalidRequestError(
+                f"token_ids: ids must be in [0, {model.vocab_size})", field="token_ids"
+            )
+        text = model.tokenizer.decode(ids, skip_special_tokens=request.skip_special_tokens)
+        return pb.DetokenizeResponse(text=text)
+
+    async def ListModels(
+        self, request: pb.ListModelsRequest, context: Context
+    ) -> pb.ListModelsResponse:
+        """List what can be asked for."""
+        models = [
+            pb.Model(
+                name=model.name,
+                max_model_len=self._engine.served_context_length(model),
+                is_ready=self._engine.is_ready(model),
+            )
+            for model in self._engine.models
+        ]
+        return pb.ListModelsResponse(models=models)
+
+    async def _stream(self, asked: GenerationRequest, context: Context) -> AsyncIterator[Event]:
+        session = await self._engine.open(asked)
+
+        # A handler that is cancelled while it writes is only unwound when it is collected; the
+        # callback frees the request at once.
+        def free(_: object) -> None:
+            self._engine.close(session)
+
+        # The stubs ask for a class where the library takes any callable.
+        context.add_done_callback(free)  # type: ignore[arg-type]
+        try:
+            yield session.opened()
+            async for event in session.events():
+                yield event
+        finally:
+            self._engine.close(session)
+
+
+class AdminService(admin_pb2_grpc.AdminServiceServicer):
+    """Passes an operator's questions on to every attached scheduler."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def Audit(
+        self, request: admin_pb2.AuditRequest, context: Context
+    ) -> admin_pb2.AuditResponse:
+        """Ask for one report per cell."""
+        milliseconds = request.timeout_ms if request.HasField("timeout_ms") else DEFAULT_AUDIT_MS
+        seconds = milliseconds / 1000 + AUDIT_MARGIN_SECONDS
+        return admin_pb2.AuditResponse(reports=await self._engine.audit(seconds))
+
+
+def register(server: grpc.aio.Server, engine: Engine) -> None:
+    """Add both services to a server."""
+    inference_pb2_grpc.add_InferenceServiceServicer_to_server(InferenceService(engine), server)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(engine), server)

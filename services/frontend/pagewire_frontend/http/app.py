@@ -1,0 +1,48 @@
+"""The gateway's application: routes, the error envelope, and the request id on every answer."""
+
+import re
+import uuid
+
+from fastapi import FastAPI
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pagewire_frontend.engine import Engine
+from pagewire_frontend.http import generation, information
+from pagewire_frontend.http.errors import install_handlers
+
+REQUEST_ID = "x-request-id"
+# What is echoed into a header and a log line must not be able to forge either.
+_LABEL = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+def make_app(engine: Engine, *, max_body_bytes: int) -> FastAPI:
+    """Return the application."""
+    app = FastAPI(title="Pagewire", redoc_url=None, redirect_slashes=False)
+    install_handlers(app)
+    app.include_router(generation.make_router(engine, max_body_bytes=max_body_bytes))
+    app.include_router(information.make_router(engine))
+    app.add_middleware(RequestIdMiddleware)
+    return app
+
+
+class RequestIdMiddleware:
+    """Echoes the client's request id, or mints one. Plain ASGI: streams pass through untouched."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass one exchange on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get(REQUEST_ID, "")
+        label = given if _LABEL.fullmatch(given) else uuid.uuid4().hex
+
+        async def send_labelled(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[REQUEST_ID] = label
+            await send(message)
+
+        await self._app(scope, receive, send_labelled)

@@ -1,0 +1,57 @@
+"""The client's side of one exchange: its body, within a limit, and the moment it goes away."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from pagewire_frontend.http.errors import BodyTooLargeError, ClientGoneError
+
+Result = TypeVar("Result")
+
+
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """Return the body. Raises BodyTooLargeError or ClientGoneError."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > max_bytes:
+        raise BodyTooLargeError(f"the body is larger than {max_bytes} bytes")
+    chunks: list[bytes] = []
+    num_bytes = 0
+    try:
+        async for chunk in request.stream():
+            num_bytes += len(chunk)
+            if num_bytes > max_bytes:
+                raise BodyTooLargeError(f"the body is larger than {max_bytes} bytes")
+            chunks.append(chunk)
+    except ClientDisconnect as error:
+        raise ClientGoneError("the client went away") from error
+    return b"".join(chunks)
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """Return what `work` returns; cancel it when the client goes away first.
+
+    Call it only after the body was read and never twice at a time: it owns `receive`.
+
+    Raises:
+        ClientGoneError: Nobody waits for the result any more.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientGoneError("the client went away")
+    finally:
+        for future in (task, gone):
+            future.cancel()
+        # Not gather: an end that was already taken above must not be raised again here.
+        await asyncio.wait({task, gone})
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        continue

@@ -1,0 +1,107 @@
+"""The OpenAI error envelope, on every error of the gateway. The one mapping from errors to HTTP
+statuses."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from pagewire_shared.errors import InternalError, InvalidRequestError, PagewireError, WireError
+
+_STATUS_BY_NAME = {
+    "INVALID_ARGUMENT": 400,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+    "CANCELLED": 499,
+    "UNAVAILABLE": 503,
+    "FAILED_PRECONDITION": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+_TYPE_BY_STATUS = {429: "rate_limit_error", 503: "service_unavailable_error", 504: "timeout_error"}
+_CODE_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
+
+
+@dataclass
+class BodyTooLargeError(InvalidRequestError):
+    """The body of a request is larger than the gateway takes."""
+
+    code: str = "body_too_large"
+    __str__ = PagewireError.__str__
+
+
+@dataclass
+class ClientGoneError(PagewireError):
+    """The client closed its connection; nobody reads the answer."""
+
+    code: str = "cancelled"
+    status_name = "CANCELLED"
+    __str__ = PagewireError.__str__
+
+
+def status_of(error: PagewireError) -> int:
+    """Return the HTTP status of an error."""
+    if isinstance(error, BodyTooLargeError):
+        return 413
+    if isinstance(error, WireError):
+        # A peer of ours is at fault, not the client.
+        return 500
+    return _STATUS_BY_NAME.get(error.status_name, 500)
+
+
+def envelope(
+    status: int, message: str, *, param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """Return the error body: all four keys, always."""
+    default = "invalid_request_error" if status < 500 else "server_error"
+    kind = _TYPE_BY_STATUS.get(status, default)
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def error_body(error: PagewireError) -> dict[str, Any]:
+    """Return the envelope of an error."""
+    return envelope(status_of(error), error.message, param=error.field, code=error.code)
+
+
+def error_response(error: PagewireError) -> Response:
+    """Return the response of an error."""
+    headers = {}
+    if error.retry_after_ms is not None:
+        headers["retry-after"] = str(-(-error.retry_after_ms // 1000))
+        headers["retry-after-ms"] = str(error.retry_after_ms)
+    return json_response(error_body(error), status=status_of(error), headers=headers)
+
+
+def json_response(
+    body: Any, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """Return a JSON response."""
+    return Response(
+        orjson.dumps(body), status_code=status, headers=headers, media_type="application/json"
+    )
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Give every error of the app the envelope."""
+    app.add_exception_handler(PagewireError, _on_pagewire_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_fault)
+
+
+async def _on_pagewire_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, PagewireError), "registered for this class"
+    return error_response(error)
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for this class"
+    status = error.status_code
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    body = envelope(status, message, code=_CODE_BY_STATUS.get(status, "http_error"))
+    return json_response(body, status=status, headers=dict(error.headers or {}))
+
+
+async def _on_fault(_: Request, error: Exception) -> Response:
+    # The server logs the trace; the client learns that it is our fault and no more.
+    return error_response(InternalError("the server failed on this request"))

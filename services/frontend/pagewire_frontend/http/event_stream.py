@@ -1,0 +1,66 @@
+"""Server-sent events: a response that writes chunks as they come and ends its work when the
+client leaves."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+from starlette.types import Receive, Scope, Send
+
+from pagewire_frontend.http.connection import while_connected
+from pagewire_frontend.http.errors import ClientGoneError, error_body
+from pagewire_shared.errors import PagewireError
+
+DONE = b"data: [DONE]\n\n"
+_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+class EventStream(Response):
+    """Streams JSON values as events, then `[DONE]`; an error after the first byte is one last
+    event."""
+
+    def __init__(
+        self,
+        request: Request,
+        chunks: AsyncIterator[list[dict[str, Any]]],
+        close: Callable[[], None],
+    ) -> None:
+        """Args: `chunks`, values that are ready together; `close`, called whatever happens."""
+        super().__init__(media_type="text/event-stream", headers=_HEADERS)
+        # Its length is not known, whatever the base class says of the empty body.
+        self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
+        self._request = request
+        self._chunks = chunks
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write the response."""
+        try:
+            await while_connected(self._request, self._write(send))
+        except (ClientGoneError, OSError):
+            return
+        finally:
+            self._close()
+
+    async def _write(self, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        try:
+            async for values in self._chunks:
+                body = b"".join(_event(value) for value in values)
+                if body:
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+            last = DONE
+        except PagewireError as error:
+            last = _event(error_body(error))
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(value) + b"\n\n"

@@ -1,0 +1,110 @@
+"""POST /v1/chat/completions and /v1/completions: from a body to an answer, whole or streamed."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from pagewire_frontend.engine import Engine, GenerationRequest
+from pagewire_frontend.http import options
+from pagewire_frontend.http.answer import Answer, open_answer
+from pagewire_frontend.http.connection import read_body, while_connected
+from pagewire_frontend.http.errors import json_response
+from pagewire_frontend.http.event_stream import EventStream
+from pagewire_frontend.http.formats import AnswerFormat, ChatFormat, CompletionFormat
+from pagewire_frontend.http.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
+from pagewire_frontend.model_registry import LoadedModel
+from pagewire_shared.errors import PagewireError
+
+FormatClass = Callable[..., AnswerFormat]
+
+
+def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
+    """Return the two endpoints."""
+    router = APIRouter()
+
+    @router.post("/v1/chat/completions", openapi_extra=_body_schema(ChatBody))
+    async def chat_completions(request: Request) -> Response:
+        """Answer a conversation."""
+        body = parse_body(ChatBody, await read_body(request, max_body_bytes))
+        model = engine.models.find(body.model)
+        params = options.chat_params(body, model.defaults)
+        prompt = options.chat_prompt(body)
+        asked = [_request(body, model, prompt=prompt, params=params)]
+        has_logprobs = params.logprobs is not None
+        try:
+            return await _answer(engine, request, body, asked, ChatFormat, has_logprobs)
+        except PagewireError as error:
+            if error.field == "max_tokens" and body.max_completion_tokens is not None:
+                error.field = "max_completion_tokens"
+            raise
+
+    @router.post("/v1/completions", openapi_extra=_body_schema(CompletionBody))
+    async def completions(request: Request) -> Response:
+        """Continue one or more prompts."""
+        body = parse_body(CompletionBody, await read_body(request, max_body_bytes))
+        model = engine.models.find(body.model)
+        params = options.completion_params(body, model.defaults)
+        prompts = options.completion_prompts(body)
+        asked = [_request(body, model, prompt=prompt, params=params) for prompt in prompts]
+        has_logprobs = params.logprobs is not None
+        return await _answer(engine, request, body, asked, CompletionFormat, has_logprobs)
+
+    return router
+
+
+def _body_schema(cls: type[GenerationBody]) -> dict[str, Any]:
+    # Bodies are read by hand, for our own errors; the API description still shows them.
+    schema = cls.model_json_schema()
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _request(body: GenerationBody, model: LoadedModel, **rest: Any) -> GenerationRequest:
+    return GenerationRequest(
+        model=model, cache_salt=body.cache_salt, priority=body.priority or 0, **rest
+    )
+
+
+async def _answer(
+    engine: Engine,
+    request: Request,
+    body: GenerationBody,
+    asked: list[GenerationRequest],
+    format_class: FormatClass,
+    has_logprobs: bool,
+) -> Response:
+    answer = await while_connected(request, open_answer(engine, asked))
+    is_handed_over = False
+    try:
+        form = format_class(
+            answer.request_id,
+            asked[0].model.name,
+            int(time.time()),
+            asked[0].model.tokenizer,
+            has_logprobs=has_logprobs,
+            has_usage_chunk=body.wants_usage_chunk,
+        )
+        if not body.stream:
+            choices = await while_connected(request, answer.whole())
+            return json_response(form.whole(choices, answer.usage))
+        # What goes wrong before the first token is still a plain status.
+        await while_connected(request, answer.wait_first())
+        response = EventStream(request, _chunks(answer, form, body), answer.close)
+        is_handed_over = True
+        return response
+    finally:
+        if not is_handed_over:
+            answer.close()
+
+
+async def _chunks(
+    answer: Answer, form: AnswerFormat, body: GenerationBody
+) -> AsyncIterator[list[dict[str, Any]]]:
+    yield form.opening(answer.num_choices)
+    async for number, event in answer.events():
+        chunk = form.chunk(number, event)
+        if chunk is not None:
+            yield [chunk]
+    if body.wants_usage_chunk:
+        yield [form.usage_chunk(answer.usage)]

@@ -1,0 +1,141 @@
+"""From checked bodies to what the engine takes. Owns the HTTP defaults and nothing else."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pagewire_frontend.engine import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from pagewire_frontend.http.schemas import (
+    MAX_PROMPTS,
+    ChatBody,
+    ChatMessageBody,
+    CompletionBody,
+    GenerationBody,
+)
+from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.sampling import MAX_LOGPROBS, MAX_SEED, SamplingParams
+
+COMPLETION_MAX_TOKENS = 16
+_COPIED = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "n",
+    "min_tokens",
+    "ignore_eos",
+    "skip_special_tokens",
+    "include_stop_str_in_output",
+)
+
+
+def chat_params(body: ChatBody, defaults: SamplingParams) -> SamplingParams:
+    """Return the sampling of a chat body. Raises InvalidRequestError naming the field."""
+    num_logprobs = _chat_logprobs(body)
+    wanted = body.max_completion_tokens
+    if wanted is None:
+        return _params(body, defaults, body.max_tokens, num_logprobs)
+    try:
+        return _params(body, defaults, wanted, num_logprobs)
+    except InvalidRequestError as error:
+        if error.field == "max_tokens":
+            error.field = "max_completion_tokens"
+            error.message = error.message.replace("max_tokens", "max_completion_tokens")
+        raise
+
+
+def completion_params(body: CompletionBody, defaults: SamplingParams) -> SamplingParams:
+    """Return the sampling of a completion body. Raises InvalidRequestError naming the field."""
+    max_tokens = COMPLETION_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+    return _params(body, defaults, max_tokens, body.logprobs)
+
+
+def chat_prompt(body: ChatBody) -> ChatPrompt:
+    """Return the conversation. Raises InvalidRequestError naming messages."""
+    add = body.add_generation_prompt
+    return ChatPrompt(
+        [_message(index, message) for index, message in enumerate(body.messages)],
+        add_generation_prompt=True if add is None else add,
+        template_arguments=body.chat_template_kwargs,
+    )
+
+
+def completion_prompts(body: CompletionBody) -> list[Prompt]:
+    """Return the prompts in order. Raises InvalidRequestError naming prompt."""
+    prompt = body.prompt
+    special = body.add_special_tokens is not False
+    prompts: list[Prompt]
+    if isinstance(prompt, str):
+        prompts = [TextPrompt(prompt, special)]
+    elif prompt and isinstance(prompt[0], int):
+        prompts = [TokenPrompt([item for item in prompt if isinstance(item, int)])]
+    else:
+        prompts = [
+            TextPrompt(item, special) if isinstance(item, str) else TokenPrompt(item)
+            for item in prompt
+            if not isinstance(item, int)
+        ]
+    if not prompts:
+        raise InvalidRequestError("prompt must not be empty", field="prompt")
+    if len(prompts) > MAX_PROMPTS:
+        raise InvalidRequestError(
+            f"prompt takes at most {MAX_PROMPTS} prompts, got {len(prompts)}", field="prompt"
+        )
+    return prompts
+
+
+def _params(
+    body: GenerationBody,
+    defaults: SamplingParams,
+    max_tokens: int | None,
+    num_logprobs: int | None,
+) -> SamplingParams:
+    changes: dict[str, Any] = {
+        name: getattr(body, name) for name in _COPIED if getattr(body, name) is not None
+    }
+    if body.stop is not None:
+        changes["stop"] = body.stop
+    if body.stop_token_ids is not None:
+        changes["stop_token_ids"] = body.stop_token_ids
+    if body.seed is not None:
+        changes["seed"] = _seed(body.seed)
+    return defaults.with_(max_tokens=max_tokens, logprobs=num_logprobs, **changes)
+
+
+def _seed(seed: int) -> int:
+    """Return a seed in [0, 2**64): OpenAI's are signed."""
+    if not -(2**63) <= seed <= MAX_SEED:
+        raise InvalidRequestError("seed must be an integer of 64 bits", field="seed")
+    return seed & MAX_SEED
+
+
+def _chat_logprobs(body: ChatBody) -> int | None:
+    if body.top_logprobs is not None and not 0 <= body.top_logprobs <= MAX_LOGPROBS:
+        raise InvalidRequestError(
+            f"top_logprobs must be between 0 and {MAX_LOGPROBS}", field="top_logprobs"
+        )
+    if not body.logprobs:
+        if body.top_logprobs:
+            raise InvalidRequestError("top_logprobs needs logprobs true", field="top_logprobs")
+        return None
+    return body.top_logprobs or 0
+
+
+def _message(index: int, message: ChatMessageBody) -> Mapping[str, Any]:
+    if (message.model_extra or {}).get("tool_calls"):
+        raise InvalidRequestError(
+            f"messages.{index}: tool_calls is not supported yet",
+            field="messages",
+            code="unsupported_parameter",
+        )
+    content = message.content
+    if content is None:
+        if message.role != "assistant":
+            raise InvalidRequestError(f"messages.{index}: content is required", field="messages")
+        content = ""
+    text = content if isinstance(content, str) else "".join(part.text for part in content)
+    # Templates know system; developer is OpenAI's newer name for it.
+    role = "system" if message.role == "developer" else message.role
+    turn = {"role": role, "content": text}
+    if message.name is not None:
+        turn["name"] = message.name
+    return turn

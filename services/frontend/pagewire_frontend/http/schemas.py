@@ -1,0 +1,150 @@
+"""Bodies of requests as strict models: no coercion, unknown fields ignored, what is not supported
+yet refused by name unless it is neutral. Owns no defaults of sampling.
+"""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pagewire_shared.errors import InvalidRequestError
+
+_STRICT = ConfigDict(strict=True, extra="allow")
+MAX_PROMPTS = 256
+
+# Field to the values that change nothing. Null is neutral for all of them.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "allowed_token_ids": ([],),
+    "audio": (),
+    "bad_words": ([],),
+    "chat_template": (),
+    "continue_final_message": (False,),
+    "documents": ([],),
+    "echo": (False,),
+    "frequency_penalty": (0,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "kv_transfer_params": (),
+    "length_penalty": (1,),
+    "logit_bias": ({},),
+    "modalities": (["text"],),
+    "presence_penalty": (0,),
+    "prompt_embeds": (),
+    "prompt_logprobs": (),
+    "repetition_penalty": (1,),
+    "response_format": ({"type": "text"},),
+    "return_token_ids": (False,),
+    "structured_outputs": (),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
+}
+
+
+class StreamOptions(BaseModel):
+    """What a stream carries besides text."""
+
+    model_config = _STRICT
+    include_usage: bool | None = None
+
+
+class GenerationBody(BaseModel):
+    """What both endpoints take."""
+
+    model_config = _STRICT
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    n: int | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    add_special_tokens: bool | None = None
+    cache_salt: str | None = None
+    priority: int | None = None
+    best_of: int | None = None
+
+    @property
+    def wants_usage_chunk(self) -> bool:
+        """Whether a stream ends with a chunk of token counts."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+
+class TextPart(BaseModel):
+    """A text inside a message."""
+
+    model_config = _STRICT
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessageBody(BaseModel):
+    """One turn."""
+
+    model_config = _STRICT
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+
+
+class ChatBody(GenerationBody):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[ChatMessageBody], Field(min_length=1)]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    add_generation_prompt: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class CompletionBody(GenerationBody):
+    """POST /v1/completions."""
+
+    prompt: str | list[str] | list[int] | list[list[int]]
+    logprobs: int | None = None
+
+
+Body = TypeVar("Body", bound=GenerationBody)
+
+
+def parse_body(cls: type[Body], raw: bytes) -> Body:
+    """Return the checked body. Raises InvalidRequestError naming the field."""
+    try:
+        body = cls.model_validate_json(raw)
+    except ValidationError as error:
+        raise _as_invalid(error) from error
+    for name, value in (body.model_extra or {}).items():
+        if name in _NEUTRAL and value is not None and value not in _NEUTRAL[name]:
+            raise InvalidRequestError(
+                f"{name} is not supported yet", field=name, code="unsupported_parameter"
+            )
+    if body.best_of not in (None, 1, body.n):
+        raise InvalidRequestError(
+            "best_of is not supported yet", field="best_of", code="unsupported_parameter"
+        )
+    return body
+
+
+def _as_invalid(error: ValidationError) -> InvalidRequestError:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if first["type"] == "json_invalid":
+        return InvalidRequestError(f"the body is no JSON: {first['msg']}", code="invalid_json")
+    location = [str(part) for part in first["loc"]]
+    field = location[0] if location else None
+    place = ".".join(location) or "the body"
+    return InvalidRequestError(f"{place}: {first['msg']}", field=field, code="invalid_type")

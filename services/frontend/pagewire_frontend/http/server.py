@@ -1,0 +1,79 @@
+"""uvicorn in the event loop of the process: the socket bound early, signals left to the process."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from pagewire_shared.errors import StartupError
+from pagewire_shared.rpc.address import Address
+
+_BACKLOG = 2048
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the process: it ends both servers in order."""
+        yield
+
+
+class HttpServer:
+    """The HTTP side of a frontend; `address` holds the port really bound."""
+
+    def __init__(self, app: FastAPI, address: Address, *, grace_seconds: float) -> None:
+        """Bind. Raises StartupError when the port is taken."""
+        self._socket = _bind(address)
+        self.address = Address(host=address.host, port=self._socket.getsockname()[1])
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            loop="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=max(1, round(grace_seconds)),
+        )
+        self._server = _Server(config)
+        self._ended = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until `stop`."""
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            self._ended.set()
+
+    async def stop(self) -> None:
+        """Take no new requests; return when the open ones have ended or the grace is over."""
+        self._server.should_exit = True
+        await self._ended.wait()
+
+    def close(self) -> None:
+        """Free the port."""
+        self._socket.close()
+
+
+def _bind(address: Address) -> socket.socket:
+    try:
+        info = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise StartupError(f"--host: {address.host!r} is no address", field="host") from error
+    bound = socket.socket(info[0], socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(info[4])
+        bound.listen(_BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise StartupError(
+            f"--port: cannot listen on {address}: {error.strerror}", field="port"
+        ) from error
+    bound.setblocking(False)
+    return bound

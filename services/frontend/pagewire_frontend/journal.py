@@ -1,0 +1,291 @@
+"""The journal of open requests: the only truth about a stream. A pure core: prompt, parameters,
+seed and, per choice, every emitted token with its position. It never sends, waits, reads a clock
+or draws a number; whoever holds it acts on what it returns.
+"""
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pagewire_shared.ids import RequestId
+from pagewire_shared.sampling import SamplingParams
+
+ENDED = 0xFFFFFFFF
+"""Next position of a choice that has ended, in the hello's list of held requests."""
+
+
+class EntryState(enum.Enum):
+    """Where a request stands between this frontend and a scheduler."""
+
+    WAITING = "waiting"
+    """No scheduler has it: nothing serves its model at the moment, or it has just arrived."""
+    SUBMITTED = "submitted"
+    """It is on an attach stream, under a handle."""
+    DETACHED = "detached"
+    """It was submitted, and that stream ended."""
+    CLOSED = "closed"
+    """All choices ended, or the client went away."""
+
+
+LEGAL_MOVES: dict[EntryState, frozenset[EntryState]] = {
+    EntryState.WAITING: frozenset({EntryState.SUBMITTED, EntryState.CLOSED}),
+    # To itself: a gap, answered by a re-submit on the same stream.
+    EntryState.SUBMITTED: frozenset({EntryState.SUBMITTED, EntryState.DETACHED, EntryState.CLOSED}),
+    EntryState.DETACHED: frozenset({EntryState.SUBMITTED, EntryState.WAITING, EntryState.CLOSED}),
+    EntryState.CLOSED: frozenset(),
+}
+
+
+class IllegalMoveError(AssertionError):
+    """A move that the state table does not have: a fault of the caller, not of a peer."""
+
+
+class Verdict(enum.Enum):
+    """What a message about a choice turned out to be."""
+
+    ACCEPTED = "accepted"
+    """The next position (or the end) of the current epoch; it is in the journal now."""
+    DUPLICATE = "duplicate"
+    """Known already, or of an epoch before the current one; drop it."""
+    GAP = "gap"
+    """Something between is missing and is never waited for: submit again with epoch + 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Natural log-probability of a token before temperature, and its alternatives, most likely
+    first."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What `accept_tokens` made of a chunk; `token_ids` are only those that were new."""
+
+    verdict: Verdict
+    first_position: int = 0
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+_DUPLICATE = Accepted(Verdict.DUPLICATE)
+_GAP = Accepted(Verdict.GAP)
+
+
+@dataclass(slots=True)
+class ChoiceJournal:
+    """What one choice has emitted. Positions are indices into `token_ids`."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    is_finished: bool = False
+
+    @property
+    def next_position(self) -> int:
+        """Position of the token that is wanted next."""
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRecord:
+    """A request as it is told to a scheduler, for the first time or again."""
+
+    request_id: RequestId
+    epoch: int
+    handle: int
+    model: str
+    prompt_token_ids: Sequence[int]
+    emitted: tuple[tuple[tuple[int, ...], bool], ...]
+    """Per choice: token ids from position 0, and whether it has ended."""
+    params: SamplingParams
+    eos_token_ids: tuple[int, ...]
+    tenant: str | None
+    cache_salt: bytes | None
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRecord:
+    """A request as it is listed in a hello after a broken stream."""
+
+    request_id: RequestId
+    epoch: int
+    handle: int
+    next_positions: tuple[int, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class JournalEntry:
+    """One open request.
+
+    Attributes:
+        request_id: Its only key between processes.
+        model: Served name.
+        prompt_token_ids: The prompt.
+        params: Complete, with seed and max_tokens.
+        eos_token_ids: End-of-sequence ids; empty when they are ignored.
+        tenant, cache_salt, priority: As the client gave them.
+        epoch: Grows by one with each re-submit; -1 before the first.
+        handle: Its name on the attach stream it is on, else None.
+    """
+
+    request_id: RequestId
+    model: str
+    prompt_token_ids: Sequence[int]
+    params: SamplingParams
+    eos_token_ids: tuple[int, ...] = ()
+    tenant: str | None = None
+    cache_salt: bytes | None = None
+    priority: int = 0
+    epoch: int = -1
+    handle: int | None = None
+    state: EntryState = EntryState.WAITING
+    choices: list[ChoiceJournal] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        assert self.params.seed is not None, "the seed is drawn before the entry is opened"
+        assert self.params.max_tokens is not None, "max_tokens is resolved before"
+        self.choices = [ChoiceJournal() for _ in range(self.params.n)]
+
+    @property
+    def num_resubmits(self) -> int:
+        """How often the request had to be submitted again."""
+        return max(self.epoch, 0)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every choice has ended."""
+        return all(choice.is_finished for choice in self.choices)
+
+    def submit(self, handle: int) -> SubmitRecord:
+        """Mint the next epoch and return the request in full, resuming after what is held."""
+        self._advance(EntryState.SUBMITTED)
+        self.epoch += 1
+        self.handle = handle
+        return SubmitRecord(
+            request_id=self.request_id,
+            epoch=self.epoch,
+            handle=handle,
+            model=self.model,
+            prompt_token_ids=self.prompt_token_ids,
+            emitted=tuple((tuple(c.token_ids), c.is_finished) for c in self.choices),
+            params=self.params,
+            eos_token_ids=self.eos_token_ids,
+            tenant=self.tenant,
+            cache_salt=self.cache_salt,
+            priority=self.priority,
+        )
+
+    def detach(self) -> None:
+        """The stream that carried the request ended."""
+        self._advance(EntryState.DETACHED)
+        self.handle = None
+
+    def held(self, handle: int) -> HeldRecord:
+        """Return how a detached request is listed in a hello."""
+        assert self.state is EntryState.DETACHED, "only a detached request is listed"
+        positions = tuple(ENDED if c.is_finished else c.next_position for c in self.choices)
+        return HeldRecord(self.request_id, self.epoch, handle, positions)
+
+    def reattach(self, handle: int) -> None:
+        """The scheduler still knows the request and resends from the next positions: same epoch."""
+        assert self.state is EntryState.DETACHED, "only a detached request is attached again"
+        self._advance(EntryState.SUBMITTED)
+        self.handle = handle
+
+    def release(self) -> None:
+        """Give up on the scheduler it was submitted to; any other may take it."""
+        self._advance(EntryState.WAITING)
+
+    def close(self) -> None:
+        """Nothing more is wanted."""
+        self._advance(EntryState.CLOSED)
+        self.handle = None
+
+    def accept_tokens(
+        self,
+        epoch: int,
+        choice: int,
+        first_position: int,
+        token_ids: Sequence[int],
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> Accepted:
+        """Take exactly the next positions of the current epoch into the journal.
+
+        Args:
+            epoch: Epoch of the sender.
+            choice: Index of the choice.
+            first_position: Position of the first token of the chunk.
+            token_ids: The chunk.
+            logprobs: One per token, or none at all.
+        """
+        if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
+            return _DUPLICATE
+        if epoch > self.epoch or choice >= len(self.choices):
+            return _GAP
+        journal = self.choices[choice]
+        num_known = journal.next_position - first_position
+        if num_known < 0:
+            return _GAP
+        if journal.is_finished or num_known >= len(token_ids):
+            return _DUPLICATE
+        new_ids = tuple(token_ids[num_known:])
+        new_logprobs = tuple(logprobs[num_known:])
+        position = journal.next_position
+        journal.token_ids.extend(new_ids)
+        journal.logprobs.extend(new_logprobs)
+        return Accepted(Verdict.ACCEPTED, position, new_ids, new_logprobs)
+
+    def finish(self, epoch: int, choice: int, num_tokens: int) -> Verdict:
+        """End a choice that the scheduler says has `num_tokens` tokens in all."""
+        if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
+            return Verdict.DUPLICATE
+        if epoch > self.epoch or choice >= len(self.choices):
+            return Verdict.GAP
+        journal = self.choices[choice]
+        if journal.is_finished:
+            return Verdict.DUPLICATE
+        if journal.next_position != num_tokens:
+            return Verdict.GAP
+        journal.is_finished = True
+        return Verdict.ACCEPTED
+
+    def cut(self, choice: int, num_tokens: int) -> None:
+        """End a choice here, after `num_tokens` of its tokens: a stop string matched."""
+        journal = self.choices[choice]
+        assert not journal.is_finished, "the choice has ended"
+        assert num_tokens <= journal.next_position, "a cut lies within what was emitted"
+        del journal.token_ids[num_tokens:]
+        del journal.logprobs[num_tokens:]
+        journal.is_finished = True
+
+    def _advance(self, state: EntryState) -> None:
+        if state not in LEGAL_MOVES[self.state]:
+            raise IllegalMoveError(f"{self.state.value} -> {state.value}")
+        self.state = state
+
+
+class Journal:
+    """All open requests of this frontend, found by their ids."""
+
+    def __init__(self) -> None:
+        self._entries: dict[RequestId, JournalEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[JournalEntry]:
+        return iter(self._entries.values())
+
+    def open(self, entry: JournalEntry) -> None:
+        """Add a request. Its id is new."""
+        assert entry.request_id not in self._entries, "a request id is minted once"
+        self._entries[entry.request_id] = entry
+
+    def close(self, entry: JournalEntry) -> None:
+        """Forget a request."""
+        entry.close()
+        del self._entries[entry.request_id]

@@ -1,0 +1,177 @@
+"""Between the messages of AttachFrontend and plain data. The only module besides the link that
+knows them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pagewire_frontend.events import FinishReason
+from pagewire_frontend.journal import HeldRecord, SubmitRecord, TokenLogprob
+from pagewire_protos.common.v1 import sampling_pb2
+from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
+from pagewire_shared.arrays import (
+    pack_u32,
+    require_one_length,
+    unpack_f32,
+    unpack_u32,
+)
+from pagewire_shared.convert import protocol_range, sampling_to_message
+from pagewire_shared.errors import WireError
+
+_REASONS = {
+    sampling_pb2.FINISH_REASON_STOP: FinishReason.STOP,
+    sampling_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+    sampling_pb2.FINISH_REASON_ABORTED: FinishReason.ABORTED,
+    sampling_pb2.FINISH_REASON_FAILED: FinishReason.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChunk:
+    """Tokens of one choice from a TokenBatch; `logprobs` is empty when they were not asked for."""
+
+    handle: int
+    choice: int
+    epoch: int
+    first_position: int
+    token_ids: Sequence[int]
+    logprobs: tuple[TokenLogprob, ...]
+    num_cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model that a scheduler's workers serve at the moment."""
+
+    name: str
+    tokenizer_fingerprint: bytes
+    max_model_len: int
+    num_workers: int
+
+
+def hello_message(
+    *,
+    frontend_id: bytes,
+    highest_generation: int,
+    fingerprints: Iterable[tuple[str, bytes]],
+    held_generation: int | None,
+    held: Iterable[HeldRecord],
+) -> pb.AttachFrontendRequest:
+    """Return the first message of a stream; `fingerprints` are (served name, tokenizer
+    fingerprint)."""
+    hello = pb.FrontendHello(
+        protocol=protocol_range(),
+        frontend_id=frontend_id,
+        highest_generation=highest_generation,
+        models=[pb.FrontendModel(name=n, tokenizer_fingerprint=f) for n, f in fingerprints],
+        held_generation=held_generation,
+        held=[
+            pb.HeldRequest(
+                request_id=record.request_id,
+                epoch=record.epoch,
+                handle=record.handle,
+                next_positions=pack_u32(record.next_positions),
+            )
+            for record in held
+        ],
+    )
+    return pb.AttachFrontendRequest(hello=hello)
+
+
+def submit_message(record: SubmitRecord, remaining_ms: int | None) -> pb.AttachFrontendRequest:
+    """Return a request in full."""
+    submit = pb.Submit(
+        request_id=record.request_id,
+        epoch=record.epoch,
+        handle=record.handle,
+        model=record.model,
+        prompt_token_ids=pack_u32(record.prompt_token_ids),
+        emitted=[
+            pb.EmittedTokens(token_ids=pack_u32(ids), is_finished=is_finished)
+            for ids, is_finished in record.emitted
+        ],
+        sampling=sampling_to_message(record.params),
+        eos_token_ids=pack_u32(record.eos_token_ids),
+        tenant=record.tenant,
+        cache_salt=record.cache_salt,
+        priority=record.priority,
+        remaining_ms=remaining_ms,
+        generate=pb.GenerateKind(),
+    )
+    return pb.AttachFrontendRequest(submit=submit)
+
+
+def abort_message(handle: int, choice: int | None = None) -> pb.AttachFrontendRequest:
+    """Return an abort of a request or of one choice."""
+    return pb.AttachFrontendRequest(abort=pb.Abort(handle=handle, choice=choice))
+
+
+def served_models(message: pb.ServedModels) -> dict[str, ServedModel]:
+    """Return the models by served name."""
+    return {
+        model.name: ServedModel(
+            model.name, model.tokenizer_fingerprint, model.max_model_len, model.num_workers
+        )
+        for model in message.models
+    }
+
+
+def finish_reason(choice: pb.FinishedChoice) -> FinishReason:
+    """Return why a choice ended. Raises WireError for a reason that is none."""
+    if choice.reason not in _REASONS:
+        raise WireError(f"a choice ended for no known reason ({choice.reason})")
+    return _REASONS[choice.reason]
+
+
+def token_chunks(batch: pb.TokenBatch) -> Iterator[TokenChunk]:
+    """Yield the chunks of a step. Raises WireError when arrays disagree in length."""
+    handles, counts = unpack_u32(batch.handles), unpack_u32(batch.counts)
+    choices, epochs = unpack_u32(batch.choices), unpack_u32(batch.epochs)
+    firsts = unpack_u32(batch.first_positions)
+    cached = unpack_u32(batch.num_cached_tokens) or [0] * len(handles)
+    require_one_length(
+        handles=handles,
+        choices=choices,
+        epochs=epochs,
+        first_positions=firsts,
+        counts=counts,
+        num_cached_tokens=cached,
+    )
+    token_ids = unpack_u32(batch.token_ids)
+    if sum(counts) != len(token_ids):
+        raise WireError(f"{sum(counts)} tokens are announced, {len(token_ids)} came")
+    logprobs = _logprobs(batch, token_ids)
+    begin = 0
+    for index, handle in enumerate(handles):
+        end = begin + counts[index]
+        yield TokenChunk(
+            handle,
+            choices[index],
+            epochs[index],
+            firsts[index],
+            token_ids[begin:end],
+            tuple(logprobs[begin:end]),
+            cached[index],
+        )
+        begin = end
+
+
+def _logprobs(batch: pb.TokenBatch, token_ids: Sequence[int]) -> list[TokenLogprob]:
+    if not batch.logprobs:
+        return []
+    values = unpack_f32(batch.logprobs)
+    num_top = unpack_u32(batch.num_top) or [0] * len(values)
+    require_one_length(token_ids=token_ids, logprobs=values, num_top=num_top)
+    top_ids, top_values = unpack_u32(batch.top_token_ids), unpack_f32(batch.top_logprobs)
+    if not len(top_ids) == len(top_values) == sum(num_top):
+        raise WireError("alternatives are announced that did not come")
+    ends = np.cumsum(num_top).tolist()
+    return [
+        TokenLogprob(
+            token_id,
+            value,
+            tuple(zip(top_ids[end - n : end], top_values[end - n : end], strict=True)),
+        )
+        for token_id, value, n, end in zip(token_ids, values, num_top, ends, strict=True)
+    ]

@@ -1,0 +1,209 @@
+"""One scheduler and the attach stream to it: dials for ever, introduces this frontend, resumes,
+and says which models are served. Never looks into text or tokens.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pagewire_frontend import link_messages
+from pagewire_frontend.attach_stream import AttachStream, dial
+from pagewire_frontend.carried import CarriedSessions
+from pagewire_frontend.link_messages import ServedModel
+from pagewire_frontend.session import Session
+from pagewire_protos.common.v1 import audit_pb2
+from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
+from pagewire_shared.arrays import unpack_u32
+from pagewire_shared.backoff import Backoff
+from pagewire_shared.errors import PagewireError, PeerRefusedError, UnavailableError, WireError
+from pagewire_shared.rpc.address import Address
+
+_logger = logging.getLogger(__name__)
+
+REFUSED_RETRY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """What all links of a frontend share."""
+
+    frontend_id: bytes
+    fingerprints: Mapping[str, bytes]
+    """Served name to tokenizer fingerprint."""
+    silence_seconds: float
+    """Without any message for so long the scheduler counts as stuck."""
+    lease_seconds: float
+    """How long sessions of a broken stream wait for this scheduler rather than go to another."""
+
+
+class SchedulerLink:
+    """The attach stream to one scheduler, re-dialled for ever."""
+
+    def __init__(
+        self,
+        address: Address,
+        settings: LinkSettings,
+        *,
+        on_change: Callable[[], None],
+        on_lost: Callable[["SchedulerLink"], None],
+        audit: Callable[["SchedulerLink"], audit_pb2.FrontendAudit],
+    ) -> None:
+        """Args: `on_change` after an attach, a loss or new models; `on_lost` when others may have
+        the detached sessions; `audit` answers audit queries."""
+        self.address = address
+        self.served: dict[str, ServedModel] = {}
+        self.refusal: str | None = None
+        self.carried = CarriedSessions(self._offer, self._send)
+        self._settings = settings
+        self._on_change = on_change
+        self._on_lost = on_lost
+        self._audit = audit
+        # Per scheduler, not per frontend: cells count their generations apart.
+        self._highest_generation = 0
+        self._generation: int | None = None
+        self._stream: AttachStream | None = None
+        self._reason = ""
+        self._queries: dict[int, asyncio.Future[audit_pb2.AuditReport]] = {}
+        self._next_query = 0
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether requests can be submitted now."""
+        return self._stream is not None
+
+    def serves(self, model: str) -> bool:
+        """Whether a request for `model` would be worked on now."""
+        return self.is_attached and model in self.served and self.served[model].num_workers > 0
+
+    async def audit_cell(self, timeout_seconds: float) -> audit_pb2.AuditReport:
+        """Ask the scheduler for an audit of its cell. Raises UnavailableError."""
+        self._next_query += 1
+        query_id = self._next_query
+        future = asyncio.get_running_loop().create_future()
+        self._queries[query_id] = future
+        query = pb.AuditQuery(query_id=query_id)
+        try:
+            self._send(pb.AttachFrontendRequest(audit_query=query))
+            return await asyncio.wait_for(future, timeout_seconds)
+        except TimeoutError as error:
+            raise UnavailableError(f"the scheduler at {self.address} gave no audit") from error
+        finally:
+            del self._queries[query_id]
+
+    async def run(self) -> None:
+        """Attach, and attach again after every loss, until cancelled."""
+        backoff = Backoff()
+        lost_at = time.monotonic()
+        while True:
+            try:
+                await self._attach_once(backoff)
+            except PagewireError as error:
+                self._note(error)
+            if self.is_attached:
+                lost_at = time.monotonic()
+            self._detach()
+            if self.carried.detached and time.monotonic() - lost_at > self._settings.lease_seconds:
+                self._on_lost(self)
+            wait = backoff.next_seconds()
+            await asyncio.sleep(REFUSED_RETRY_SECONDS if self.refusal else wait)
+
+    async def _attach_once(self, backoff: Backoff) -> None:
+        async with dial(self.address, silence_seconds=self._settings.silence_seconds) as stream:
+            asked, held = self.carried.introduce()
+            hello = link_messages.hello_message(
+                frontend_id=self._settings.frontend_id,
+                highest_generation=self._highest_generation,
+                fingerprints=self._settings.fingerprints.items(),
+                held_generation=self._generation,
+                held=held,
+            )
+            self._welcome(stream, await stream.introduce(hello), asked)
+            backoff.reset()
+            await stream.exchange(self._dispatch)
+
+    def _welcome(
+        self, stream: AttachStream, welcome: pb.Welcome, asked: Mapping[int, Session]
+    ) -> None:
+        if welcome.generation < self._highest_generation:
+            raise UnavailableError(
+                f"generation {welcome.generation} is older than {self._highest_generation}"
+            )
+        is_same = welcome.generation == self._generation
+        resumed = set(unpack_u32(welcome.resumed_handles)) if is_same else set()
+        self._generation = self._highest_generation = welcome.generation
+        self.refusal = None
+        self._reason = ""
+        self._stream = stream
+        _logger.info(
+            "attached to the scheduler at %s, generation %d; of %d open requests it resumes %d",
+            self.address,
+            welcome.generation,
+            len(asked),
+            len(resumed),
+        )
+        self.carried.take_back(asked, resumed)
+        self._set_served(welcome.served_models)
+
+    def _detach(self) -> None:
+        self._stream = None
+        was_served, self.served = self.served, {}
+        self.carried.detach_all()
+        for future in self._queries.values():
+            if not future.done():
+                future.set_exception(UnavailableError(f"lost the scheduler at {self.address}"))
+        if was_served:
+            self._on_change()
+
+    def _dispatch(self, message: pb.AttachFrontendResponse) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "tokens":
+            self.carried.on_tokens(message.tokens)
+        elif kind == "finished":
+            self.carried.on_finished(message.finished)
+        elif kind == "rejected":
+            self.carried.on_rejected(message.rejected)
+        elif kind == "served_models":
+            self._set_served(message.served_models)
+        elif kind == "audit_query":
+            reply = pb.FrontendAuditReply(
+                query_id=message.audit_query.query_id, audit=self._audit(self)
+            )
+            self._send(pb.AttachFrontendRequest(audit_reply=reply))
+        elif kind == "audit_answer":
+            future = self._queries.get(message.audit_answer.query_id)
+            if future is not None and not future.done():
+                future.set_result(message.audit_answer.report)
+        elif kind == "welcome":
+            raise WireError("a second welcome")
+
+    def _set_served(self, message: pb.ServedModels) -> None:
+        served = link_messages.served_models(message)
+        for name, fingerprint in self._settings.fingerprints.items():
+            model = served.get(name)
+            if model is not None and model.tokenizer_fingerprint != fingerprint:
+                _logger.error(
+                    "the workers' tokenizer of %s is not this frontend's; not using them", name
+                )
+                del served[name]
+        self.served = served
+        self._on_change()
+
+    def _offer(self, message: pb.AttachFrontendRequest) -> bool:
+        return self._stream is not None and self._stream.offer(message)
+
+    def _send(self, message: pb.AttachFrontendRequest) -> None:
+        # Without a stream there is nobody to tell; the next hello says what is held.
+        if self._stream is not None:
+            self._stream.send(message)
+
+    def _note(self, error: PagewireError) -> None:
+        """Log why there is no stream, once per reason."""
+        is_refusal = isinstance(error, PeerRefusedError)
+        self.refusal = error.message if is_refusal else None
+        if error.message != self._reason or self.is_attached:
+            level = logging.ERROR if is_refusal else logging.WARNING
+            verb = "refuses" if is_refusal else "is not attached"
+            _logger.log(level, "the scheduler at %s %s: %s", self.address, verb, error.message)
+        self._reason = error.message

@@ -1,0 +1,165 @@
+"""All schedulers this frontend is attached to: routes a request to one that serves its model, and
+keeps the requests that none serves at the moment. Owns the links; never looks into tokens.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+
+from pagewire_frontend.journal import Journal
+from pagewire_frontend.scheduler_link import LinkSettings, SchedulerLink
+from pagewire_frontend.session import Session
+from pagewire_protos.common.v1 import audit_pb2
+from pagewire_shared.convert import finding
+from pagewire_shared.errors import OverloadedError, PagewireError, UnavailableError
+from pagewire_shared.ids import RequestId, short
+from pagewire_shared.rpc.address import Address
+
+
+class SchedulerPool:
+    """The attach streams, as one place to submit to."""
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        settings: LinkSettings,
+        journal: Journal,
+        *,
+        max_waiting: int,
+    ) -> None:
+        """Args: `max_waiting`, requests that may wait here for a worker of their model."""
+        self._settings = settings
+        self._journal = journal
+        self._max_waiting = max_waiting
+        self._waiting: dict[RequestId, Session] = {}
+        self._context_lengths: dict[str, int] = {}
+        self._changed = asyncio.Condition()
+        self._num_watchers = 0
+        self._notices: set[asyncio.Task[None]] = set()
+        self._links = [
+            SchedulerLink(
+                address,
+                settings,
+                on_change=self._on_change,
+                on_lost=self._on_lost,
+                audit=self._audit_link,
+            )
+            for address in addresses
+        ]
+
+    def __iter__(self) -> Iterator[SchedulerLink]:
+        return iter(self._links)
+
+    async def run(self) -> None:
+        """Keep every link attached until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for link in self._links:
+                group.create_task(link.run())
+
+    def is_served(self, model: str) -> bool:
+        """Whether a request for `model` would be worked on now."""
+        return any(link.serves(model) for link in self._links)
+
+    def why_not_served(self) -> str:
+        """Return one sentence on why requests wait."""
+        refusals = [link.refusal for link in self._links if link.refusal]
+        if refusals:
+            return f"a scheduler refuses this frontend: {refusals[0]}"
+        if not any(link.is_attached for link in self._links):
+            return "no scheduler is attached"
+        return "no worker serves a model of this frontend"
+
+    def known_context_length(self, model: str) -> int | None:
+        """Return the longest sequence that workers of `model` take, as far as any was ever seen."""
+        return self._context_lengths.get(model)
+
+    async def wait_served(self, model: str, timeout_seconds: float) -> None:
+        """Wait until `model` is served. Raises UnavailableError or OverloadedError."""
+        if self.is_served(model):
+            return
+        if self._num_watchers + len(self._waiting) >= self._max_waiting:
+            raise OverloadedError("too many requests wait for a worker")
+        self._num_watchers += 1
+        try:
+            async with asyncio.timeout(timeout_seconds), self._changed:
+                await self._changed.wait_for(lambda: self.is_served(model))
+        except TimeoutError:
+            raise UnavailableError(f"{model} is not served: {self.why_not_served()}") from None
+        finally:
+            self._num_watchers -= 1
+
+    async def wait_until(self, is_reached: Callable[[], bool]) -> None:
+        """Wait for a state that attaches, losses and changes of served models can bring about."""
+        async with self._changed:
+            await self._changed.wait_for(is_reached)
+
+    def submit(self, session: Session) -> None:
+        """Give a request to the scheduler with the fewest that serves its model; keep it when there
+        is none. Raises OverloadedError."""
+        serving = [link for link in self._links if link.serves(session.entry.model)]
+        if serving:
+            min(serving, key=lambda link: len(link.carried)).carried.submit(session)
+        else:
+            self._waiting[session.entry.request_id] = session
+
+    def withdraw(self, session: Session) -> None:
+        """Free what a request holds here and in its scheduler."""
+        self._waiting.pop(session.entry.request_id, None)
+        if session.carrier is None:
+            return
+        if session.is_over:
+            session.carrier.forget(session)
+        else:
+            session.carrier.drop(session)
+
+    async def audit(self, timeout_seconds: float) -> list[audit_pb2.AuditReport]:
+        """Return one report per attached scheduler. Raises UnavailableError."""
+        attached = [link for link in self._links if link.is_attached]
+        if not attached:
+            raise UnavailableError(self.why_not_served())
+        return list(await asyncio.gather(*(link.audit_cell(timeout_seconds) for link in attached)))
+
+    def _on_change(self) -> None:
+        for link in self._links:
+            for model in link.served.values():
+                self._context_lengths[model.name] = model.max_model_len
+        for session in list(self._waiting.values()):
+            if self.is_served(session.entry.model):
+                del self._waiting[session.entry.request_id]
+                self._place(session)
+        notice = asyncio.ensure_future(self._notify())
+        self._notices.add(notice)
+        notice.add_done_callback(self._notices.discard)
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _on_lost(self, link: SchedulerLink) -> None:
+        for session in link.carried.detached:
+            if self.is_served(session.entry.model):
+                link.carried.release(session)
+                self._place(session)
+
+    def _place(self, session: Session) -> None:
+        session.settle()
+        if session.is_over:
+            return
+        try:
+            self.submit(session)
+        except PagewireError as error:
+            session.fail(error)
+
+    def _audit_link(self, link: SchedulerLink) -> audit_pb2.FrontendAudit:
+        name = short(self._settings.frontend_id)
+        process = f"frontend {name}"
+        findings = [
+            finding(process, "leaked_handle", f"handle {handle} names a request that is over")
+            for handle, session in link.carried.handles.items()
+            if session.is_over or session.entry.handle != handle
+        ]
+        return audit_pb2.FrontendAudit(
+            frontend=self._settings.frontend_id.hex(),
+            num_open_streams=len(self._journal),
+            num_handles=len(link.carried.handles),
+            findings=findings,
+        )

@@ -1,0 +1,225 @@
+"""One request from its journal entry to its last event: checks what arrives against the journal,
+turns it into text, and hands the reader everything that is ready at once. Never talks to a
+scheduler itself.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from pagewire_frontend.choice_text import ChoiceText, natural_end
+from pagewire_frontend.detokenizer import StreamTokenizer
+from pagewire_frontend.events import (
+    Closed,
+    Delta,
+    Event,
+    Finished,
+    FinishReason,
+    Opened,
+    Timings,
+    Usage,
+)
+from pagewire_frontend.journal import JournalEntry, TokenLogprob, Verdict
+from pagewire_shared.errors import DeadlineError, PagewireError
+
+
+class Carrier(Protocol):
+    """The scheduler link that carries a session."""
+
+    def abort_choice(self, session: "Session", choice: int) -> None:
+        """Tell the scheduler that one choice is not wanted any more."""
+        ...
+
+    def drop(self, session: "Session") -> None:
+        """Tell the scheduler that nothing of the request is wanted, and forget it."""
+        ...
+
+    def forget(self, session: "Session") -> None:
+        """Forget a request that has ended on both sides."""
+        ...
+
+
+class Session:
+    """One open request. Single reader: `events` is iterated once.
+
+    What waits for a slow reader is merged per choice, so it is bounded by the output of the
+    request.
+    """
+
+    def __init__(
+        self,
+        entry: JournalEntry,
+        tokenizer: StreamTokenizer,
+        *,
+        arrived_at: float,
+        deadline: float | None,
+    ) -> None:
+        """Args: `arrived_at` and `deadline` in seconds of time.monotonic()."""
+        self.entry = entry
+        self.carrier: Carrier | None = None
+        self._arrived_at = arrived_at
+        self._deadline = deadline
+        self._first_token_at: float | None = None
+        self._num_cached_tokens = 0
+        self._texts = [
+            ChoiceText(tokenizer, entry.prompt_token_ids, entry.params, entry.eos_token_ids)
+            for _ in entry.choices
+        ]
+        self._deltas: dict[int, Delta] = {}
+        self._ended: list[Finished] = []
+        self._error: PagewireError | None = None
+        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        if deadline is not None:
+            delay = max(0.0, deadline - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._expire)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more can come: all choices ended, or the request failed."""
+        return self._error is not None or self.entry.is_finished
+
+    @property
+    def remaining_ms(self) -> int | None:
+        """Milliseconds until the deadline; None without one."""
+        if self._deadline is None:
+            return None
+        return max(0, int((self._deadline - time.monotonic()) * 1000))
+
+    def on_tokens(
+        self,
+        epoch: int,
+        choice: int,
+        first_position: int,
+        token_ids: Sequence[int],
+        logprobs: Sequence[TokenLogprob],
+        num_cached_tokens: int,
+    ) -> Verdict:
+        """Take a chunk from the scheduler. On a GAP the caller submits again."""
+        accepted = self.entry.accept_tokens(epoch, choice, first_position, token_ids, logprobs)
+        if accepted.verdict is not Verdict.ACCEPTED:
+            return accepted.verdict
+        if self._first_token_at is None:
+            self._first_token_at = time.monotonic()
+            self._num_cached_tokens = num_cached_tokens
+        shown = self._texts[choice].push(accepted.token_ids)
+        delta = self._deltas.setdefault(choice, Delta(choice, accepted.first_position))
+        delta.token_ids.extend(accepted.token_ids[: shown.num_taken])
+        delta.logprobs.extend(accepted.logprobs[: shown.num_taken])
+        delta.text += shown.text
+        if shown.stop_string is not None:
+            self.entry.cut(choice, accepted.first_position + shown.num_taken)
+            self._ended.append(Finished(choice, FinishReason.STOP, stop_string=shown.stop_string))
+            if self.carrier is not None:
+                self.carrier.abort_choice(self, choice)
+            self._forget_if_over()
+        self._wake.set()
+        return Verdict.ACCEPTED
+
+    def on_finished(
+        self,
+        epoch: int,
+        choice: int,
+        num_tokens: int,
+        reason: FinishReason,
+        stop_token_id: int | None,
+        error: PagewireError | None,
+    ) -> Verdict:
+        """Take the end of a choice from the scheduler. On a GAP the caller submits again."""
+        has_failed = reason in (FinishReason.FAILED, FinishReason.ABORTED)
+        if has_failed and self._is_running(epoch, choice):
+            self.fail(error or DeadlineError("the deadline of the request passed"))
+            return Verdict.ACCEPTED
+        verdict = self.entry.finish(epoch, choice, num_tokens)
+        if verdict is Verdict.ACCEPTED:
+            self._end(choice, reason, stop_token_id)
+        return verdict
+
+    def _is_running(self, epoch: int, choice: int) -> bool:
+        # The end of a choice that this frontend cut itself is no failure.
+        choices = self.entry.choices
+        is_known = epoch == self.entry.epoch and choice < len(choices)
+        return is_known and not choices[choice].is_finished
+
+    def settle(self) -> None:
+        """End the choices whose tokens are a whole output, before it is submitted again."""
+        for index, choice in enumerate(self.entry.choices):
+            end = natural_end(choice.token_ids, self.entry.params, self.entry.eos_token_ids)
+            if end is not None and not choice.is_finished:
+                self.entry.cut(index, choice.next_position)
+                self._end(index, *end)
+
+    def fail(self, error: PagewireError) -> None:
+        """End the request with an error; what is ready is still delivered before it."""
+        if self.is_over:
+            return
+        self._error = error
+        self._wake.set()
+        if self.carrier is not None:
+            self.carrier.drop(self)
+
+    def stop_timer(self) -> None:
+        """Forget the deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def opened(self) -> Opened:
+        """Return the first event."""
+        entry = self.entry
+        assert entry.params.seed is not None, "drawn before the entry was opened"
+        prompt = tuple(entry.prompt_token_ids)
+        return Opened(entry.request_id, entry.model, prompt, entry.params.seed)
+
+    async def wait_first(self) -> None:
+        """Wait until there is something to show; raise the error of one that failed before."""
+        await self._wake.wait()
+        if self._error is not None and not self._deltas and not self._ended:
+            raise self._error
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield everything after `opened`: deltas of a choice in order, its end, and Closed.
+
+        Raises:
+            PagewireError: The request failed; what was ready has been yielded.
+        """
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            deltas, self._deltas = self._deltas, {}
+            ended, self._ended = self._ended, []
+            for delta in deltas.values():
+                yield delta
+            for end in ended:
+                yield end
+            if self._deltas or self._ended:
+                self._wake.set()
+                continue
+            if self._error is not None:
+                raise self._error
+            if self.entry.is_finished:
+                yield self._closed()
+                return
+
+    def _expire(self) -> None:
+        self.fail(DeadlineError("the deadline of the request passed"))
+
+    def _end(self, choice: int, reason: FinishReason, stop_token_id: int | None) -> None:
+        tail = self._texts[choice].flush()
+        self._ended.append(Finished(choice, reason, tail, stop_token_id=stop_token_id))
+        self._forget_if_over()
+        self._wake.set()
+
+    def _forget_if_over(self) -> None:
+        # At once, not when the reader comes to it: a slow reader holds no handle.
+        if self.entry.is_finished and self.carrier is not None:
+            self.carrier.forget(self)
+
+    def _closed(self) -> Closed:
+        now = time.monotonic()
+        first = self._first_token_at if self._first_token_at is not None else now
+        num_tokens = sum(choice.next_position for choice in self.entry.choices)
+        return Closed(
+            Usage(len(self.entry.prompt_token_ids), num_tokens, self._num_cached_tokens),
+            Timings(first - self._arrived_at, now - self._arrived_at, self.entry.num_resubmits),
+        )

@@ -1,0 +1,63 @@
+"""Stop strings in a stream of text, across token borders. Owns the held-back tail and nothing
+else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StopMatch:
+    """A push's outcome: text that may be shown, and the stop string that ended it, if one did."""
+
+    text: str
+    stop: str | None = None
+
+
+class StopMatcher:
+    """Finds the stop string that is completed first; the longest one on a tie.
+
+    What is shown never depends on how the text was cut into pieces: text that could be the
+    beginning of a stop string is held back until the next piece decides.
+    """
+
+    def __init__(self, stops: Sequence[str], *, is_kept: bool = False) -> None:
+        """Args: `stops`, non-empty strings; `is_kept`, leave the match in the text."""
+        self._stops = tuple(stops)
+        self._is_kept = is_kept
+        self._held = ""
+
+    def push(self, text: str) -> StopMatch:
+        """Take the next piece of text."""
+        if not self._stops:
+            return StopMatch(text)
+        buffer = self._held + text
+        found = self._first_match(buffer)
+        if found is not None:
+            begin, stop = found
+            self._held = ""
+            end = begin + len(stop) if self._is_kept else begin
+            return StopMatch(buffer[:end], stop)
+        keep = self._num_held(buffer)
+        self._held = buffer[len(buffer) - keep :]
+        return StopMatch(buffer[: len(buffer) - keep])
+
+    def flush(self) -> str:
+        """Return the held text: the stream ended without a match."""
+        held, self._held = self._held, ""
+        return held
+
+    def _first_match(self, buffer: str) -> tuple[int, str] | None:
+        best: tuple[int, int, str] | None = None
+        for stop in self._stops:
+            begin = buffer.find(stop)
+            if begin >= 0 and (best is None or (begin + len(stop), begin) < best[:2]):
+                best = (begin + len(stop), begin, stop)
+        return (best[1], best[2]) if best else None
+
+    def _num_held(self, buffer: str) -> int:
+        longest = min(len(buffer), max(map(len, self._stops)) - 1)
+        for length in range(longest, 0, -1):
+            tail = buffer[len(buffer) - length :]
+            if any(stop.startswith(tail) for stop in self._stops):
+                return length
+        return 0

@@ -1,0 +1,123 @@
+"""The model's tokenizer: text to ids and back. The only module that imports tokenizers; models
+without a tokenizer.json go through transformers, imported only then because it brings torch where
+it finds it.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
+
+from pagewire_frontend.detokenizer import BrokenStreamError, DecodeStep
+from pagewire_shared.errors import StartupError
+
+_NUM_BYTES = 256
+
+
+class TextTokenizer:
+    """Thread-safe for encoding and decoding; holds no state of any stream."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        # Left over from training; a prompt is never cut or padded silently.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+        self._byte_of = _byte_alphabet() if _is_byte_level(tokenizer) else None
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the highest id, added tokens included."""
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Return the ids of `text`; releases the interpreter lock while it works."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Return the text of `token_ids`."""
+        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        return text
+
+    def open_stream(self, first_ids: Sequence[int], *, skip_special_tokens: bool) -> DecodeStep:
+        """Return an incremental decoder that has seen `first_ids`."""
+        stream = DecodeStream(ids=list(first_ids), skip_special_tokens=skip_special_tokens)
+        tokenizer = self._tokenizer
+
+        def step(token_id: int) -> str | None:
+            try:
+                text: str | None = stream.step(tokenizer, token_id)
+            except Exception as error:
+                raise BrokenStreamError(str(error)) from error
+            return text
+
+        return step
+
+    def id_of(self, token: str) -> int | None:
+        """Return the id of a token given by its content, or None."""
+        token_id: int | None = self._tokenizer.token_to_id(token)
+        return token_id
+
+    def token_text(self, token_id: int) -> str:
+        """Return one token's text on its own, replacement characters where it is half a
+        character."""
+        return self.token_bytes(token_id).decode("utf-8", errors="replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes that one token stands for, so that clients can join partial
+        characters."""
+        token: str | None = self._tokenizer.id_to_token(token_id)
+        if token is None:
+            return b""
+        if self._byte_of is not None and all(char in self._byte_of for char in token):
+            return bytes(self._byte_of[char] for char in token)
+        if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+            return bytes([int(token[3:5], 16)])
+        return token.replace("▁", " ").encode()
+
+
+def load_tokenizer(folder: Path) -> TextTokenizer:
+    """Return the tokenizer of a model folder. Raises StartupError, naming the file."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return TextTokenizer(_from_transformers(folder))
+    try:
+        return TextTokenizer(Tokenizer.from_file(str(path)))
+    except Exception as error:
+        raise StartupError(f"{path} is no tokenizer: {error}") from error
+
+
+def _from_transformers(folder: Path) -> Tokenizer:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise StartupError(
+            f"{folder} has no tokenizer.json, and transformers, which could build one, "
+            "is not installed"
+        ) from error
+    try:
+        built: Any = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise StartupError(f"{folder} has no usable tokenizer: {error}") from error
+    backend = getattr(built, "backend_tokenizer", None)
+    if not isinstance(backend, Tokenizer):
+        raise StartupError(f"{folder} has no tokenizer.json and no fast tokenizer")
+    return backend
+
+
+def _is_byte_level(tokenizer: Tokenizer) -> bool:
+    decoder = json.loads(tokenizer.to_str()).get("decoder") or {}
+    kinds = [decoder, *decoder.get("decoders", [])]
+    return any(kind.get("type") == "ByteLevel" for kind in kinds)
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Return GPT-2's printable character for each byte, inverted (openai/gpt-2, encoder.py)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    shifted = [byte for byte in range(_NUM_BYTES) if byte not in printable]
+    alphabet = {chr(byte): byte for byte in printable}
+    alphabet.update({chr(_NUM_BYTES + index): byte for index, byte in enumerate(shifted)})
+    return alphabet

@@ -1,0 +1,206 @@
+"""Walks tables, pools, queues and slots and says what contradicts what. Never trusts a counter,
+changes nothing."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pagewire_scheduler.core.block_pool import BlockPool
+from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.scheduler_core import SchedulerCore
+from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.worker_state import WorkerState
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One contradiction."""
+
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReport:
+    """One worker's pool and slots, counted by walking."""
+
+    worker_id: bytes
+    num_blocks: int
+    num_held: int
+    num_cached: int
+    num_free: int
+    num_slots: int
+    num_steps_in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoreReport:
+    """What the core holds."""
+
+    num_requests: int
+    num_waiting: int
+    num_running: int
+    pools: tuple[PoolReport, ...]
+    findings: tuple[Finding, ...]
+
+
+def check_integrity(core: SchedulerCore) -> None:
+    """Raise AssertionError when an audit finds anything."""
+    findings = audit(core).findings
+    assert not findings, "; ".join(f"{f.kind}: {f.detail}" for f in findings)
+
+
+def audit(core: SchedulerCore) -> CoreReport:
+    """Walk everything."""
+    sequences = [s for request in core.requests.values() for s in request.sequences]
+    findings = [*_audit_requests(core), *_audit_sequences(core, sequences)]
+    pools = []
+    for worker in core.workers.values():
+        findings += [*_audit_blocks(worker), *_audit_names(worker.pool), *_audit_slots(worker)]
+        findings += _audit_writers(worker)
+        pools.append(_pool_report(worker))
+    waiting = (State.WAITING, State.PREEMPTED)
+    return CoreReport(
+        num_requests=len(core.requests),
+        num_waiting=sum(s.state in waiting for s in sequences),
+        num_running=sum(s.state is State.RUNNING for s in sequences),
+        pools=tuple(pools),
+        findings=tuple(findings),
+    )
+
+
+def held_slots(worker: WorkerState) -> set[int]:
+    """Return the slots a worker may still hold: in use, named by a step, or not told as freed."""
+    free = set(worker.free_slots) - set(worker.untold_slots)
+    return set(range(len(worker.slots))) - free
+
+
+def running_slots(worker: WorkerState) -> set[int]:
+    """Return the slots that the worker must hold: theirs have had every step answered."""
+    unanswered = Counter(c.sequence for step in worker.outstanding for c in step.chunks)
+    return {
+        sequence.slot
+        for sequence in worker.running
+        if sequence.slot is not None and sequence.num_computed and not unanswered[sequence]
+    }
+
+
+def _holders(worker: WorkerState) -> Counter[int]:
+    holders: Counter[int] = Counter()
+    for sequence in worker.running:
+        if sequence.table is not None:
+            holders.update(sequence.table.blocks)
+    for step in worker.outstanding:
+        for release in step.releases:
+            holders.update(release.table.blocks)
+    return holders
+
+
+def _pool_report(worker: WorkerState) -> PoolReport:
+    held = set(_holders(worker))
+    cached = {block for _, block in worker.pool.cache.items()} - held
+    num_blocks = worker.pool.num_blocks
+    return PoolReport(
+        worker_id=worker.info.worker_id,
+        num_blocks=num_blocks,
+        num_held=len(held),
+        num_cached=len(cached),
+        num_free=num_blocks - len(held) - len(cached),
+        num_slots=len(held_slots(worker)),
+        num_steps_in_flight=len(worker.outstanding),
+    )
+
+
+def _audit_requests(core: SchedulerCore) -> Iterator[Finding]:
+    for request in core.requests.values():
+        frontend = core.frontends.get(request.frontend_id)
+        if frontend is None or frontend.requests.get(request.request_id) is not request:
+            yield Finding("orphan_request", f"request {request.arrival} has no frontend")
+        elif frontend.is_attached and request.is_finished:
+            yield Finding("leaked_request", f"request {request.arrival} has ended and is kept")
+    for frontend in core.frontends.values():
+        for request in (*frontend.requests.values(), *frontend.handles.values()):
+            if core.requests.get(request.request_id) is not request:
+                yield Finding("leaked_request", f"a frontend holds ended request {request.arrival}")
+
+
+def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator[Finding]:
+    live = {sequence for sequence in sequences if not sequence.state.is_finished}
+    steps: Counter[Sequence] = Counter()
+    samples: Counter[Sequence] = Counter()
+    for worker in core.workers.values():
+        for step in worker.outstanding:
+            steps.update(chunk.sequence for chunk in step.chunks)
+            if not step.is_void:
+                samples.update(chunk.sequence for chunk in step.chunks if chunk.is_sampled)
+    queued = Counter(s for w in core.workers.values() for s in w.waiting)
+    queued.update(s for queue in core.queues.unplaced for s in queue)
+    running = Counter(s for w in core.workers.values() for s in w.running)
+    for sequence in (queued.keys() | running.keys()) - live:
+        yield Finding("ghost_sequence", f"{sequence.key} has ended and is queued or running")
+    for sequence in live:
+        is_running = sequence.state is State.RUNNING
+        is_queued = not is_running and not steps[sequence]
+        if running[sequence] != is_running or queued[sequence] != is_queued:
+            yield Finding("lost_sequence", f"{sequence.key} in {sequence.state.value} is misplaced")
+        if sequence.num_outstanding != steps[sequence]:
+            yield Finding("wrong_steps", f"{sequence.key} counts {sequence.num_outstanding} steps")
+        if sequence.num_in_flight != samples[sequence]:
+            yield Finding("wrong_samples", f"{sequence.key} awaits {sequence.num_in_flight}")
+        if is_running and (sequence.slot is None or sequence.table is None):
+            yield Finding("no_slot", f"{sequence.key} runs without slot or blocks")
+        if not is_running and (sequence.slot is not None or sequence.table is not None):
+            yield Finding("leaked_slot", f"{sequence.key} keeps a slot without running")
+
+
+def _audit_blocks(worker: WorkerState) -> Iterator[Finding]:
+    pool, holders = worker.pool, _holders(worker)
+    free = list(pool.free_list)
+    if len(free) != len(set(free)) or len(free) != pool.num_free:
+        yield Finding("broken_free_list", f"{len(free)} blocks in a list of {pool.num_free}")
+    in_list = set(free)
+    steps = {step.step_id for step in worker.outstanding}
+    for block in range(pool.num_blocks):
+        if pool.ref_counts[block] != holders[block]:
+            counted = f"counts {pool.ref_counts[block]} holders, has {holders[block]}"
+            yield Finding("leaked_block", f"block {block} {counted}")
+        if (block in in_list) != (holders[block] == 0):
+            yield Finding("misplaced_block", f"block {block} has {holders[block]} holders")
+        if pool.pending_steps[block] and pool.pending_steps[block] not in steps:
+            yield Finding("stale_pending", f"block {block} waits for an answered step")
+
+
+def _audit_names(pool: BlockPool) -> Iterator[Finding]:
+    for name, block in pool.cache.items():
+        if pool.names[block] != name:
+            yield Finding("wrong_name", f"block {block} is found under a name it does not have")
+    if sum(name is not None for name in pool.names) != len(pool.cache):
+        yield Finding("wrong_name", "a block has a name under which it is not found")
+
+
+def _audit_slots(worker: WorkerState) -> Iterator[Finding]:
+    taken = [slot for slot, sequence in enumerate(worker.slots) if sequence is not None]
+    leaving = [release.slot for step in worker.outstanding for release in step.releases]
+    everywhere = Counter([*worker.free_slots, *taken, *leaving])
+    for slot in range(len(worker.slots)):
+        if everywhere[slot] != 1:
+            yield Finding("leaked_slot", f"slot {slot} has {everywhere[slot]} places")
+    if not set(worker.untold_slots) <= set(worker.free_slots):
+        yield Finding("leaked_slot", "a slot in use is about to be told as freed")
+    for sequence in worker.running:
+        if sequence.slot is None or worker.slots[sequence.slot] is not sequence:
+            yield Finding("leaked_slot", f"{sequence.key} does not own slot {sequence.slot}")
+    if len(taken) != len(worker.running):
+        yield Finding("leaked_slot", f"{len(taken)} slots for {len(worker.running)} sequences")
+
+
+def _audit_writers(worker: WorkerState) -> Iterator[Finding]:
+    holders, size = _holders(worker), worker.info.model.block_size
+    for sequence in worker.running:
+        if sequence.table is None:
+            continue
+        if len(sequence.table.blocks) * size < sequence.num_computed:
+            yield Finding("short_table", f"{sequence.key} has written beyond its blocks")
+        for block in sequence.table.blocks[sequence.num_computed // size :]:
+            if holders[block] != 1:
+                yield Finding("shared_writer", f"{sequence.key} will write shared block {block}")

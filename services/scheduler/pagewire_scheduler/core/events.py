@@ -1,0 +1,54 @@
+"""What the core tells frontends, as plain data. Tokens of a choice always come before its end."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pagewire_scheduler.core.request import TokenLogprobs
+from pagewire_scheduler.core.state import State
+from pagewire_shared.errors import PagewireError
+
+
+class TokensEvent(NamedTuple):
+    """Tokens of one choice from `first_position` of its output on.
+
+    A tuple because one is made per token, and a frozen dataclass takes three times as long.
+
+    `logprobs` is empty when the request did not ask; an entry is None where the scheduler never had
+    it.
+    """
+
+    frontend_id: bytes
+    handle: int
+    choice: int
+    epoch: int
+    first_position: int
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs | None, ...]
+    num_cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedEvent:
+    """The end of one choice; `num_tokens` is the length of its whole output."""
+
+    frontend_id: bytes
+    handle: int
+    choice: int
+    epoch: int
+    num_tokens: int
+    state: State
+    stop_token_id: int | None
+    error: PagewireError | None
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedEvent:
+    """A submission that was refused and holds nothing."""
+
+    frontend_id: bytes
+    handle: int
+    epoch: int
+    error: PagewireError
+
+
+Event = TokensEvent | FinishedEvent | RejectedEvent

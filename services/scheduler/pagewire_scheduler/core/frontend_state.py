@@ -1,0 +1,108 @@
+"""A frontend as the core sees it, and what is resent to it. Owns the lease, not the stream."""
+
+import math
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+from pagewire_scheduler.core.events import Event, FinishedEvent, TokensEvent
+from pagewire_scheduler.core.request import Request, Sequence
+from pagewire_shared.ids import RequestId
+
+ENDED = 0xFFFFFFFF
+"""Next position of a choice whose end the frontend has already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A request that a re-attaching frontend still wants."""
+
+    request_id: RequestId
+    epoch: int
+    handle: int
+    next_positions: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class FrontendState:
+    """Requests of one frontend. `lease_end` is infinite while its stream stands."""
+
+    frontend_id: bytes
+    lease_end: float = math.inf
+    requests: dict[RequestId, Request] = field(default_factory=dict)
+    handles: dict[int, Request] = field(default_factory=dict)
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether its stream stands."""
+        return self.lease_end == math.inf
+
+    def listen(self, request: Request, handle: int) -> None:
+        """Let the stream call `request` by `handle` from now on."""
+        if request.handle is not None:
+            self.handles.pop(request.handle, None)
+        request.handle = handle
+        self.handles[handle] = request
+
+    def leave(self, now: float, lease_seconds: float) -> None:
+        """The stream has ended: requests run on, unheard, for a lease."""
+        self.lease_end = now + lease_seconds
+        self.handles.clear()
+        for request in self.requests.values():
+            request.handle = None
+
+    def forget(self, request: Request) -> None:
+        """Hold nothing of `request` any more."""
+        del self.requests[request.request_id]
+        if request.handle is not None:
+            self.handles.pop(request.handle, None)
+
+
+def tokens_event(sequence: Sequence, position: int) -> TokensEvent | None:
+    """Return the tokens from `position` on, or None when there are none or nobody listens."""
+    request = sequence.request
+    token_ids = tuple(sequence.tokens[sequence.num_prompt + position :])
+    if request.handle is None or not token_ids:
+        return None
+    return TokensEvent(
+        request.frontend_id,
+        request.handle,
+        sequence.choice,
+        request.submission.epoch,
+        position,
+        token_ids,
+        tuple(sequence.logprobs[position:]) if sequence.logprobs else (),
+        sequence.num_cached_tokens or 0,
+    )
+
+
+def finished_event(sequence: Sequence) -> FinishedEvent | None:
+    """Return the end of `sequence`, or None when nobody listens."""
+    request = sequence.request
+    if request.handle is None:
+        return None
+    return FinishedEvent(
+        frontend_id=request.frontend_id,
+        handle=request.handle,
+        choice=sequence.choice,
+        epoch=request.submission.epoch,
+        num_tokens=sequence.num_emitted,
+        state=sequence.state,
+        stop_token_id=sequence.stop_token_id,
+        error=sequence.error,
+    )
+
+
+def resend(request: Request, next_positions: Seq[int]) -> list[Event]:
+    """Return what brings a frontend up to date that holds `next_positions` tokens per choice."""
+    events: list[Event] = []
+    for sequence, position in zip(request.sequences, next_positions, strict=True):
+        if position == ENDED:
+            continue
+        tokens = tokens_event(sequence, position)
+        if tokens is not None:
+            events.append(tokens)
+        if sequence.state.is_finished:
+            finished = finished_event(sequence)
+            if finished is not None:
+                events.append(finished)
+    return events

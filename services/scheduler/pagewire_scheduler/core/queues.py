@@ -1,0 +1,109 @@
+"""Where waiting sequences stand: with a worker of their model, or, while none can take them, aside.
+Owns the lists of workers per model; starts nothing."""
+
+from collections.abc import Iterable
+
+from pagewire_scheduler.core.admission import fits, max_len
+from pagewire_scheduler.core.placement import choose_donor, choose_worker
+from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.waiting_queue import WaitingQueue
+from pagewire_scheduler.core.worker_state import ModelInfo, WorkerState
+
+
+class ModelQueues:
+    """Workers and waiting sequences by served model name."""
+
+    def __init__(self, *, is_caching: bool) -> None:
+        self._is_caching = is_caching
+        self._workers: dict[str, list[WorkerState]] = {}
+        self._unplaced: dict[str, WaitingQueue] = {}
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that wait, wherever."""
+        placed = sum(len(w.waiting) for workers in self._workers.values() for w in workers)
+        return placed + sum(map(len, self._unplaced.values()))
+
+    @property
+    def unplaced(self) -> Iterable[WaitingQueue]:
+        """Queues of sequences that no worker can take, for audits."""
+        return self._unplaced.values()
+
+    def workers(self, model: str) -> list[WorkerState]:
+        """Return the workers that serve `model`."""
+        return self._workers.get(model, [])
+
+    def models(self) -> list[tuple[ModelInfo, int]]:
+        """Return every model with at least one worker, and how many it has."""
+        return [(workers[0].info.model, len(workers)) for workers in self._workers.values()]
+
+    def add_worker(self, worker: WorkerState) -> list[Sequence]:
+        """Enter a worker; return, taken out and in order, the sequences that had none."""
+        name = worker.info.model.name
+        self._workers.setdefault(name, []).append(worker)
+        queue = self._unplaced.pop(name, WaitingQueue())
+        sequences = sorted(queue, key=lambda sequence: sequence.key)
+        for sequence in sequences:
+            queue.remove(sequence)
+        return sequences
+
+    def remove_worker(self, worker: WorkerState) -> None:
+        """Take out a lost worker and queue its sequences elsewhere, as if it had never run them."""
+        name = worker.info.model.name
+        self._workers[name].remove(worker)
+        if not self._workers[name]:
+            del self._workers[name]
+        for sequence in sorted(_sequences_of(worker), key=lambda sequence: sequence.key):
+            if sequence.queue is not None:
+                sequence.queue.remove(sequence)
+            _forget_worker(sequence)
+            self.place(sequence)
+
+    def bound(self, sequence: Sequence) -> None:
+        """Set the length at which `sequence` ends, as far as the model's context is known."""
+        submission = sequence.request.submission
+        workers = self.workers(submission.model)
+        if workers:
+            sequence.max_len = max_len(submission, workers[0].info.model)
+
+    def place(self, sequence: Sequence) -> None:
+        """Queue a WAITING sequence with the best worker, or aside."""
+        self.bound(sequence)
+        model = sequence.request.submission.model
+        worker = choose_worker(self.workers(model), sequence, is_caching=self._is_caching)
+        if worker is None:
+            self._unplaced.setdefault(model, WaitingQueue()).push(sequence)
+        else:
+            worker.waiting.push(sequence)
+        sequence.worker = worker
+
+    def balance(self, worker: WorkerState) -> None:
+        """Move waiting sequences to `worker` while it has slots and others have longer queues."""
+        peers = self.workers(worker.info.model.name)
+        if len(peers) < 2 or len(worker.waiting):
+            return
+        num_moves = len(worker.free_slots)
+        while num_moves > 0 and (donor := choose_donor(peers, worker)) is not None:
+            sequence = donor.waiting.peek()
+            if sequence is None or not fits(worker, sequence):
+                return
+            donor.waiting.remove(sequence)
+            worker.waiting.push(sequence)
+            sequence.worker = worker
+            num_moves -= 1
+
+
+def _sequences_of(worker: WorkerState) -> set[Sequence]:
+    """Return every live sequence: running, waiting, or preempted with a step under way."""
+    under_way = (chunk.sequence for step in worker.outstanding for chunk in step.chunks)
+    live = {sequence for sequence in under_way if not sequence.state.is_finished}
+    return live | set(worker.running) | set(worker.waiting)
+
+
+def _forget_worker(sequence: Sequence) -> None:
+    """Put back to WAITING; the pool that its blocks were in is gone, so nothing is released."""
+    if sequence.state is not State.WAITING:
+        sequence.advance(State.WAITING)
+    sequence.worker = sequence.slot = sequence.table = None
+    sequence.num_computed = sequence.num_in_flight = sequence.num_outstanding = 0

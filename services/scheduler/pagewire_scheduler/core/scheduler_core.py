@@ -1,0 +1,278 @@
+"""The facade of the pure scheduler: every event of the cell enters here, every plan and token
+leaves here. Owns requests, frontends and workers; knows neither clock nor network (`now` is passed
+in)."""
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, replace
+
+from pagewire_scheduler.core.admission import check_queue, check_submission, error_of
+from pagewire_scheduler.core.apply import apply_result, end_sequence, find_end
+from pagewire_scheduler.core.deadlines import Deadlines
+from pagewire_scheduler.core.events import Event, RejectedEvent
+from pagewire_scheduler.core.frontend_state import (
+    ENDED,
+    FrontendState,
+    Held,
+    finished_event,
+    resend,
+    tokens_event,
+)
+from pagewire_scheduler.core.planner import plan_step
+from pagewire_scheduler.core.queues import ModelQueues
+from pagewire_scheduler.core.request import Request, Sequence, Submission, create_request
+from pagewire_scheduler.core.resubmit import check_resubmit, is_resend, resend_positions
+from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.step import StepPlan, StepResult
+from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo, WorkerState
+from pagewire_shared.errors import DeadlineError, PagewireError
+from pagewire_shared.ids import RequestId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreSettings:
+    """What an operator decides."""
+
+    generation: int
+    is_caching: bool = True
+    max_num_waiting: int = 4096
+    lease_seconds: float = 5.0
+
+
+@dataclass(slots=True)
+class CoreCounts:
+    """Totals since the start, for tests and metrics; nothing decides by them."""
+
+    num_steps: int = 0
+    num_preemptions: int = 0
+    num_cached_tokens: int = 0
+    num_prompt_tokens: int = 0
+
+
+class SchedulerCore:
+    """The state of one cell. Every method is synchronous and returns what must be sent."""
+
+    def __init__(self, settings: CoreSettings) -> None:
+        self.settings = settings
+        self.counts = CoreCounts()
+        self.requests: dict[RequestId, Request] = {}
+        self.frontends: dict[bytes, FrontendState] = {}
+        self.workers: dict[bytes, WorkerState] = {}
+        self.queues = ModelQueues(is_caching=settings.is_caching)
+        self._deadlines = Deadlines()
+        self._num_arrivals = 0
+
+    def set_generation(self, generation: int) -> None:
+        """Take another generation; only before any worker was welcomed under the old one."""
+        if generation != self.settings.generation:
+            assert not self.workers, "the generation changes under a worker"
+            self.settings = replace(self.settings, generation=generation)
+
+    # Workers
+
+    def attach_worker(self, info: WorkerInfo) -> list[Event]:
+        """Add a worker with an empty batch; an earlier attach of it must have ended."""
+        assert info.worker_id not in self.workers, "a worker attaches twice"
+        worker = WorkerState(info)
+        self.workers[info.worker_id] = worker
+        return self._enter(self.queues.add_worker(worker))
+
+    def detach_worker(self, worker_id: bytes) -> None:
+        """Forget a worker and its steps; its sequences run elsewhere and keep their tokens."""
+        self.queues.remove_worker(self.workers.pop(worker_id))
+
+    def models(self) -> list[tuple[ModelInfo, int]]:
+        """Return the models that attached workers serve, and by how many."""
+        return self.queues.models()
+
+    def plan(self, worker_id: bytes) -> StepPlan | None:
+        """Return the next plan of a worker, or None when it has no credit or nothing to do."""
+        worker = self.workers[worker_id]
+        if not worker.has_credit:
+            return None
+        self.queues.balance(worker)
+        draft = plan_step(worker, self.settings.generation, is_caching=self.settings.is_caching)
+        if draft is None:
+            return None
+        self.counts.num_steps += 1
+        self.counts.num_preemptions += draft.num_preempted
+        return draft.plan
+
+    def apply(self, worker_id: bytes, result: StepResult) -> list[Event]:
+        """Apply a result and return what it means to frontends.
+
+        A result of another generation or incarnation, or of an unknown step, is dropped.
+
+        Raises:
+            WireError: The result contradicts its plan; the worker must be cut off.
+        """
+        worker = self.workers[worker_id]
+        expected = worker.outstanding[0].step_id if worker.outstanding else None
+        identity = (result.generation, result.incarnation, result.step_id)
+        if identity != (self.settings.generation, worker.info.incarnation, expected):
+            return []
+        applied = apply_result(worker, result)
+        events: list[Event] = [
+            event
+            for sequence, position in applied.emitted
+            if (event := tokens_event(sequence, position)) is not None
+        ]
+        events.extend(self._conclude(applied.finished))
+        return events
+
+    # Frontends
+
+    def attach_frontend(
+        self, frontend_id: bytes, held: Seq[Held], *, is_same_generation: bool
+    ) -> tuple[list[int], list[Event]]:
+        """Take a frontend (back); return the handles that go on, and what they are sent.
+
+        What it does not list is aborted, and so is everything when it last spoke to another
+        generation.
+        """
+        frontend = self.frontends.setdefault(frontend_id, FrontendState(frontend_id))
+        frontend.lease_end = float("inf")
+        resumed: list[int] = []
+        events: list[Event] = []
+        kept: set[RequestId] = set()
+        for entry in held if is_same_generation else ():
+            request = frontend.requests.get(entry.request_id)
+            if request is None or not is_resend(request, entry.epoch, entry.next_positions):
+                continue
+            frontend.listen(request, entry.handle)
+            self._abort_ended(request, entry.next_positions)
+            kept.add(entry.request_id)
+            resumed.append(entry.handle)
+            events.extend(resend(request, entry.next_positions))
+            self._forget_if_finished(request)
+        for request_id, request in list(frontend.requests.items()):
+            if request_id not in kept:
+                self._drop(request)
+        return resumed, events
+
+    def detach_frontend(self, frontend_id: bytes, now: float) -> None:
+        """Keep a frontend's requests for a lease; they run on, unheard."""
+        self.frontends[frontend_id].leave(now, self.settings.lease_seconds)
+
+    def submit(self, frontend_id: bytes, submission: Submission) -> list[Event]:
+        """Take a request, or resend a known one. A refusal is an event, not an exception."""
+        frontend = self.frontends[frontend_id]
+        try:
+            check_submission(submission)
+            known = self.requests.get(submission.request_id)
+            if known is not None:
+                check_resubmit(known, frontend_id, submission)
+                if known.submission.epoch == submission.epoch:
+                    return self._resend(known, submission)
+                self._drop(known)
+            self._check_admission(submission)
+        except PagewireError as error:
+            return [RejectedEvent(frontend_id, submission.handle, submission.epoch, error)]
+        self._num_arrivals += 1
+        request = create_request(submission, frontend_id, self._num_arrivals)
+        self.requests[request.request_id] = frontend.requests[request.request_id] = request
+        frontend.listen(request, submission.handle)
+        self._deadlines.add(request, len(self.requests))
+        ended = zip(request.sequences, submission.is_finished, strict=True)
+        for sequence in [sequence for sequence, is_finished in ended if is_finished]:
+            end_sequence(sequence, State.FINISHED_ABORTED)
+        return self._enter([s for s in request.sequences if not s.state.is_finished])
+
+    def abort(self, frontend_id: bytes, handle: int, choice: int | None) -> None:
+        """End a request, or one choice of it, without another word. Unknown ones are ignored."""
+        request = self.frontends[frontend_id].handles.get(handle)
+        if request is None:
+            return
+        for sequence in request.sequences:
+            if choice in (None, sequence.choice) and not sequence.state.is_finished:
+                end_sequence(sequence, State.FINISHED_ABORTED)
+        self._forget_if_finished(request)
+
+    def tick(self, now: float) -> list[Event]:
+        """End what is past its deadline, and what belongs to frontends past their lease."""
+        events: list[Event] = []
+        for request in self._deadlines.pop_expired(now):
+            ended = []
+            for sequence in request.sequences:
+                if not sequence.state.is_finished:
+                    sequence.error = DeadlineError("the deadline of the request passed")
+                    end_sequence(sequence, State.FINISHED_ABORTED)
+                    ended.append(sequence)
+            events.extend(self._conclude(ended))
+        for frontend in [f for f in self.frontends.values() if f.lease_end <= now]:
+            for request in list(frontend.requests.values()):
+                self._drop(request)
+            del self.frontends[frontend.frontend_id]
+        return events
+
+    # Inside
+
+    def _check_admission(self, submission: Submission) -> None:
+        workers = self.queues.workers(submission.model)
+        error = error_of(submission, workers) if workers else None
+        if error is not None:
+            raise error
+        num_new = len(submission.emitted) - sum(submission.is_finished)
+        check_queue(num_new, self.queues.num_waiting, self.settings.max_num_waiting)
+
+    def _enter(self, sequences: list[Sequence]) -> list[Event]:
+        """Queue sequences that are to run, or end those that cannot or need not."""
+        ended: list[Sequence] = []
+        for sequence in sequences:
+            self.queues.bound(sequence)
+            # Tokens emitted in an earlier life may be all there is.
+            state = find_end(sequence)
+            if state is None and not self._admit(sequence):
+                state = State.FINISHED_FAILED
+            if state is None:
+                self.queues.place(sequence)
+            else:
+                end_sequence(sequence, state)
+                ended.append(sequence)
+        return self._conclude(ended)
+
+    def _admit(self, sequence: Sequence) -> bool:
+        """Check a request, once, as soon as its model has a worker; on a misfit note the error."""
+        request = sequence.request
+        workers = self.queues.workers(request.submission.model)
+        if workers and not request.is_admitted:
+            sequence.error = error_of(request.submission, workers)
+            request.is_admitted = sequence.error is None
+        return sequence.error is None
+
+    def _resend(self, request: Request, submission: Submission) -> list[Event]:
+        positions = resend_positions(submission)
+        self.frontends[request.frontend_id].listen(request, submission.handle)
+        self._abort_ended(request, positions)
+        events = resend(request, positions)
+        self._forget_if_finished(request)
+        return events
+
+    def _abort_ended(self, request: Request, next_positions: Seq[int]) -> None:
+        """End the choices that the frontend has ended without our hearing of it."""
+        for sequence, position in zip(request.sequences, next_positions, strict=True):
+            if position == ENDED and not sequence.state.is_finished:
+                end_sequence(sequence, State.FINISHED_ABORTED)
+
+    def _conclude(self, ended: list[Sequence]) -> list[Event]:
+        events: list[Event] = []
+        for sequence in ended:
+            event = finished_event(sequence)
+            if event is not None:
+                events.append(event)
+            self._forget_if_finished(sequence.request)
+        return events
+
+    def _forget_if_finished(self, request: Request) -> None:
+        # While its frontend is away a finished request is kept: the frontend will ask for its end.
+        if request.is_finished and request.handle is not None:
+            self._forget(request)
+
+    def _drop(self, request: Request) -> None:
+        for sequence in request.sequences:
+            if not sequence.state.is_finished:
+                end_sequence(sequence, State.FINISHED_ABORTED)
+        self._forget(request)
+
+    def _forget(self, request: Request) -> None:
+        if self.requests.pop(request.request_id, None) is not None:
+            self.frontends[request.frontend_id].forget(request)

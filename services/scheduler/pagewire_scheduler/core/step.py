@@ -1,0 +1,83 @@
+"""Plans and results of steps as plain data: a struct of arrays over slots, as on the wire."""
+
+from dataclasses import dataclass, field
+
+from pagewire_shared.ids import BlockName, RequestId
+from pagewire_shared.sampling import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class NewSequence:
+    """A sequence that the worker does not know, in full."""
+
+    slot: int
+    request_id: RequestId
+    choice: int
+    prompt_token_ids: tuple[int, ...]
+    emitted_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    block_ids: tuple[int, ...]
+    eos_token_ids: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """One step. Lists from `slots` to `num_new_blocks` have one entry per scheduled slot.
+
+    Attributes:
+        freed_slots: Slots whose sequences have left; applied before everything else.
+        starts: First position computed.
+        num_new_tokens: Positions computed.
+        samples: 1 where a token is sampled after the last position.
+        num_new_blocks: Blocks appended to the table of a known sequence.
+        new_block_ids: Their ids, one after the other.
+        named_blocks: Blocks that get a name with this step.
+        names: Their names.
+    """
+
+    generation: int
+    incarnation: int
+    step_id: int
+    freed_slots: list[int] = field(default_factory=list)
+    new_sequences: list[NewSequence] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    num_new_tokens: list[int] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
+    num_new_blocks: list[int] = field(default_factory=list)
+    new_block_ids: list[int] = field(default_factory=list)
+    named_blocks: list[int] = field(default_factory=list)
+    names: list[BlockName] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailure:
+    """Why a step failed; `culprit_slots` is empty when unknown."""
+
+    message: str
+    culprit_slots: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a worker answers to one plan.
+
+    Attributes:
+        slots: Slots that sampled.
+        counts: Tokens per such slot.
+        token_ids: The tokens, one after the other.
+        logprobs: One per token, or empty when no slot asked.
+        num_top: Alternatives per token, or empty when there are none at all.
+    """
+
+    generation: int
+    incarnation: int
+    step_id: int
+    slots: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    num_top: list[int] = field(default_factory=list)
+    top_token_ids: list[int] = field(default_factory=list)
+    top_logprobs: list[float] = field(default_factory=list)
+    failure: StepFailure | None = None

@@ -1,0 +1,225 @@
+"""One attached worker as the core sees it: pool, slots, queues and the steps under way. Releases
+slots and blocks when no step names them any more; decides nothing."""
+
+import hashlib
+import heapq
+import struct
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pagewire_scheduler.core.block_pool import BlockPool
+from pagewire_scheduler.core.block_table import BlockTable
+from pagewire_scheduler.core.prefix_cache import NameChain
+from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.waiting_queue import WaitingQueue
+from pagewire_shared.block_hash import root_name
+from pagewire_shared.ids import BlockName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What every worker that serves one model name must agree on."""
+
+    name: str
+    model_fingerprint: bytes
+    tokenizer_fingerprint: bytes
+    max_model_len: int
+    vocab_size: int
+    block_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A worker's hello as plain data.
+
+    Attributes:
+        layout_fingerprint: Hash of its cache groups and numerics; part of every block's name.
+        held: (name, block) of blocks that are VALID on the worker from before.
+    """
+
+    worker_id: bytes
+    incarnation: int
+    model: ModelInfo
+    layout_fingerprint: bytes
+    dtype: str
+    num_blocks: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    steps_in_flight: int
+    held: tuple[tuple[BlockName, int], ...] = ()
+
+
+@dataclass(slots=True)
+class Chunk:
+    """The part of one sequence in one step."""
+
+    sequence: Sequence
+    slot: int
+    is_sampled: bool
+
+
+@dataclass(slots=True)
+class Release:
+    """A slot and a table that some step still names."""
+
+    slot: int
+    table: BlockTable
+
+
+@dataclass(slots=True)
+class OutstandingStep:
+    """A plan that was sent and not answered.
+
+    Attributes:
+        releases: What comes free with its answer, because it is the last step to name it.
+        is_void: A step before it failed, so whatever it answers means nothing.
+    """
+
+    step_id: int
+    chunks: list[Chunk] = field(default_factory=list)
+    named_blocks: list[int] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+    is_void: bool = False
+
+
+class WorkerState:
+    """What the core knows of one attached worker.
+
+    Attributes:
+        slots: The sequence that runs in each slot; None for a slot that is free or on its way to
+            it.
+        untold_slots: Slots left since the last plan. They are free already: the plan that gives one
+            out again is the one that tells the worker to clear it first.
+        running: RUNNING sequences, ordered by priority and arrival.
+        waiting: Sequences placed here that do not run.
+        outstanding: Steps under way, oldest first.
+    """
+
+    def __init__(self, info: WorkerInfo) -> None:
+        self.info = info
+        self.pool = BlockPool(info.num_blocks)
+        # A step must have room for one token of every running sequence.
+        num_slots = min(info.max_num_seqs, info.max_num_batched_tokens)
+        self.slots: list[Sequence | None] = [None] * num_slots
+        self.free_slots = list(range(num_slots))  # a heap: low numbers first
+        self.untold_slots: list[int] = []
+        self.running: list[Sequence] = []
+        self.waiting = WaitingQueue()
+        self.outstanding: deque[OutstandingStep] = deque()
+        self.void_blocks: dict[int, int] = {}  # block -> the void step that named it
+        self.next_step_id = 1
+        for name, block in info.held:
+            self.pool.adopt(block, name)
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether another plan may be sent."""
+        return len(self.outstanding) < self.info.steps_in_flight
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences placed here."""
+        return len(self.running) + len(self.waiting)
+
+    @property
+    def num_releasing_blocks(self) -> int:
+        """Blocks of tables that come free when steps under way return (shared ones counted too)."""
+        return sum(
+            len(release.table.blocks) for step in self.outstanding for release in step.releases
+        )
+
+    def chain_for(self, sequence: Sequence) -> NameChain:
+        """Return the sequence's chain of block names under this worker's layout."""
+        root = root_name(
+            model_fingerprint=self.info.model.model_fingerprint,
+            layout_fingerprint=self.info.layout_fingerprint,
+            dtype=self.info.dtype,
+            salt=sequence.request.submission.salt,
+        )
+        if sequence.chain is None or sequence.chain.root != root:
+            sequence.chain = NameChain(root, self.info.model.block_size)
+        return sequence.chain
+
+    def take_slot(self, sequence: Sequence) -> int:
+        """Give the lowest free slot to `sequence`."""
+        slot = heapq.heappop(self.free_slots)
+        self.slots[slot] = sequence
+        sequence.slot = slot
+        return slot
+
+    def enter_running(self, sequence: Sequence) -> None:
+        """Put a sequence in its place among the running."""
+        insort(self.running, sequence, key=_key)
+
+    def leave_running(self, sequence: Sequence) -> None:
+        """Take a running sequence out; its slot and blocks come free when no step names them."""
+        index = bisect_left(self.running, sequence.key, key=_key)
+        assert self.running[index] is sequence, "a sequence that does not run stops running"
+        del self.running[index]
+        slot, table = sequence.slot, sequence.table
+        assert slot is not None
+        assert table is not None
+        assert self.slots[slot] is sequence, "a slot changed hands while its sequence ran"
+        self.slots[slot] = None
+        sequence.slot = sequence.table = None
+        sequence.num_computed = 0
+        release = Release(slot, table)
+        if sequence.num_outstanding:
+            self._step(sequence.last_step).releases.append(release)
+        else:
+            self._release(release)
+
+    def finish_step(self, step: OutstandingStep) -> None:
+        """Release what `step`, which has just returned, was the last to name."""
+        for release in step.releases:
+            self._release(release)
+        step.releases = []
+
+    def collect_untold(self) -> list[int]:
+        """Return the slots that the plan being sent tells as freed."""
+        untold, self.untold_slots = self.untold_slots, []
+        return untold
+
+    def void_steps(self, steps: Iterable[OutstandingStep]) -> None:
+        """Forget the names given by `steps`; they failed or ran on what a failed step left."""
+        for step in steps:
+            step.is_void = True
+            for block in step.named_blocks:
+                if self.pool.pending_steps[block] == step.step_id:
+                    self.pool.unname(block)
+
+    def take_void_names(self) -> list[tuple[int, BlockName]]:
+        """Return (block, name) that overwrite the names a void step may have left on the worker.
+
+        Such a step can succeed there although it read what a failed one should have written. Were its
+        names still held at a re-attach, they would be believed.
+        """
+        taken = [
+            (block, _void_name(self.info, step_id, block))
+            for block, step_id in self.void_blocks.items()
+            if not self.pool.ref_counts[block] and self.pool.names[block] is None
+        ]
+        # Blocks in use lose the name when they are written, but may be freed before that.
+        for block in [b for b in self.void_blocks if not self.pool.ref_counts[b]]:
+            del self.void_blocks[block]
+        return taken
+
+    def _step(self, step_id: int) -> OutstandingStep:
+        return next(step for step in self.outstanding if step.step_id == step_id)
+
+    def _release(self, release: Release) -> None:
+        release.table.release()
+        heapq.heappush(self.free_slots, release.slot)
+        self.untold_slots.append(release.slot)
+
+
+def _void_name(info: WorkerInfo, step_id: int, block: int) -> BlockName:
+    """Return a name that no content has."""
+    parts = (b"void", info.worker_id, struct.pack("<QQI", info.incarnation, step_id, block))
+    return BlockName(hashlib.sha256(b"".join(parts)).digest()[:16])
+
+
+def _key(sequence: Sequence) -> tuple[int, int, int]:
+    return sequence.key

@@ -1,0 +1,154 @@
+"""Between the messages of a frontend's stream and the core's plain data."""
+
+import math
+import struct
+from collections.abc import Sequence
+
+from pagewire_protos.common.v1 import sampling_pb2
+from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
+from pagewire_scheduler.core.events import FinishedEvent, RejectedEvent, TokensEvent
+from pagewire_scheduler.core.frontend_state import Held
+from pagewire_scheduler.core.request import Submission
+from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.worker_state import ModelInfo
+from pagewire_scheduler.peers import FrontendInfo
+from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
+from pagewire_shared.convert import sampling_from_message
+from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.ids import ID_BYTES, RequestId
+from pagewire_shared.rpc.errors import to_detail
+from pagewire_shared.sampling import SamplingParams
+
+_DEFAULTS = SamplingParams(max_tokens=None)
+_REASONS = {
+    State.FINISHED_STOPPED: sampling_pb2.FINISH_REASON_STOP,
+    State.FINISHED_LENGTH: sampling_pb2.FINISH_REASON_LENGTH,
+    State.FINISHED_ABORTED: sampling_pb2.FINISH_REASON_ABORTED,
+    State.FINISHED_FAILED: sampling_pb2.FINISH_REASON_FAILED,
+}
+
+
+def frontend_info(hello: pb.FrontendHello) -> FrontendInfo:
+    """Return the hello as plain data. Raises WireError on torn arrays."""
+    return FrontendInfo(
+        frontend_id=hello.frontend_id,
+        highest_generation=hello.highest_generation,
+        tokenizers={model.name: model.tokenizer_fingerprint for model in hello.models},
+        held_generation=hello.held_generation if hello.HasField("held_generation") else None,
+        held=tuple(
+            Held(
+                RequestId(held.request_id),
+                held.epoch,
+                held.handle,
+                tuple(unpack_u32(held.next_positions)),
+            )
+            for held in hello.held
+        ),
+    )
+
+
+def submission(message: pb.Submit, now: float) -> Submission:
+    """Return the request as plain data, its deadline on the clock of `now`.
+
+    Raises:
+        InvalidRequestError: A field is not supported or out of bounds.
+        WireError: A torn array.
+    """
+    if len(message.request_id) != ID_BYTES:
+        raise InvalidRequestError(f"request_id needs {ID_BYTES} bytes", field="request_id")
+    if message.WhichOneof("kind") != "generate":
+        raise InvalidRequestError("only generate is supported", field="kind")
+    if message.HasField("adapter"):
+        raise InvalidRequestError("adapters are not supported yet", field="adapter")
+    # A frontend that has nothing to say about choices means one.
+    emitted = message.emitted or [pb.EmittedTokens()]
+    remaining = message.remaining_ms if message.HasField("remaining_ms") else None
+    return Submission(
+        request_id=RequestId(message.request_id),
+        epoch=message.epoch,
+        handle=message.handle,
+        model=message.model,
+        prompt_token_ids=tuple(unpack_u32(message.prompt_token_ids)),
+        emitted=tuple(tuple(unpack_u32(choice.token_ids)) for choice in emitted),
+        is_finished=tuple(choice.is_finished for choice in emitted),
+        sampling=sampling_from_message(message.sampling, defaults=_DEFAULTS),
+        eos_token_ids=tuple(unpack_u32(message.eos_token_ids)),
+        salt=_salt(message),
+        priority=message.priority,
+        deadline=None if remaining is None else now + remaining / 1000,
+    )
+
+
+def _salt(message: pb.Submit) -> bytes:
+    """Return tenant and salt as one; lengths first, so that no two pairs look alike."""
+    if not message.tenant and not message.cache_salt:
+        return b""
+    tenant = message.tenant.encode()
+    return struct.pack("<I", len(tenant)) + tenant + message.cache_salt
+
+
+def served_models(models: Sequence[tuple[ModelInfo, int]]) -> pb.ServedModels:
+    """Return the wire form of the models served and their numbers of workers."""
+    return pb.ServedModels(
+        models=[
+            pb.ServedModel(
+                name=model.name,
+                model_fingerprint=model.model_fingerprint,
+                tokenizer_fingerprint=model.tokenizer_fingerprint,
+                max_model_len=model.max_model_len,
+                num_workers=num_workers,
+            )
+            for model, num_workers in models
+        ]
+    )
+
+
+def token_batch(events: Sequence[TokensEvent]) -> pb.TokenBatch:
+    """Return the tokens of `events` as one struct of arrays."""
+    batch = pb.TokenBatch(
+        handles=pack_u32([event.handle for event in events]),
+        choices=pack_u32([event.choice for event in events]),
+        epochs=pack_u32([event.epoch for event in events]),
+        first_positions=pack_u32([event.first_position for event in events]),
+        counts=pack_u32([len(event.token_ids) for event in events]),
+        token_ids=pack_u32([token for event in events for token in event.token_ids]),
+        num_cached_tokens=pack_u32([event.num_cached_tokens for event in events]),
+    )
+    if any(event.logprobs for event in events):
+        _add_logprobs(batch, events)
+    return batch
+
+
+def _add_logprobs(batch: pb.TokenBatch, events: Sequence[TokensEvent]) -> None:
+    entries = [
+        entry for event in events for entry in (event.logprobs or [None] * len(event.token_ids))
+    ]
+    batch.logprobs = pack_f32([entry.logprob if entry else math.nan for entry in entries])
+    known = [entry for entry in entries if entry]
+    if any(entry.top_token_ids for entry in known):
+        batch.num_top = pack_u32([len(entry.top_token_ids) if entry else 0 for entry in entries])
+        batch.top_token_ids = pack_u32([t for entry in known for t in entry.top_token_ids])
+        batch.top_logprobs = pack_f32([p for entry in known for p in entry.top_logprobs])
+
+
+def finished_choices(events: Sequence[FinishedEvent]) -> pb.FinishedChoices:
+    """Return the ends in `events`."""
+    return pb.FinishedChoices(
+        choices=[
+            pb.FinishedChoice(
+                handle=event.handle,
+                choice=event.choice,
+                epoch=event.epoch,
+                num_tokens=event.num_tokens,
+                reason=_REASONS[event.state],
+                stop_token_id=event.stop_token_id,
+                error=to_detail(event.error) if event.error else None,
+            )
+            for event in events
+        ]
+    )
+
+
+def rejected(event: RejectedEvent) -> pb.Rejected:
+    """Return the refusal of one request."""
+    return pb.Rejected(handle=event.handle, epoch=event.epoch, error=to_detail(event.error))

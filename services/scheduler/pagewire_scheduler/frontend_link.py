@@ -1,0 +1,145 @@
+"""One frontend's stream: hello in, requests in, tokens out. Owns the outbox and the pending audit
+answers."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+from pagewire_protos.common.v1 import audit_pb2
+from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
+from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent, TokensEvent
+from pagewire_scheduler.core.worker_state import ModelInfo
+from pagewire_scheduler.frontend_convert import (
+    finished_choices,
+    frontend_info,
+    rejected,
+    served_models,
+    submission,
+    token_batch,
+)
+from pagewire_scheduler.loop import StepLoop
+from pagewire_scheduler.outbox import Outbox
+from pagewire_scheduler.peers import FrontendInfo
+from pagewire_scheduler.stream import run_stream
+from pagewire_shared.arrays import pack_u32
+from pagewire_shared.convert import agree_protocol
+from pagewire_shared.errors import PagewireError, UnavailableError, WireError
+
+# A frontend further behind than this is cut off. Its requests run on, and it is resent what it
+# missed from the core's own record when it is back, so nothing is held twice.
+MAX_MESSAGES = 1024
+
+Audit = Callable[[], Awaitable[audit_pb2.AuditReport]]
+_logger = logging.getLogger(__name__)
+
+
+class FrontendLink:
+    """A frontend that has said hello."""
+
+    def __init__(self, loop: StepLoop, hello: pb.FrontendHello, audit: Audit) -> None:
+        self._loop = loop
+        self._protocol = agree_protocol(hello.protocol)
+        loop.observe_generation(hello.highest_generation)
+        self._info = frontend_info(hello)
+        self._audit = audit
+        self._outbox: Outbox[pb.AttachFrontendResponse] = Outbox(MAX_MESSAGES)
+        self._audits: dict[int, asyncio.Future[audit_pb2.FrontendAudit]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def info(self) -> FrontendInfo:
+        """The frontend's hello."""
+        return self._info
+
+    async def run(
+        self, requests: AsyncIterator[pb.AttachFrontendRequest]
+    ) -> AsyncIterator[pb.AttachFrontendResponse]:
+        """Attach, and yield what is sent until the stream ends."""
+        generation, resumed, events = self._loop.attach_frontend(self)
+        welcome = pb.Welcome(
+            protocol=self._protocol,
+            generation=generation,
+            resumed_handles=pack_u32(resumed),
+            served_models=served_models(self._loop.core.models()),
+        )
+        self._send(pb.AttachFrontendResponse(welcome=welcome))
+        self.send_events(events)
+        async for message in run_stream(self._outbox, requests, self._receive, self.close):
+            yield message
+
+    def send_events(self, events: Sequence[Event]) -> None:
+        """Enter events into the outbox: refusals, then all tokens, then all ends."""
+        tokens = [event for event in events if isinstance(event, TokensEvent)]
+        finished = [event for event in events if isinstance(event, FinishedEvent)]
+        for event in events:
+            if isinstance(event, RejectedEvent):
+                self._send(pb.AttachFrontendResponse(rejected=rejected(event)))
+        if tokens:
+            self._send(pb.AttachFrontendResponse(tokens=token_batch(tokens)))
+        if finished:
+            self._send(pb.AttachFrontendResponse(finished=finished_choices(finished)))
+
+    def send_models(self, models: Sequence[tuple[ModelInfo, int]]) -> None:
+        """Enter the models served into the outbox."""
+        self._send(pb.AttachFrontendResponse(served_models=served_models(models)))
+
+    def send_heartbeat(self, counter: int) -> None:
+        """Enter a heartbeat into the outbox."""
+        self._send(pb.AttachFrontendResponse(heartbeat=pb.Heartbeat(counter=counter)))
+
+    def ask_audit(self, query_id: int) -> "asyncio.Future[audit_pb2.FrontendAudit]":
+        """Ask the frontend what it holds."""
+        future = asyncio.get_running_loop().create_future()
+        self._audits[query_id] = future
+        future.add_done_callback(lambda _: self._audits.pop(query_id, None))
+        query = pb.AuditQuery(query_id=query_id)
+        self._send(pb.AttachFrontendResponse(audit_query=query))
+        return future
+
+    def close(self, error: PagewireError | None) -> None:
+        """End the stream and detach; the second call does nothing."""
+        if not self._outbox.is_closed:
+            self._outbox.close(error)
+            self._loop.detach_frontend(self)
+            for future in list(self._audits.values()):
+                future.cancel()
+            for task in list(self._tasks):
+                task.cancel()
+
+    def _send(self, message: pb.AttachFrontendResponse) -> None:
+        if not self._outbox.put(message):
+            # Closing changes the loop's lists, which it may be walking.
+            error = UnavailableError("the frontend does not keep up; attach again")
+            asyncio.get_running_loop().call_soon(self.close, error)
+
+    def _receive(self, message: pb.AttachFrontendRequest) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "submit":
+            self._submit(message.submit)
+        elif kind == "abort":
+            choice = message.abort.choice if message.abort.HasField("choice") else None
+            self._loop.abort(self, message.abort.handle, choice)
+        elif kind == "audit_query":
+            task = asyncio.create_task(self._answer_audit(message.audit_query.query_id))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif kind == "audit_reply":
+            future = self._audits.get(message.audit_reply.query_id)
+            if future is not None and not future.done():
+                future.set_result(message.audit_reply.audit)
+        elif kind != "heartbeat":
+            raise WireError(f"a frontend cannot send {kind or 'nothing'} here")
+
+    def _submit(self, message: pb.Submit) -> None:
+        try:
+            request = submission(message, self._loop.clock())
+        except PagewireError as error:
+            refusal = RejectedEvent(self._info.frontend_id, message.handle, message.epoch, error)
+            self.send_events([refusal])
+            return
+        self._loop.submit(self, request)
+
+    async def _answer_audit(self, query_id: int) -> None:
+        report = await self._audit()
+        answer = pb.AuditAnswer(query_id=query_id, report=report)
+        self._send(pb.AttachFrontendResponse(audit_answer=answer))

@@ -1,0 +1,37 @@
+"""This scheduler's generation: which of several lives of a cell's scheduler is the newest."""
+
+from pagewire_shared.errors import StartupError
+from pagewire_shared.ids import mint_generation
+
+
+class Generation:
+    """max(unix ms at start, highest seen in any hello + 1), fixed by the first welcome."""
+
+    def __init__(self) -> None:
+        self._number = mint_generation(0)
+        self._is_issued = False
+
+    @property
+    def number(self) -> int:
+        """The generation; reading it to welcome a peer goes with `issue`."""
+        return self._number
+
+    def observe(self, highest_seen: int) -> None:
+        """Take note of what a peer has seen.
+
+        Raises:
+            StartupError: Another scheduler has succeeded this one, which must leave. Before anybody
+                was welcomed this one is the successor instead, whatever its clock says.
+        """
+        if highest_seen <= self._number:
+            return
+        if self._is_issued:
+            raise StartupError(
+                f"generation {highest_seen} has succeeded this scheduler's {self._number}"
+            )
+        self._number = mint_generation(highest_seen)
+
+    def issue(self) -> int:
+        """Return the generation for a welcome; from now on it stays."""
+        self._is_issued = True
+        return self._number

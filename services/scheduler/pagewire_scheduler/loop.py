@@ -1,0 +1,265 @@
+"""The step loop: the only mutator of the core. Events of all streams come in, plans and tokens go
+out; it awaits nothing, so no peer can hold up another."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+from pagewire_scheduler.core.events import Event
+from pagewire_scheduler.core.request import Submission
+from pagewire_scheduler.core.scheduler_core import CoreSettings, SchedulerCore
+from pagewire_scheduler.core.step import StepPlan, StepResult
+from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
+from pagewire_scheduler.generation import Generation
+from pagewire_scheduler.liveness import ProgressWatch
+from pagewire_scheduler.peers import FrontendInfo, check_frontend, check_worker
+from pagewire_shared.errors import PagewireError, UnavailableError
+from pagewire_shared.ids import short
+
+TICK_SECONDS = 0.05
+HEARTBEAT_SECONDS = 1.0
+
+Result = TypeVar("Result")
+_logger = logging.getLogger(__name__)
+
+
+class WorkerPeer(Protocol):
+    """The loop's view of a worker's stream."""
+
+    watch: ProgressWatch
+
+    @property
+    def info(self) -> WorkerInfo:
+        """Its hello."""
+
+    def send_plan(self, plan: StepPlan) -> None:
+        """Enter a plan into the outbox."""
+
+    def close(self, error: PagewireError | None) -> None:
+        """End the stream and detach."""
+
+
+class FrontendPeer(Protocol):
+    """The loop's view of a frontend's stream."""
+
+    @property
+    def info(self) -> FrontendInfo:
+        """Its hello."""
+
+    def send_events(self, events: Sequence[Event]) -> None:
+        """Enter tokens, ends and refusals into the outbox."""
+
+    def send_models(self, models: Sequence[tuple[ModelInfo, int]]) -> None:
+        """Enter the models served into the outbox."""
+
+    def send_heartbeat(self, counter: int) -> None:
+        """Enter a heartbeat into the outbox."""
+
+    def close(self, error: PagewireError | None) -> None:
+        """End the stream and detach."""
+
+
+class StepLoop:
+    """Runs on one event loop; its methods are called by links and never wait."""
+
+    def __init__(
+        self,
+        *,
+        is_caching: bool,
+        max_num_waiting: int,
+        lease_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.generation = Generation()
+        self.core = SchedulerCore(
+            CoreSettings(
+                generation=self.generation.number,
+                is_caching=is_caching,
+                max_num_waiting=max_num_waiting,
+                lease_seconds=lease_seconds,
+            )
+        )
+        self.clock = clock
+        self.workers: dict[bytes, WorkerPeer] = {}
+        self.frontends: dict[bytes, FrontendPeer] = {}
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_planning_due = False
+        self._num_turns = 0
+
+    def fail(self, error: BaseException) -> None:
+        """End the process: its state contradicts itself, or another scheduler has taken over."""
+        if not self.failure.done():
+            self.failure.set_exception(error)
+
+    def observe_generation(self, highest_seen: int) -> None:
+        """Take note of a generation in a hello; a higher one ends this process."""
+        try:
+            self.generation.observe(highest_seen)
+        except PagewireError as error:
+            self.fail(error)
+            raise UnavailableError(error.message) from error
+        self.core.set_generation(self.generation.number)
+
+    # Workers
+
+    def attach_worker(self, peer: WorkerPeer) -> int:
+        """Take a worker in place of an earlier stream of it; return the generation."""
+        info = peer.info
+        old = self.workers.get(info.worker_id)
+        if old is not None:
+            old.close(UnavailableError("the worker has attached again"))
+        tokenizers = [frontend.info.tokenizers for frontend in self.frontends.values()]
+        check_worker(info, [model for model, _ in self.core.models()], tokenizers)
+        generation = self.generation.issue()
+        self.workers[info.worker_id] = peer
+        self._logged(f"worker {short(info.worker_id)} serves {info.model.name}")
+        self._dispatch(self._guard(lambda: self.core.attach_worker(info)))
+        self._models_changed()
+        # After the caller has put its welcome into the outbox.
+        self._plan_soon()
+        return generation
+
+    def detach_worker(self, peer: WorkerPeer) -> None:
+        """Forget a worker whose stream has ended. A stream that was replaced changes nothing."""
+        worker_id = peer.info.worker_id
+        if self.workers.get(worker_id) is not peer:
+            return
+        del self.workers[worker_id]
+        self._logged(f"worker {short(worker_id)} is gone")
+        self._guard(lambda: self.core.detach_worker(worker_id))
+        self._models_changed()
+        self._plan_soon()
+
+    def apply(self, peer: WorkerPeer, result: StepResult) -> None:
+        """Take the answer to a plan. Raises WireError when it contradicts the plan."""
+        worker_id = peer.info.worker_id
+        if self.workers.get(worker_id) is not peer:
+            return
+        self._dispatch(self._guard(lambda: self.core.apply(worker_id, result)))
+        has_work = bool(self.core.workers[worker_id].outstanding)
+        peer.watch.advance(self.clock(), None, has_work=has_work)
+        self._plan()
+
+    def advance(self, peer: WorkerPeer, counter: int) -> None:
+        """Take note of a worker's progress counter."""
+        worker = self.core.workers.get(peer.info.worker_id)
+        has_work = worker is not None and bool(worker.outstanding)
+        peer.watch.advance(self.clock(), counter, has_work=has_work)
+
+    # Frontends
+
+    def attach_frontend(self, peer: FrontendPeer) -> tuple[int, list[int], list[Event]]:
+        """Take a frontend (back); return generation, resumed handles, what follows the welcome."""
+        info = peer.info
+        old = self.frontends.get(info.frontend_id)
+        if old is not None:
+            old.close(UnavailableError("the frontend has attached again"))
+        check_frontend(info, [model for model, _ in self.core.models()])
+        generation = self.generation.issue()
+        self.frontends[info.frontend_id] = peer
+        self._logged(f"frontend {short(info.frontend_id)} attached")
+        resumed, events = self._guard(
+            lambda: self.core.attach_frontend(
+                info.frontend_id, info.held, is_same_generation=info.held_generation == generation
+            )
+        )
+        self._plan_soon()
+        return generation, resumed, events
+
+    def detach_frontend(self, peer: FrontendPeer) -> None:
+        """Start the lease of a frontend whose stream has ended."""
+        frontend_id = peer.info.frontend_id
+        if self.frontends.get(frontend_id) is not peer:
+            return
+        del self.frontends[frontend_id]
+        self._logged(f"frontend {short(frontend_id)} is gone")
+        self._guard(lambda: self.core.detach_frontend(frontend_id, self.clock()))
+
+    def submit(self, peer: FrontendPeer, submission: Submission) -> None:
+        """Take a request."""
+        if self._is_current(peer):
+            frontend_id = peer.info.frontend_id
+            self._dispatch(self._guard(lambda: self.core.submit(frontend_id, submission)))
+            self._plan_soon()
+
+    def abort(self, peer: FrontendPeer, handle: int, choice: int | None) -> None:
+        """End a request or one choice of it."""
+        if self._is_current(peer):
+            frontend_id = peer.info.frontend_id
+            self._guard(lambda: self.core.abort(frontend_id, handle, choice))
+            self._plan_soon()
+
+    # Time
+
+    async def run_clock(self) -> None:
+        """Let time pass: deadlines, leases, liveness and heartbeats. Runs until cancelled."""
+        last = last_beat = self.clock()
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = self.clock()
+            lateness = now - last - TICK_SECONDS
+            last = now
+            self._tick(now, lateness if lateness > 10 * TICK_SECONDS else 0.0)
+            if now - last_beat >= HEARTBEAT_SECONDS:
+                last_beat = now
+                for frontend in list(self.frontends.values()):
+                    frontend.send_heartbeat(self._num_turns)
+
+    def _tick(self, now: float, lateness: float) -> None:
+        self._num_turns += 1
+        self._dispatch(self._guard(lambda: self.core.tick(now)))
+        for worker in list(self.workers.values()):
+            if lateness:
+                worker.watch.forgive(lateness)
+            elif worker.watch.is_stuck(now):
+                _logger.warning("worker %s makes no progress", short(worker.info.worker_id))
+                worker.close(UnavailableError("no progress; attach again"))
+        self._plan()
+
+    # Inside
+
+    def _is_current(self, peer: FrontendPeer) -> bool:
+        return self.frontends.get(peer.info.frontend_id) is peer
+
+    def _plan_soon(self) -> None:
+        # At the end of this turn of the event loop, so that a burst of submits shares a step.
+        if not self._is_planning_due:
+            self._is_planning_due = True
+            asyncio.get_running_loop().call_soon(self._plan)
+
+    def _plan(self) -> None:
+        self._is_planning_due = False
+        self._num_turns += 1
+        for worker_id, peer in self.workers.items():
+            while (plan := self._guard(partial(self.core.plan, worker_id))) is not None:
+                peer.watch.start_work(self.clock())
+                peer.send_plan(plan)
+
+    def _dispatch(self, events: Sequence[Event]) -> None:
+        by_frontend: dict[bytes, list[Event]] = {}
+        for event in events:
+            by_frontend.setdefault(event.frontend_id, []).append(event)
+        for frontend_id, own in by_frontend.items():
+            peer = self.frontends.get(frontend_id)
+            if peer is not None:
+                peer.send_events(own)
+
+    def _models_changed(self) -> None:
+        models = self.core.models()
+        for frontend in list(self.frontends.values()):
+            frontend.send_models(models)
+
+    def _guard(self, call: Callable[[], Result]) -> Result:
+        try:
+            return call()
+        except PagewireError:
+            raise
+        except Exception as error:
+            # The core may be half changed. All of it can be rebuilt by the peers: start afresh.
+            self.fail(error)
+            raise
+
+    def _logged(self, message: str) -> None:
+        _logger.info(message)

@@ -1,0 +1,89 @@
+"""Which peers fit each other: the checks of hellos, on plain data. Talks to nobody."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pagewire_scheduler.core.frontend_state import Held
+from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
+from pagewire_shared.errors import PeerRefusedError
+from pagewire_shared.ids import ID_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontendInfo:
+    """A frontend's hello as plain data; `tokenizers` maps a served name to a fingerprint."""
+
+    frontend_id: bytes
+    highest_generation: int
+    tokenizers: Mapping[str, bytes]
+    held_generation: int | None
+    held: tuple[Held, ...]
+
+
+def check_frontend(info: FrontendInfo, models: Iterable[ModelInfo]) -> None:
+    """Raise PeerRefusedError when a frontend tokenizes otherwise than the workers expect."""
+    if len(info.frontend_id) != ID_BYTES:
+        raise PeerRefusedError(f"frontend_id needs {ID_BYTES} bytes", field="frontend_id")
+    for model in models:
+        _check_tokenizer(model.name, info.tokenizers, model.tokenizer_fingerprint)
+
+
+def check_worker(
+    info: WorkerInfo, models: Iterable[ModelInfo], frontends: Iterable[Mapping[str, bytes]]
+) -> None:
+    """Raise PeerRefusedError when a worker does not fit those of its model or the frontends."""
+    _check_capacity(info)
+    for model in models:
+        if model.name == info.model.name:
+            _check_model(info.model, model)
+    for tokenizers in frontends:
+        _check_tokenizer(info.model.name, tokenizers, info.model.tokenizer_fingerprint)
+
+
+def _check_capacity(info: WorkerInfo) -> None:
+    if len(info.worker_id) != ID_BYTES:
+        raise PeerRefusedError(f"worker_id needs {ID_BYTES} bytes", field="worker_id")
+    if not info.model.name:
+        raise PeerRefusedError("a worker must name its model", field="model")
+    for name, value in (
+        ("num_blocks", info.num_blocks),
+        ("max_num_seqs", info.max_num_seqs),
+        ("max_num_batched_tokens", info.max_num_batched_tokens),
+        ("steps_in_flight", info.steps_in_flight),
+        ("block_size", info.model.block_size),
+        ("vocab_size", info.model.vocab_size),
+    ):
+        if value < 1:
+            raise PeerRefusedError(f"{name} must be at least 1", field=name)
+    if info.model.max_model_len < 2:
+        raise PeerRefusedError("max_model_len must be at least 2", field="max_model_len")
+
+
+def _check_model(model: ModelInfo, known: ModelInfo) -> None:
+    for name in (
+        "model_fingerprint",
+        "tokenizer_fingerprint",
+        "vocab_size",
+        "block_size",
+        "max_model_len",
+    ):
+        mine, theirs = _shown(getattr(known, name)), _shown(getattr(model, name))
+        if mine != theirs:
+            raise PeerRefusedError(
+                f"{name} of model {model.name} is {theirs}; attached workers have {mine}",
+                field=name,
+            )
+
+
+def _check_tokenizer(name: str, tokenizers: Mapping[str, bytes], fingerprint: bytes) -> None:
+    known = tokenizers.get(name)
+    if known is not None and known != fingerprint:
+        raise PeerRefusedError(
+            f"the tokenizer of model {name} is {_shown(known)} at the frontend and "
+            f"{_shown(fingerprint)} at the worker",
+            field="tokenizer_fingerprint",
+        )
+
+
+def _shown(value: bytes | int) -> str:
+    return value.hex()[:16] if isinstance(value, bytes) else str(value)

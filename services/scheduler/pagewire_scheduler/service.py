@@ -1,0 +1,134 @@
+"""The gRPC services of the scheduler: takes hellos, hands streams to links."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from pagewire_protos.scheduler.v1 import (
+    admin_pb2_grpc,
+    frontend_attach_pb2,
+    frontend_attach_pb2_grpc,
+    worker_attach_pb2,
+    worker_attach_pb2_grpc,
+)
+from pagewire_scheduler.audit_service import AdminServicer, Auditor
+from pagewire_scheduler.config import SchedulerConfig
+from pagewire_scheduler.frontend_link import FrontendLink
+from pagewire_scheduler.loop import StepLoop
+from pagewire_scheduler.worker_link import WorkerLink
+from pagewire_shared.errors import WireError
+from pagewire_shared.process import ProcessContext
+from pagewire_shared.rpc.address import parse_address
+from pagewire_shared.rpc.server import RpcServer, start_server
+
+HELLO_SECONDS = 10.0
+STOP_GRACE_SECONDS = 0.2
+SERVICE_NAMES = (
+    "pagewire.scheduler.v1.FrontendAttachService",
+    "pagewire.scheduler.v1.WorkerAttachService",
+    "pagewire.scheduler.v1.AdminService",
+)
+
+Message = TypeVar("Message")
+
+
+async def _first(requests: AsyncIterator[Message]) -> Message:
+    """Return the first message of a stream. Raises WireError when there is none in time."""
+    try:
+        async with asyncio.timeout(HELLO_SECONDS):
+            return await anext(requests)
+    except (TimeoutError, StopAsyncIteration) as error:
+        raise WireError("a stream must begin with a hello") from error
+
+
+class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
+    """Where workers attach."""
+
+    def __init__(self, loop: StepLoop, kvstores: tuple[str, ...]) -> None:
+        self._loop = loop
+        self._kvstores = kvstores
+
+    async def AttachWorker(
+        self, request_iterator: AsyncIterator[worker_attach_pb2.AttachWorkerRequest], context: Any
+    ) -> AsyncIterator[worker_attach_pb2.AttachWorkerResponse]:
+        """Serve one worker until its stream ends."""
+        requests = aiter(request_iterator)
+        first = await _first(requests)
+        if first.WhichOneof("message") != "hello":
+            raise WireError("a stream must begin with a hello")
+        link = WorkerLink(self._loop, first.hello)
+        async for message in link.run(requests, self._kvstores):
+            yield message
+
+
+class FrontendAttachServicer(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
+    """Where frontends attach."""
+
+    def __init__(self, loop: StepLoop, auditor: Auditor) -> None:
+        self._loop = loop
+        self._auditor = auditor
+
+    async def AttachFrontend(
+        self,
+        request_iterator: AsyncIterator[frontend_attach_pb2.AttachFrontendRequest],
+        context: Any,
+    ) -> AsyncIterator[frontend_attach_pb2.AttachFrontendResponse]:
+        """Serve one frontend until its stream ends."""
+        requests = aiter(request_iterator)
+        first = await _first(requests)
+        if first.WhichOneof("message") != "hello":
+            raise WireError("a stream must begin with a hello")
+        link = FrontendLink(self._loop, first.hello, self._auditor.collect)
+        async for message in link.run(requests):
+            yield message
+
+
+async def start(config: SchedulerConfig, loop: StepLoop) -> RpcServer:
+    """Start the scheduler's server on the configured address, SERVING."""
+    auditor = Auditor(loop)
+
+    def register(server: grpc.aio.Server) -> None:
+        frontend_attach_pb2_grpc.add_FrontendAttachServiceServicer_to_server(
+            FrontendAttachServicer(loop, auditor), server
+        )
+        worker_attach_pb2_grpc.add_WorkerAttachServiceServicer_to_server(
+            WorkerAttachServicer(loop, config.kvstore), server
+        )
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminServicer(auditor), server)
+
+    address = parse_address(config.listen, setting="--listen")
+    server = await start_server(address, register, SERVICE_NAMES, setting="--listen")
+    await server.set_serving(True)
+    return server
+
+
+async def serve(config: SchedulerConfig, context: ProcessContext) -> None:
+    """Run the scheduler until told to stop, or until it must not go on."""
+    loop = create_loop(config)
+    server = await start(config, loop)
+    context.status.report("listening", address=str(server.address))
+    context.status.report("ready", detail=f"generation {loop.generation.number}")
+    clock = asyncio.create_task(loop.run_clock())
+    stop = asyncio.create_task(context.stop.wait())
+    ends: set[asyncio.Future[Any]] = {loop.failure, clock, stop}
+    try:
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for finished in done:
+            finished.result()
+    finally:
+        clock.cancel()
+        stop.cancel()
+        await server.stop(STOP_GRACE_SECONDS)
+
+
+def create_loop(config: SchedulerConfig) -> StepLoop:
+    """Return a step loop on the running event loop."""
+    return StepLoop(
+        is_caching=config.enable_prefix_caching,
+        max_num_waiting=config.max_num_waiting,
+        lease_seconds=config.lease_seconds,
+        clock=asyncio.get_running_loop().time,
+    )

@@ -1,0 +1,121 @@
+"""Between the messages of a worker's stream and the core's plain data."""
+
+import hashlib
+
+from pagewire_protos.common.v1 import layout_pb2
+from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
+from pagewire_scheduler.core.step import NewSequence, StepFailure, StepPlan, StepResult
+from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
+from pagewire_shared.arrays import pack_names, pack_u32, unpack_f32, unpack_names, unpack_u32
+from pagewire_shared.block_hash import layout_fingerprint
+from pagewire_shared.convert import sampling_to_message
+from pagewire_shared.errors import PeerRefusedError
+from pagewire_shared.ids import BlockName
+
+
+def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
+    """Return the hello as plain data. Raises PeerRefusedError for a layout not supported yet."""
+    if len(hello.layout.groups) != 1 or hello.layout.groups[0].kind != layout_pb2.CACHE_KIND_FULL:
+        raise PeerRefusedError(
+            "one cache group with full attention is supported", field="layout.groups"
+        )
+    group = hello.layout.groups[0]
+    capacity = hello.capacity
+    model = ModelInfo(
+        name=hello.model,
+        model_fingerprint=hello.layout.model_fingerprint,
+        tokenizer_fingerprint=hello.tokenizer_fingerprint,
+        max_model_len=capacity.max_model_len,
+        vocab_size=capacity.vocab_size,
+        block_size=group.block_size,
+    )
+    return WorkerInfo(
+        worker_id=hello.worker_id,
+        incarnation=hello.incarnation,
+        model=model,
+        layout_fingerprint=_layout_fingerprint(hello.layout),
+        dtype=group.dtype,
+        num_blocks=capacity.num_blocks,
+        max_num_seqs=capacity.max_num_seqs,
+        max_num_batched_tokens=capacity.max_num_batched_tokens,
+        steps_in_flight=capacity.steps_in_flight,
+        held=_held(hello, capacity.num_blocks),
+    )
+
+
+def _layout_fingerprint(layout: layout_pb2.KvLayout) -> bytes:
+    groups = [
+        (
+            int(group.kind),
+            group.num_layers,
+            group.block_size,
+            group.bytes_per_block,
+            group.shard,
+            group.num_shards,
+            group.dtype,
+        )
+        for group in layout.groups
+    ]
+    # Blocks of another device class or kernel set hold other roundings of the same tokens.
+    parts = layout_fingerprint(groups) + layout.numerics_fingerprint
+    return hashlib.sha256(parts).digest()[:16]
+
+
+def _held(hello: pb.WorkerHello, num_blocks: int) -> tuple[tuple[BlockName, int], ...]:
+    names, blocks = unpack_names(hello.held_names), unpack_u32(hello.held_blocks)
+    if len(names) != len(blocks) or any(block >= num_blocks for block in blocks):
+        raise PeerRefusedError("held_names and held_blocks do not match", field="held_blocks")
+    return tuple((BlockName(name), block) for name, block in zip(names, blocks, strict=True))
+
+
+def plan_message(plan: StepPlan) -> pb.StepPlan:
+    """Return the wire form of `plan`."""
+    return pb.StepPlan(
+        generation=plan.generation,
+        incarnation=plan.incarnation,
+        step_id=plan.step_id,
+        freed_slots=pack_u32(plan.freed_slots),
+        new_requests=[_new_request(sequence) for sequence in plan.new_sequences],
+        slots=pack_u32(plan.slots),
+        starts=pack_u32(plan.starts),
+        num_new_tokens=pack_u32(plan.num_new_tokens),
+        samples=bytes(plan.samples),
+        num_new_blocks=pack_u32(plan.num_new_blocks),
+        new_block_ids=pack_u32(plan.new_block_ids),
+        named_blocks=pack_u32(plan.named_blocks),
+        names=pack_names(plan.names),
+    )
+
+
+def _new_request(sequence: NewSequence) -> pb.NewRequest:
+    return pb.NewRequest(
+        slot=sequence.slot,
+        request_id=sequence.request_id,
+        choice=sequence.choice,
+        prompt_token_ids=pack_u32(sequence.prompt_token_ids),
+        emitted_token_ids=pack_u32(sequence.emitted_token_ids),
+        sampling=sampling_to_message(sequence.sampling),
+        block_tables=[pb.BlockTable(block_ids=pack_u32(sequence.block_ids))],
+        eos_token_ids=pack_u32(sequence.eos_token_ids),
+    )
+
+
+def step_result(message: pb.StepResult) -> StepResult:
+    """Return the result as plain data. Raises WireError on torn arrays."""
+    failure = None
+    if message.HasField("failure"):
+        culprits = tuple(unpack_u32(message.failure.culprit_slots))
+        failure = StepFailure(message.failure.message, culprits)
+    return StepResult(
+        generation=message.generation,
+        incarnation=message.incarnation,
+        step_id=message.step_id,
+        slots=unpack_u32(message.slots),
+        counts=unpack_u32(message.counts),
+        token_ids=unpack_u32(message.token_ids),
+        logprobs=unpack_f32(message.logprobs),
+        num_top=unpack_u32(message.num_top),
+        top_token_ids=unpack_u32(message.top_token_ids),
+        top_logprobs=unpack_f32(message.top_logprobs),
+        failure=failure,
+    )

@@ -1,0 +1,94 @@
+"""One worker's stream: hello in, plans out, results in. Owns the outbox and the pending audit
+answers."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
+from pagewire_scheduler.core.step import StepPlan
+from pagewire_scheduler.core.worker_state import WorkerInfo
+from pagewire_scheduler.liveness import ProgressWatch
+from pagewire_scheduler.loop import StepLoop
+from pagewire_scheduler.outbox import Outbox
+from pagewire_scheduler.stream import run_stream
+from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
+from pagewire_shared.convert import agree_protocol
+from pagewire_shared.errors import PagewireError, WireError
+
+# Plans are bounded by the credit; the rest is room for audit queries.
+NUM_SPARE_MESSAGES = 64
+
+_logger = logging.getLogger(__name__)
+
+
+class WorkerLink:
+    """A worker that has said hello."""
+
+    def __init__(self, loop: StepLoop, hello: pb.WorkerHello) -> None:
+        self._loop = loop
+        self._protocol = agree_protocol(hello.protocol)
+        loop.observe_generation(hello.highest_generation)
+        self._info = worker_info(hello)
+        self.watch = ProgressWatch(loop.clock())
+        self._outbox: Outbox[pb.AttachWorkerResponse] = Outbox(
+            self._info.steps_in_flight + NUM_SPARE_MESSAGES
+        )
+        self._audits: dict[int, asyncio.Future[pb.WorkerAuditReply]] = {}
+
+    @property
+    def info(self) -> WorkerInfo:
+        """The worker's hello."""
+        return self._info
+
+    async def run(
+        self, requests: AsyncIterator[pb.AttachWorkerRequest], kvstores: tuple[str, ...]
+    ) -> AsyncIterator[pb.AttachWorkerResponse]:
+        """Attach, and yield what is sent until the stream ends."""
+        generation = self._loop.attach_worker(self)
+        welcome = pb.WorkerWelcome(
+            protocol=self._protocol, generation=generation, kvstore_addresses=kvstores
+        )
+        self._send(pb.AttachWorkerResponse(welcome=welcome))
+        async for message in run_stream(self._outbox, requests, self._receive, self.close):
+            yield message
+
+    def send_plan(self, plan: StepPlan) -> None:
+        """Enter a plan into the outbox."""
+        self._send(pb.AttachWorkerResponse(plan=plan_message(plan)))
+
+    def ask_audit(self, query_id: int) -> "asyncio.Future[pb.WorkerAuditReply]":
+        """Ask the worker what it holds."""
+        future = asyncio.get_running_loop().create_future()
+        self._audits[query_id] = future
+        future.add_done_callback(lambda _: self._audits.pop(query_id, None))
+        query = pb.WorkerAuditQuery(query_id=query_id)
+        self._send(pb.AttachWorkerResponse(audit_query=query))
+        return future
+
+    def close(self, error: PagewireError | None) -> None:
+        """End the stream and detach; the second call does nothing."""
+        if not self._outbox.is_closed:
+            self._outbox.close(error)
+            self._loop.detach_worker(self)
+            for future in list(self._audits.values()):
+                future.cancel()
+
+    def _send(self, message: pb.AttachWorkerResponse) -> None:
+        if not self._outbox.put(message):
+            # Closing changes the loop's lists, which it may be walking.
+            error = WireError("the worker does not read its stream")
+            asyncio.get_running_loop().call_soon(self.close, error)
+
+    def _receive(self, message: pb.AttachWorkerRequest) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "result":
+            self._loop.apply(self, step_result(message.result))
+        elif kind == "progress":
+            self._loop.advance(self, message.progress.counter)
+        elif kind == "audit_reply":
+            future = self._audits.get(message.audit_reply.query_id)
+            if future is not None and not future.done():
+                future.set_result(message.audit_reply)
+        else:
+            raise WireError(f"a worker cannot send {kind or 'nothing'} here")

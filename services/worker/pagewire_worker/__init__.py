@@ -1,0 +1,1 @@
+"""The worker role: one model replica. Never decides who runs."""

@@ -1,0 +1,61 @@
+"""What an attention implementation is given and what it must do. Owns no computation."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from pagewire_worker.kv_cache import LayerCache
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMetadata:
+    """Where the sequences of one flat batch lie; the small arrays stay on the host.
+
+    Attributes:
+        query_starts: [num_seqs + 1], where the tokens of each sequence begin and end.
+        seq_lens: [num_seqs], tokens of each sequence in the cache once this step has written.
+        block_tables: [num_seqs, max_blocks], padded with block 0.
+    """
+
+    query_starts: Int64Array
+    seq_lens: Int64Array
+    block_tables: Int64Array
+
+    @property
+    def query_lens(self) -> Int64Array:
+        """Tokens of each sequence in this step, [num_seqs]."""
+        return np.diff(self.query_starts)
+
+
+class StepAttention(Protocol):
+    """Attention prepared for one step, called once per layer."""
+
+    def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
+        """Attend causally over the cache.
+
+        Args:
+            query: [tokens, heads, head_dim], rotated.
+            cache: Keys and values of the layer, those of this step already written.
+
+        Returns:
+            [tokens, heads, head_dim] of the type of `query`.
+        """
+        ...
+
+
+class AttentionBackend(Protocol):
+    """One implementation of attention."""
+
+    @property
+    def name(self) -> str:
+        """Part of the numerics fingerprint."""
+        ...
+
+    def prepare(self, metadata: AttentionMetadata) -> StepAttention:
+        """Do once per step what all layers share."""
+        ...

@@ -1,0 +1,54 @@
+"""Attention in the plainest form: per sequence, everything in float32. The oracle of the tests."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pagewire_worker.attention.base import AttentionMetadata, StepAttention
+from pagewire_worker.kv_cache import LayerCache
+
+
+class ReferenceAttention:
+    """softmax(q k^T / sqrt(d) + causal mask) v, sequence by sequence."""
+
+    name = "reference"
+
+    def prepare(self, metadata: AttentionMetadata) -> StepAttention:
+        """Keep the metadata; there is nothing to share."""
+        return _ReferenceStep(metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReferenceStep:
+    metadata: AttentionMetadata
+
+    def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
+        output = torch.empty_like(query)
+        starts = self.metadata.query_starts.tolist()
+        for index, seq_len in enumerate(self.metadata.seq_lens.tolist()):
+            begin, end = starts[index], starts[index + 1]
+            num_blocks = -(-seq_len // cache.block_size)
+            blocks = torch.from_numpy(self.metadata.block_tables[index, :num_blocks])
+            key, value = cache.gather(blocks.to(query.device))
+            output[begin:end] = _attend(query[begin:end], key[:seq_len], value[:seq_len])
+        return output
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attend from the last positions of one sequence.
+
+    Args:
+        query: [n, heads, d], the last n positions.
+        key, value: [length, kv_heads, d].
+    """
+    num_new, num_heads, head_dim = query.shape
+    length, num_kv_heads, _ = key.shape
+    group = num_heads // num_kv_heads
+    wide_query = query.float().view(num_new, num_kv_heads, group, head_dim)
+    scores = torch.einsum("nkgd,lkd->kgnl", wide_query, key.float()) * head_dim**-0.5
+    positions = torch.arange(length, device=query.device)
+    is_future = positions[None, :] > positions[length - num_new :, None]
+    weights = scores.masked_fill(is_future, float("-inf")).softmax(-1)
+    attended = torch.einsum("kgnl,lkd->nkgd", weights, value.float())
+    return attended.reshape(num_new, num_heads, head_dim).to(query.dtype)

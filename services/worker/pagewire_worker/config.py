@@ -1,0 +1,67 @@
+"""Settings of a worker process. Imports no torch, so that --help answers at once."""
+
+from dataclasses import dataclass
+
+from pagewire_shared.errors import StartupError
+from pagewire_shared.process import ProcessConfig
+from pagewire_shared.settings import setting
+from pagewire_shared.sizes import parse_size
+
+DEVICES = ("auto", "cpu", "cuda")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+ATTENTION_BACKENDS = ("auto", "reference", "sdpa")
+LINEAR_BACKENDS = ("auto", "torch", "packed")
+
+DEFAULT_NUM_SEQS = {"cpu": 64, "cuda": 256}
+DEFAULT_NUM_BATCHED_TOKENS = {"cpu": 512, "cuda": 2048}
+
+_MINIMUMS = {
+    "block_size": 1,
+    "kv_cache_memory": 1,
+    "max_num_seqs": 1,
+    "max_num_batched_tokens": 1,
+    "max_model_len": 2,
+    "steps_in_flight": 1,
+    "cpu_threads": 1,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig(ProcessConfig):
+    """Settings of one worker; None means "decided from the model and the device"."""
+
+    scheduler: str = setting("127.0.0.1:7100", "Address of the scheduler: host:port or unix:path")
+    model: str = setting("", "Folder of the checkpoint, or its id on the hub")
+    served_model_name: str | None = setting(None, "Name clients use; the model's own by default")
+    listen: str | None = setting(None, "Address for health checks and KV transfer")
+    device: str = setting("auto", "Where the model runs", choices=DEVICES)
+    dtype: str = setting("auto", "Type of weights and KV cache", choices=DTYPES)
+    block_size: int = setting(16, "Tokens per KV block")
+    kv_cache_memory: int | None = setting(
+        None, "Bytes for the KV cache, such as 2GiB", parse=parse_size
+    )
+    max_num_seqs: int | None = setting(None, "Most sequences at once (64 on CPU, 256 on CUDA)")
+    max_num_batched_tokens: int | None = setting(
+        None, "Most tokens per step (512 on CPU, 2048 on CUDA)"
+    )
+    max_model_len: int | None = setting(
+        None, "Longest sequence, prompt and output together; the model's own by default"
+    )
+    steps_in_flight: int = setting(2, "Steps the scheduler may plan ahead")
+    seed: int = setting(0, "Seed of torch's own generators; sampling has seeds per request")
+    cpu_threads: int | None = setting(None, "Threads of the model; physical cores by default")
+    attention_backend: str = setting(
+        "auto", "Implementation of attention", choices=ATTENTION_BACKENDS
+    )
+    linear_backend: str = setting(
+        "auto", "Implementation of linear layers", choices=LINEAR_BACKENDS
+    )
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise StartupError("--model is needed: a checkpoint folder or a hub id", field="model")
+        for name, minimum in _MINIMUMS.items():
+            value = getattr(self, name)
+            if value is not None and value < minimum:
+                flag = name.replace("_", "-")
+                raise StartupError(f"--{flag} must be at least {minimum}, got {value}", field=name)

@@ -1,0 +1,160 @@
+"""Between the messages of the worker's wire and its plain data. Owns no state."""
+
+import numpy as np
+
+from pagewire_protos.common.v1 import audit_pb2, layout_pb2
+from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
+from pagewire_shared.arrays import (
+    pack_f32,
+    pack_u32,
+    require_one_length,
+    unpack_names,
+    view_u32,
+)
+from pagewire_shared.convert import finding, protocol_range, sampling_from_message
+from pagewire_shared.errors import WireError
+from pagewire_shared.sampling import SamplingParams
+from pagewire_worker.audit import SlotAudit
+from pagewire_worker.replica import ReplicaInfo
+from pagewire_worker.step import NewRequest, StepPlan, StepResult
+
+_DEFAULTS = SamplingParams(max_tokens=None)
+
+
+def plan_from_message(message: wire.StepPlan) -> StepPlan:
+    """Return the plan in `message`. Raises WireError when its arrays contradict each other."""
+    samples = np.frombuffer(message.samples, dtype=np.uint8)
+    plan = StepPlan(
+        generation=message.generation,
+        incarnation=message.incarnation,
+        step_id=message.step_id,
+        freed_slots=view_u32(message.freed_slots),
+        new_requests=[_new_request_from_message(request) for request in message.new_requests],
+        slots=view_u32(message.slots),
+        starts=view_u32(message.starts),
+        num_new_tokens=view_u32(message.num_new_tokens),
+        samples=samples,
+        num_new_blocks=view_u32(message.num_new_blocks),
+        new_block_ids=view_u32(message.new_block_ids),
+        copy_sources=view_u32(message.copy_sources),
+        copy_destinations=view_u32(message.copy_destinations),
+        named_blocks=view_u32(message.named_blocks),
+        names=unpack_names(message.names),
+    )
+    require_one_length(
+        slots=plan.slots,
+        starts=plan.starts,
+        num_new_tokens=plan.num_new_tokens,
+        samples=samples.tolist(),
+        num_new_blocks=plan.num_new_blocks,
+    )
+    require_one_length(sources=plan.copy_sources, destinations=plan.copy_destinations)
+    require_one_length(named_blocks=plan.named_blocks, names=plan.names)
+    return plan
+
+
+def _new_request_from_message(message: wire.NewRequest) -> NewRequest:
+    if len(message.block_tables) != 1:
+        raise WireError(
+            f"block_tables: this worker has 1 cache group, got {len(message.block_tables)} tables",
+            field="block_tables",
+        )
+    return NewRequest(
+        slot=message.slot,
+        request_id=message.request_id,
+        choice=message.choice,
+        prompt_token_ids=view_u32(message.prompt_token_ids),
+        emitted_token_ids=view_u32(message.emitted_token_ids),
+        sampling=sampling_from_message(message.sampling, defaults=_DEFAULTS),
+        block_tables=[view_u32(table.block_ids) for table in message.block_tables],
+        eos_token_ids=view_u32(message.eos_token_ids),
+    )
+
+
+def result_to_message(result: StepResult) -> wire.StepResult:
+    """Return the wire form of `result`."""
+    message = wire.StepResult(
+        generation=result.generation,
+        incarnation=result.incarnation,
+        step_id=result.step_id,
+        slots=pack_u32(result.slots),
+        counts=pack_u32(result.counts),
+        token_ids=pack_u32(result.token_ids),
+        logprobs=pack_f32(result.logprobs),
+        num_top=pack_u32(result.num_top),
+        top_token_ids=pack_u32(result.top_token_ids),
+        top_logprobs=pack_f32(result.top_logprobs),
+        model_time_us=result.model_time_us,
+        step_time_us=result.step_time_us,
+    )
+    if result.failure is not None:
+        message.failure.message = result.failure.message
+        message.failure.culprit_slots = pack_u32(result.failure.culprit_slots)
+    return message
+
+
+def hello_to_message(
+    info: ReplicaInfo, *, incarnation: int, highest_generation: int, held: dict[int, bytes]
+) -> wire.WorkerHello:
+    """Return the first message of an attach; `held` maps block ids to names."""
+    capacity = wire.WorkerCapacity(
+        num_blocks=info.num_blocks,
+        max_num_seqs=info.max_num_seqs,
+        max_num_batched_tokens=info.max_num_batched_tokens,
+        max_model_len=info.max_model_len,
+        steps_in_flight=info.steps_in_flight,
+        vocab_size=info.vocab_size,
+    )
+    return wire.WorkerHello(
+        protocol=protocol_range(),
+        worker_id=info.worker_id,
+        incarnation=incarnation,
+        highest_generation=highest_generation,
+        model=info.served_model_name,
+        tokenizer_fingerprint=info.tokenizer_fingerprint,
+        layout=layout_to_message(info),
+        capacity=capacity,
+        roles=[wire.WORKER_ROLE_PREFILL, wire.WORKER_ROLE_DECODE],
+        kv_endpoints=info.kv_endpoints,
+        held_names=b"".join(held.values()),
+        held_blocks=pack_u32(held.keys()),
+    )
+
+
+def layout_to_message(info: ReplicaInfo) -> layout_pb2.KvLayout:
+    """Return what makes this worker's blocks exchangeable with those of others."""
+    groups = [
+        layout_pb2.CacheGroup(
+            kind=layout_pb2.CACHE_KIND_FULL,
+            num_layers=group.num_layers,
+            block_size=group.block_size,
+            bytes_per_block=group.bytes_per_block,
+            shard=0,
+            num_shards=1,
+            dtype=group.dtype,
+        )
+        for group in info.cache_groups
+    ]
+    return layout_pb2.KvLayout(
+        model_fingerprint=info.model_fingerprint,
+        numerics_fingerprint=info.numerics_fingerprint,
+        groups=groups,
+    )
+
+
+def audit_to_message(
+    audit: SlotAudit, *, query_id: int, worker: str, num_steps_queued: int
+) -> wire.WorkerAuditReply:
+    """Return the answer to an audit query."""
+    return wire.WorkerAuditReply(
+        query_id=query_id,
+        audit=audit_pb2.WorkerAudit(
+            worker=worker,
+            num_slots=len(audit.slots),
+            num_blocks_in_tables=audit.num_blocks_in_tables,
+            num_named_blocks=audit.num_named_blocks,
+            num_steps_queued=num_steps_queued,
+            findings=[finding(f"worker {worker[:8]}", kind, text) for kind, text in audit.findings],
+        ),
+        slots=pack_u32(audit.slots),
+    )

@@ -1,0 +1,50 @@
+"""How many cores this process may use. Reads the operating system's tables, changes nothing."""
+
+import math
+import os
+from pathlib import Path
+
+_CPU_FOLDER = Path("/sys/devices/system/cpu")
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP_MEMORY = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"))
+
+
+def num_physical_cores() -> int:
+    """Return the physical cores available: hyperthreads share one, containers may have a quota."""
+    cpus = (
+        sorted(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else list(range(os.cpu_count() or 1))
+    )
+    cores = len({_siblings(cpu) for cpu in cpus})
+    return max(1, min(cores, _quota(cores)))
+
+
+def free_memory_bytes() -> int:
+    """Return memory that could be allocated now, within the machine and the container."""
+    free = [_meminfo_available()]
+    limit, current = _CGROUP_MEMORY
+    if limit.is_file() and current.is_file() and limit.read_text().strip() != "max":
+        free.append(int(limit.read_text()) - int(current.read_text()))
+    return max(0, min(free))
+
+
+def _meminfo_available() -> int:
+    if _MEMINFO.is_file():
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _siblings(cpu: int) -> str:
+    path = _CPU_FOLDER / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+    return path.read_text().strip() if path.is_file() else str(cpu)
+
+
+def _quota(default: int) -> int:
+    if not _CGROUP_LIMIT.is_file():
+        return default
+    quota, period = _CGROUP_LIMIT.read_text().split()
+    return default if quota == "max" else math.ceil(int(quota) / int(period))

@@ -1,0 +1,198 @@
+"""Runs plans one after the other: slots, model, sampler, names. Synchronous, in one thread, no I/O.
+
+A step that fails answers with a StepFailure and leaves the slots as they were before it, freed
+slots excepted: those had left anyway.
+"""
+
+import logging
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from pagewire_worker.audit import SlotAudit, walk_slots
+from pagewire_worker.backend import ModelBackend
+from pagewire_worker.block_names import BlockNames
+from pagewire_worker.input_batch import PreparedStep, prepare_step
+from pagewire_worker.sampler import SampledTokens, sample
+from pagewire_worker.sampling_table import NO_LOGPROBS
+from pagewire_worker.slots import Int64Array, PlanError, SlotLimits, SlotTable
+from pagewire_worker.step import (
+    NO_FLOATS,
+    NO_INTS,
+    Floats,
+    StepFailure,
+    StepPlan,
+    StepResult,
+    U32Array,
+)
+
+_logger = logging.getLogger(__name__)
+
+
+class Executor:
+    """One model replica as a function from plans to results.
+
+    Args:
+        backend: The loaded model.
+        limits: Bounds of slots, blocks and tokens.
+        max_num_batched_tokens: Most tokens per step.
+        device: Where the backend runs.
+    """
+
+    def __init__(
+        self,
+        backend: ModelBackend,
+        limits: SlotLimits,
+        max_num_batched_tokens: int,
+        device: torch.device,
+    ) -> None:
+        self._backend = backend
+        self._max_num_batched_tokens = max_num_batched_tokens
+        self._device = device
+        self._slots = SlotTable(limits, device)
+        self._names = BlockNames()
+
+    @torch.inference_mode()
+    def run(self, plan: StepPlan) -> StepResult:
+        """Run one step. Never raises for what is wrong with a step: the result says it."""
+        try:
+            undo = self._slots.apply(plan)
+        except PlanError as error:
+            return self._failed(plan, error, error.culprit_slots)
+        try:
+            return self._run_applied(plan)
+        except PlanError as error:
+            self._slots.undo(undo)
+            return self._failed(plan, error, error.culprit_slots)
+        except Exception as error:
+            _logger.exception("step %d failed", plan.step_id)
+            self._slots.undo(undo)
+            return self._failed(plan, error, ())
+
+    def drop_slots(self) -> None:
+        """Forget all requests; blocks keep their content and names."""
+        self._slots.clear()
+
+    def held_names(self) -> dict[int, bytes]:
+        """Return the names of VALID blocks by block id."""
+        return self._names.held()
+
+    def audit(self) -> SlotAudit:
+        """Walk what is held."""
+        return walk_slots(self._slots, self._names)
+
+    def _run_applied(self, plan: StepPlan) -> StepResult:
+        copies = np.asarray(plan.copy_destinations, dtype=np.int64)
+        self._names.forget(copies.tolist())
+        if len(copies):
+            self._copy_blocks(np.asarray(plan.copy_sources, dtype=np.int64), copies)
+        if len(plan.slots) == 0:
+            self._apply_names(plan)
+            return _empty(plan)
+        self._start_new(plan)
+        step = prepare_step(self._slots, plan, self._max_num_batched_tokens)
+        self._names.forget(step.begun_blocks.tolist())
+        started = time.perf_counter()
+        logits = self._backend.forward(step.batch)
+        sampled = sample(logits, step.sampling) if len(step.sampling_slots) else None
+        if sampled is not None:
+            self._slots.write_sampled(
+                step.sampling_slots, step.sampled_positions, sampled.token_ids
+            )
+        token_ids = _to_host(sampled)
+        model_time_us = int((time.perf_counter() - started) * 1e6)
+        self._commit(step)
+        self._apply_names(plan)
+        return _result(plan, step, sampled, token_ids, model_time_us)
+
+    def _start_new(self, plan: StepPlan) -> None:
+        """What a new request starts behind is in the cache: a prefix hit, or a step in flight."""
+        starts = dict(zip(np.asarray(plan.slots).tolist(), np.asarray(plan.starts), strict=True))
+        for request in plan.new_requests:
+            if request.slot not in starts:
+                raise PlanError(f"slot {request.slot} is new and not scheduled", (request.slot,))
+            self._slots.num_computed[request.slot] = starts[request.slot]
+
+    def _copy_blocks(self, sources: Int64Array, destinations: Int64Array) -> None:
+        num_blocks = self._slots.limits.num_blocks
+        if max(int(sources.max()), int(destinations.max())) >= num_blocks:
+            raise PlanError("a block to copy does not exist")
+        self._backend.kv_cache.copy_blocks(
+            torch.from_numpy(sources).to(self._device),
+            torch.from_numpy(destinations).to(self._device),
+        )
+
+    def _commit(self, step: PreparedStep) -> None:
+        self._slots.num_computed[step.slots] = np.maximum(
+            self._slots.num_computed[step.slots], step.ends
+        )
+        self._slots.num_tokens[step.sampling_slots] += 1
+
+    def _apply_names(self, plan: StepPlan) -> None:
+        blocks = np.asarray(plan.named_blocks, dtype=np.int64).tolist()
+        for block, name in zip(blocks, plan.names, strict=True):
+            self._names.name(block, name)
+
+    def _failed(
+        self, plan: StepPlan, error: Exception, culprit_slots: tuple[int, ...]
+    ) -> StepResult:
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        return replace(_empty(plan), failure=StepFailure(message, culprit_slots))
+
+
+def _empty(plan: StepPlan) -> StepResult:
+    return StepResult(
+        generation=plan.generation, incarnation=plan.incarnation, step_id=plan.step_id
+    )
+
+
+def _to_host(sampled: SampledTokens | None) -> U32Array:
+    if sampled is None:
+        return np.zeros(0, dtype=np.uint32)
+    return sampled.token_ids.cpu().numpy().astype(np.uint32)
+
+
+def _result(
+    plan: StepPlan,
+    step: PreparedStep,
+    sampled: SampledTokens | None,
+    token_ids: U32Array,
+    model_time_us: int,
+) -> StepResult:
+    wanted = step.sampling.num_logprobs
+    num_top, top_ids, top_logprobs = _alternatives(sampled, wanted)
+    return StepResult(
+        generation=plan.generation,
+        incarnation=plan.incarnation,
+        step_id=plan.step_id,
+        slots=step.sampling_slots.astype(np.uint32),
+        counts=np.ones(len(token_ids), dtype=np.uint32),
+        token_ids=token_ids,
+        logprobs=_token_logprobs(sampled, wanted),
+        num_top=num_top,
+        top_token_ids=top_ids,
+        top_logprobs=top_logprobs,
+        model_time_us=model_time_us,
+    )
+
+
+def _token_logprobs(sampled: SampledTokens | None, wanted: Int64Array) -> Floats:
+    if sampled is None or sampled.logprobs is None:
+        return NO_FLOATS
+    values: Floats = sampled.logprobs.cpu().numpy().astype(np.float32)
+    values[wanted == NO_LOGPROBS] = np.nan
+    return values
+
+
+def _alternatives(
+    sampled: SampledTokens | None, wanted: Int64Array
+) -> tuple[U32Array, U32Array, Floats]:
+    if sampled is None or sampled.top_ids is None or sampled.top_logprobs is None:
+        return NO_INTS, NO_INTS, NO_FLOATS
+    ids = sampled.top_ids.cpu().numpy()
+    values: Floats = sampled.top_logprobs.cpu().numpy()
+    num_top = np.clip(wanted, 0, ids.shape[1])
+    is_wanted = np.arange(ids.shape[1])[None, :] < num_top[:, None]
+    return num_top.astype(np.uint32), ids[is_wanted].astype(np.uint32), values[is_wanted]

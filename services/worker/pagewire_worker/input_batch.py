@@ -1,0 +1,113 @@
+"""From a plan and the slots to the tensors of one flat batch. Runs no model.
+
+Everything is a handful of array operations; nothing loops over sequences or tokens.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pagewire_worker.attention.base import AttentionMetadata, Int64Array
+from pagewire_worker.backend import StepBatch
+from pagewire_worker.sampling_table import SamplingRows
+from pagewire_worker.slots import PlanError, SlotTable
+from pagewire_worker.step import StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStep:
+    """A step ready to run.
+
+    Attributes:
+        batch: For the model.
+        slots: Scheduled slots, [num_seqs].
+        ends: Tokens computed per slot once the step ran, [num_seqs].
+        sampling_slots: Slots that sample, [samples].
+        sampled_positions: Where their tokens go in their sequences, [samples].
+        sampling: For the sampler.
+        begun_blocks: Blocks whose first position the step writes.
+    """
+
+    batch: StepBatch
+    slots: Int64Array
+    ends: Int64Array
+    sampling_slots: Int64Array
+    sampled_positions: Int64Array
+    sampling: SamplingRows
+    begun_blocks: Int64Array
+
+
+def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) -> PreparedStep:
+    """Return the batch of a plan already applied to `table`.
+
+    Raises:
+        PlanError: The plan asks for tokens or blocks that its slots do not have.
+    """
+    slots = np.asarray(plan.slots, dtype=np.int64)
+    starts = np.asarray(plan.starts, dtype=np.int64)
+    num_new = np.asarray(plan.num_new_tokens, dtype=np.int64)
+    is_sampling = np.asarray(plan.samples, dtype=bool)
+    ends = starts + num_new
+    if int(num_new.sum()) > max_num_batched_tokens:
+        raise PlanError(f"{int(num_new.sum())} tokens are more than {max_num_batched_tokens}")
+    _check_rows(table, slots, starts, ends, is_sampling)
+    query_starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(num_new)))
+    sequence = np.repeat(np.arange(len(slots)), num_new)
+    positions = np.arange(len(sequence)) - query_starts[sequence] + starts[sequence]
+    token_slots = slots[sequence]
+    block_size = table.limits.block_size
+    blocks = table.block_table[token_slots, positions // block_size]
+    offsets = positions % block_size
+    sampling_slots = slots[is_sampling]
+    sampled_positions = ends[is_sampling]
+    device = table.tokens.device
+    packed = torch.from_numpy(np.stack((token_slots, positions, blocks * block_size + offsets)))
+    packed = packed.to(device, non_blocking=True)
+    num_blocks = -(-int(ends.max()) // block_size)
+    batch = StepBatch(
+        token_ids=table.tokens[packed[0], packed[1]].long(),
+        positions=packed[1],
+        slot_mapping=packed[2],
+        sample_rows=torch.from_numpy(query_starts[1:][is_sampling] - 1).to(
+            device, non_blocking=True
+        ),
+        attention=AttentionMetadata(query_starts, ends, table.block_table[slots, :num_blocks]),
+    )
+    return PreparedStep(
+        batch=batch,
+        slots=slots,
+        ends=ends,
+        sampling_slots=sampling_slots,
+        sampled_positions=sampled_positions,
+        sampling=table.sampling.rows(
+            sampling_slots, sampled_positions - table.prompt_lens[sampling_slots]
+        ),
+        begun_blocks=blocks[offsets == 0],
+    )
+
+
+def _check_rows(
+    table: SlotTable,
+    slots: Int64Array,
+    starts: Int64Array,
+    ends: Int64Array,
+    is_sampling: "np.typing.NDArray[np.bool_]",
+) -> None:
+    """Raise PlanError naming the slots that break a rule."""
+    num_tokens = table.num_tokens[slots]
+    # A slot of a request that the worker does not hold has no tokens and fails the second rule.
+    rules = (
+        (ends <= starts, "nothing to compute"),
+        (ends > num_tokens, "tokens that are not known"),
+        (starts > table.num_computed[slots], "a start behind what is computed"),
+        (ends > table.num_blocks[slots] * table.limits.block_size, "too few blocks"),
+        (is_sampling & (ends != num_tokens), "a sample before the last token"),
+        (is_sampling & (ends > table.limits.max_model_len), "a sample behind the context"),
+    )
+    for is_broken, text in rules:
+        if is_broken.any():
+            culprits = tuple(slots[is_broken].tolist())
+            raise PlanError(f"slots {list(culprits)}: {text}", culprits)
+    if len(set(slots.tolist())) != len(slots):
+        raise PlanError("a slot is scheduled twice in one step")

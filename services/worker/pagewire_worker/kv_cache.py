@@ -1,0 +1,148 @@
+"""The paged KV tensors: allocated once, written and gathered by block. Knows no names."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pagewire_shared.errors import StartupError
+from pagewire_shared.sizes import format_size
+from pagewire_worker.models.config import ModelConfig
+
+CPU_DEFAULT_BYTES = 1024**3
+CPU_FREE_FRACTION = 0.25
+CUDA_FREE_FRACTION = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class CacheGroup:
+    """Layers that share one block table; see CacheGroup in layout.proto."""
+
+    num_layers: int
+    block_size: int
+    bytes_per_block: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCache:
+    """Keys and values of one layer, each [num_blocks, block_size, kv_heads, head_dim]."""
+
+    key: Tensor
+    value: Tensor
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per block."""
+        return self.key.shape[1]
+
+    @property
+    def num_kv_heads(self) -> int:
+        """KV heads."""
+        return self.key.shape[2]
+
+    def write(self, slot_mapping: Tensor, key: Tensor, value: Tensor) -> None:
+        """Store [tokens, kv_heads, head_dim] at slot_mapping [tokens], counted in positions."""
+        self.key.flatten(0, 1).index_copy_(0, slot_mapping, key)
+        self.value.flatten(0, 1).index_copy_(0, slot_mapping, value)
+
+    def gather(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values of `blocks` [n], each [n * block_size, kv_heads, head_dim]."""
+        return (
+            self.key.index_select(0, blocks).flatten(0, 1),
+            self.value.index_select(0, blocks).flatten(0, 1),
+        )
+
+
+class KvCache:
+    """All layers' blocks."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_blocks: int,
+        block_size: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        shape = (num_blocks, block_size, config.num_kv_heads, config.head_dim)
+        # zeros_ touches every page: a fault later would stall a step, or kill the process.
+        self.layers: Sequence[LayerCache] = [
+            LayerCache(
+                torch.empty(shape, device=device, dtype=dtype).zero_(),
+                torch.empty(shape, device=device, dtype=dtype).zero_(),
+            )
+            for _ in range(config.num_layers)
+        ]
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._bytes_per_block = bytes_per_block(config, block_size, dtype)
+
+    def layout(self) -> list[CacheGroup]:
+        """Return the cache groups, in block table order."""
+        dtype = str(self.layers[0].key.dtype).removeprefix("torch.")
+        return [CacheGroup(len(self.layers), self.block_size, self._bytes_per_block, dtype)]
+
+    def copy_blocks(self, sources: Tensor, destinations: Tensor) -> None:
+        """Copy whole blocks, all reads before all writes; both [n]."""
+        for layer in self.layers:
+            layer.key.index_copy_(0, destinations, layer.key.index_select(0, sources))
+            layer.value.index_copy_(0, destinations, layer.value.index_select(0, sources))
+
+
+def bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
+    """Return the bytes of one block over all layers, keys and values."""
+    per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * dtype.itemsize
+    return per_token * block_size
+
+
+def plan_num_blocks(
+    config: ModelConfig,
+    *,
+    block_size: int,
+    dtype: torch.dtype,
+    budget_bytes: int | None,
+    free_bytes: int,
+    is_cpu: bool,
+    max_model_len: int,
+    max_num_seqs: int,
+) -> int:
+    """Return how many blocks to allocate.
+
+    Args:
+        config, block_size, dtype: Fix the size of a block.
+        budget_bytes: What the user allows; None for a share of what is free.
+        free_bytes: Memory free on the device now, the model already loaded.
+        is_cpu: The device shares its memory with everything else on the machine.
+        max_model_len: One sequence of this length must fit.
+        max_num_seqs: Nobody needs more than this many sequences of full length.
+
+    Raises:
+        StartupError: The budget is more than what is free, or too little for one sequence.
+    """
+    block_bytes = bytes_per_block(config, block_size, dtype)
+    blocks_per_seq = -(-max_model_len // block_size)
+    if budget_bytes is None:
+        share = CPU_FREE_FRACTION if is_cpu else CUDA_FREE_FRACTION
+        budget = int(free_bytes * share)
+        budget = min(budget, CPU_DEFAULT_BYTES) if is_cpu else budget
+        num_blocks = min(budget // block_bytes, blocks_per_seq * max_num_seqs)
+    else:
+        budget = budget_bytes
+        num_blocks = budget // block_bytes
+        if budget > free_bytes:
+            raise StartupError(
+                f"--kv-cache-memory: {format_size(budget)} asked for, but only "
+                f"{format_size(free_bytes)} are free",
+                field="kv_cache_memory",
+            )
+    if num_blocks < blocks_per_seq:
+        fitting = num_blocks * block_size
+        raise StartupError(
+            f"{format_size(budget)} of KV cache hold {fitting} tokens, less than one sequence of "
+            f"{max_model_len}; raise --kv-cache-memory to "
+            f"{format_size(blocks_per_seq * block_bytes)} or lower --max-model-len",
+            field="kv_cache_memory",
+        )
+    return num_blocks

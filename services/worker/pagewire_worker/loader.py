@@ -1,0 +1,250 @@
+"""Builds a replica from its configuration: folder, shape, weights, cache, backend, warm-up.
+
+Everything that can be wrong with a checkpoint or a setting is found here, before the first attach.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pagewire_shared.errors import StartupError
+from pagewire_shared.fingerprint import model_fingerprint, tokenizer_fingerprint
+from pagewire_shared.ids import mint_id
+from pagewire_shared.sampling import SamplingParams
+from pagewire_worker.attention.registry import make_attention
+from pagewire_worker.backend import ModelBackend
+from pagewire_worker.config import (
+    DEFAULT_NUM_BATCHED_TOKENS,
+    DEFAULT_NUM_SEQS,
+    WorkerConfig,
+)
+from pagewire_worker.cpu import free_memory_bytes, num_physical_cores
+from pagewire_worker.executor import Executor
+from pagewire_worker.hub import resolve_model
+from pagewire_worker.kv_cache import KvCache, plan_num_blocks
+from pagewire_worker.layers.linear import pick_linear
+from pagewire_worker.models.config import ModelConfig
+from pagewire_worker.models.decoder import Decoder
+from pagewire_worker.models.registry import BUILDERS, read_model_config
+from pagewire_worker.replica import ReplicaInfo
+from pagewire_worker.slots import SlotLimits
+from pagewire_worker.step import NewRequest, StepPlan
+from pagewire_worker.torch_backend import TorchBackend
+from pagewire_worker.weights import WeightReader
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A loaded model, ready to run plans."""
+
+    info: ReplicaInfo
+    executor: Executor
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Settings after the model and the device have filled the gaps."""
+
+    folder: Path
+    model: ModelConfig
+    device: torch.device
+    dtype: torch.dtype
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+
+
+@torch.inference_mode()
+def load_replica(
+    config: WorkerConfig,
+    *,
+    on_progress: Callable[[float, str], None] = lambda fraction, detail: None,
+    on_layer: Callable[[], None] = lambda: None,
+) -> Replica:
+    """Load the model and run one small batch.
+
+    Args:
+        config: Settings of the worker.
+        on_progress: Called with the fraction loaded and what is being done.
+        on_layer: Called after each layer of each step, warm-up included.
+
+    Raises:
+        StartupError: A setting or the checkpoint does not do.
+    """
+    torch.manual_seed(config.seed)
+    on_progress(0.0, "finding the model")
+    shape = _settle(config)
+    if shape.device.type == "cpu":
+        torch.set_num_threads(config.cpu_threads or num_physical_cores())
+    linear_name, make_linear = pick_linear(config.linear_backend, shape.device, shape.dtype)
+    reader = WeightReader(
+        shape.folder,
+        shape.device,
+        shape.dtype,
+        lambda fraction: on_progress(0.9 * fraction, "loading weights"),
+    )
+    build = BUILDERS[shape.model.architecture]
+    model = build(shape.model, reader, make_linear, shape.max_model_len, shape.device)
+    reader.finish()
+    on_progress(0.9, "allocating the KV cache")
+    backend = _make_backend(config, shape, model, linear_name, on_layer)
+    limits = SlotLimits(
+        num_slots=shape.max_num_seqs,
+        num_blocks=backend.kv_cache.num_blocks,
+        block_size=config.block_size,
+        max_model_len=shape.max_model_len,
+        vocab_size=shape.model.vocab_size,
+    )
+    executor = Executor(backend, limits, shape.max_num_batched_tokens, shape.device)
+    on_progress(0.95, "warming up")
+    warm_up(executor, limits, shape.max_num_batched_tokens)
+    on_progress(1.0, "loaded")
+    return Replica(_describe(config, shape, backend), executor)
+
+
+def _settle(config: WorkerConfig) -> _Shape:
+    folder = resolve_model(config.model)
+    model = read_model_config(folder)
+    device = _pick_device(config.device)
+    longest = model.max_position_embeddings
+    max_model_len = config.max_model_len or longest
+    if max_model_len > longest:
+        raise StartupError(
+            f"--max-model-len: {max_model_len} is more than the model's context of {longest}",
+            field="max_model_len",
+        )
+    max_num_seqs = config.max_num_seqs or DEFAULT_NUM_SEQS[device.type]
+    max_num_batched_tokens = (
+        config.max_num_batched_tokens or DEFAULT_NUM_BATCHED_TOKENS[device.type]
+    )
+    return _Shape(
+        folder=folder,
+        model=model,
+        device=device,
+        dtype=_pick_dtype(config.dtype, model.dtype),
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_model_len=max_model_len,
+    )
+
+
+def _pick_device(name: str) -> torch.device:
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
+        raise StartupError("--device: no CUDA device is available here", field="device")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and has_cuda) else "cpu")
+
+
+def _pick_dtype(name: str, published: str | None) -> torch.dtype:
+    if name != "auto":
+        return DTYPES[name]
+    return DTYPES.get(published or "float32", torch.float32)
+
+
+def _make_backend(
+    config: WorkerConfig,
+    shape: _Shape,
+    model: Decoder,
+    linear_name: str,
+    on_layer: Callable[[], None],
+) -> ModelBackend:
+    is_cpu = shape.device.type == "cpu"
+    free_bytes = free_memory_bytes() if is_cpu else torch.cuda.mem_get_info(shape.device)[0]
+    num_blocks = plan_num_blocks(
+        shape.model,
+        block_size=config.block_size,
+        dtype=shape.dtype,
+        budget_bytes=config.kv_cache_memory,
+        free_bytes=free_bytes,
+        is_cpu=is_cpu,
+        max_model_len=shape.max_model_len,
+        max_num_seqs=shape.max_num_seqs,
+    )
+    cache = KvCache(shape.model, num_blocks, config.block_size, shape.device, shape.dtype)
+    attention = make_attention(
+        config.attention_backend, shape.device, shape.dtype, config.block_size
+    )
+    return TorchBackend(model, cache, attention, linear_name, on_layer)
+
+
+def warm_up(executor: Executor, limits: SlotLimits, max_num_batched_tokens: int) -> None:
+    """Run one chunk and one sampled decode, so that no request pays for first calls."""
+    num_tokens = min(max_num_batched_tokens, limits.max_model_len - 1, 32)
+    num_blocks = -(-(num_tokens + 1) // limits.block_size)
+    request = NewRequest(
+        slot=0,
+        request_id=b"warm-up",
+        choice=0,
+        prompt_token_ids=[0] * num_tokens,
+        emitted_token_ids=[],
+        sampling=SamplingParams(seed=0, top_p=0.9, max_tokens=None),
+        block_tables=[list(range(num_blocks))],
+    )
+    chunk = StepPlan(
+        generation=0,
+        incarnation=0,
+        step_id=1,
+        new_requests=[request],
+        slots=[0],
+        starts=[0],
+        num_new_tokens=[num_tokens],
+        samples=[1],
+        num_new_blocks=[0],
+    )
+    decode = StepPlan(
+        generation=0,
+        incarnation=0,
+        step_id=2,
+        slots=[0],
+        starts=[num_tokens],
+        num_new_tokens=[1],
+        samples=[num_tokens + 2 <= limits.max_model_len],
+        num_new_blocks=[0],
+    )
+    for plan in (chunk, decode):
+        failure = executor.run(plan).failure
+        if failure is not None:
+            raise StartupError(f"the model does not run: {failure.message}", field="model")
+    executor.drop_slots()
+
+
+def _describe(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> ReplicaInfo:
+    cache = backend.kv_cache
+    return ReplicaInfo(
+        worker_id=mint_id(),
+        served_model_name=config.served_model_name or config.model,
+        tokenizer_fingerprint=tokenizer_fingerprint(shape.folder),
+        model_fingerprint=model_fingerprint(shape.folder),
+        numerics_fingerprint=numerics_fingerprint(
+            shape.device.type, shape.dtype, backend.kernel_set
+        ),
+        cache_groups=tuple(cache.layout()),
+        num_blocks=cache.num_blocks,
+        max_num_seqs=shape.max_num_seqs,
+        max_num_batched_tokens=shape.max_num_batched_tokens,
+        max_model_len=shape.max_model_len,
+        steps_in_flight=config.steps_in_flight,
+        vocab_size=shape.model.vocab_size,
+    )
+
+
+def numerics_fingerprint(device: str, dtype: torch.dtype, kernel_set: str) -> bytes:
+    """Return SHA-256 of what decides the last bits of an output."""
+    facts = {
+        "device": device,
+        "dtype": str(dtype),
+        "quantization": "none",
+        "kernels": kernel_set,
+        "exact": False,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()

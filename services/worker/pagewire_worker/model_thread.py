@@ -1,0 +1,88 @@
+"""The thread that runs the model: jobs in through a bounded queue, results out to an event loop.
+
+All calls of the executor happen here, one after the other, so nothing behind it needs a lock.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+
+MAX_QUEUED_JOBS = 64
+"""Far above steps in flight plus audits; more means that the peer ignores the agreed depth."""
+
+
+class ModelThread:
+    """Runs jobs in order in one daemon thread, with gradients off.
+
+    Args:
+        loop: Where results are delivered.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(MAX_QUEUED_JOBS)
+        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
+        self._progress = 0
+
+    @property
+    def progress(self) -> int:
+        """A count that advances while the thread gets on: layers computed, parts loaded."""
+        return self._progress
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def advance(self) -> None:
+        """Show progress; called by what runs in the thread."""
+        self._progress += 1
+
+    def submit(self, job: Callable[[], Result]) -> "asyncio.Future[Result]":
+        """Queue `job` and return a future of its outcome. Raises queue.Full at the bound."""
+        future: asyncio.Future[Result] = self._loop.create_future()
+
+        def run() -> None:
+            if future.cancelled():
+                return
+            try:
+                result = job()
+            except BaseException as error:  # noqa: BLE001 - belongs to whoever waits for the job
+                self._deliver(future, None, error)
+            else:
+                self._deliver(future, result, None)
+
+        self._jobs.put_nowait(run)
+        return future
+
+    def stop(self, timeout_seconds: float) -> None:
+        """End the thread after the job it runs, and do not wait longer than the timeout for it."""
+        try:
+            self._jobs.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(timeout_seconds)
+
+    def _deliver(
+        self, future: "asyncio.Future[Any]", result: object, error: BaseException | None
+    ) -> None:
+        def settle() -> None:
+            if future.cancelled():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(settle)
+
+    def _work(self) -> None:
+        with torch.inference_mode():
+            while (job := self._jobs.get()) is not None:
+                job()

@@ -1,0 +1,1 @@
+"""Architectures: their configuration, the decoder they share, and the table of builders."""

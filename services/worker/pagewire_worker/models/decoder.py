@@ -1,0 +1,203 @@
+"""The decoder that Llama, Qwen2 and Qwen3 share. Knows no requests, blocks or plans.
+
+Weights are asked for by name and shape, so this file is also the list of what a checkpoint holds.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pagewire_worker.attention.base import StepAttention
+from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.layers.attention import SelfAttention
+from pagewire_worker.layers.linear import Linear, LinearFactory
+from pagewire_worker.layers.mlp import GatedMlp
+from pagewire_worker.layers.norm import RmsNorm
+from pagewire_worker.layers.rotary import RotaryTable, Rotation
+from pagewire_worker.models.config import ModelConfig
+from pagewire_worker.weights import WeightReader
+
+
+class DecoderLayer:
+    """One transformer block with norms before attention and MLP."""
+
+    __slots__ = ("_attention", "_attention_norm", "_mlp", "_mlp_norm")
+
+    def __init__(
+        self, attention_norm: RmsNorm, attention: SelfAttention, mlp_norm: RmsNorm, mlp: GatedMlp
+    ) -> None:
+        self._attention_norm = attention_norm
+        self._attention = attention
+        self._mlp_norm = mlp_norm
+        self._mlp = mlp
+
+    def __call__(
+        self,
+        hidden: Tensor,
+        rotation: Rotation,
+        slot_mapping: Tensor,
+        cache: LayerCache,
+        attend: StepAttention,
+    ) -> Tensor:
+        """Map [tokens, hidden] to [tokens, hidden]."""
+        normed = self._attention_norm(hidden)
+        hidden = hidden + self._attention(normed, rotation, slot_mapping, cache, attend)
+        return hidden + self._mlp(self._mlp_norm(hidden))
+
+
+class Decoder:
+    """Token ids in, logits of the wanted rows out."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        embedding: Tensor,
+        layers: Sequence[DecoderLayer],
+        norm: RmsNorm,
+        output: Linear,
+        rotary: RotaryTable,
+    ) -> None:
+        self.config = config
+        self._embedding = embedding
+        self._layers = layers
+        self._norm = norm
+        self._output = output
+        self._rotary = rotary
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        slot_mapping: Tensor,
+        rows: Tensor,
+        caches: Sequence[LayerCache],
+        attend: StepAttention,
+        on_layer: Callable[[], None],
+    ) -> Tensor:
+        """Run one flat batch.
+
+        Args:
+            token_ids: [tokens] int64.
+            positions: [tokens] int64, position of each token in its sequence.
+            slot_mapping: [tokens] int64, where the KV of each token goes.
+            rows: [samples] int64, indices of the tokens whose logits are wanted.
+            caches: One per layer.
+            attend: Attention, prepared for this step.
+            on_layer: Called after each layer.
+
+        Returns:
+            Logits [samples, vocab] in float32.
+        """
+        hidden = functional.embedding(token_ids, self._embedding)
+        rotation = self._rotary.at(positions)
+        for layer, cache in zip(self._layers, caches, strict=True):
+            hidden = layer(hidden, rotation, slot_mapping, cache, attend)
+            on_layer()
+        return self._output(self._norm(hidden.index_select(0, rows))).float()
+
+
+def load_decoder(
+    config: ModelConfig,
+    weights: WeightReader,
+    make_linear: LinearFactory,
+    num_positions: int,
+    device: torch.device,
+) -> Decoder:
+    """Build the decoder from a checkpoint. Raises StartupError naming the tensor at fault."""
+    embedding = weights.take("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
+    layers = [
+        _load_layer(config, weights, make_linear, f"model.layers.{index}")
+        for index in range(config.num_layers)
+    ]
+    norm = _load_norm(config, weights, "model.norm", config.hidden_size)
+    if config.is_tied:
+        output_weight = embedding
+        weights.ignore("lm_head.weight")
+    else:
+        output_weight = weights.take("lm_head.weight", (config.vocab_size, config.hidden_size))
+    rotary = RotaryTable(config.rope, config.head_dim, num_positions, device, embedding.dtype)
+    return Decoder(config, embedding, layers, norm, make_linear(output_weight, None), rotary)
+
+
+def _load_layer(
+    config: ModelConfig, weights: WeightReader, make_linear: LinearFactory, prefix: str
+) -> DecoderLayer:
+    hidden, intermediate = config.hidden_size, config.intermediate_size
+    attention = _load_attention(config, weights, make_linear, f"{prefix}.self_attn")
+    gate_up = _load_merged(
+        weights,
+        make_linear,
+        [(f"{prefix}.mlp.{name}", intermediate) for name in ("gate_proj", "up_proj")],
+        hidden,
+        config.has_mlp_bias,
+    )
+    down = _load_merged(
+        weights,
+        make_linear,
+        [(f"{prefix}.mlp.down_proj", hidden)],
+        intermediate,
+        config.has_mlp_bias,
+    )
+    return DecoderLayer(
+        _load_norm(config, weights, f"{prefix}.input_layernorm", hidden),
+        attention,
+        _load_norm(config, weights, f"{prefix}.post_attention_layernorm", hidden),
+        GatedMlp(gate_up, down),
+    )
+
+
+def _load_attention(
+    config: ModelConfig, weights: WeightReader, make_linear: LinearFactory, prefix: str
+) -> SelfAttention:
+    num_query = config.num_heads * config.head_dim
+    num_key = config.num_kv_heads * config.head_dim
+    qkv = _load_merged(
+        weights,
+        make_linear,
+        [
+            (f"{prefix}.q_proj", num_query),
+            (f"{prefix}.k_proj", num_key),
+            (f"{prefix}.v_proj", num_key),
+        ],
+        config.hidden_size,
+        config.has_qkv_bias,
+    )
+    output = _load_merged(
+        weights,
+        make_linear,
+        [(f"{prefix}.o_proj", config.hidden_size)],
+        num_query,
+        config.has_output_bias,
+    )
+    norms = [
+        _load_norm(config, weights, f"{prefix}.{name}", config.head_dim)
+        if config.has_qk_norm
+        else None
+        for name in ("q_norm", "k_norm")
+    ]
+    return SelfAttention(config, qkv, output, norms[0], norms[1])
+
+
+def _load_merged(
+    weights: WeightReader,
+    make_linear: LinearFactory,
+    parts: Sequence[tuple[str, int]],
+    num_inputs: int,
+    has_bias: bool,
+) -> Linear:
+    """Return one linear layer from several that read the same input: (name, outputs) each."""
+    weight = weights.take_stacked(
+        [(f"{name}.weight", (num_outputs, num_inputs)) for name, num_outputs in parts]
+    )
+    bias = None
+    if has_bias:
+        bias = weights.take_stacked(
+            [(f"{name}.bias", (num_outputs,)) for name, num_outputs in parts]
+        )
+    return make_linear(weight, bias)
+
+
+def _load_norm(config: ModelConfig, weights: WeightReader, prefix: str, size: int) -> RmsNorm:
+    return RmsNorm(weights.take(f"{prefix}.weight", (size,)), config.rms_norm_eps)

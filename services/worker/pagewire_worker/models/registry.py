@@ -1,0 +1,48 @@
+"""Architecture name to builder. A new architecture is an entry here, and a file if it needs one."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pagewire_shared.errors import StartupError
+from pagewire_worker.layers.linear import LinearFactory
+from pagewire_worker.models.config import (
+    ModelConfig,
+    Traits,
+    parse_model_config,
+    read_config_json,
+)
+from pagewire_worker.models.decoder import Decoder, load_decoder
+from pagewire_worker.weights import WeightReader
+
+Builder = Callable[[ModelConfig, WeightReader, LinearFactory, int, torch.device], Decoder]
+"""(shape, weights, linear layers, longest position, device) -> model."""
+
+TRAITS: Mapping[str, Traits] = {
+    "LlamaForCausalLM": Traits(),
+    "Qwen2ForCausalLM": Traits(has_qkv_bias=True, has_output_bias=False),
+    "Qwen3ForCausalLM": Traits(has_qk_norm=True, default_head_dim=128),
+}
+
+BUILDERS: Mapping[str, Builder] = dict.fromkeys(TRAITS, load_decoder)
+
+
+def read_model_config(folder: Path) -> ModelConfig:
+    """Return the shape of the checkpoint in `folder`. Raises StartupError naming the fault."""
+    data = read_config_json(folder)
+    architecture = _architecture(data)
+    return parse_model_config(data, architecture, TRAITS[architecture])
+
+
+def _architecture(data: Mapping[str, Any]) -> str:
+    names = data.get("architectures") or []
+    for name in names:
+        if name in TRAITS:
+            return str(name)
+    shown = ", ".join(map(str, names)) if names else "none"
+    raise StartupError(
+        f"config.json: architecture {shown} is not supported, only {', '.join(TRAITS)}",
+        field="model",
+    )

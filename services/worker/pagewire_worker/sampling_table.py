@@ -1,0 +1,98 @@
+"""Sampling parameters per slot, as arrays from which a step picks its rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pagewire_worker.step import NewRequest
+
+NO_LOGPROBS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRows:
+    """What the sampler needs to know about each row; tensors are on the device, arrays on the host.
+
+    Attributes:
+        temperature: [rows] float32, 0 is greedy.
+        min_p, top_p: [rows] float32.
+        top_k: [rows] int64, 0 keeps all.
+        seed_low, seed_high: [rows] int64, halves of the 64-bit seeds.
+        choice: [rows] int64.
+        position: [rows] int64, index of the token in the output of its choice.
+        num_logprobs: [rows] int64 on the host; NO_LOGPROBS where none are wanted.
+        banned: Per row the ids that may not be sampled now.
+    """
+
+    temperature: npt.NDArray[np.float32]
+    min_p: npt.NDArray[np.float32]
+    top_p: npt.NDArray[np.float32]
+    top_k: npt.NDArray[np.int64]
+    seed_low: Tensor
+    seed_high: Tensor
+    choice: Tensor
+    position: Tensor
+    num_logprobs: npt.NDArray[np.int64]
+    banned: tuple[tuple[int, npt.NDArray[np.int64]], ...]
+
+
+class SamplingTable:
+    """Sampling parameters of all slots."""
+
+    def __init__(self, num_slots: int, device: torch.device) -> None:
+        self._device = device
+        self._temperature = np.zeros(num_slots, dtype=np.float32)
+        self._min_p = np.zeros(num_slots, dtype=np.float32)
+        self._top_p = np.ones(num_slots, dtype=np.float32)
+        self._top_k = np.zeros(num_slots, dtype=np.int64)
+        self._seed = np.zeros(num_slots, dtype=np.uint64)
+        self._choice = np.zeros(num_slots, dtype=np.int64)
+        self._num_logprobs = np.full(num_slots, NO_LOGPROBS, dtype=np.int64)
+        self._min_tokens = np.zeros(num_slots, dtype=np.int64)
+        self._stop_ids: dict[int, npt.NDArray[np.int64]] = {}
+
+    def set(self, request: NewRequest) -> None:
+        """Keep the parameters of a new request under its slot."""
+        slot, sampling = request.slot, request.sampling
+        self._temperature[slot] = sampling.temperature
+        self._min_p[slot] = sampling.min_p
+        self._top_p[slot] = sampling.top_p
+        self._top_k[slot] = sampling.top_k
+        self._seed[slot] = sampling.seed or 0
+        self._choice[slot] = request.choice
+        self._num_logprobs[slot] = NO_LOGPROBS if sampling.logprobs is None else sampling.logprobs
+        self._min_tokens[slot] = sampling.min_tokens
+        stop_ids = {*map(int, request.eos_token_ids), *sampling.stop_token_ids}
+        self._stop_ids[slot] = np.array(sorted(stop_ids), dtype=np.int64)
+
+    def rows(self, slots: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> SamplingRows:
+        """Return the parameters of `slots` for tokens at output `positions`, both [rows]."""
+        seeds = self._seed[slots]
+        banned = tuple(
+            (int(row), self._stop_ids[int(slots[row])])
+            for row in np.flatnonzero(positions < self._min_tokens[slots])
+        )
+        words = np.stack(
+            (
+                (seeds & np.uint64(0xFFFFFFFF)).astype(np.int64),
+                (seeds >> np.uint64(32)).astype(np.int64),
+                self._choice[slots],
+                positions,
+            )
+        )
+        low, high, choice, position = torch.from_numpy(words).to(self._device, non_blocking=True)
+        return SamplingRows(
+            temperature=self._temperature[slots],
+            min_p=self._min_p[slots],
+            top_p=self._top_p[slots],
+            top_k=self._top_k[slots],
+            seed_low=low,
+            seed_high=high,
+            choice=choice,
+            position=position,
+            num_logprobs=self._num_logprobs[slots],
+            banned=banned,
+        )

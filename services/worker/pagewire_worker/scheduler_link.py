@@ -1,0 +1,226 @@
+"""The worker's stream to its scheduler: dial, hello, plans in, results out, and again for ever.
+
+Runs no plan itself: it hands them to the model thread in order and sends what comes back in order.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import grpc.aio
+
+from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
+from pagewire_protos.scheduler.v1 import worker_attach_pb2_grpc
+from pagewire_shared.backoff import Backoff
+from pagewire_shared.errors import PagewireError, PeerRefusedError, WireError
+from pagewire_shared.ids import mint_id
+from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.options import control_channel_options
+from pagewire_worker.convert import (
+    audit_to_message,
+    hello_to_message,
+    plan_from_message,
+    result_to_message,
+)
+from pagewire_worker.executor import Executor
+from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.replica import ReplicaInfo
+from pagewire_worker.step import StepPlan, StepResult
+
+_logger = logging.getLogger(__name__)
+
+PROGRESS_SECONDS = 0.25
+LOG_WAITING_SECONDS = 3.0
+
+
+class SchedulerLink:
+    """Keeps one worker attached.
+
+    Args:
+        address: Of the scheduler.
+        info: What the hello says.
+        executor: Runs plans, in `thread` only.
+        thread: The model thread.
+        attached: Set while attached, cleared otherwise.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        info: ReplicaInfo,
+        executor: Executor,
+        thread: ModelThread,
+        attached: asyncio.Event,
+    ) -> None:
+        self._address = address
+        self._info = info
+        self._executor = executor
+        self._thread = thread
+        self._attached = attached
+        self._highest_generation = 0
+
+    async def run(self) -> None:
+        """Attach and re-attach for ever. Raises PeerRefusedError when the scheduler refuses."""
+        backoff = Backoff()
+        waiting_since = time.monotonic()
+        logged_at = waiting_since
+        while True:
+            error = await self._attach_once()
+            now = time.monotonic()
+            if self._attached.is_set():
+                self._attached.clear()
+                backoff.reset()
+                waiting_since = logged_at = now
+                _logger.warning("lost the scheduler at %s: %s", self._address, error)
+            elif now - logged_at >= LOG_WAITING_SECONDS:
+                logged_at = now
+                seconds = now - waiting_since
+                _logger.info("waiting for scheduler at %s (%.0f s)", self._address, seconds)
+                _logger.debug("last error: %s", error)
+            await asyncio.sleep(backoff.next_seconds())
+
+    async def _attach_once(self) -> PagewireError:
+        """Run one attach to its end and return why it ended."""
+        async with grpc.aio.insecure_channel(
+            self._address, options=control_channel_options()
+        ) as channel:
+            attach = _Attach(self._info, self._executor, self._thread, self._attached)
+            try:
+                await attach.run(channel, self._highest_generation)
+                return PagewireError("the stream ended")
+            except grpc.RpcError as rpc_error:
+                error = from_rpc_error(rpc_error)
+                if isinstance(error, PeerRefusedError):
+                    raise PeerRefusedError(
+                        f"the scheduler at {self._address} refused this worker: {error.message}"
+                    ) from rpc_error
+                return error
+            except WireError as error:
+                _logger.error("the scheduler at %s: %s", self._address, error)
+                return error
+            finally:
+                self._highest_generation = max(self._highest_generation, attach.generation)
+
+
+class _Attach:
+    """One stream, from hello to end."""
+
+    def __init__(
+        self,
+        info: ReplicaInfo,
+        executor: Executor,
+        thread: ModelThread,
+        attached: asyncio.Event,
+    ) -> None:
+        self._info = info
+        self._executor = executor
+        self._thread = thread
+        self._attached = attached
+        self._incarnation = int.from_bytes(mint_id()[:8], "little")
+        self._outbox: asyncio.Queue[wire.AttachWorkerRequest] = asyncio.Queue()
+        self._num_steps_queued = 0
+        self._is_over = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.generation = 0
+
+    async def run(self, channel: grpc.aio.Channel, highest_generation: int) -> None:
+        """Run until the stream ends. Raises grpc.RpcError or WireError."""
+        held = await self._thread.submit(self._executor.held_names)
+        hello = hello_to_message(
+            self._info,
+            incarnation=self._incarnation,
+            highest_generation=highest_generation,
+            held=held,
+        )
+        self._outbox.put_nowait(wire.AttachWorkerRequest(hello=hello))
+        stub = worker_attach_pb2_grpc.WorkerAttachServiceStub(channel)
+        call = stub.AttachWorker(self._requests())
+        progress = asyncio.create_task(self._report_progress())
+        try:
+            async for response in call:
+                await self._receive(response)
+        finally:
+            self._is_over = True
+            progress.cancel()
+            call.cancel()
+
+    async def _requests(self) -> AsyncIterator[wire.AttachWorkerRequest]:
+        while True:
+            yield await self._outbox.get()
+
+    async def _receive(self, response: wire.AttachWorkerResponse) -> None:
+        kind = response.WhichOneof("message")
+        if kind == "welcome":
+            await self._welcome(response.welcome)
+        elif kind == "plan":
+            self._take_plan(plan_from_message(response.plan))
+        elif kind == "audit_query":
+            self._spawn_audit(response.audit_query.query_id)
+        elif kind == "drain":
+            _logger.info("draining: no new requests will come")
+        else:
+            _logger.warning("ignored a message of an unknown kind from the scheduler")
+
+    async def _welcome(self, welcome: wire.WorkerWelcome) -> None:
+        self.generation = welcome.generation
+        await self._thread.submit(self._executor.drop_slots)
+        self._attached.set()
+        _logger.info("attached to the scheduler, generation %d", welcome.generation)
+
+    def _take_plan(self, plan: StepPlan) -> None:
+        if not self.generation:
+            raise WireError("a plan came before the welcome")
+        if plan.generation < self.generation or plan.incarnation != self._incarnation:
+            raise WireError(
+                f"plan {plan.step_id} is of generation {plan.generation} and incarnation "
+                f"{plan.incarnation}, not {self.generation} and {self._incarnation}"
+            )
+        if self._num_steps_queued >= self._info.steps_in_flight:
+            raise WireError(
+                f"plan {plan.step_id} exceeds the {self._info.steps_in_flight} steps in flight"
+            )
+        self._num_steps_queued += 1
+        received = time.perf_counter()
+        future = self._thread.submit(lambda: self._run_plan(plan, received))
+        future.add_done_callback(self._send_result)
+
+    def _run_plan(self, plan: StepPlan, received: float) -> StepResult | None:
+        """Run in the model thread, unless the attach ended while the plan waited."""
+        if self._is_over:
+            return None
+        result = self._executor.run(plan)
+        return replace(result, step_time_us=int((time.perf_counter() - received) * 1e6))
+
+    def _send_result(self, future: "asyncio.Future[StepResult | None]") -> None:
+        self._num_steps_queued -= 1
+        result = None if future.cancelled() else future.result()
+        if result is not None:
+            message = wire.AttachWorkerRequest(result=result_to_message(result))
+            self._outbox.put_nowait(message)
+
+    def _spawn_audit(self, query_id: int) -> None:
+        task = asyncio.create_task(self._answer_audit(query_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer_audit(self, query_id: int) -> None:
+        audit = await self._thread.submit(self._executor.audit)
+        reply = audit_to_message(
+            audit,
+            query_id=query_id,
+            worker=self._info.worker_id.hex(),
+            num_steps_queued=self._num_steps_queued,
+        )
+        self._outbox.put_nowait(wire.AttachWorkerRequest(audit_reply=reply))
+
+    async def _report_progress(self) -> None:
+        sent = -1
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            counter = self._thread.progress
+            if counter != sent and self._attached.is_set():
+                sent = counter
+                message = wire.WorkerProgress(counter=counter)
+                self._outbox.put_nowait(wire.AttachWorkerRequest(progress=message))

@@ -1,0 +1,101 @@
+"""One step as plain data: what the scheduler plans and what the worker answers.
+
+Field names and meanings are those of worker_attach.proto. Owns no behaviour; arrays are anything
+that numpy reads as integers, so that a plan made in the same process needs no packing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from pagewire_shared.sampling import SamplingParams
+
+U32Array = npt.NDArray[np.uint32]
+Floats = npt.NDArray[np.float32]
+
+Ints = Sequence[int] | U32Array
+"""Integers per slot, token or block."""
+
+Flags = Sequence[int] | npt.NDArray[np.uint8]
+"""0 or 1 per slot."""
+
+NO_FLOATS: Floats = np.zeros(0, dtype=np.float32)
+NO_INTS: U32Array = np.zeros(0, dtype=np.uint32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRequest:
+    """A sequence that the worker does not know yet, in full.
+
+    Attributes:
+        slot: Where it is kept until it is freed.
+        request_id: For logs and audits.
+        choice: Choice of the request; part of the sampling counter.
+        prompt_token_ids: The prompt.
+        emitted_token_ids: Already emitted; output positions count from the end of the prompt.
+        sampling: Complete, with a seed.
+        block_tables: Block ids per cache group.
+        eos_token_ids: May not be sampled before min_tokens.
+    """
+
+    slot: int
+    request_id: bytes
+    choice: int
+    prompt_token_ids: Ints
+    emitted_token_ids: Ints
+    sampling: SamplingParams
+    block_tables: Sequence[Ints]
+    eos_token_ids: Ints = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """One step to run.
+
+    Applied in the order freed slots, new requests, new blocks, copies, forward pass, names.
+    """
+
+    generation: int
+    incarnation: int
+    step_id: int
+    freed_slots: Ints = ()
+    new_requests: Sequence[NewRequest] = ()
+    slots: Ints = ()
+    starts: Ints = ()
+    num_new_tokens: Ints = ()
+    samples: Flags = ()
+    num_new_blocks: Ints = ()
+    new_block_ids: Ints = ()
+    copy_sources: Ints = ()
+    copy_destinations: Ints = ()
+    named_blocks: Ints = ()
+    names: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailure:
+    """Why a step failed; culprit slots are empty when unknown."""
+
+    message: str
+    culprit_slots: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """The outcome of one plan; arrays as in the wire message, slots in the order of the plan."""
+
+    generation: int
+    incarnation: int
+    step_id: int
+    slots: Ints = ()
+    counts: Ints = ()
+    token_ids: Ints = ()
+    logprobs: Floats = field(default_factory=lambda: NO_FLOATS)
+    num_top: Ints = ()
+    top_token_ids: Ints = ()
+    top_logprobs: Floats = field(default_factory=lambda: NO_FLOATS)
+    failure: StepFailure | None = None
+    model_time_us: int = 0
+    step_time_us: int = 0

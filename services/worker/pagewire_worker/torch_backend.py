@@ -1,0 +1,58 @@
+"""The model in plain torch ops, on any device: the backend that every other is compared to."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from pagewire_worker.attention.base import AttentionBackend
+from pagewire_worker.backend import StepBatch
+from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.models.decoder import Decoder
+
+
+class TorchBackend:
+    """Runs a Decoder eagerly.
+
+    Args:
+        model: The decoder.
+        kv_cache: Its blocks.
+        attention: How attention is computed.
+        linear_name: Name of the linear implementation the decoder was built with.
+        on_layer: Called after each layer; shows that the step moves on.
+    """
+
+    def __init__(
+        self,
+        model: Decoder,
+        kv_cache: KvCache,
+        attention: AttentionBackend,
+        linear_name: str,
+        on_layer: Callable[[], None],
+    ) -> None:
+        self._model = model
+        self._kv_cache = kv_cache
+        self._attention = attention
+        self._linear_name = linear_name
+        self._on_layer = on_layer
+
+    @property
+    def kv_cache(self) -> KvCache:
+        """The blocks it reads and writes."""
+        return self._kv_cache
+
+    @property
+    def kernel_set(self) -> str:
+        """Names of the implementations in use."""
+        return f"torch,attention={self._attention.name},linear={self._linear_name}"
+
+    def forward(self, batch: StepBatch) -> Tensor:
+        """Run one step and return logits [samples, vocab] in float32."""
+        return self._model.forward(
+            batch.token_ids,
+            batch.positions,
+            batch.slot_mapping,
+            batch.sample_rows,
+            self._kv_cache.layers,
+            self._attention.prepare(batch.attention),
+            self._on_layer,
+        )

@@ -1,0 +1,48 @@
+"""Whole deployments on tiny checkpoints, shared by the tests that only ask them something."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.checkpoints import make_checkpoint
+from support.clusters import Cluster, MakeCluster, start_cluster
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random-weight Llama with a tokenizer and a chat template."""
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / "tiny", hidden=64, layers=2)
+
+
+@pytest.fixture
+def make_cluster(tiny_checkpoint: Path) -> Iterator[MakeCluster]:
+    """``make_cluster(checkpoint=tiny, **serve_flags)``: an own deployment for one test."""
+    started: list[Cluster] = []
+
+    def make(checkpoint: Path | None = None, **settings: Any) -> Cluster:
+        started.append(start_cluster(checkpoint or tiny_checkpoint, **settings))
+        return started[-1]
+
+    yield make
+    for cluster in started:
+        cluster.local.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tiny_checkpoint: Path) -> Iterator[Cluster]:
+    """One deployment for all tests that do no harm to it."""
+    shared = start_cluster(tiny_checkpoint)
+    yield shared
+    shared.local.stop()
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port that another program listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]

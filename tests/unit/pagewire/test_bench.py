@@ -1,0 +1,105 @@
+"""What a load comes to: arrivals, percentiles, and requests that fail."""
+
+import math
+import random
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from pagewire.bench.load import Load, arrival_seconds, run_load
+from pagewire.bench.openai_stream import Target, Timed, first_model, run_request
+from pagewire.bench.report import make_report, percentile, table
+from pagewire_shared.errors import UnavailableError
+
+
+def test_percentiles_are_linear_between_neighbours() -> None:
+    assert percentile([], 50) is None
+    assert percentile([3.0], 99) == 3.0
+    assert percentile([0.0, 1.0, 2.0, 3.0], 50) == 1.5
+    assert percentile([0.0, 10.0], 90) == 9.0
+
+
+def test_arrivals() -> None:
+    assert arrival_seconds(random.Random(0), 3, math.inf) == [0.0, 0.0, 0.0]
+    arrivals = arrival_seconds(random.Random(0), 2000, 10.0)
+    assert arrivals[0] == 0.0
+    assert arrivals == sorted(arrivals)
+    assert 180 < arrivals[-1] < 220
+
+
+def test_a_report_counts_failures_apart() -> None:
+    good = Timed(1.0, [1.5, 1.6, 1.9], 2.0, 10, 3)
+    bad = Timed(1.0, [1.1], 1.2, 5, 5, error="status 500: x")
+    report = make_report([good, bad], 2.0)
+    assert (report.num_requests, report.num_failed) == (2, 1)
+    assert report.output_tokens_per_second == 1.5
+    assert report.ttft.mean == pytest.approx(0.5)
+    assert report.itl.mean == pytest.approx(0.2)
+    assert report.tpot.mean == pytest.approx(0.25)
+    assert report.latency.percentiles["p99"] == pytest.approx(1.0)
+    assert "error: status 500: x" in table(report)
+    assert "TTFT" in table(make_report([bad], 1.0))
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Streams four words; the body decides what goes wrong."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._answer(200, b'{"data": [{"id": "served"}]}')
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if b"fail" in body:
+            self._answer(500, b"no")
+            return
+        num_words = body.count(b" ")
+        usage = b'{"prompt_tokens": %d, "completion_tokens": 2}' % num_words
+        events = [b'{"choices": [{"text": "a"}]}', b'{"choices": [{"text": "b"}]}']
+        events.append(b'{"choices": [], "usage": %s}' % usage)
+        if b"cut" not in body:
+            events.append(b"[DONE]")
+        self._answer(200, b"".join(b"data: %s\n\n" % event for event in events))
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def target() -> Iterator[Target]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield Target(f"http://127.0.0.1:{server.server_port}/v1", "m", is_chat=False)
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_load_against_a_server(target: Target) -> None:
+    assert first_model(target) == "served"
+    load = Load(5, math.inf, 2, input_len=10, output_len=2, ignore_eos=True, seed=0)
+    results, seconds = run_load(target, load)
+    assert seconds > 0
+    assert [result.error for result in results] == [None] * 5
+    assert {(len(result.chunks), result.num_output_tokens) for result in results} == {(2, 2)}
+
+
+@pytest.mark.parametrize(("body", "error"), [(b"fail", "status 500"), (b"cut", "DONE")])
+def test_failures_are_told_not_raised(target: Target, body: bytes, error: str) -> None:
+    assert error in (run_request(target, body).error or "")
+
+
+def test_a_server_that_refuses_ends_the_load(target: Target) -> None:
+    load = Load(1, math.inf, 1, 1, 1, False, 0)
+    with pytest.raises(UnavailableError, match="status 500"):
+        run_load(Target(target.base_url, "fail", is_chat=False), load)

@@ -1,0 +1,138 @@
+"""The clients against a scripted server on a real socket: events, errors, cancelling."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from pagewire.client import AsyncClient, Client
+from pagewire.events import Closed, Delta, Finished, Opened
+from pagewire_protos.common.v1 import sampling_pb2
+from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
+from pagewire_shared.errors import ContextLengthError, UnavailableError
+from pagewire_shared.rpc.errors import ErrorInterceptor
+
+
+class Scripted(inference_pb2_grpc.InferenceServiceServicer):
+    """Echoes a prompt's words as deltas; some prompts misbehave."""
+
+    def __init__(self) -> None:
+        self.was_cancelled = threading.Event()
+
+    async def Complete(
+        self, request: inference_pb2.CompleteRequest, context: Any
+    ) -> AsyncIterator[inference_pb2.CompleteResponse]:
+        response = inference_pb2.CompleteResponse
+        yield response(
+            opened=inference_pb2.StreamOpened(request_id="ab", model="m", prompt_token_ids=[1])
+        )
+        if request.text == "long":
+            raise ContextLengthError("too long", field="prompt")
+        for position, word in enumerate(request.text.split()):
+            yield response(
+                delta=inference_pb2.ChoiceDelta(
+                    choice=0, first_position=position, token_ids=[position], text=word
+                )
+            )
+        if request.text == "endless":
+            try:
+                await asyncio.sleep(60)
+            finally:
+                self.was_cancelled.set()
+        yield response(
+            finished=inference_pb2.ChoiceFinished(
+                choice=0, reason=sampling_pb2.FINISH_REASON_STOP, stop_string="."
+            )
+        )
+        yield response(closed=inference_pb2.StreamClosed())
+
+    async def ListModels(
+        self, request: inference_pb2.ListModelsRequest, context: Any
+    ) -> inference_pb2.ListModelsResponse:
+        model = inference_pb2.Model(name="m", is_ready=True)
+        return inference_pb2.ListModelsResponse(models=[model])
+
+    async def Tokenize(
+        self, request: inference_pb2.TokenizeRequest, context: Any
+    ) -> inference_pb2.TokenizeResponse:
+        size = len(request.text or request.conversation.messages)
+        return inference_pb2.TokenizeResponse(token_ids=[size])
+
+    async def Detokenize(
+        self, request: inference_pb2.DetokenizeRequest, context: Any
+    ) -> inference_pb2.DetokenizeResponse:
+        return inference_pb2.DetokenizeResponse(text=str(list(request.token_ids)))
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Scripted]:
+    scripted = Scripted()
+    server = grpc.aio.server(interceptors=[ErrorInterceptor()])
+    inference_pb2_grpc.add_InferenceServiceServicer_to_server(scripted, server)
+    server.add_insecure_port(f"unix:{tmp_path / 's'}")
+    await server.start()
+    yield scripted
+    await server.stop(0)
+
+
+@pytest.fixture
+async def client(service: Scripted, tmp_path: Path) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(f"unix:{tmp_path / 's'}", timeout_seconds=20) as connected:
+        yield connected
+
+
+async def test_events_in_order(client: AsyncClient) -> None:
+    events = [event async for event in client.complete("a b")]
+    assert [type(event) for event in events] == [Opened, Delta, Delta, Finished, Closed]
+    assert events[3] == Finished(0, "stop", "", ".")
+    assert [event.text for event in events if isinstance(event, Delta)] == ["a", "b"]
+
+
+async def test_an_error_is_the_exception_it_was(client: AsyncClient) -> None:
+    with pytest.raises(ContextLengthError) as caught:
+        async for _ in client.complete("long"):
+            pass
+    assert caught.value.field == "prompt"
+
+
+async def test_leaving_a_stream_cancels_it(client: AsyncClient, service: Scripted) -> None:
+    events = client.complete("endless")
+    await anext(events)
+    await events.aclose()
+    assert await asyncio.to_thread(service.was_cancelled.wait, 5)
+
+
+async def test_unary_calls(client: AsyncClient) -> None:
+    (model,) = await client.list_models()
+    assert (model.name, model.max_model_len, model.is_ready) == ("m", None, True)
+    assert await client.tokenize("abc") == [3]
+    assert await client.tokenize([{"role": "user", "content": "x"}]) == [1]
+    assert await client.detokenize([1, 2]) == "[1, 2]"
+
+
+async def test_nobody_there(tmp_path: Path) -> None:
+    async with AsyncClient(f"unix:{tmp_path / 'nobody'}") as lonely:
+        with pytest.raises(UnavailableError, match="no server answers"):
+            await lonely.wait_connected(0.2)
+        with pytest.raises(UnavailableError):
+            await lonely.list_models()
+
+
+def blocking(address: str) -> tuple[list[str], list[int]]:
+    with Client(address, timeout_seconds=20) as client:
+        client.wait_connected(5)
+        texts = [event.text for event in client.complete("a b") if isinstance(event, Delta)]
+        endless: Iterator[Any] = client.complete("endless")
+        next(endless)
+        endless.close()  # type: ignore[attr-defined]
+        return texts, client.tokenize("four")
+
+
+async def test_the_blocking_client(service: Scripted, tmp_path: Path) -> None:
+    texts, ids = await asyncio.to_thread(blocking, f"unix:{tmp_path / 's'}")
+    assert (texts, ids) == (["a", "b"], [4])
+    assert await asyncio.to_thread(service.was_cancelled.wait, 5)

@@ -1,0 +1,115 @@
+"""Which processes a deployment has, and what each is told."""
+
+from pathlib import Path
+
+import pytest
+
+from pagewire.config import ServeConfig, config_from_keywords
+from pagewire.local.layout import (
+    ChildSpec,
+    Endpoints,
+    child_environment,
+    plan_children,
+    threads_per_worker,
+)
+from pagewire.models import ServedModel
+
+FOLDER = Path("/run/x")
+ON_PORTS = Endpoints("0.0.0.0", 80, 81, "")
+ON_SOCKET = Endpoints("", 8000, 8001, "/run/x/grpc.sock")
+
+
+def plan(config: ServeConfig, *paths: str, endpoints: Endpoints = ON_PORTS) -> dict[str, ChildSpec]:
+    models = [ServedModel(f"m{index}", path) for index, path in enumerate(paths)]
+    return {spec.name: spec for spec in plan_children(config, models, FOLDER, endpoints)}
+
+
+def value(spec: ChildSpec, flag: str) -> str:
+    return spec.arguments[spec.arguments.index(flag) + 1]
+
+
+def test_one_process_per_role(tmp_path: Path) -> None:
+    specs = plan(ServeConfig(), str(tmp_path))
+    assert list(specs) == ["kvstore", "scheduler", "worker-0", "frontend"]
+    assert value(specs["scheduler"], "--kvstore") == value(specs["kvstore"], "--listen")
+    for dialler in ("worker-0", "frontend"):
+        assert value(specs[dialler], "--scheduler") == value(specs["scheduler"], "--listen")
+    assert value(specs["frontend"], "--model") == f"m0={tmp_path}"
+    assert value(specs["frontend"], "--host") == "0.0.0.0"
+    assert value(specs["worker-0"], "--served-model-name") == "m0"
+    assert specs["frontend"].starts_after == ()
+    for spec in specs.values():
+        assert spec.command[-1] == "--exit-with-parent"
+        assert f"pagewire_{spec.role}" in spec.command
+
+
+def test_workers_share_the_cores(tmp_path: Path) -> None:
+    config = ServeConfig(num_workers=2)
+    specs = plan(config, str(tmp_path), "org/b")
+    workers = [spec for spec in specs.values() if spec.role == "worker"]
+    assert [value(spec, "--model") for spec in workers] == [str(tmp_path)] * 2 + ["org/b"] * 2
+    assert {value(spec, "--cpu-threads") for spec in workers} == {str(threads_per_worker(4))}
+    assert len({value(spec, "--listen") for spec in workers}) == 4
+    assert threads_per_worker(1) >= threads_per_worker(1000) == 1
+
+
+def test_the_frontend_waits_for_files_that_a_worker_fetches() -> None:
+    specs = plan(ServeConfig(num_workers=2), "org/a")
+    assert specs["frontend"].starts_after == ("worker-0", "worker-1")
+
+
+def test_a_given_store_replaces_the_own_one(tmp_path: Path) -> None:
+    specs = plan(ServeConfig(kvstore=("a:1", "b:2")), str(tmp_path))
+    assert "kvstore" not in specs
+    arguments = specs["scheduler"].arguments
+    assert [arguments[i + 1] for i, word in enumerate(arguments) if word == "--kvstore"] == [
+        "a:1",
+        "b:2",
+    ]
+
+
+def test_without_http_only_a_socket(tmp_path: Path) -> None:
+    arguments = plan(ServeConfig(), str(tmp_path), endpoints=ON_SOCKET)["frontend"].arguments
+    assert "--no-http" in arguments
+    assert "unix:/run/x/grpc.sock" in arguments
+    assert "--port" not in arguments
+
+
+def test_every_engine_setting_reaches_the_worker(tmp_path: Path) -> None:
+    given = {
+        "device": "cpu",
+        "dtype": "float32",
+        "max_model_len": 64,
+        "block_size": 8,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 32,
+        "kv_cache_memory": "1MiB",
+        "seed": 3,
+        "steps_in_flight": 1,
+        "log_level": "debug",
+        "log_format": "json",
+    }
+    config = config_from_keywords(given, {}).config
+    worker = plan(config, str(tmp_path))["worker-0"]
+    for name, expected in {**given, "kv_cache_memory": 2**20}.items():
+        assert value(worker, "--" + name.replace("_", "-")) == str(expected)
+    scheduler = plan(ServeConfig(enable_prefix_caching=False), str(tmp_path))["scheduler"]
+    assert "--no-enable-prefix-caching" in scheduler.arguments
+
+
+def test_children_get_no_setting_twice() -> None:
+    environ = {
+        "PAGEWIRE_PORT": "1",
+        "PAGEWIRE_CONFIG": "x.yaml",
+        "PAGEWIRE_MODEL": "m",
+        "PAGEWIRE_ATTENTION_BACKEND": "reference",
+        "HOME": "h",
+    }
+    assert child_environment(environ) == {"PAGEWIRE_ATTENTION_BACKEND": "reference", "HOME": "h"}
+
+
+def test_keywords_are_the_flags_of_serve() -> None:
+    loaded = config_from_keywords({"max_num_seqs": 4}, {"PAGEWIRE_BLOCK_SIZE": "8"})
+    assert (loaded.config.max_num_seqs, loaded.config.block_size) == (4, 8)
+    with pytest.raises(TypeError, match=r"'max_seqs'; did you mean max_num_seqs\?"):
+        config_from_keywords({"max_seqs": 4}, {})

@@ -1,0 +1,70 @@
+"""Names and folders of the models that a deployment serves."""
+
+from pathlib import Path
+
+import pytest
+
+from pagewire.models import ServedModel, served_models
+from pagewire_shared.errors import StartupError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny-llama"
+    path.mkdir()
+    (path / "config.json").write_text("{}")
+    return path
+
+
+def test_a_folder_gets_its_own_name(folder: Path) -> None:
+    assert served_models([str(folder)], None) == (ServedModel("tiny-llama", str(folder)),)
+
+
+def test_names_can_be_given(folder: Path) -> None:
+    assert served_models([f"a={folder}"], None)[0].name == "a"
+    assert served_models([str(folder)], "b")[0].name == "b"
+
+
+def test_a_folder_with_an_equals_sign(folder: Path) -> None:
+    odd = folder.parent / "a=b"
+    folder.rename(odd)
+    assert served_models([str(odd)], None) == (ServedModel("a=b", str(odd)),)
+
+
+def test_a_hub_id_is_left_alone() -> None:
+    (model,) = served_models(["Qwen/Qwen2.5-0.5B"], None)
+    assert model == ServedModel("Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B")
+    assert not model.is_local
+
+
+@pytest.mark.parametrize(
+    ("entries", "name", "message"),
+    [
+        (["./nothing"], None, "./nothing does not exist"),
+        (["a="], None, "neither name=path nor a path"),
+        (["x/y", "z=x/w"], "one", "--served-model-name names one model"),
+        (["n=x/y", "n=x/w"], None, "two models are named 'n'"),
+    ],
+)
+def test_refusals(entries: list[str], name: str | None, message: str) -> None:
+    with pytest.raises(StartupError, match=message):
+        served_models(entries, name)
+
+
+def test_a_folder_without_config(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match=r"holds no config\.json"):
+        served_models([str(tmp_path)], None)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StartupError, match="is no folder"):
+        served_models([str(tmp_path / "file")], None)
+
+
+def test_chat_templates_are_found_where_they_may_be(folder: Path) -> None:
+    (model,) = served_models([str(folder)], None)
+    assert not model.has_chat_template
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "x"}')
+    assert model.has_chat_template
+    (folder / "tokenizer_config.json").write_text("{}")
+    assert not model.has_chat_template
+    (folder / "chat_template.jinja").write_text("x")
+    assert model.has_chat_template
