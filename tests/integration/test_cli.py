@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -98,6 +99,7 @@ def test_a_broken_checkpoint_is_one_line(tiny_checkpoint: Path, tmp_path: Path) 
         pids: set[int] = set()
         while serve.process.poll() is None:
             pids.update(children_of(serve.process.pid))
+            time.sleep(0.1)
         assert serve.finish(30) == 1
         errors = [line for line in serve.error.splitlines() if "error" in line]
         assert len(errors) == 1, serve.error
