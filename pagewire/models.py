@@ -48,9 +48,9 @@ def served_models(entries: Sequence[str], served_model_name: str | None) -> tupl
     Raises:
         StartupError: A folder that is not there, or a name that is not unique.
     """
-    models = tuple(_served_model(entry) for entry in entries)
+    models = [_served_model(entry) for entry in entries]
     if not models:
-        models = (ServedModel(BUILTIN_NAME, str(BUILTIN_FOLDER)),)
+        models = [ServedModel(BUILTIN_NAME, str(BUILTIN_FOLDER))]
         _require_folder(BUILTIN_FOLDER, str(BUILTIN_FOLDER))
     if served_model_name is not None:
         if len(models) > 1:
@@ -58,14 +58,14 @@ def served_models(entries: Sequence[str], served_model_name: str | None) -> tupl
                 "--served-model-name names one model; write --model name=path for several",
                 field="--served-model-name",
             )
-        models = (ServedModel(served_model_name, models[0].path),)
+        models = [ServedModel(served_model_name, models[0].path)]
     names = [model.name for model in models]
     for name in names:
         if names.count(name) > 1:
             raise StartupError(
                 f"--model: two models are named {name!r}; write name=path", field="--model"
             )
-    return models
+    return tuple(models)
 
 
 def _served_model(entry: str) -> ServedModel:

@@ -6,13 +6,10 @@ and in scripts without a __main__ guard, since nothing is forked or imported aga
 
 import os
 import queue
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pagewire.config import ServeConfig
 from pagewire.local.child_process import (
@@ -24,6 +21,7 @@ from pagewire.local.child_process import (
 )
 from pagewire.local.layout import ChildSpec, Endpoints, child_environment, plan_children
 from pagewire.local.notices import ChildReady, Loading, Notice
+from pagewire.local.private_folder import PrivateFolder
 from pagewire.local.supervision import (
     Action,
     BecameReady,
@@ -36,12 +34,10 @@ from pagewire.local.supervision import (
 from pagewire.models import served_models
 from pagewire_shared.backoff import Backoff
 from pagewire_shared.errors import StartupError
-from pagewire_shared.rpc.address import MAX_SOCKET_PATH_BYTES, Address, parse_address, require_free
+from pagewire_shared.rpc.address import Address, parse_address, require_free
 
 RESTART_FIRST_SECONDS = 0.1
 RESTART_MAX_SECONDS = 10.0
-
-_LONGEST_SOCKET_NAME = "scheduler.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +76,15 @@ class LocalCluster:
             raise StartupError("--metrics-port is not supported yet", field="--metrics-port")
         self._config = config
         self._observer = observer
-        self._folder = _private_folder()
+        self._folder = PrivateFolder()
         host = config.host if has_http else ""
-        socket = str(self._folder / "grpc.sock")
+        socket = str(self._folder.path / "grpc.sock")
         self._endpoints = Endpoints(host, config.port, config.grpc_port, socket)
         self._events: queue.SimpleQueue[ChildEvent | _Stop | _Run] = queue.SimpleQueue()
         self._processes: dict[str, ChildProcess] = {}
         self._specs = {spec.name: spec for spec in self._plan()}
         self._supervision = supervise(
-            [(spec.name, spec.starts_after) for spec in self._specs.values()],
+            [(spec.name, spec.starts_after, spec.stop_rank) for spec in self._specs.values()],
             lambda: Backoff(RESTART_FIRST_SECONDS, RESTART_MAX_SECONDS),
         )
         self._settled = threading.Event()
@@ -128,7 +124,7 @@ class LocalCluster:
                 ):
                     _require_free_port(self._endpoints.host, port, setting)
         except StartupError:
-            self._remove_folder()
+            self._folder.remove()
             raise
         self._events.put(_Run())
         self._thread.start()
@@ -153,7 +149,7 @@ class LocalCluster:
     def stop(self) -> None:
         """End all processes and wait until they are gone. Harmless when already stopped."""
         if self._thread.ident is None:
-            self._remove_folder()
+            self._folder.remove()
             self._ended.set()
             return
         if not self._ended.is_set():
@@ -162,7 +158,7 @@ class LocalCluster:
         self._thread.join()
 
     def _plan(self) -> tuple[ChildSpec, ...]:
-        return plan_children(self._config, self.models, self._folder, self._endpoints)
+        return plan_children(self._config, self.models, self._folder.path, self._endpoints)
 
     def _run(self) -> None:
         try:
@@ -181,7 +177,7 @@ class LocalCluster:
                 self._failure = "the supervisor of the processes failed"
                 for process in self._processes.values():
                     process.kill()
-            self._remove_folder()
+            self._folder.remove()
             self._ended.set()
             self._settled.set()
 
@@ -243,7 +239,7 @@ class LocalCluster:
                     self._notify(action)
                 case Ended(failure):
                     self._failure = failure
-                    self._remove_folder()
+                    self._folder.remove()
                     self._ended.set()
                     self._settled.set()
                     self._notify(action)
@@ -257,18 +253,6 @@ class LocalCluster:
     def _notify(self, notice: Notice) -> None:
         if self._observer is not None:
             self._observer(notice)
-
-    def _remove_folder(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _private_folder() -> Path:
-    """Make a folder that only this user can enter, short enough for the path of a Unix socket."""
-    for parent in (tempfile.gettempdir(), "/tmp"):
-        longest = Path(parent) / "pagewire-12345678" / _LONGEST_SOCKET_NAME
-        if len(os.fsencode(longest)) <= MAX_SOCKET_PATH_BYTES:
-            return Path(tempfile.mkdtemp(prefix="pagewire-", dir=parent))
-    raise StartupError(f"TMPDIR: {tempfile.gettempdir()} is too long for a Unix socket's path")
 
 
 def _require_free_port(host: str, port: int, setting: str) -> None:

@@ -42,6 +42,11 @@ class ChildSpec:
     starts_after: tuple[str, ...] = ()
 
     @property
+    def stop_rank(self) -> int:
+        """Frontends end first: what they hold can still be answered by the others."""
+        return 0 if self.role == "frontend" else 1
+
+    @property
     def command(self) -> list[str]:
         """The command line; -P keeps the current folder's files from hiding installed packages."""
         role = f"pagewire_{self.role}"

@@ -103,12 +103,19 @@ class Child:
     backoff: Backoff
     starts_after: tuple[str, ...] = ()
     """Children that must be ready before this one starts for the first time."""
+    stop_rank: int = 0
+    """Children of a rank are asked to end when those of lower ranks are gone."""
     state: ChildState = ChildState.WAITING
     since: float = 0.0
     due: float = 0.0
     num_starts: int = 0
     failure: str | None = None
     """What the process itself named as the reason of its failure."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process."""
+        return self.state in (ChildState.STARTING, ChildState.READY, ChildState.STOPPING)
 
     def advance(self, state: ChildState, now: float) -> None:
         """Move to `state`; an illegal move is a bug of this module."""
@@ -134,7 +141,7 @@ class Supervision:
     def on_ready(self, name: str, now: float) -> list[Action]:
         """A child says that it is ready."""
         child = self.children[name]
-        if child.state is not ChildState.STARTING:
+        if child.state is not ChildState.STARTING or self.is_stopping:
             return []
         child.advance(ChildState.READY, now)
         actions = self._start_possible(now)
@@ -152,9 +159,11 @@ class Supervision:
     def on_exit(self, name: str, reason: str, status: int, now: float) -> list[Action]:
         """A child's process has ended; `reason` says how, for a person."""
         child = self.children[name]
-        if child.state is ChildState.STOPPING:
+        if self.is_stopping:
+            if child.state is not ChildState.STOPPING:
+                child.advance(ChildState.STOPPING, now)
             child.advance(ChildState.STOPPED, now)
-            return self._end_if_empty()
+            return self._stop_next(now)
         stated, child.failure = child.failure, None
         if not self.has_been_ready:
             # What ended by itself would end so again; what was killed may live next time.
@@ -171,19 +180,18 @@ class Supervision:
         return [Restarting(name, stated or reason, delay)]
 
     def on_stop(self, now: float) -> list[Action]:
-        """Ask all children to end; again: end them."""
+        """Ask the children to end, by stop rank; called again: end all of them now."""
         actions: list[Action] = []
         for child in self.children.values():
-            if child.state in (ChildState.STARTING, ChildState.READY):
-                child.advance(ChildState.STOPPING, now)
-                child.due = now + STOP_GRACE_SECONDS
-                actions.append(Signal(child.name, is_kill=False))
-            elif child.state in (ChildState.WAITING, ChildState.BACKOFF):
+            if child.state in (ChildState.WAITING, ChildState.BACKOFF):
                 child.advance(ChildState.STOPPED, now)
-            elif child.state is ChildState.STOPPING:
+            elif self.is_stopping and child.is_running:
+                if child.state is not ChildState.STOPPING:
+                    child.advance(ChildState.STOPPING, now)
+                child.due = now + STOP_GRACE_SECONDS
                 actions.append(Signal(child.name, is_kill=True))
         self.is_stopping = True
-        return [*actions, *self._end_if_empty()]
+        return [*actions, *self._stop_next(now)]
 
     def on_time(self, now: float) -> list[Action]:
         """Do what is due: restarts, and SIGKILL to those that ignored SIGTERM."""
@@ -214,20 +222,31 @@ class Supervision:
         child.num_starts += 1
         return Start(child.name)
 
-    def _end_if_empty(self) -> list[Action]:
-        ended = (ChildState.STOPPED, ChildState.FAILED)
-        is_over = self.is_stopping and all(c.state in ended for c in self.children.values())
-        if self._has_ended or not is_over:
+    def _stop_next(self, now: float) -> list[Action]:
+        """Ask the next rank to end once the one before is gone; tell when nobody is left."""
+        running = [child for child in self.children.values() if child.is_running]
+        if not running and not self._has_ended:
+            self._has_ended = True
+            return [Ended(self.failure)]
+        if not running or any(child.state is ChildState.STOPPING for child in running):
             return []
-        self._has_ended = True
-        return [Ended(self.failure)]
+        rank = min(child.stop_rank for child in running)
+        actions: list[Action] = []
+        for child in running:
+            if child.stop_rank == rank:
+                child.advance(ChildState.STOPPING, now)
+                child.due = now + STOP_GRACE_SECONDS
+                actions.append(Signal(child.name, is_kill=False))
+        return actions
 
 
 def supervise(
-    names: Sequence[tuple[str, tuple[str, ...]]], make_backoff: Callable[[], Backoff]
+    children: Sequence[tuple[str, tuple[str, ...], int]], make_backoff: Callable[[], Backoff]
 ) -> Supervision:
-    """Return the supervision of children given as (name, names it starts after)."""
-    children = {
-        name: Child(name, make_backoff(), starts_after=starts_after) for name, starts_after in names
-    }
-    return Supervision(children)
+    """Return the supervision of children given as (name, names it starts after, stop rank)."""
+    return Supervision(
+        {
+            name: Child(name, make_backoff(), starts_after=starts_after, stop_rank=stop_rank)
+            for name, starts_after, stop_rank in children
+        }
+    )

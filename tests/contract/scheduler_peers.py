@@ -8,12 +8,17 @@ from pathlib import Path
 
 import grpc
 import grpc.aio
+
 from pagewire_protos.common.v1 import audit_pb2, layout_pb2, sampling_pb2
 from pagewire_protos.scheduler.v1 import (
     frontend_attach_pb2 as fa,
+)
+from pagewire_protos.scheduler.v1 import (
     frontend_attach_pb2_grpc,
-    worker_attach_pb2 as wa,
     worker_attach_pb2_grpc,
+)
+from pagewire_protos.scheduler.v1 import (
+    worker_attach_pb2 as wa,
 )
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_scheduler.loop import StepLoop
@@ -133,7 +138,9 @@ class ScriptedWorker:
             await self.gate.wait()
             await call.write(wa.AttachWorkerRequest(result=self._step(plan)))
 
-    async def _receive(self, call: "grpc.aio.StreamStreamCall", response: wa.AttachWorkerResponse) -> None:
+    async def _receive(
+        self, call: "grpc.aio.StreamStreamCall", response: wa.AttachWorkerResponse
+    ) -> None:
         kind = response.WhichOneof("message")
         if kind == "welcome":
             self.welcome = response.welcome

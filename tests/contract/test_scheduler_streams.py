@@ -14,14 +14,18 @@ from contract.scheduler_peers import (
     expected,
     running_scheduler,
 )
+
 from pagewire_protos.common.v1 import sampling_pb2
-from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc, frontend_attach_pb2 as fa
+from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
+from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as fa
 from pagewire_shared.arrays import pack_u32, unpack_u32
 from pagewire_shared.errors import PeerRefusedError, StartupError, UnavailableError, WireError
 
 
 @asynccontextmanager
-async def attached(worker: ScriptedWorker, *, is_open: bool = True) -> AsyncIterator[ScriptedWorker]:
+async def attached(
+    worker: ScriptedWorker, *, is_open: bool = True
+) -> AsyncIterator[ScriptedWorker]:
     if is_open:
         worker.gate.set()
     task = asyncio.create_task(worker.run())

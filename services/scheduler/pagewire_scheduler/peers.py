@@ -67,10 +67,11 @@ def _check_model(model: ModelInfo, known: ModelInfo) -> None:
         "block_size",
         "max_model_len",
     ):
-        mine, theirs = _shown(getattr(known, name)), _shown(getattr(model, name))
+        mine, theirs = getattr(known, name), getattr(model, name)
         if mine != theirs:
             raise PeerRefusedError(
-                f"{name} of model {model.name} is {theirs}; attached workers have {mine}",
+                f"{name} of model {model.name} is {_shown(theirs)}; "
+                f"attached workers have {_shown(mine)}",
                 field=name,
             )
 

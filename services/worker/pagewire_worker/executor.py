@@ -39,6 +39,7 @@ class Executor:
         limits: Bounds of slots, blocks and tokens.
         max_num_batched_tokens: Most tokens per step.
         device: Where the backend runs.
+        steps_in_flight: Steps that may have been planned before the result of one is known.
     """
 
     def __init__(
@@ -47,12 +48,15 @@ class Executor:
         limits: SlotLimits,
         max_num_batched_tokens: int,
         device: torch.device,
+        steps_in_flight: int = 1,
     ) -> None:
         self._backend = backend
         self._max_num_batched_tokens = max_num_batched_tokens
         self._device = device
         self._slots = SlotTable(limits, device)
         self._names = BlockNames()
+        self._steps_in_flight = steps_in_flight
+        self._num_suspect_steps = 0
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepResult:
@@ -131,6 +135,11 @@ class Executor:
         self._slots.num_tokens[step.sampling_slots] += 1
 
     def _apply_names(self, plan: StepPlan) -> None:
+        # Steps planned before a failure was known may have read what the failed one never wrote: a
+        # missing name costs a recomputation, a wrong one corrupts whoever reads the block.
+        if self._num_suspect_steps > 0:
+            self._num_suspect_steps -= 1
+            return
         blocks = np.asarray(plan.named_blocks, dtype=np.int64).tolist()
         for block, name in zip(blocks, plan.names, strict=True):
             self._names.name(block, name)
@@ -138,6 +147,7 @@ class Executor:
     def _failed(
         self, plan: StepPlan, error: Exception, culprit_slots: tuple[int, ...]
     ) -> StepResult:
+        self._num_suspect_steps = self._steps_in_flight - 1
         message = " ".join(f"{type(error).__name__}: {error}".split())
         return replace(_empty(plan), failure=StepFailure(message, culprit_slots))
 

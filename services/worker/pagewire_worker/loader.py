@@ -105,7 +105,9 @@ def load_replica(
         max_model_len=shape.max_model_len,
         vocab_size=shape.model.vocab_size,
     )
-    executor = Executor(backend, limits, shape.max_num_batched_tokens, shape.device)
+    executor = Executor(
+        backend, limits, shape.max_num_batched_tokens, shape.device, config.steps_in_flight
+    )
     on_progress(0.95, "warming up")
     warm_up(executor, limits, shape.max_num_batched_tokens)
     on_progress(1.0, "loaded")

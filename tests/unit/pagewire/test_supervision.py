@@ -34,7 +34,7 @@ class Doubling:
 
 
 def two() -> Supervision:
-    return supervise([("a", ()), ("b", ())], Doubling)
+    return supervise([("a", (), 0), ("b", (), 0)], Doubling)
 
 
 def ready() -> Supervision:
@@ -54,7 +54,7 @@ def test_all_start_and_the_last_makes_ready() -> None:
 
 
 def test_a_child_that_starts_after_others_waits_for_them() -> None:
-    supervision = supervise([("late", ("a", "b")), ("a", ()), ("b", ())], Doubling)
+    supervision = supervise([("late", ("a", "b"), 0), ("a", (), 0), ("b", (), 0)], Doubling)
     assert supervision.start(0.0) == [Start("a"), Start("b")]
     assert supervision.on_ready("a", 1.0) == []
     assert supervision.on_ready("b", 1.0) == [Start("late")]
@@ -89,13 +89,13 @@ def test_a_stated_failure_before_ready_ends_everything() -> None:
 
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_an_exit_before_ready_ends_everything_at_once(status: int) -> None:
-    supervision = supervise([("a", ())], Doubling)
+    supervision = supervise([("a", (), 0)], Doubling)
     supervision.start(0.0)
     assert supervision.on_exit("a", "exit status", status, 1.0) == [Ended("a: exit status")]
 
 
 def test_a_child_killed_before_ready_is_tried_again_a_few_times() -> None:
-    supervision = supervise([("a", ())], Doubling)
+    supervision = supervise([("a", (), 0)], Doubling)
     supervision.start(0.0)
     now = 0.0
     for _ in range(MAX_START_ATTEMPTS - 1):
@@ -117,6 +117,16 @@ def test_stopping_asks_then_kills() -> None:
     assert supervision.on_exit("a", "exit status 0", 0, 5.5) == []
     assert supervision.on_time(5.0 + STOP_GRACE_SECONDS) == [Signal("b", is_kill=True)]
     assert supervision.on_exit("b", "killed by SIGKILL", -9, 14.0) == [Ended(None)]
+
+
+def test_lower_ranks_end_first() -> None:
+    supervision = supervise([("a", (), 1), ("b", (), 0), ("c", (), 1)], Doubling)
+    supervision.start(0.0)
+    assert supervision.on_stop(1.0) == [Signal("b", is_kill=False)]
+    assert supervision.on_ready("a", 1.1) == []
+    assert supervision.on_exit("c", "killed by SIGKILL", -9, 1.2) == []
+    assert supervision.on_exit("b", "exit status 0", 0, 1.3) == [Signal("a", is_kill=False)]
+    assert supervision.on_exit("a", "exit status 0", 0, 1.4) == [Ended(None)]
 
 
 def test_stopping_twice_kills_at_once() -> None:
@@ -149,7 +159,7 @@ def test_every_move_outside_the_table_is_refused() -> None:
 def test_any_order_of_events_ends_with_no_process_left(seed: int) -> None:
     """Random events against a model of which processes run."""
     chance = random.Random(seed)
-    supervision = supervise([("a", ()), ("b", ()), ("c", ("a",))], Doubling)
+    supervision = supervise([("a", (), 1), ("b", (), 0), ("c", ("a",), 0)], Doubling)
     running: set[str] = set()
     ends: list[Ended] = []
     now = 0.0

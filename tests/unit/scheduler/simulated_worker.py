@@ -1,7 +1,9 @@
-"""A worker without a model: it keeps what a KV cache would hold and checks every read against the truth.
+"""A worker without a model: it keeps what a KV cache would hold and checks every read against the
+truth.
 
-A cell of its memory holds (position, digest of salt and all tokens up to there), which is what keys and values
-depend on. So a foreign, stale, torn or missing block is seen at the first read, not merely suspected.
+A cell of its memory holds (position, digest of salt and all tokens up to there), which is what keys
+and values depend on. So a foreign, stale, torn or missing block is seen at the first read, not
+merely suspected.
 """
 
 import hashlib
@@ -222,7 +224,9 @@ class SimulatedWorker:
             if plan.step_id in self.void_steps or not self._is_in_use(block):
                 self.names[block] = name  # unchecked: it must not be believed
                 continue
-            require(all(cell is not None and cell != GARBAGE for cell in cells), "names a torn block")
+            require(
+                all(cell is not None and cell != GARBAGE for cell in cells), "names a torn block"
+            )
             last = cells[-1]
             assert last is not None
             known = self.content_of_name.setdefault(name, last[1])

@@ -1,8 +1,11 @@
-"""A cell in one thread: the core, simulated workers and frontends whose streams break, driven by dice."""
+"""A cell in one thread: the core, simulated workers and frontends whose streams break, driven by
+dice."""
 
 import random
 from collections import deque
 from dataclasses import dataclass, field, replace
+
+from unit.scheduler.simulated_worker import SimulatedWorker, extend, root, sample
 
 from pagewire_scheduler.core.audit import audit, check_integrity
 from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent, TokensEvent
@@ -14,7 +17,6 @@ from pagewire_scheduler.core.step import StepFailure
 from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
 from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams
-from unit.scheduler.simulated_worker import SimulatedWorker, extend, root, sample
 
 EOS = 0
 
@@ -45,7 +47,9 @@ def worker_info(number: int, **changes: object) -> WorkerInfo:
     return replace(info, **changes)  # type: ignore[arg-type]
 
 
-def expected_output(submission: Submission, choice: int, model: ModelInfo) -> tuple[list[int], State]:
+def expected_output(
+    submission: Submission, choice: int, model: ModelInfo
+) -> tuple[list[int], State]:
     """What a sequence must produce, computed without any scheduler."""
     digest = root(submission.salt)
     for token in submission.prompt_token_ids:
@@ -143,9 +147,7 @@ class Simulation:
         self.dice = dice
         self.now = 0.0
         self.core = SchedulerCore(
-            CoreSettings(
-                generation=7, is_caching=is_caching, max_num_waiting=30, lease_seconds=5.0
-            )
+            CoreSettings(generation=7, is_caching=is_caching, max_num_waiting=30, lease_seconds=5.0)
         )
         self.worker_changes = worker_changes or {}
         self.workers: dict[bytes, SimulatedWorker] = {}

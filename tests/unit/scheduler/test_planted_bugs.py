@@ -1,16 +1,18 @@
-"""The simulation must notice bugs: each one planted here is a way to serve wrong tokens or to leak."""
+"""The simulation must notice bugs: each one planted here is a way to serve wrong tokens or to
+leak."""
 
 import random
 from collections.abc import Callable
 
 import pytest
+from unit.scheduler.simulation import Simulation
+
 from pagewire_scheduler.core import planner, preemption, worker_state
 from pagewire_scheduler.core.block_pool import BlockPool
 from pagewire_scheduler.core.block_table import BlockTable
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.worker_state import Release, WorkerState
-from unit.scheduler.simulation import Simulation
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 NUM_SEEDS = 25
@@ -37,9 +39,7 @@ def release_while_a_step_is_under_way(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_salt(patch: pytest.MonkeyPatch) -> None:
     original = worker_state.root_name
-    patch.setattr(
-        worker_state, "root_name", lambda *, salt, **fields: original(salt=b"", **fields)
-    )
+    patch.setattr(worker_state, "root_name", lambda *, salt, **fields: original(salt=b"", **fields))
 
 
 def believe_failed_steps(patch: pytest.MonkeyPatch) -> None:

@@ -298,3 +298,19 @@ def test_gradients_are_off(llama):
     start(llama)
     assert not llama.executor._backend.kv_cache.layers[0].key.requires_grad
     assert torch.is_inference(llama.executor._backend.kv_cache.layers[0].key)
+
+
+def test_steps_planned_before_a_failure_was_known_give_no_names(driver, monkeypatch):
+    one = driver("llama", steps_in_flight=2)
+    forward = one.executor._backend.forward
+    monkeypatch.setattr(one.executor._backend, "forward", lambda batch: 1 / 0)
+    names = {"named_blocks": [0], "names": [b"a" * 16]}
+    failed = one.run([(0, 0, 16, 0, 0)], new_requests=[request(0)], **names)
+    assert failed.failure is not None
+    monkeypatch.setattr(one.executor._backend, "forward", forward)
+    # Shares block 0, which the failed step never wrote, and would name block 5 after it.
+    suspect = {"named_blocks": [5], "names": [b"b" * 16]}
+    one.run([(1, 16, 24, 1, 0)], new_requests=[request(1, blocks=[0, 5, 6])], **suspect)
+    assert one.executor.held_names() == {}
+    one.run([(2, 0, 16, 0, 0)], new_requests=[request(2, blocks=[7, 8, 9])], **names)
+    assert one.executor.held_names() == {0: b"a" * 16}

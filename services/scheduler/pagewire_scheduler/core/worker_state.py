@@ -193,8 +193,8 @@ class WorkerState:
     def take_void_names(self) -> list[tuple[int, BlockName]]:
         """Return (block, name) that overwrite the names a void step may have left on the worker.
 
-        Such a step can succeed there although it read what a failed one should have written. Were its
-        names still held at a re-attach, they would be believed.
+        Such a step can succeed there although it read what a failed one should have written. Were
+        its names still held at a re-attach, they would be believed.
         """
         taken = [
             (block, _void_name(self.info, step_id, block))

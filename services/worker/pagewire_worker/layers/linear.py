@@ -1,6 +1,6 @@
 """Linear layers: y = x W^T + b, in several implementations behind one protocol.
 
-`torch` is what torch does by itself. `packed` keeps bfloat16 weights in the layout of oneDNN for x86
+`torch` is what torch does by itself. `packed` keeps bfloat16 weights in oneDNN's layout for x86
 CPUs: with the plain layout, small batches reach half of the memory bandwidth.
 """
 
