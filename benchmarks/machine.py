@@ -25,7 +25,8 @@ def describe() -> str:
 
 
 def read_bandwidth(num_threads: int, repeats: int = 5) -> float:
-    """Return the best rate of a matrix-vector product over 1 GiB of bf16 weights, in bytes per second.
+    """Return the best rate of a matrix-vector product over 1 GiB of bf16 weights, in bytes per
+    second.
 
     That is what decoding one token at batch 1 does, with nothing else around it.
     """

@@ -1,9 +1,10 @@
-"""Write a checkpoint with random weights in a well-known shape, so that speed can be measured without a model hub.
+"""Write a checkpoint with random weights in a well-known shape, so that speed can be measured
+without a model hub.
 
     python benchmarks/make_checkpoint.py --shape qwen2.5-0.5b --out checkpoints/qwen2.5-0.5b
 
-The folder is laid out like one from the hub: config.json, model.safetensors (bf16), tokenizer.json (bytes
-first, then filler entries up to the vocabulary size), generation_config.json.
+The folder is laid out like one from the hub: config.json, model.safetensors (bf16), tokenizer.json
+(bytes first, then filler entries up to the vocabulary size), generation_config.json.
 """
 
 import argparse
@@ -124,7 +125,8 @@ def make_config(shape: Shape) -> dict[str, object]:
 
 
 def make_tokenizer(vocab_size: int) -> Tokenizer:
-    """Return a byte-level tokenizer without merges whose vocabulary is filled up to `vocab_size`."""
+    """Return a byte-level tokenizer without merges whose vocabulary is filled up to
+    `vocab_size`."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     entries = alphabet + [f"<{i}>" for i in range(vocab_size - len(alphabet))]
     tokenizer = Tokenizer(BPE({entry: i for i, entry in enumerate(entries)}, []))
@@ -135,7 +137,9 @@ def make_tokenizer(vocab_size: int) -> Tokenizer:
 
 def main() -> None:
     """Write the folder named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--shape", choices=SHAPES, default="qwen2.5-0.5b")
     parser.add_argument("--out", type=Path, help="default: checkpoints/<shape>")
     parser.add_argument("--seed", type=int, default=0)

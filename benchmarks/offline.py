@@ -75,7 +75,9 @@ def time_pagewire(llm: LLM, prompts: list[list[int]], num_tokens: int, repeats: 
 
 def main() -> None:
     """Run all batch sizes and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--input-len", type=int, default=128)

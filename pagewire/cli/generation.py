@@ -67,7 +67,7 @@ def connected(loaded: Loaded[GenerationConfig]) -> Iterator[Connection]:
         return
     if loaded.sources["log_level"] == "default":
         config = replace(config, log_level="warning")
-    progress = StartProgress(is_quiet=False)
+    progress = StartProgress()
     cluster = LocalCluster(_serve_config(config), observer=progress.show, has_http=False)
     try:
         cluster.start()

@@ -19,13 +19,11 @@ class StartProgress:
 
     Args:
         stream: Where to write; standard error if None.
-        is_quiet: Only restarts and what children log.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, is_quiet: bool = False) -> None:
+    def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._is_terminal = self._stream.isatty()
-        self._is_quiet = is_quiet
         self._began = time.monotonic()
         self._is_starting = True
         self._states: dict[str, str] = {}
@@ -55,8 +53,6 @@ class StartProgress:
                 self._progress(name, f"{detail or 'loading'}{done}", fraction)
 
     def _progress(self, name: str, state: str, fraction: float | None) -> None:
-        if self._is_quiet:
-            return
         self._states[name] = state
         if self._is_terminal:
             states = ", ".join(f"{child} {text}" for child, text in self._states.items())

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 class Backoff:
     """Grows from `first_seconds` to `max_seconds`, doubling; `reset` after a success.
 
-    Jitter as in "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), between half and all
-    of the nominal delay, so that peers of a restarted process do not return at one instant.
+    Jitter as in "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), between half and
+    all of the nominal delay, so that peers of a restarted process do not return at one instant.
     """
 
     first_seconds: float = 0.05

@@ -1,8 +1,9 @@
 """The one chained content hash that names KV blocks.
 
 A name is the first 16 bytes of SHA-256 over a canonical encoding: a version byte, then every field
-preceded by its length as little-endian u32, token ids as little-endian u32. Two blocks have one name
-only if model, cache layout, tenant salt, adapter, everything before them and their own tokens agree.
+preceded by its length as little-endian u32, token ids as little-endian u32. Two blocks have one
+name only if model, cache layout, tenant salt, adapter, everything before them and their own tokens
+agree.
 """
 
 import hashlib
@@ -47,7 +48,8 @@ def block_name(parent: BlockName, token_ids: Sequence[int]) -> BlockName:
 
 
 def layout_fingerprint(groups: Sequence[tuple[int, int, int, int, int, int, str]]) -> bytes:
-    """Return 16 bytes for (kind, layers, block size, bytes per block, shard, shards, dtype) per group."""
+    """Return 16 bytes for (kind, layers, block size, bytes per block, shard, shards, dtype) per
+    group."""
     parts = [
         struct.pack("<IIIQII", kind, layers, size, num_bytes, shard, shards) + dtype.encode()
         for kind, layers, size, num_bytes, shard, shards, dtype in groups

@@ -1,4 +1,5 @@
-"""Between generated messages and plain data: one pair of functions per type that two services share."""
+"""Between generated messages and plain data: one pair of functions per type that two services
+share."""
 
 from pagewire_protos.common.v1 import audit_pb2, layout_pb2, sampling_pb2
 from pagewire_shared import PROTOCOL_MAX, PROTOCOL_MIN
@@ -35,7 +36,8 @@ def sampling_from_message(
     """Return `defaults` with every field that is present in `message`.
 
     Raises:
-        InvalidRequestError: A value is out of bounds, or a field is not supported yet; names the field.
+        InvalidRequestError: A value is out of bounds, or a field is not supported yet; names the
+        field.
     """
     _refuse_unsupported(message)
     changes: dict[str, object] = {}

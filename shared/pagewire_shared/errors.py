@@ -1,5 +1,5 @@
-"""The exception tree of Pagewire. Every error that a user or peer can cause is one of these; what maps
-it to a gRPC status or an HTTP status reads `status_name` and `code` and nothing else."""
+"""The exception tree of Pagewire. Every error that a user or peer can cause is one of these; what
+maps it to a gRPC status or an HTTP status reads `status_name` and `code` and nothing else."""
 
 from dataclasses import dataclass
 

@@ -22,7 +22,8 @@ def tokenizer_fingerprint(folder: Path) -> bytes:
 
 
 def model_fingerprint(folder: Path) -> bytes:
-    """Return SHA-256 over config.json and, per safetensors file, header, size and 4 KiB of each tensor."""
+    """Return SHA-256 over config.json and, per safetensors file, header, size and 4 KiB of each
+    tensor."""
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for path in sorted(folder.glob("*.safetensors")):
         _digest_safetensors(digest, path)

@@ -25,7 +25,7 @@ class HintingParser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
         """Parse, or exit with 2 naming the first word that is not understood."""
-        parsed, unknown = self.parse_known_args(args, namespace)
+        parsed, unknown = self.parse_known_args(args, namespace or argparse.Namespace())
         if unknown:
             flag = unknown[0].partition("=")[0]
             if flag.startswith("-"):

@@ -1,7 +1,7 @@
-"""Names of things that cross process boundaries, as distinct types. Owns no behaviour but minting."""
+"""Names of things that cross process boundaries, as distinct types. Owns no behaviour but
+minting."""
 
 import os
-import time
 from typing import NewType
 
 RequestId = NewType("RequestId", bytes)
@@ -24,11 +24,6 @@ def mint_id() -> bytes:
 def mint_request_id() -> RequestId:
     """Return a new request id."""
     return RequestId(mint_id())
-
-
-def mint_generation(highest_seen: int) -> int:
-    """Return a scheduler generation above every one seen: max(unix ms, highest_seen + 1)."""
-    return max(time.time_ns() // 1_000_000, highest_seen + 1)
 
 
 def short(identifier: bytes) -> str:

@@ -1,6 +1,8 @@
-"""The life of a role's process: configuration, logs, event loop, signals, and dying with its parent.
+"""The life of a role's process: configuration, logs, event loop, signals, and dying with its
+parent.
 
-A role gives a coroutine `serve(config, context)`; everything around it is here, the same for all four.
+A role gives a coroutine `serve(config, context)`; everything around it is here, the same for all
+four.
 """
 
 import asyncio
@@ -25,7 +27,8 @@ EXIT_FAILED = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessConfig:
-    """Settings that every role has. Composed into each role's own configuration by inheritance of fields."""
+    """Settings that every role has. Composed into each role's own configuration by inheritance of
+    fields."""
 
     log_level: str = setting("info", "debug, info, warning or error")
     log_format: str = setting("text", "Form of log lines", choices=("text", "json"))
@@ -116,7 +119,8 @@ def _exit_with_parent() -> None:
     """Kill this process when its standard input closes.
 
     The parent holds the other end of the pipe, so even kill -9 of the parent is seen at once and on
-    every platform. PR_SET_PDEATHSIG would fire when the starting *thread* ends, which breaks notebooks.
+    every platform. PR_SET_PDEATHSIG would fire when the starting *thread* ends, which breaks
+    notebooks.
     """
 
     def watch() -> None:

@@ -1,8 +1,8 @@
 """Configuration of a process: flags > environment PAGEWIRE_<FLAG> > --config file.yaml > defaults.
 
 A configuration is a frozen dataclass whose fields are made with `setting`; everything else (flags,
-environment names, YAML keys, help, `pagewire config show`) follows from them. Reads the environment only
-through the mapping it is given.
+environment names, YAML keys, help, `pagewire config show`) follows from them. Reads the
+environment only through the mapping it is given.
 """
 
 import argparse
@@ -26,7 +26,7 @@ Config = TypeVar("Config")
 
 def setting(
     default: Any,
-    help: str,
+    text: str,
     *,
     parse: Callable[[str], Any] | None = None,
     choices: Sequence[str] | None = None,
@@ -36,12 +36,12 @@ def setting(
 
     Args:
         default: Value when nobody sets it; a tuple makes the flag repeatable.
-        help: One line for `--help`.
+        text: One line for `--help`.
         parse: From text to the value; derived from the annotation when None.
         choices: Allowed texts.
         is_hidden: Left out of `--help` and `config show`.
     """
-    metadata = {"help": help, "parse": parse, "choices": choices, "hidden": is_hidden}
+    metadata = {"help": text, "parse": parse, "choices": choices, "hidden": is_hidden}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -155,7 +155,7 @@ def _parse_one(raw: Any, item: "dataclasses.Field[Any]", hint: Any, place: str) 
     choices = item.metadata["choices"]
     if choices and str(raw) not in choices:
         raise StartupError(f"{place}: {raw!r} is none of {', '.join(choices)}", field=item.name)
-    parse = item.metadata["parse"] or _PARSERS.get(hint, hint)
+    parse: Callable[[Any], Any] = item.metadata["parse"] or _PARSERS.get(hint) or hint
     try:
         return parse(str(raw) if not isinstance(raw, bool) else raw)
     except StartupError as error:

@@ -1,4 +1,5 @@
-"""What a frontend talks to, scripted: a scheduler on a real socket, and the frontend itself in this process."""
+"""What a frontend talks to, scripted: a scheduler on a real socket, and the frontend itself in
+this process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+
 from pagewire_frontend.config import FrontendConfig
 from pagewire_frontend.serve import serve
 from pagewire_protos.common.v1 import sampling_pb2
@@ -17,7 +19,6 @@ from pagewire_protos.scheduler.v1 import frontend_attach_pb2_grpc
 from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
 from pagewire_shared.fingerprint import tokenizer_fingerprint
 from pagewire_shared.process import ProcessContext
-from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.options import server_options
 from pagewire_shared.status import StatusReporter
 
@@ -119,7 +120,7 @@ class ScriptedScheduler(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
     is_resuming: bool = True
     attaches: "asyncio.Queue[Attach]" = field(default_factory=asyncio.Queue)
 
-    async def AttachFrontend(  # noqa: N802 - gRPC's name
+    async def AttachFrontend(
         self,
         request_iterator: AsyncIterator[wire.AttachFrontendRequest],
         context: grpc.aio.ServicerContext,

@@ -1,4 +1,5 @@
-"""The frontend between a real gRPC client and a scripted scheduler: streams, resume, and their ends."""
+"""The frontend between a real gRPC client and a scripted scheduler: streams, resume, and their
+ends."""
 
 import asyncio
 from pathlib import Path
@@ -16,6 +17,7 @@ from contract.frontend_peers import (
     running_frontend,
     served,
 )
+
 from pagewire_protos.common.v1 import error_pb2, sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc

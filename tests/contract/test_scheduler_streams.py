@@ -1,57 +1,21 @@
 """The scheduler over real sockets, between scripted workers and frontends."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-import grpc.aio
 import pytest
 from contract.scheduler_peers import (
-    RunningScheduler,
-    ScriptedFrontend,
-    ScriptedWorker,
-    expected,
+    attached,
+    eventually,
+    frontend_of,
+    quiet,
     running_scheduler,
 )
+from contract.scripted_frontend import ScriptedFrontend
+from contract.scripted_worker import ScriptedWorker, expected
 
 from pagewire_protos.common.v1 import sampling_pb2
-from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as fa
 from pagewire_shared.arrays import pack_u32, unpack_u32
-from pagewire_shared.errors import PeerRefusedError, StartupError, UnavailableError, WireError
-
-
-@asynccontextmanager
-async def attached(
-    worker: ScriptedWorker, *, is_open: bool = True
-) -> AsyncIterator[ScriptedWorker]:
-    if is_open:
-        worker.gate.set()
-    task = asyncio.create_task(worker.run())
-    try:
-        yield worker
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError, UnavailableError):
-            await task
-
-
-@asynccontextmanager
-async def frontend_of(scheduler: RunningScheduler) -> AsyncIterator[ScriptedFrontend]:
-    frontend = ScriptedFrontend(scheduler.address)
-    await frontend.attach()
-    try:
-        yield frontend
-    finally:
-        await frontend.detach()
-
-
-async def quiet(scheduler: RunningScheduler) -> None:
-    """Wait until no step is under way."""
-    async with asyncio.timeout(10):
-        while any(worker.outstanding for worker in scheduler.loop.core.workers.values()):
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("steps_in_flight", [1, 2])
@@ -72,12 +36,15 @@ async def test_many_requests_get_their_tokens(tmp_path: Path, steps_in_flight: i
 
 
 async def test_a_stop_token_is_emitted_and_named(tmp_path: Path) -> None:
-    async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
-        async with attached(ScriptedWorker(scheduler.address)):
-            tokens = expected([5, 6], 20)
-            await frontend.submit(1, [5, 6], max_tokens=20, stop_token_ids=[tokens[3]])
-            await frontend.submit(2, [5, 6], max_tokens=20, eos_token_ids=pack_u32([tokens[5]]))
-            await frontend.until(lambda: len(frontend.finished) == 2)
+    async with (
+        running_scheduler(tmp_path) as scheduler,
+        frontend_of(scheduler) as frontend,
+        attached(ScriptedWorker(scheduler.address)),
+    ):
+        tokens = expected([5, 6], 20)
+        await frontend.submit(1, [5, 6], max_tokens=20, stop_token_ids=[tokens[3]])
+        await frontend.submit(2, [5, 6], max_tokens=20, eos_token_ids=pack_u32([tokens[5]]))
+        await frontend.until(lambda: len(frontend.finished) == 2)
         assert frontend.tokens[1, 0] == tokens[:4]
         assert frontend.finished[1, 0].stop_token_id == tokens[3]
         assert frontend.tokens[2, 0] == tokens[:6]
@@ -101,9 +68,7 @@ async def test_two_workers_share_the_load(tmp_path: Path) -> None:
     async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
         one, two = ScriptedWorker(scheduler.address), ScriptedWorker(scheduler.address)
         async with attached(one), attached(two):
-            await frontend.until(lambda: len(scheduler.loop.workers) == 2 or bool(frontend.models))
-            while len(scheduler.loop.workers) < 2:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: len(scheduler.loop.workers) == 2)
             for handle in range(1, 9):
                 await frontend.submit(handle, [handle, 9], max_tokens=30)
             await frontend.until(lambda: len(frontend.finished) == 8)
@@ -148,12 +113,9 @@ async def test_after_the_lease_requests_are_gone(tmp_path: Path) -> None:
         worker = ScriptedWorker(scheduler.address)
         async with attached(worker, is_open=False):
             await frontend.submit(1, [1] * 10, max_tokens=100)
-            while not worker.plans:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: bool(worker.plans))
             await frontend.detach()
-            async with asyncio.timeout(5):
-                while scheduler.loop.core.requests:
-                    await asyncio.sleep(0.02)
+            await eventually(lambda: not (scheduler.loop.core.requests))
             worker.gate.set()
             await quiet(scheduler)
             assert not worker.sequences
@@ -166,9 +128,7 @@ async def test_an_abort_reaches_the_worker(tmp_path: Path) -> None:
             await frontend.submit(1, [1, 2], max_tokens=250)
             await frontend.until(lambda: len(frontend.tokens[1, 0]) > 3)
             await frontend.abort(1)
-            async with asyncio.timeout(5):
-                while scheduler.loop.core.requests or worker.sequences:
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: not (scheduler.loop.core.requests or worker.sequences))
 
 
 async def test_a_deadline_ends_a_waiting_request(tmp_path: Path) -> None:
@@ -194,13 +154,16 @@ async def test_a_deadline_ends_a_waiting_request(tmp_path: Path) -> None:
 async def test_bad_requests_are_rejected_with_the_field(
     tmp_path: Path, prompt: list[int], fields: dict[str, object], code: str, field: str
 ) -> None:
-    async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
-        async with attached(ScriptedWorker(scheduler.address)):
-            await frontend.until(lambda: frontend.models == ["tiny"])
-            await frontend.submit(3, prompt, **fields)
-            await frontend.until(lambda: 3 in frontend.rejected)
-            assert frontend.rejected[3].error.code == code
-            assert frontend.rejected[3].error.field == field
+    async with (
+        running_scheduler(tmp_path) as scheduler,
+        frontend_of(scheduler) as frontend,
+        attached(ScriptedWorker(scheduler.address)),
+    ):
+        await frontend.until(lambda: frontend.models == ["tiny"])
+        await frontend.submit(3, prompt, **fields)
+        await frontend.until(lambda: 3 in frontend.rejected)
+        assert frontend.rejected[3].error.code == code
+        assert frontend.rejected[3].error.field == field
 
 
 async def test_too_many_waiting_are_shed(tmp_path: Path) -> None:
@@ -214,111 +177,3 @@ async def test_too_many_waiting_are_shed(tmp_path: Path) -> None:
         error = frontend.rejected[3].error
         assert error.code == "rate_limit_exceeded"
         assert error.retry_after_ms > 0
-
-
-async def test_misfits_are_refused_with_the_reason(tmp_path: Path) -> None:
-    async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
-        async with attached(ScriptedWorker(scheduler.address)):
-            await frontend.until(lambda: frontend.models == ["tiny"])
-            with pytest.raises(PeerRefusedError, match="max_model_len"):
-                await ScriptedWorker(scheduler.address, max_model_len=99).run()
-            with pytest.raises(PeerRefusedError, match="tokenizer"):
-                await ScriptedWorker(scheduler.address, tokenizer=b"x" * 32).run()
-            stranger = ScriptedFrontend(scheduler.address, tokenizers={"tiny": b"x" * 32})
-            with pytest.raises(PeerRefusedError, match="tokenizer"):
-                await stranger.attach()
-            await stranger.detach()
-
-
-async def test_a_higher_generation_ends_a_running_scheduler(tmp_path: Path) -> None:
-    with pytest.raises(StartupError, match="succeeded"):
-        async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
-            assert frontend.welcome is not None
-            worker = ScriptedWorker(
-                scheduler.address, highest_generation=frontend.welcome.generation + 5
-            )
-            with pytest.raises(UnavailableError):
-                await worker.run()
-
-
-async def test_a_starting_scheduler_takes_the_next_generation(tmp_path: Path) -> None:
-    async with running_scheduler(tmp_path) as scheduler:
-        highest = scheduler.loop.generation.number + 10_000
-        worker = ScriptedWorker(scheduler.address, highest_generation=highest)
-        async with attached(worker):
-            while worker.welcome is None:
-                await asyncio.sleep(0.01)
-            async with frontend_of(scheduler) as frontend:
-                await frontend.submit(1, [3], max_tokens=2)
-                await frontend.until(lambda: (1, 0) in frontend.finished)
-            assert worker.plans[0].generation == highest + 1
-
-
-async def test_a_worker_without_progress_is_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pagewire_scheduler.liveness.MIN_SILENCE_SECONDS", 0.3)
-    async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
-        stuck = ScriptedWorker(scheduler.address)
-        task = asyncio.create_task(stuck.run())
-        await frontend.submit(1, [3], max_tokens=2)
-        with pytest.raises(UnavailableError, match="no progress"):
-            await task
-        async with attached(ScriptedWorker(scheduler.address)):
-            await frontend.until(lambda: (1, 0) in frontend.finished)
-
-
-async def test_a_stream_must_begin_with_a_hello(tmp_path: Path) -> None:
-    async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
-        await frontend.send(fa.AttachFrontendRequest(hello=fa.FrontendHello()))
-        with pytest.raises(WireError, match="hello"):
-            await frontend.until(lambda: False)
-
-
-async def test_the_audit_is_clean_when_idle_and_sees_a_leak(tmp_path: Path) -> None:
-    async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
-        worker = ScriptedWorker(scheduler.address)
-        async with attached(worker):
-            await frontend.submit(1, [3] * 9, max_tokens=5)
-            await frontend.until(lambda: (1, 0) in frontend.finished)
-            await quiet(scheduler)
-            report = await _audit(scheduler)
-            assert not report.findings
-            assert report.scheduler.num_requests == 0
-            (pool,) = report.scheduler.pools
-            assert (pool.num_held, pool.num_slots) == (0, 0)
-            assert pool.num_cached == 3
-            assert len(report.workers) == len(report.frontends) == 1
-            worker.leaks.add(5)
-            scheduler.loop.core.workers[worker.worker_id].pool.allocate()
-            kinds = {finding.kind for finding in (await _audit(scheduler)).findings}
-            assert kinds == {"leaked_slot", "leaked_block", "misplaced_block"}
-
-
-async def test_a_frontend_may_ask_for_the_audit(tmp_path: Path) -> None:
-    async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
-        query = fa.AuditQuery(query_id=9)
-        await frontend.send(fa.AttachFrontendRequest(audit_query=query))
-        await frontend.until(lambda: bool(frontend.reports))
-        assert not frontend.reports[0].findings
-
-
-async def test_a_peer_that_does_not_answer_is_a_finding(tmp_path: Path) -> None:
-    async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
-        worker = ScriptedWorker(scheduler.address, is_mute=True)
-        async with attached(worker):
-            await frontend.until(lambda: frontend.models == ["tiny"])
-            report = await _audit(scheduler, timeout_ms=200)
-            assert [finding.kind for finding in report.findings] == ["no_answer"]
-
-
-async def test_heartbeats_go_to_frontends(tmp_path: Path) -> None:
-    async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
-        await frontend.until(lambda: frontend.num_heartbeats > 0)
-
-
-async def _audit(scheduler: RunningScheduler, timeout_ms: int = 2000) -> object:
-    async with grpc.aio.insecure_channel(scheduler.address) as channel:
-        stub = admin_pb2_grpc.AdminServiceStub(channel)
-        response = await stub.Audit(admin_pb2.AuditRequest(timeout_ms=timeout_ms))
-    return response.reports[0]

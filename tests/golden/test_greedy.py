@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+
+from pagewire_scheduler.core.step import StepPlan
+from pagewire_shared.sampling import SamplingParams
 from support.engine import Engine, Setup
 from support.golden_cases import (
     CHECKPOINTS,
-    NUM_PROMPTS,
     NUM_TOKENS,
     Combination,
     combinations,
@@ -19,9 +21,6 @@ from support.golden_cases import (
     make_prompts,
 )
 from support.greedy import Greedy, assert_equal_but_for_near_ties, greedy_by_transformers
-
-from pagewire_shared.sampling import SamplingParams
-from pagewire_scheduler.core.step import StepPlan
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
 
@@ -121,8 +120,8 @@ def test_same_seed_same_tokens_alone_and_among_others(
 class Damage:
     """Changes the KV cache of every sequence right after its prompt was computed, once.
 
-    "block": the content of a block in the middle becomes that of the first block. "position": keys and
-    values of one position in the middle become those of the position before it.
+    "block": the content of a block in the middle becomes that of the first block. "position": keys
+    and values of one position in the middle become those of the position before it.
     """
 
     def __init__(self, kind: str) -> None:
@@ -155,7 +154,8 @@ class Damage:
 def test_damage_shows_in_the_outputs(
     checkpoint: Path, expected: list[Greedy], kind: str, shortest: int, longest: int
 ) -> None:
-    """What the comparison above could not see would prove nothing: one bad block must change outputs."""
+    """What the comparison above could not see would prove nothing: one bad block must change
+    outputs."""
     prompts = make_prompts()
     which = [i for i, prompt in enumerate(prompts) if shortest <= len(prompt) <= longest]
     engine = Engine(checkpoint, Setup(is_caching=False, steps_in_flight=1), on_step=Damage(kind))

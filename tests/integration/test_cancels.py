@@ -1,9 +1,9 @@
-"""Clients that cancel, disconnect or finish at random: afterwards nothing holds a block, a slot or a request."""
+"""Clients that cancel, disconnect or finish at random: afterwards nothing holds a block, a slot or
+a request."""
 
 import asyncio
 import random
 from collections.abc import Iterator
-from pathlib import Path
 
 import grpc.aio
 import httpx
@@ -19,7 +19,8 @@ NUM_REQUESTS = 200
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Few slots, few blocks, short chunks: requests wait, prefill and decode for long enough to be hit."""
+    """Few slots, few blocks, short chunks: requests wait, prefill and decode for long enough to be
+    hit."""
     folder = make_checkpoint(tmp_path_factory.mktemp("cancels") / "model", hidden=128, layers=3)
     cluster = start_cluster(
         folder,

@@ -1,12 +1,11 @@
-"""kill -9 of a worker or the scheduler under 16 open streams: every stream ends with the undisturbed
-run's tokens, without a gap, and nothing is left behind."""
+"""kill -9 of a worker or the scheduler under 16 open streams: every stream ends with the
+undisturbed run's tokens, without a gap, and nothing is left behind."""
 
 import asyncio
 import os
 import random
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import grpc.aio
 import pytest

@@ -84,7 +84,8 @@ class Engine:
         *,
         num_at_once: int | None = None,
     ) -> list[list[int]]:
-        """Run all prompts, at most `num_at_once` open at a time, and return their tokens in order."""
+        """Run all prompts, at most `num_at_once` open at a time, and return their tokens in
+        order."""
         limit = num_at_once or self.setup.num_at_once
         each = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else list(sampling)
         base = len(self.outputs)

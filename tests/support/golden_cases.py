@@ -27,8 +27,8 @@ def make_golden_checkpoint(folder: Path, name: str) -> Path:
 def make_prompts(seed: int = 11) -> list[list[int]]:
     """Return prompts of 1 to 600 random tokens, in random order.
 
-    Four of each length, so that transformers can take them as a batch without padding; the fourth starts
-    like the third, so that there is a prefix to share.
+    Four of each length, so that transformers can take them as a batch without padding; the fourth
+    starts like the third, so that there is a prefix to share.
     """
     generator = random.Random(seed)
     prompts = []

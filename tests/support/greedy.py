@@ -1,4 +1,5 @@
-"""Greedy continuations by transformers, the oracle of the golden tests, and how outputs are compared to it."""
+"""Greedy continuations by transformers, the oracle of the golden tests, and how outputs are
+compared to it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ def _continue(
 def assert_equal_but_for_near_ties(
     outputs: Sequence[Sequence[int]], expected: Sequence[Greedy], what: str
 ) -> None:
-    """Fail unless all outputs are equal, but for near ties in at most 1 % of them, which are printed."""
+    """Fail unless all outputs are equal, but for near ties in at most 1 % of them, which are
+    printed."""
     wrong, ties = [], []
     for index, (output, reference) in enumerate(zip(outputs, expected, strict=True)):
         if tuple(output) == reference.token_ids:

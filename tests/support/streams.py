@@ -22,13 +22,11 @@ class Stream:
     is_closed: bool = False
     num_resumes: int = 0
     error: str = ""
-    call: "grpc.aio.UnaryStreamCall[inference_pb2.CompleteRequest, inference_pb2.CompleteResponse] | None" = None
 
     async def follow(self, stub: "inference_pb2_grpc.InferenceServiceAsyncStub") -> None:
         """Read to the end; an error status or a gap ends up in `error`."""
-        self.call = stub.Complete(self.request)
         try:
-            async for response in self.call:
+            async for response in stub.Complete(self.request):
                 self._take(response)
         except grpc.aio.AioRpcError as error:
             self.error = f"{error.code().name}: {error.details()}"
@@ -54,7 +52,8 @@ class Stream:
 def completion(
     model: str, prompt: Sequence[int], max_tokens: int, **sampling: object
 ) -> inference_pb2.CompleteRequest:
-    """Return a request for `max_tokens` tokens that never stops earlier; greedy unless told otherwise."""
+    """Return a request for `max_tokens` tokens that never stops earlier; greedy unless told
+    otherwise."""
     fields: dict[str, object] = {"temperature": 0.0, "ignore_eos": True, **sampling}
     return inference_pb2.CompleteRequest(
         model=model,

@@ -1,4 +1,5 @@
-"""A model as a frontend needs it: tokenizer, template and configuration, no weights and no torch."""
+"""A model as a frontend needs it: tokenizer, template and configuration, no weights and no
+torch."""
 
 import json
 from pathlib import Path

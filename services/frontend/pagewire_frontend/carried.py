@@ -173,6 +173,8 @@ class CarriedSessions:
             loop = asyncio.get_running_loop()
             loop.call_later(delay, self._try_again, session, session.entry.epoch)
             return
+        # It holds nothing there, so there is nothing to abort.
+        self.forget(session)
         session.fail(error)
 
     def _try_again(self, session: Session, epoch: int) -> None:

@@ -22,7 +22,7 @@ from pagewire_shared.rpc.address import Address
 
 _logger = logging.getLogger(__name__)
 
-REFUSED_RETRY_SECONDS = 5.0
+REFUSED_RETRY_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,15 @@
 """This scheduler's generation: which of several lives of a cell's scheduler is the newest."""
 
+import time
+
 from pagewire_shared.errors import StartupError
-from pagewire_shared.ids import mint_generation
 
 
 class Generation:
     """max(unix ms at start, highest seen in any hello + 1), fixed by the first welcome."""
 
     def __init__(self) -> None:
-        self._number = mint_generation(0)
+        self._number = _mint(0)
         self._is_issued = False
 
     @property
@@ -29,9 +30,14 @@ class Generation:
             raise StartupError(
                 f"generation {highest_seen} has succeeded this scheduler's {self._number}"
             )
-        self._number = mint_generation(highest_seen)
+        self._number = _mint(highest_seen)
 
     def issue(self) -> int:
         """Return the generation for a welcome; from now on it stays."""
         self._is_issued = True
         return self._number
+
+
+def _mint(highest_seen: int) -> int:
+    """Return a generation above every one seen: max(unix ms, highest_seen + 1)."""
+    return max(time.time_ns() // 1_000_000, highest_seen + 1)

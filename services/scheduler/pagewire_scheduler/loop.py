@@ -33,6 +33,7 @@ class WorkerPeer(Protocol):
     @property
     def info(self) -> WorkerInfo:
         """Its hello."""
+        ...
 
     def send_plan(self, plan: StepPlan) -> None:
         """Enter a plan into the outbox."""
@@ -47,6 +48,7 @@ class FrontendPeer(Protocol):
     @property
     def info(self) -> FrontendInfo:
         """Its hello."""
+        ...
 
     def send_events(self, events: Sequence[Event]) -> None:
         """Enter tokens, ends and refusals into the outbox."""

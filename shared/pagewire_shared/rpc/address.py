@@ -1,4 +1,5 @@
-"""Addresses of processes: host:port or unix:path. Checks them early and names the setting at fault."""
+"""Addresses of processes: host:port or unix:path. Checks them early and names the setting at
+fault."""
 
 import os
 import socket

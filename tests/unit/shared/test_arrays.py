@@ -1,6 +1,7 @@
 """Arrays on the wire: byte order, torn arrays, one length."""
 
 import pytest
+
 from pagewire_shared.arrays import (
     pack_f32,
     pack_names,

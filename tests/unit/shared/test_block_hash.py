@@ -1,9 +1,11 @@
-"""Block names: known answers (the encoding is a contract between versions) and what they depend on."""
+"""Block names: known answers (the encoding is a contract between versions) and what they depend
+on."""
 
 import hashlib
 import struct
 
 import pytest
+
 from pagewire_shared.block_hash import block_name, layout_fingerprint, root_name
 from pagewire_shared.ids import BlockName
 

@@ -5,6 +5,7 @@ import struct
 from pathlib import Path
 
 import pytest
+
 from pagewire_shared.errors import StartupError
 from pagewire_shared.fingerprint import model_fingerprint, tokenizer_fingerprint
 
@@ -31,7 +32,7 @@ def test_same_content_same_fingerprint(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [1, 60, 10_000])
 def test_truncated_file(tmp_path: Path, cut: int) -> None:
     write_model(tmp_path / "a", cut=cut)
-    with pytest.raises(StartupError, match="model.safetensors"):
+    with pytest.raises(StartupError, match=r"model\.safetensors"):
         model_fingerprint(tmp_path / "a")
 
 

@@ -6,6 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.errors import OverloadedError, PeerRefusedError, StartupError
 from pagewire_shared.rpc.address import Address, parse_address

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from pagewire_shared.convert import sampling_from_message, sampling_to_message
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling import SamplingParams

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from pagewire_shared.errors import StartupError
 from pagewire_shared.settings import load_config, resolve, setting
 from pagewire_shared.sizes import format_size, parse_size

@@ -1,0 +1,148 @@
+"""A scripted worker over a real socket: it samples a formula."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import grpc
+import grpc.aio
+
+from pagewire_protos.common.v1 import audit_pb2, layout_pb2
+from pagewire_protos.scheduler.v1 import (
+    worker_attach_pb2 as wa,
+)
+from pagewire_protos.scheduler.v1 import (
+    worker_attach_pb2_grpc,
+)
+from pagewire_shared.arrays import pack_u32, unpack_u32
+from pagewire_shared.convert import protocol_range
+from pagewire_shared.ids import mint_id
+from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.options import control_channel_options
+
+VOCAB = 1000
+TOKENIZER = b"t" * 32
+
+
+def next_token(tokens: list[int]) -> int:
+    """What the scripted worker samples after `tokens`; never 0, which tests use to stop."""
+    return 1 + (sum(tokens) * 31 + len(tokens)) % (VOCAB - 1)
+
+
+def expected(prompt: list[int], count: int) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_token(tokens))
+    return tokens[len(prompt) :]
+
+
+@dataclass
+class ScriptedWorker:
+    """Attaches, runs plans by formula; answers nothing before `gate` is set."""
+
+    address: str
+    model: str = "tiny"
+    worker_id: bytes = field(default_factory=mint_id)
+    tokenizer: bytes = TOKENIZER
+    highest_generation: int = 0
+    num_blocks: int = 64
+    steps_in_flight: int = 2
+    max_model_len: int = 256
+    is_mute: bool = False
+    plans: list[wa.StepPlan] = field(default_factory=list)
+    sequences: dict[int, list[int]] = field(default_factory=dict)
+    leaks: set[int] = field(default_factory=set)
+    received: "asyncio.Queue[wa.StepPlan]" = field(default_factory=asyncio.Queue)
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    welcome: wa.WorkerWelcome | None = None
+
+    def hello(self) -> wa.WorkerHello:
+        group = layout_pb2.CacheGroup(
+            kind=layout_pb2.CACHE_KIND_FULL,
+            num_layers=2,
+            block_size=4,
+            bytes_per_block=64,
+            num_shards=1,
+            dtype="float32",
+        )
+        return wa.WorkerHello(
+            protocol=protocol_range(),
+            worker_id=self.worker_id,
+            incarnation=int.from_bytes(mint_id()[:6], "little"),
+            highest_generation=self.highest_generation,
+            model=self.model,
+            tokenizer_fingerprint=self.tokenizer,
+            layout=layout_pb2.KvLayout(model_fingerprint=b"m" * 32, groups=[group]),
+            capacity=wa.WorkerCapacity(
+                num_blocks=self.num_blocks,
+                max_num_seqs=8,
+                max_num_batched_tokens=32,
+                max_model_len=self.max_model_len,
+                steps_in_flight=self.steps_in_flight,
+                vocab_size=VOCAB,
+            ),
+        )
+
+    async def run(self) -> None:
+        """Serve until the stream ends; a refusal raises the typed error."""
+        async with grpc.aio.insecure_channel(
+            self.address, options=control_channel_options()
+        ) as channel:
+            stub = worker_attach_pb2_grpc.WorkerAttachServiceStub(channel)
+            call = stub.AttachWorker()
+            model_thread = asyncio.create_task(self._answer(call))
+            try:
+                await call.write(wa.AttachWorkerRequest(hello=self.hello()))
+                async for response in call:
+                    await self._receive(call, response)
+            except grpc.aio.AioRpcError as error:
+                raise from_rpc_error(error) from error
+            finally:
+                model_thread.cancel()
+                call.cancel()
+
+    async def _answer(self, call: "grpc.aio.StreamStreamCall") -> None:
+        while True:
+            plan = await self.received.get()
+            await self.gate.wait()
+            await call.write(wa.AttachWorkerRequest(result=self._step(plan)))
+
+    async def _receive(
+        self, call: "grpc.aio.StreamStreamCall", response: wa.AttachWorkerResponse
+    ) -> None:
+        kind = response.WhichOneof("message")
+        if kind == "welcome":
+            self.welcome = response.welcome
+            self.sequences.clear()
+        elif kind == "plan":
+            self.plans.append(response.plan)
+            self.received.put_nowait(response.plan)
+        elif kind == "audit_query" and not self.is_mute:
+            slots = {*self.sequences, *self.leaks}
+            audit = audit_pb2.WorkerAudit(worker=self.worker_id.hex(), num_slots=len(slots))
+            reply = wa.WorkerAuditReply(
+                query_id=response.audit_query.query_id, audit=audit, slots=pack_u32(slots)
+            )
+            await call.write(wa.AttachWorkerRequest(audit_reply=reply))
+
+    def _step(self, plan: wa.StepPlan) -> wa.StepResult:
+        for slot in unpack_u32(plan.freed_slots):
+            del self.sequences[slot]
+        for new in plan.new_requests:
+            assert new.slot not in self.sequences
+            prompt = unpack_u32(new.prompt_token_ids)
+            self.sequences[new.slot] = prompt + unpack_u32(new.emitted_token_ids)
+        slots, token_ids = [], []
+        for slot, is_sampled in zip(unpack_u32(plan.slots), plan.samples, strict=True):
+            if is_sampled:
+                token = next_token(self.sequences[slot])
+                self.sequences[slot].append(token)
+                slots.append(slot)
+                token_ids.append(token)
+        return wa.StepResult(
+            generation=plan.generation,
+            incarnation=plan.incarnation,
+            step_id=plan.step_id,
+            slots=pack_u32(slots),
+            counts=pack_u32([1] * len(slots)),
+            token_ids=pack_u32(token_ids),
+        )

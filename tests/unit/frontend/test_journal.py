@@ -1,0 +1,190 @@
+"""The journal: what it takes, what it drops, and what it never waits for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pagewire_frontend.journal import (
+    ENDED,
+    LEGAL_MOVES,
+    EntryState,
+    IllegalMoveError,
+    Journal,
+    JournalEntry,
+    TokenLogprob,
+    Verdict,
+)
+from pagewire_shared.ids import RequestId
+from pagewire_shared.sampling import SamplingParams
+
+
+def entry(n: int = 1, **fields) -> JournalEntry:
+    return JournalEntry(
+        request_id=RequestId(b"r" * 16),
+        model="m",
+        prompt_token_ids=[1, 2, 3],
+        params=SamplingParams(n=n, seed=1, max_tokens=100),
+        **fields,
+    )
+
+
+def submitted(n: int = 1) -> JournalEntry:
+    made = entry(n)
+    made.submit(1)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("epoch", "first", "ids", "verdict", "taken"),
+    [
+        (0, 2, [30, 31], Verdict.ACCEPTED, (30, 31)),
+        (0, 2, [], Verdict.DUPLICATE, ()),
+        (0, 0, [10, 20], Verdict.DUPLICATE, ()),
+        (0, 0, [10], Verdict.DUPLICATE, ()),
+        (0, 1, [20, 30, 31], Verdict.ACCEPTED, (30, 31)),
+        (0, 3, [40], Verdict.GAP, ()),
+        (1, 2, [30], Verdict.GAP, ()),
+    ],
+)
+def test_exactly_the_next_position_is_taken(epoch, first, ids, verdict, taken):
+    held = submitted()
+    held.accept_tokens(0, 0, 0, [10, 20])
+    got = held.accept_tokens(epoch, 0, first, ids)
+    assert (got.verdict, got.token_ids) == (verdict, taken)
+    assert held.choices[0].token_ids == [10, 20, *taken]
+    if taken:
+        assert got.first_position == 2
+
+
+def test_an_older_epoch_is_dropped_even_where_it_would_fit():
+    held = submitted()
+    held.submit(2)
+    assert held.accept_tokens(0, 0, 0, [1]).verdict is Verdict.DUPLICATE
+    assert held.accept_tokens(0, 0, 5, [1]).verdict is Verdict.DUPLICATE
+    assert held.finish(0, 0, 0) is Verdict.DUPLICATE
+    assert held.accept_tokens(1, 0, 0, [1]).verdict is Verdict.ACCEPTED
+
+
+def test_logprobs_stay_with_their_tokens():
+    held = submitted()
+    logprobs = [TokenLogprob(i, -float(i)) for i in range(3)]
+    held.accept_tokens(0, 0, 0, [0, 1], logprobs[:2])
+    got = held.accept_tokens(0, 0, 1, [1, 2], logprobs[1:])
+    assert got.logprobs == (logprobs[2],)
+    assert held.choices[0].logprobs == logprobs
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "verdict"), [(2, Verdict.ACCEPTED), (1, Verdict.GAP), (3, Verdict.GAP)]
+)
+def test_an_end_must_agree_with_what_is_held(num_tokens, verdict):
+    held = submitted()
+    held.accept_tokens(0, 0, 0, [1, 2])
+    assert held.finish(0, 0, num_tokens) is verdict
+    assert held.is_finished is (verdict is Verdict.ACCEPTED)
+
+
+def test_after_the_end_nothing_is_taken():
+    held = submitted(2)
+    held.accept_tokens(0, 0, 0, [1])
+    held.finish(0, 0, 1)
+    assert held.accept_tokens(0, 0, 1, [2]).verdict is Verdict.DUPLICATE
+    assert held.finish(0, 0, 1) is Verdict.DUPLICATE
+    assert not held.is_finished
+    assert held.accept_tokens(0, 2, 0, [2]).verdict is Verdict.GAP
+
+
+def test_a_cut_forgets_what_came_after_the_match():
+    held = submitted()
+    held.accept_tokens(0, 0, 0, [1, 2, 3], [TokenLogprob(i, 0.0) for i in (1, 2, 3)])
+    held.cut(0, 2)
+    assert held.choices[0].token_ids == [1, 2]
+    assert len(held.choices[0].logprobs) == 2
+    assert held.is_finished
+
+
+def test_a_resume_record_carries_everything_emitted():
+    held = submitted(2)
+    held.accept_tokens(0, 0, 0, [7, 8])
+    held.accept_tokens(0, 1, 0, [9])
+    held.finish(0, 1, 1)
+    held.detach()
+    assert held.held(5).next_positions == (2, ENDED)
+    record = held.submit(6)
+    assert (record.epoch, record.handle) == (1, 6)
+    assert record.emitted == (((7, 8), False), ((9,), True))
+    assert record.prompt_token_ids == [1, 2, 3]
+    assert held.num_resubmits == 1
+
+
+def test_reattaching_keeps_the_epoch():
+    held = submitted()
+    held.detach()
+    assert held.accept_tokens(0, 0, 0, [1]).verdict is Verdict.DUPLICATE
+    held.reattach(9)
+    assert (held.epoch, held.handle, held.num_resubmits) == (0, 9, 0)
+    assert held.accept_tokens(0, 0, 0, [1]).verdict is Verdict.ACCEPTED
+
+
+MOVES = {
+    EntryState.SUBMITTED: lambda e: e.submit(2),
+    EntryState.DETACHED: lambda e: e.detach(),
+    EntryState.WAITING: lambda e: e.release(),
+    EntryState.CLOSED: lambda e: e.close(),
+}
+
+
+@pytest.mark.parametrize("state", list(EntryState))
+@pytest.mark.parametrize("target", list(EntryState))
+def test_only_legal_moves_are_made(state, target):
+    held = entry(state=state)
+    if target in LEGAL_MOVES[state]:
+        MOVES[target](held)
+        assert held.state is target
+    else:
+        with pytest.raises(IllegalMoveError):
+            MOVES[target](held)
+        assert held.state is state
+
+
+def test_the_journal_forgets_closed_entries():
+    journal, held = Journal(), entry()
+    journal.open(held)
+    assert list(journal) == [held]
+    journal.close(held)
+    assert len(journal) == 0
+    assert held.state is EntryState.CLOSED
+
+
+TRUTH = list(range(1000, 1030))
+MESSAGES = st.tuples(
+    st.integers(0, 29), st.integers(0, 6), st.integers(-1, 1), st.sampled_from(["tokens", "end"])
+)
+
+
+@given(st.lists(MESSAGES, max_size=60))
+def test_whatever_arrives_the_journal_is_a_prefix_of_the_truth(messages):
+    """A lossy link that repeats, reorders and loses; the caller submits again after each gap."""
+    held = submitted()
+    for first, count, age, kind in messages:
+        if held.is_finished:
+            break
+        before = len(held.choices[0].token_ids)
+        epoch = held.epoch + age
+        # An older epoch speaks of other tokens: nothing of it may show.
+        source = TRUTH if age == 0 else [-1] * 30
+        if kind == "tokens":
+            got = held.accept_tokens(epoch, 0, first, source[first : first + count])
+            verdict = got.verdict
+            assert (verdict is Verdict.ACCEPTED) == (
+                age == 0 and first <= before < min(first + count, 30)
+            )
+        else:
+            verdict = held.finish(epoch, 0, 30 if age == 0 else first)
+        if verdict is Verdict.GAP:
+            record = held.submit(held.epoch + 10)
+            assert record.emitted[0][0] == tuple(TRUTH[:before])
+        ids = held.choices[0].token_ids
+        assert ids == TRUTH[: len(ids)]
+        assert len(ids) >= before
+    if held.is_finished:
+        assert held.choices[0].token_ids == TRUTH

@@ -1,0 +1,42 @@
+"""How a start looks: one moving line on a terminal, plain lines elsewhere."""
+
+import io
+
+from pagewire.cli.progress import StartProgress
+from pagewire.local.child_process import LineReceived
+from pagewire.local.notices import ChildReady, Loading
+from pagewire.local.supervision import BecameReady, Restarting
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(stream: io.StringIO) -> str:
+    progress = StartProgress(stream)
+    for percent in range(101):
+        progress.show(Loading("worker-0", percent / 100, "loading weights"))
+    progress.show(LineReceived("worker-0", "a log line"))
+    progress.show(ChildReady("worker-0"))
+    progress.show(BecameReady())
+    progress.show(Restarting("worker-0", "killed by SIGKILL", 0.1))
+    progress.show(Loading("worker-0", 0.5, "loading weights"))
+    progress.show(ChildReady("worker-0"))
+    return stream.getvalue()
+
+
+def test_plain_lines_are_few() -> None:
+    lines = shown(io.StringIO()).splitlines()
+    assert lines[0].startswith("pagewire: worker-0: loading weights 0% (")
+    assert sum("loading weights" in line for line in lines) == 5
+    assert "worker-0 | a log line" in lines
+    assert lines[-2] == ("pagewire: worker-0 ended (killed by SIGKILL); starting it again in 0.1 s")
+    assert lines[-1] == "pagewire: worker-0 is ready again"
+
+
+def test_a_terminal_gets_one_moving_line() -> None:
+    text = shown(Terminal())
+    assert text.count("loading weights") == 101
+    assert text.count("\n") == 3
+    assert "\r\x1b[Kworker-0 | a log line\n" in text
