@@ -59,7 +59,9 @@ class ServeConfig:
         None, "Memory for KV blocks per worker, such as 2GiB", parse=parse_size
     )
     seed: int | None = setting(
-        None, "Seed of requests that bring none (default: random)", parse=integer(0, 2**64 - 1)
+        None,
+        "Seed of the workers' own generators; in LLM also of prompts without one",
+        parse=integer(0, 2**64 - 1),
     )
     num_workers: int = setting(1, "Workers per model", parse=integer(1, 64))
     steps_in_flight: int = setting(2, "Steps planned ahead of the worker", parse=integer(1, 8))

@@ -72,8 +72,6 @@ class LocalCluster:
         self.models = served_models(config.model, config.served_model_name)
         for address in config.kvstore:
             parse_address(address, setting="--kvstore")
-        if config.metrics_port is not None:
-            raise StartupError("--metrics-port is not supported yet", field="--metrics-port")
         self._config = config
         self._observer = observer
         self._folder = PrivateFolder()

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from pagewire.config import ServeConfig
@@ -88,11 +88,24 @@ def plan_children(
     # The frontend reads the tokenizer; a hub id is on disk only once its workers have fetched it.
     fetched_by = () if all(m.is_local for m in models) else tuple(w.name for w in workers)
     frontend = _frontend_arguments(models, scheduler_address, endpoints)
-    return (
-        *children,
-        *workers,
-        _child(config, "frontend", "frontend", frontend, starts_after=fetched_by),
+    children += workers
+    children.append(_child(config, "frontend", "frontend", frontend, starts_after=fetched_by))
+    return _with_metrics(children, config.metrics_port)
+
+
+def _with_metrics(children: Sequence[ChildSpec], first_port: int | None) -> tuple[ChildSpec, ...]:
+    """Give consecutive ports to frontend, scheduler, workers and kvstore, in this order."""
+    if first_port is None:
+        return tuple(children)
+    order = sorted(children, key=lambda child: _METRICS_ORDER.index(child.role))
+    ports = {child.name: first_port + index for index, child in enumerate(order)}
+    return tuple(
+        replace(child, arguments=(*child.arguments, "--metrics-port", str(ports[child.name])))
+        for child in children
     )
+
+
+_METRICS_ORDER = ("frontend", "scheduler", "worker", "kvstore")
 
 
 _NO_PREFIX = "--no-enable-prefix-caching"

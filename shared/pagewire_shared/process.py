@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.logs import configure_logging
+from pagewire_shared.metrics import serve_metrics
 from pagewire_shared.settings import load_config, setting
 from pagewire_shared.status import StatusReporter
 
@@ -32,6 +33,9 @@ class ProcessConfig:
 
     log_level: str = setting("info", "debug, info, warning or error")
     log_format: str = setting("text", "Form of log lines", choices=("text", "json"))
+    metrics_port: int | None = setting(
+        None, "Port for Prometheus metrics at /metrics; none if unset"
+    )
     exit_with_parent: bool = setting(
         False, "Exit when standard input closes; status lines as JSON", is_hidden=True
     )
@@ -42,6 +46,8 @@ class _HasProcessConfig(Protocol):
     def log_level(self) -> str: ...
     @property
     def log_format(self) -> str: ...
+    @property
+    def metrics_port(self) -> int | None: ...
     @property
     def exit_with_parent(self) -> bool: ...
 
@@ -84,6 +90,8 @@ def run_role(
         status = StatusReporter(role, is_managed=config.exit_with_parent)
         if config.exit_with_parent:
             _exit_with_parent()
+        if config.metrics_port is not None:
+            serve_metrics(config.metrics_port)
         _run(_with_signals(config, serve, status))
     except PagewireError as error:
         message = " ".join(error.message.split())

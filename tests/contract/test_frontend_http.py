@@ -1,13 +1,13 @@
-"""The HTTP gateway on a real socket: OpenAI's client, the error envelope, streams and disconnects."""
+"""The HTTP gateway on a real socket: OpenAI's client, streams and disconnects."""
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
 import openai
 import pytest
+from contract.frontend_gateway import gateway, openai_gateway, post
 from contract.frontend_peers import (
     STOP,
     WAIT_SECONDS,
@@ -17,6 +17,7 @@ from contract.frontend_peers import (
     running_frontend,
     served,
 )
+
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
 from pagewire_shared.errors import InternalError, OverloadedError
@@ -27,34 +28,6 @@ from support.text_models import make_text_model
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     return make_text_model(tmp_path / "tiny")
-
-
-@asynccontextmanager
-async def gateway(checkpoint, **settings):
-    """Yield (client, attach, frontend)."""
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with (
-        listening(scheduler) as port,
-        running_frontend(checkpoint, [port], **settings) as frontend,
-        httpx.AsyncClient(base_url=frontend.http_url, timeout=WAIT_SECONDS) as client,
-    ):
-        attach = await scheduler.attached()
-        await frontend.status.wait("ready")
-        yield client, attach, frontend
-
-
-@asynccontextmanager
-async def openai_gateway(checkpoint):
-    """Yield (OpenAI client, attach)."""
-    async with gateway(checkpoint) as (_, attach, frontend):
-        async with openai.AsyncOpenAI(
-            base_url=f"{frontend.http_url}/v1", api_key="none", max_retries=0
-        ) as client:
-            yield client, attach
-
-
-def post(client, path, body, **kwargs):
-    return asyncio.create_task(client.post(path, json=body, **kwargs))
 
 
 async def test_openai_chat(checkpoint):
@@ -132,9 +105,7 @@ async def test_completions_number_choices_prompt_by_prompt(checkpoint):
 async def test_completions_stream_several_prompts_of_ids(checkpoint):
     async with openai_gateway(checkpoint) as (client, attach):
         call = asyncio.create_task(
-            client.completions.create(
-                model="tiny", prompt=[ids_of("a"), ids_of("b")], stream=True
-            )
+            client.completions.create(model="tiny", prompt=[ids_of("a"), ids_of("b")], stream=True)
         )
         for _ in range(2):
             submit = await attach.next("submit")
@@ -161,9 +132,7 @@ async def test_logprobs_in_both_shapes(checkpoint):
         content = (await call).choices[0].logprobs.content
         assert bytes(byte for item in content for byte in item.bytes).decode() == "é"
         assert [item.logprob for item in content] == [-0.5, -0.25]
-        call = asyncio.create_task(
-            client.completions.create(model="tiny", prompt="x", logprobs=0)
-        )
+        call = asyncio.create_task(client.completions.create(model="tiny", prompt="x", logprobs=0))
         submit = await attach.next("submit")
         attach.tokens(submit, 0, ids_of("ab"), logprobs=[-0.5, -0.25])
         attach.finish(submit, 2)
@@ -205,110 +174,6 @@ async def test_the_stream_on_the_wire(checkpoint):
         }
 
 
-BAD_BODIES = [
-    ({"prompt": ""}, "prompt", "invalid_value"),
-    ({"prompt": []}, "prompt", "invalid_value"),
-    ({"prompt": [[]]}, "prompt", "invalid_value"),
-    ({}, "prompt", "invalid_type"),
-    ({"prompt": 5}, "prompt", "invalid_type"),
-    ({"prompt": "x", "max_tokens": 0}, "max_tokens", "invalid_value"),
-    ({"prompt": "x", "max_tokens": "5"}, "max_tokens", "invalid_type"),
-    ({"prompt": "x", "max_tokens": 5.5}, "max_tokens", "invalid_type"),
-    ({"prompt": "x", "max_tokens": True}, "max_tokens", "invalid_type"),
-    ({"prompt": "x", "max_tokens": 512}, "max_tokens", "context_length_exceeded"),
-    ({"prompt": "x", "temperature": "1"}, "temperature", "invalid_type"),
-    ({"prompt": "x", "temperature": -0.1}, "temperature", "invalid_value"),
-    ({"prompt": "x", "top_p": 0}, "top_p", "invalid_value"),
-    ({"prompt": "x", "n": 0}, "n", "invalid_value"),
-    ({"prompt": "x", "stop": ["a"] * 5}, "stop", "invalid_value"),
-    ({"prompt": "x", "stop": 3}, "stop", "invalid_type"),
-    ({"prompt": "x", "seed": 2**70}, "seed", None),
-    ({"prompt": "x", "logprobs": 21}, "logprobs", "invalid_value"),
-    ({"prompt": "x", "stream": "yes"}, "stream", "invalid_type"),
-    ({"prompt": "x", "echo": True}, "echo", "unsupported_parameter"),
-    ({"prompt": "x", "suffix": "y"}, "suffix", "unsupported_parameter"),
-    ({"prompt": "x", "best_of": 3}, "best_of", "unsupported_parameter"),
-    ({"prompt": "x", "presence_penalty": 1}, "presence_penalty", "unsupported_parameter"),
-    ({"prompt": "x", "logit_bias": {"5": 1}}, "logit_bias", "unsupported_parameter"),
-    ({"prompt": "x", "prompt_logprobs": 1}, "prompt_logprobs", "unsupported_parameter"),
-    ({"prompt": "x", "model": 5}, "model", "invalid_type"),
-    ({"prompt": [99999]}, "prompt", "invalid_value"),
-    ({"prompt": [-1]}, "prompt", "invalid_value"),
-]
-BAD_CHATS = [
-    ({"messages": []}, "messages", "invalid_type"),
-    ({"messages": [{"role": "nobody", "content": "x"}]}, "messages", "invalid_type"),
-    ({"messages": [{"role": "user"}]}, "messages", "invalid_value"),
-    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages", None),
-    ({"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
-    ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
-    ({"top_logprobs": 3}, "top_logprobs", "invalid_value"),
-    ({"max_completion_tokens": 0}, "max_completion_tokens", "invalid_value"),
-    ({"max_completion_tokens": 600}, "max_completion_tokens", "context_length_exceeded"),
-]
-
-
-async def test_every_bad_field_is_a_400_that_names_it(checkpoint):
-    chat = {"messages": [{"role": "user", "content": "x"}]}
-    cases = [("/v1/completions", *case) for case in BAD_BODIES]
-    cases += [("/v1/chat/completions", {**chat, **body}, *rest) for body, *rest in BAD_CHATS]
-    async with gateway(checkpoint) as (client, _, _):
-        for path, body, param, code in cases:
-            response = await client.post(path, json=body)
-            assert response.status_code == 400, (body, response.text)
-            error = response.json()["error"]
-            assert set(error) == {"message", "type", "param", "code"}
-            assert error["type"] == "invalid_request_error"
-            assert error["param"] == param, (body, error)
-            assert code is None or error["code"] == code, (body, error)
-
-
-async def test_neutral_values_and_unknown_fields_are_accepted(checkpoint):
-    neutral = {
-        "presence_penalty": 0,
-        "frequency_penalty": 0.0,
-        "repetition_penalty": 1.0,
-        "logit_bias": {},
-        "echo": False,
-        "suffix": None,
-        "best_of": 1,
-        "user": "someone",
-        "made_up": {"x": 1},
-        "stop": None,
-        "temperature": 1,
-    }
-    async with gateway(checkpoint) as (client, attach, _):
-        call = post(client, "/v1/completions", {"prompt": "x", **neutral})
-        attach.say(await attach.next("submit"), "y")
-        assert (await call).status_code == 200
-
-
-async def test_errors_outside_the_endpoints_have_the_envelope(checkpoint):
-    async with gateway(checkpoint, max_body_size=1000) as (client, _, _):
-        responses = {
-            404: await client.get("/v1/nothing"),
-            405: await client.get("/v1/completions"),
-            400: await client.post("/v1/completions", content=b'{"prompt": '),
-            413: await client.post("/v1/completions", json={"prompt": "x" * 2000}),
-        }
-
-        async def chunks():
-            for _ in range(20):
-                yield b" " * 100
-
-        chunked = await client.post("/v1/completions", content=chunks())
-        unnamed = await client.get("/v1/models/org/other")
-    assert chunked.status_code == 413
-    assert unnamed.json()["error"]["code"] == "model_not_found"
-    for status, response in responses.items():
-        assert response.status_code == status
-        assert response.headers["content-type"] == "application/json"
-        assert "x-request-id" in response.headers
-        error = response.json()["error"]
-        assert set(error) == {"message", "type", "param", "code"}
-        assert all(value is None or isinstance(value, str) for value in error.values())
-
-
 async def test_an_overloaded_scheduler_is_a_429_before_the_stream(checkpoint):
     async with gateway(checkpoint) as (client, attach, _):
         for stream in (False, True):
@@ -342,8 +207,8 @@ async def test_a_failure_after_the_first_byte_is_one_last_event(checkpoint):
 @pytest.mark.parametrize("has_tokens", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_aborts_at_once(checkpoint, stream, has_tokens):
-    async with gateway(checkpoint) as (client, attach, frontend):
-        reader, writer = await asyncio.open_connection("127.0.0.1", frontend.port)
+    async with gateway(checkpoint) as (_, attach, frontend):
+        _, writer = await asyncio.open_connection("127.0.0.1", frontend.port)
         body = json.dumps({"prompt": "x", "stream": stream}).encode()
         writer.write(
             b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from contract.frontend_peers import ScriptedScheduler, listening, served
+
 from support.text_models import make_text_model
 
 

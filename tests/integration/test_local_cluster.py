@@ -104,3 +104,11 @@ def test_stopping_before_ready_leaves_nothing(tiny_checkpoint: Path) -> None:
     assert [pid for pid in pids if is_running(pid)] == []
     with pytest.raises(StartupError, match="stopped before"):
         local.wait_ready()
+
+
+def test_every_process_serves_metrics_on_a_port_of_its_own(make_cluster: MakeCluster) -> None:
+    first = free_port()
+    cluster = make_cluster(metrics_port=first)
+    count = sum(len(pids) for pids in cluster.processes.values())
+    pages = [httpx.get(f"http://127.0.0.1:{first + i}/metrics").text for i in range(count)]
+    assert all("process_cpu_seconds_total" in page for page in pages)

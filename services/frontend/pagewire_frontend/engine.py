@@ -14,7 +14,6 @@ from pagewire_frontend.journal import EntryState, Journal, JournalEntry
 from pagewire_frontend.model_registry import LoadedModel, ModelRegistry
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_frontend.session import Session
-from pagewire_protos.common.v1 import audit_pb2
 from pagewire_shared.errors import (
     ContextLengthError,
     DeadlineError,
@@ -112,10 +111,6 @@ class Engine:
     def context_length(self, model: LoadedModel) -> int | None:
         """Return the longest sequence: as the workers say, else as the model's files say."""
         return self._pool.known_context_length(model.name) or model.context_length
-
-    async def audit(self, timeout_seconds: float) -> list[audit_pb2.AuditReport]:
-        """Return one audit report per attached scheduler."""
-        return await self._pool.audit(timeout_seconds)
 
     async def tokenize(self, model: LoadedModel, prompt: Prompt) -> list[int]:
         """Return the ids of a prompt, working on text outside the event loop."""

@@ -1,5 +1,6 @@
 """The public gRPC API and the admin API of a frontend. Thin: messages in, engine, messages out."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,10 +9,11 @@ import grpc.aio
 from pagewire_frontend import grpc_convert
 from pagewire_frontend.engine import Engine, GenerationRequest
 from pagewire_frontend.events import Event
+from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
-from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.errors import InvalidRequestError, UnavailableError
 
 SERVICE_NAMES = (
     pb.DESCRIPTOR.services_by_name["InferenceService"].full_name,
@@ -105,19 +107,23 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """Passes an operator's questions on to every attached scheduler."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, pool: SchedulerPool) -> None:
+        self._pool = pool
 
     async def Audit(
         self, request: admin_pb2.AuditRequest, context: Context
     ) -> admin_pb2.AuditResponse:
         """Ask for one report per cell."""
+        attached = [link for link in self._pool if link.is_attached]
+        if not attached:
+            raise UnavailableError(self._pool.why_not_served())
         milliseconds = request.timeout_ms if request.HasField("timeout_ms") else DEFAULT_AUDIT_MS
         seconds = milliseconds / 1000 + AUDIT_MARGIN_SECONDS
-        return admin_pb2.AuditResponse(reports=await self._engine.audit(seconds))
+        reports = await asyncio.gather(*(link.audit_cell(seconds) for link in attached))
+        return admin_pb2.AuditResponse(reports=reports)
 
 
-def register(server: grpc.aio.Server, engine: Engine) -> None:
+def register(server: grpc.aio.Server, engine: Engine, pool: SchedulerPool) -> None:
     """Add both services to a server."""
     inference_pb2_grpc.add_InferenceServiceServicer_to_server(InferenceService(engine), server)
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(engine), server)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(pool), server)

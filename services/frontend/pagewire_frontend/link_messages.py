@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagewire_frontend.events import FinishReason
+from pagewire_frontend.holdings import Holdings
 from pagewire_frontend.journal import HeldRecord, SubmitRecord, TokenLogprob
-from pagewire_protos.common.v1 import sampling_pb2
+from pagewire_protos.common.v1 import audit_pb2, sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.arrays import (
     pack_u32,
@@ -16,8 +17,9 @@ from pagewire_shared.arrays import (
     unpack_f32,
     unpack_u32,
 )
-from pagewire_shared.convert import protocol_range, sampling_to_message
+from pagewire_shared.convert import finding, protocol_range, sampling_to_message
 from pagewire_shared.errors import WireError
+from pagewire_shared.ids import short
 
 _REASONS = {
     sampling_pb2.FINISH_REASON_STOP: FinishReason.STOP,
@@ -105,6 +107,21 @@ def submit_message(record: SubmitRecord, remaining_ms: int | None) -> pb.AttachF
 def abort_message(handle: int, choice: int | None = None) -> pb.AttachFrontendRequest:
     """Return an abort of a request or of one choice."""
     return pb.AttachFrontendRequest(abort=pb.Abort(handle=handle, choice=choice))
+
+
+def audit_reply_message(
+    query_id: int, frontend_id: bytes, holdings: Holdings
+) -> pb.AttachFrontendRequest:
+    """Return the answer to an audit query."""
+    process = f"frontend {short(frontend_id)}"
+    audit = audit_pb2.FrontendAudit(
+        frontend=frontend_id.hex(),
+        num_open_streams=holdings.num_open_streams,
+        num_handles=holdings.num_handles,
+        findings=[finding(process, item.kind, item.detail) for item in holdings.findings],
+    )
+    reply = pb.FrontendAuditReply(query_id=query_id, audit=audit)
+    return pb.AttachFrontendRequest(audit_reply=reply)
 
 
 def served_models(message: pb.ServedModels) -> dict[str, ServedModel]:

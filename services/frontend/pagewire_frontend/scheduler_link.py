@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from pagewire_frontend import link_messages
 from pagewire_frontend.attach_stream import AttachStream, dial
-from pagewire_frontend.carried import CarriedSessions
+from pagewire_frontend.holdings import Holdings
 from pagewire_frontend.link_messages import ServedModel
+from pagewire_frontend.link_sessions import CarriedSessions
 from pagewire_frontend.session import Session
 from pagewire_protos.common.v1 import audit_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
@@ -48,10 +49,10 @@ class SchedulerLink:
         *,
         on_change: Callable[[], None],
         on_lost: Callable[["SchedulerLink"], None],
-        audit: Callable[["SchedulerLink"], audit_pb2.FrontendAudit],
+        holdings: Callable[["SchedulerLink"], Holdings],
     ) -> None:
         """Args: `on_change` after an attach, a loss or new models; `on_lost` when others may have
-        the detached sessions; `audit` answers audit queries."""
+        the detached sessions; `holdings` answers audit queries."""
         self.address = address
         self.served: dict[str, ServedModel] = {}
         self.refusal: str | None = None
@@ -59,7 +60,7 @@ class SchedulerLink:
         self._settings = settings
         self._on_change = on_change
         self._on_lost = on_lost
-        self._audit = audit
+        self._holdings = holdings
         # Per scheduler, not per frontend: cells count their generations apart.
         self._highest_generation = 0
         self._generation: int | None = None
@@ -167,10 +168,11 @@ class SchedulerLink:
         elif kind == "served_models":
             self._set_served(message.served_models)
         elif kind == "audit_query":
-            reply = pb.FrontendAuditReply(
-                query_id=message.audit_query.query_id, audit=self._audit(self)
+            self._send(
+                link_messages.audit_reply_message(
+                    message.audit_query.query_id, self._settings.frontend_id, self._holdings(self)
+                )
             )
-            self._send(pb.AttachFrontendRequest(audit_reply=reply))
         elif kind == "audit_answer":
             future = self._queries.get(message.audit_answer.query_id)
             if future is not None and not future.done():

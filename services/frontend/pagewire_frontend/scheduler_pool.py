@@ -5,13 +5,12 @@ keeps the requests that none serves at the moment. Owns the links; never looks i
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
+from pagewire_frontend.holdings import Finding, Holdings
 from pagewire_frontend.journal import Journal
 from pagewire_frontend.scheduler_link import LinkSettings, SchedulerLink
 from pagewire_frontend.session import Session
-from pagewire_protos.common.v1 import audit_pb2
-from pagewire_shared.convert import finding
 from pagewire_shared.errors import OverloadedError, PagewireError, UnavailableError
-from pagewire_shared.ids import RequestId, short
+from pagewire_shared.ids import RequestId
 from pagewire_shared.rpc.address import Address
 
 
@@ -27,7 +26,6 @@ class SchedulerPool:
         max_waiting: int,
     ) -> None:
         """Args: `max_waiting`, requests that may wait here for a worker of their model."""
-        self._settings = settings
         self._journal = journal
         self._max_waiting = max_waiting
         self._waiting: dict[RequestId, Session] = {}
@@ -41,7 +39,7 @@ class SchedulerPool:
                 settings,
                 on_change=self._on_change,
                 on_lost=self._on_lost,
-                audit=self._audit_link,
+                holdings=self._holdings,
             )
             for address in addresses
         ]
@@ -111,13 +109,6 @@ class SchedulerPool:
         else:
             session.carrier.drop(session)
 
-    async def audit(self, timeout_seconds: float) -> list[audit_pb2.AuditReport]:
-        """Return one report per attached scheduler. Raises UnavailableError."""
-        attached = [link for link in self._links if link.is_attached]
-        if not attached:
-            raise UnavailableError(self.why_not_served())
-        return list(await asyncio.gather(*(link.audit_cell(timeout_seconds) for link in attached)))
-
     def _on_change(self) -> None:
         for link in self._links:
             for model in link.served.values():
@@ -149,17 +140,10 @@ class SchedulerPool:
         except PagewireError as error:
             session.fail(error)
 
-    def _audit_link(self, link: SchedulerLink) -> audit_pb2.FrontendAudit:
-        name = short(self._settings.frontend_id)
-        process = f"frontend {name}"
-        findings = [
-            finding(process, "leaked_handle", f"handle {handle} names a request that is over")
+    def _holdings(self, link: SchedulerLink) -> Holdings:
+        findings = tuple(
+            Finding("leaked_handle", f"handle {handle} names a request that is over")
             for handle, session in link.carried.handles.items()
             if session.is_over or session.entry.handle != handle
-        ]
-        return audit_pb2.FrontendAudit(
-            frontend=self._settings.frontend_id.hex(),
-            num_open_streams=len(self._journal),
-            num_handles=len(link.carried.handles),
-            findings=findings,
         )
+        return Holdings(len(self._journal), len(link.carried.handles), findings)

@@ -41,7 +41,7 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
         max_wait_seconds=config.max_wait_seconds,
     )
     engine = Engine(models, pool, journal, limits)
-    async with _servers(config, engine) as (rpc, http):
+    async with _servers(config, engine, pool) as (rpc, http):
         context.status.report(
             "listening",
             address=str(rpc.address),
@@ -77,7 +77,7 @@ def _load_models(config: FrontendConfig) -> ModelRegistry:
 
 @contextlib.asynccontextmanager
 async def _servers(
-    config: FrontendConfig, engine: Engine
+    config: FrontendConfig, engine: Engine, pool: SchedulerPool
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
     http = None
     if config.http:
@@ -86,7 +86,7 @@ async def _servers(
     try:
         rpc = await start_server(
             config.grpc_address,
-            lambda server: grpc_service.register(server, engine),
+            lambda server: grpc_service.register(server, engine, pool),
             grpc_service.SERVICE_NAMES,
             setting=grpc_setting(config),
         )

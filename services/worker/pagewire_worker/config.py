@@ -30,10 +30,13 @@ _MINIMUMS = {
 class WorkerConfig(ProcessConfig):
     """Settings of one worker; None means "decided from the model and the device"."""
 
-    scheduler: str = setting("127.0.0.1:7100", "Address of the scheduler: host:port or unix:path")
+    scheduler: str = setting("127.0.0.1:8100", "Address of the scheduler: host:port or unix:path")
     model: str = setting("", "Folder of the checkpoint, or its id on the hub")
     served_model_name: str | None = setting(None, "Name clients use; the model's own by default")
     listen: str | None = setting(None, "Address for health checks and KV transfer")
+    advertise_address: str | None = setting(
+        None, "Address under which others reach --listen, when that is not what it says"
+    )
     device: str = setting("auto", "Where the model runs", choices=DEVICES)
     dtype: str = setting("auto", "Type of weights and KV cache", choices=DTYPES)
     block_size: int = setting(16, "Tokens per KV block")
@@ -60,6 +63,8 @@ class WorkerConfig(ProcessConfig):
     def __post_init__(self) -> None:
         if not self.model:
             raise StartupError("--model is needed: a checkpoint folder or a hub id", field="model")
+        if "," in self.scheduler:
+            raise StartupError("--scheduler: a worker takes one scheduler", field="scheduler")
         for name, minimum in _MINIMUMS.items():
             value = getattr(self, name)
             if value is not None and value < minimum:

@@ -30,7 +30,8 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
             return
         info = replica.info
         if server is not None:
-            info = dataclasses.replace(info, kv_endpoints=(str(server.address),))
+            endpoint = config.advertise_address or str(server.address)
+            info = dataclasses.replace(info, kv_endpoints=(endpoint,))
         attached = asyncio.Event()
         link = SchedulerLink(str(scheduler), info, replica.executor, thread, attached)
         await _until_stopped(

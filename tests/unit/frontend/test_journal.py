@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pagewire_frontend.journal import (
     ENDED,
     LEGAL_MOVES,

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from pagewire_frontend.chat_template import ChatTemplate, load_chat_template
 from pagewire_frontend.model_files import find_folder
 from pagewire_frontend.model_registry import (

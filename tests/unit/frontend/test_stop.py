@@ -1,8 +1,11 @@
 """Stop strings: cut exactly, however the text arrives."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pagewire_frontend.stop import StopMatcher
 
 
@@ -58,7 +61,7 @@ TEXT = st.text(alphabet="ab\n", max_size=20)
 )
 def test_how_the_text_is_cut_makes_no_difference(stops, text, cuts):
     borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    pieces = [text[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    pieces = [text[a:b] for a, b in pairwise(borders)]
     assert run(stops, pieces) == run(stops, list(text))
     shown, stop = run(stops, pieces)
     if stop is None:

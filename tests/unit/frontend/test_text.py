@@ -1,8 +1,10 @@
-"""Tokenizer, detokenizer and the text of a choice, on a byte-level tokenizer and on one with byte fallback."""
+"""From tokens to text, on a byte-level tokenizer and on one with byte fallback."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models
+
 from pagewire_frontend.choice_text import ChoiceText, natural_end
 from pagewire_frontend.detokenizer import Detokenizer
 from pagewire_frontend.events import FinishReason
@@ -10,7 +12,6 @@ from pagewire_frontend.tokenizer import TextTokenizer, load_tokenizer
 from pagewire_shared.errors import StartupError
 from pagewire_shared.sampling import SamplingParams
 from support.text_models import make_text_model
-from tokenizers import AddedToken, Tokenizer, decoders, models
 
 EOS = 2
 

@@ -66,7 +66,7 @@ def test_misuse_is_one_line_and_status_2(
         (["--num-workers", "0"], "--num-workers: 0"),
         (["--dtype", "float8"], "--dtype"),
         (["--kvstore", "nowhere"], "--kvstore: 'nowhere'"),
-        (["--metrics-port", "1"], "--metrics-port"),
+        (["--metrics-port", "x"], "--metrics-port: 'x'"),
         (["no/such/folder/here"], "no/such/folder/here does not exist"),
         (["--config", "no-such-file.yaml"], "no-such-file.yaml"),
     ],

@@ -44,8 +44,6 @@ class CoreCounts:
 
     num_steps: int = 0
     num_preemptions: int = 0
-    num_cached_tokens: int = 0
-    num_prompt_tokens: int = 0
 
 
 class SchedulerCore:

@@ -1,0 +1,224 @@
+"""Streams that survive losses: positions stay gap-free, no token lost or doubled."""
+
+from pathlib import Path
+
+import pytest
+from contract.frontend_clients import Reader, completion
+from contract.frontend_peers import (
+    STOP,
+    ScriptedScheduler,
+    eventually,
+    ids_of,
+    listening,
+    running_frontend,
+    served,
+)
+
+from pagewire_protos.common.v1 import sampling_pb2
+from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
+from pagewire_shared.arrays import unpack_u32
+from pagewire_shared.errors import OverloadedError
+from pagewire_shared.rpc.errors import to_detail
+from support.text_models import make_text_model
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return make_text_model(tmp_path / "tiny")
+
+
+async def test_a_new_generation_gets_the_request_again_from_the_next_position(checkpoint):
+    first = ScriptedScheduler(served(checkpoint), generation=1000)
+    async with listening(first) as port:
+        frontend_run = running_frontend(checkpoint, [port])
+        frontend = await frontend_run.__aenter__()
+        attach = await first.attached()
+        assert attach.hello.highest_generation == 0
+        assert not attach.hello.HasField("held_generation")
+        reader = Reader(frontend, completion(seed=3))
+        submit = await attach.next("submit")
+        attach.tokens(submit, 0, ids_of("abc"))
+        await reader.holds(3)
+    second = ScriptedScheduler(served(checkpoint), generation=2000)
+    async with listening(second, port):
+        attach = await second.attached()
+        assert attach.hello.highest_generation == 1000
+        assert attach.hello.held_generation == 1000
+        [held] = attach.hello.held
+        assert unpack_u32(held.next_positions) == [3]
+        again = await attach.next("submit")
+        assert (again.request_id, again.epoch) == (submit.request_id, 1)
+        assert again.sampling.seed == 3
+        assert unpack_u32(again.emitted[0].token_ids) == ids_of("abc")
+        # What the old epoch still says is not believed.
+        attach.tokens(again, 3, ids_of("XX"), epoch=0)
+        attach.tokens(again, 3, ids_of("de"))
+        attach.finish(again, 5)
+        await reader.end()
+        await frontend_run.__aexit__(None, None, None)
+    assert reader.text[0] == "abcde"
+    assert reader.closed.timings.num_resumes == 1
+
+
+async def test_the_same_generation_goes_on_with_the_same_epoch(checkpoint):
+    scheduler = ScriptedScheduler(served(checkpoint))
+    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
+        attach = await scheduler.attached()
+        reader = Reader(frontend, completion())
+        submit = await attach.next("submit")
+        attach.tokens(submit, 0, ids_of("ab"))
+        await reader.holds(2)
+        attach.end()
+        attach = await scheduler.attached()
+        [held] = attach.hello.held
+        assert (held.request_id, held.epoch) == (submit.request_id, 0)
+        resent = wire.Submit(handle=held.handle, epoch=0)
+        attach.tokens(resent, 1, ids_of("bc"))
+        attach.finish(resent, 3)
+        await reader.end()
+    assert reader.text[0] == "abc"
+    assert reader.closed.timings.num_resumes == 0
+
+
+async def test_what_the_scheduler_forgot_is_submitted_again(checkpoint):
+    scheduler = ScriptedScheduler(served(checkpoint), is_resuming=False)
+    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
+        attach = await scheduler.attached()
+        reader = Reader(frontend, completion())
+        attach.tokens(await attach.next("submit"), 0, ids_of("ab"))
+        await reader.holds(2)
+        attach.end()
+        attach = await scheduler.attached()
+        again = await attach.next("submit")
+        assert again.epoch == 1
+        assert again.handle not in {held.handle for held in attach.hello.held}
+        attach.say(again, "abc")
+        await reader.end()
+    assert reader.text[0] == "abc"
+
+
+async def test_a_gap_is_not_waited_for(checkpoint):
+    scheduler = ScriptedScheduler(served(checkpoint))
+    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
+        attach = await scheduler.attached()
+        reader = Reader(frontend, completion())
+        submit = await attach.next("submit")
+        attach.tokens(submit, 0, ids_of("ab"))
+        attach.tokens(submit, 3, ids_of("d"))
+        again = await attach.next("submit")
+        assert again.epoch == 1
+        assert again.handle != submit.handle
+        assert unpack_u32(again.emitted[0].token_ids) == ids_of("ab")
+        attach.say(again, "abcd")
+        await reader.end()
+    assert reader.text[0] == "abcd"
+
+
+async def test_duplicates_are_dropped(checkpoint):
+    scheduler = ScriptedScheduler(served(checkpoint))
+    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
+        attach = await scheduler.attached()
+        reader = Reader(frontend, completion())
+        submit = await attach.next("submit")
+        attach.tokens(submit, 0, ids_of("ab"))
+        attach.tokens(submit, 0, ids_of("ab"))
+        attach.tokens(submit, 1, ids_of("bc"))
+        attach.finish(submit, 3)
+        attach.finish(submit, 3)
+        await reader.end()
+    assert reader.text[0] == "abc"
+    assert reader.ids[0] == ids_of("abc")
+
+
+async def test_an_end_with_more_tokens_than_held_is_a_gap(checkpoint):
+    scheduler = ScriptedScheduler(served(checkpoint))
+    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
+        attach = await scheduler.attached()
+        reader = Reader(frontend, completion())
+        submit = await attach.next("submit")
+        attach.tokens(submit, 0, ids_of("ab"))
+        attach.finish(submit, 3)
+        again = await attach.next("submit")
+        assert again.epoch == 1
+        attach.say(again, "abc")
+        await reader.end()
+    assert reader.text[0] == "abc"
+
+
+async def test_an_end_lost_with_its_scheduler_needs_no_scheduler(checkpoint):
+    scheduler = ScriptedScheduler(served(checkpoint), is_resuming=False)
+    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
+        attach = await scheduler.attached()
+        full = Reader(frontend, completion(max_tokens=3))
+        attach.tokens(await attach.next("submit"), 0, ids_of("abc"))
+        stopped = Reader(frontend, completion(stop_token_ids=ids_of("z")))
+        attach.tokens(await attach.next("submit"), 0, ids_of("yz"))
+        await full.holds(3)
+        await stopped.holds(2)
+        attach.end()
+        await full.end()
+        await stopped.end()
+        attach = await scheduler.attached()
+        assert attach.received.empty() or (await attach.next("heartbeat"))
+    assert full.finished[0].reason == sampling_pb2.FINISH_REASON_LENGTH
+    assert stopped.finished[0].reason == STOP
+    assert stopped.finished[0].stop_token_id == ids_of("z")[0]
+    assert stopped.text[0] == "y"
+
+
+async def test_a_resumed_stream_outlives_an_overloaded_scheduler(checkpoint):
+    scheduler = ScriptedScheduler(served(checkpoint), is_resuming=False)
+    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
+        attach = await scheduler.attached()
+        reader = Reader(frontend, completion())
+        attach.tokens(await attach.next("submit"), 0, ids_of("a"))
+        await reader.holds(1)
+        attach.end()
+        attach = await scheduler.attached()
+        again = await attach.next("submit")
+        detail = to_detail(OverloadedError("full", retry_after_ms=10))
+        attach.send(rejected=wire.Rejected(handle=again.handle, epoch=1, error=detail))
+        third = await attach.next("submit")
+        assert third.epoch == 2
+        attach.say(third, "ab")
+        await reader.end()
+    assert reader.text[0] == "ab"
+
+
+async def test_a_silent_scheduler_is_dialled_again(checkpoint):
+    scheduler = ScriptedScheduler(served(checkpoint))
+    async with (
+        listening(scheduler) as port,
+        running_frontend(checkpoint, [port], silence_seconds=0.5) as frontend,
+    ):
+        attach = await scheduler.attached()
+        reader = Reader(frontend, completion())
+        await attach.next("submit")
+        second = await scheduler.attached()
+        [held] = second.hello.held
+        resent = wire.Submit(handle=held.handle, epoch=0)
+        second.tokens(resent, 0, ids_of("a"))
+        second.finish(resent, 1)
+        await reader.end()
+
+
+async def test_another_scheduler_takes_over_after_the_lease(checkpoint):
+    lost = ScriptedScheduler(served(checkpoint), generation=5)
+    other = ScriptedScheduler(served(checkpoint), generation=9)
+    async with listening(other) as other_port:
+        async with listening(lost) as lost_port:
+            run = running_frontend(checkpoint, [lost_port, other_port], lease_seconds=0.3)
+            frontend = await run.__aenter__()
+            first, second = await lost.attached(), await other.attached()
+            readers = [Reader(frontend, completion()) for _ in range(2)]
+            begun = await first.next("submit")
+            kept = await second.next("submit")
+            first.tokens(begun, 0, ids_of("ab"))
+            await eventually(lambda: any(reader.ids for reader in readers), "first tokens")
+        moved = await second.next("submit")
+        assert (moved.request_id, moved.epoch) == (begun.request_id, 1)
+        second.say(moved, "abc")
+        second.say(kept, "xyz")
+        texts = sorted([(await reader.end()).text[0] for reader in readers])
+        await run.__aexit__(None, None, None)
+    assert texts == ["abc", "xyz"]

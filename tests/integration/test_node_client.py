@@ -1,0 +1,51 @@
+"""A client in another language, with no generated code: Node over the public gRPC API."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+PROTOS = HERE.parents[1] / "protos"
+INSTALL = "apt-get install nodejs npm"
+
+
+@pytest.fixture(scope="module")
+def node_client(tmp_path_factory, require_tool):
+    """Return the client's folder with its two packages installed, outside the source tree."""
+    npm = require_tool("npm", INSTALL)
+    folder = tmp_path_factory.mktemp("node") / "client"
+    shutil.copytree(HERE / "node_client", folder, ignore=shutil.ignore_patterns("node_modules"))
+    command = [npm, "install", "--no-audit", "--no-fund", "--loglevel=error"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110)
+    if done.returncode != 0:
+        reason = f"npm cannot install the client's packages: {done.stderr.strip()}"
+        if os.environ.get("PAGEWIRE_REQUIRE_TOOLS") == "1":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    return folder
+
+
+def test_node_streams_a_chat_and_a_completion(cluster, node_client, require_tool):
+    node = require_tool("node", INSTALL)
+    done = subprocess.run(
+        [node, "client.js", cluster.grpc_address, str(PROTOS)],
+        cwd=node_client,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    *streams, error = lines
+    assert (error["event"], error["code"], error["detail"]) == ("error", "INVALID_ARGUMENT", True)
+    for rpc in ("Chat", "Complete"):
+        events = [line for line in streams if line["rpc"] == rpc]
+        assert (events[0]["event"], events[-1]["event"]) == ("opened", "closed")
+        ids = [i for line in events if line["event"] == "delta" for i in line["delta"]["token_ids"]]
+        assert len(ids) == 8
+        assert sum(line["event"] == "finished" for line in events) == 1
+        assert events[-1]["closed"]["usage"]["completion_tokens"] == 8
