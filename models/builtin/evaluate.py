@@ -4,19 +4,30 @@ import argparse
 from pathlib import Path
 
 import torch
-from builtin_recipe.evaluation import (
-    accuracy_table,
-    cells,
-    greedy_answers,
-    score_cell,
-    score_stories,
-)
+from builtin_recipe.evaluation import accuracy_rows, cells, greedy_answers, score_cell
 from builtin_recipe.exporting import load_export
+from builtin_recipe.network import Decoder
+from builtin_recipe.story_evaluation import score_other_wordings, score_stories
+from tokenizers import Tokenizer
 
 HERE = Path(__file__).parent
 FOLDER = HERE.parent.parent / "pagewire" / "builtin_model"
 CARD = HERE / "README.md"
 START, END = "<!-- accuracy: written by evaluate.py -->", "<!-- end of accuracy -->"
+
+
+def measured_table(network: Decoder, tokenizer: Tokenizer) -> str:
+    """Return all measurements as a Markdown table."""
+    lines = ["| skill (unseen examples) | exactly right | answers |", "| --- | --- | --- |"]
+    lines += accuracy_rows([score_cell(network, tokenizer, cell) for cell in cells()])
+    for name, score in (
+        ("story", score_stories(network, tokenizer)),
+        ("story, other wordings", score_other_wordings(network, tokenizer)),
+    ):
+        for check, count in score.rows:
+            share = count / score.num_stories
+            lines.append(f"| {name}: {check} | {share:.2f} | {score.num_stories} |")
+    return "\n".join(lines)
 
 
 def write_table(table: str) -> None:
@@ -41,8 +52,7 @@ def main() -> None:
         for question, (answer, is_stopped) in zip(arguments.ask, answers, strict=True):
             print(f"> {question}\n{answer}{'' if is_stopped else ' [cut]'}\n")
         return
-    scores = [score_cell(network, tokenizer, cell) for cell in cells()]
-    table = accuracy_table(scores, score_stories(network, tokenizer))
+    table = measured_table(network, tokenizer)
     print(table)
     if arguments.write:
         write_table(table)

@@ -1,4 +1,4 @@
-"""The frontend between a real gRPC client and a scripted scheduler: text, choices and their ends."""
+"""The frontend between a gRPC client and a scripted scheduler: text, choices and their ends."""
 
 import asyncio
 from pathlib import Path

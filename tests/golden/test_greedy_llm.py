@@ -1,4 +1,5 @@
-"""The golden comparison once more through `LLM`: frontend, scheduler and worker as processes of their own."""
+"""The golden comparison once more through `LLM`: frontend, scheduler and worker as processes of
+their own."""
 
 from pathlib import Path
 from typing import Any

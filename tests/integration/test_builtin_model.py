@@ -1,4 +1,5 @@
-"""`pagewire serve` without a model: the openai client gets streamed stories in the corpus vocabulary."""
+"""`pagewire serve` without a model: the openai client gets streamed stories in the corpus
+vocabulary."""
 
 import re
 from collections.abc import Iterator

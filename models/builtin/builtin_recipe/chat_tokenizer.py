@@ -31,9 +31,12 @@ SPECIAL_TOKENS: Final = (
     "<think>",
     "</think>",
 )
-VOCAB_SIZE: Final = 2048
+VOCAB_SIZE: Final = 2304
 NUM_TRAINING_CHATS: Final = 30_000
 _SEED: Final = 7
+# Enough that every word of the lists becomes one token in both forms: a key that is split at the
+# start of a line and whole inside a question never matches, and lookups are not learnt.
+_NUM_WORD_COPIES: Final = 400
 # Words with the space before them, single digits, runs of punctuation, white space.
 _SPLIT: Final = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -44,9 +47,9 @@ def _training_texts(num_chats: int) -> Iterator[str]:
         conversation = draw_conversation(rng, 0.4)
         yield "".join(f"{turn.role}\n{turn.text}\n" for turn in conversation)
     # Every word of the lists gets a token at the start of a line and one behind a space.
-    for word in (*NOUNS, *NAMES, *CITIES, *COLORS, *JOBS, *DAYS, *MONTHS):
-        yield f"{word}\n" * 40
-        yield f" {word}\n" * 40
+    for word in dict.fromkeys((*NOUNS, *NAMES, *CITIES, *COLORS, *JOBS, *DAYS, *MONTHS)):
+        yield f"{word}\n" * _NUM_WORD_COPIES
+        yield f" {word}\n" * _NUM_WORD_COPIES
 
 
 def train_tokenizer(num_chats: int = NUM_TRAINING_CHATS) -> Tokenizer:

@@ -1,5 +1,4 @@
-"""What the exported weights can do: exact answers by teacher forcing, and stories by greedy
-generation.
+"""What the exported weights can do: exact answers by teacher forcing, and greedy generation.
 
 A greedy answer is exactly right if and only if every argmax is right given the right prefix, so one
 forward pass over a finished chat judges all its answers.
@@ -24,20 +23,16 @@ from builtin_recipe.conversation import (
 )
 from builtin_recipe.corpus import (
     SKILLS,
-    corpus_vocabulary,
     ruled_conversation,
-    text_words,
 )
 from builtin_recipe.items import ItemKind
 from builtin_recipe.list_skills import copy_exchanges, pick_exchanges
 from builtin_recipe.network import IGNORED_LABEL, Decoder
 from builtin_recipe.number_skills import draw_sum
-from builtin_recipe.story_requests import draw_cast, draw_request
 from builtin_recipe.table_skills import draw_table, table_exchanges
 
 _SEED: Final = 4242
 _MAX_NEW_TOKENS: Final = 220
-MIN_WORDS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +51,6 @@ class Score:
     name: str
     num_right: int
     num_answers: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoryScore:
-    """How many greedy stories pass each check, out of `num_stories`."""
-
-    num_stories: int
-    num_stopped: int
-    num_long_enough: int
-    num_known_words: int
-    num_on_topic: int
 
 
 def _skill_chat(skill: str, size: float, rng: random.Random) -> Conversation:
@@ -196,41 +180,9 @@ def greedy_answers(
     ]
 
 
-def score_stories(network: Decoder, tokenizer: Tokenizer, num_stories: int = 48) -> StoryScore:
-    """Ask for stories in unseen combinations of wording and topic and check every answer."""
-    vocabulary, rng = set(corpus_vocabulary()), random.Random(_SEED)
-    requests: list[tuple[str, list[str]]] = []
-    while len(requests) < num_stories:
-        topic = draw_cast(rng, has_topic=True).topic
-        assert topic is not None
-        named = [word for word in text_words(topic) if word not in ("a", "an", "the", "and", "in")]
-        if all(word in vocabulary for word in named):
-            requests.append((draw_request(rng, topic), named))
-    answers = greedy_answers(network, tokenizer, [request for request, _ in requests])
-    said = [text_words(answer) for answer, _ in answers]
-    return StoryScore(
-        num_stories=num_stories,
-        num_stopped=sum(is_stopped for _, is_stopped in answers),
-        num_long_enough=sum(len(words) >= MIN_WORDS for words in said),
-        num_known_words=sum(vocabulary.issuperset(words) for words in said),
-        num_on_topic=sum(
-            any(word in words for word in named)
-            for (_, named), words in zip(requests, said, strict=True)
-        ),
-    )
-
-
-def accuracy_table(scores: list[Score], stories: StoryScore) -> str:
-    """Return the scores as a Markdown table."""
-    lines = ["| skill (unseen examples) | exactly right | answers |", "| --- | --- | --- |"]
-    for score in scores:
-        share = score.num_right / max(1, score.num_answers)
-        lines.append(f"| {score.name} | {share:.2f} | {score.num_answers} |")
-    for name, count in (
-        ("story: stops by itself", stories.num_stopped),
-        (f"story: at least {MIN_WORDS} words", stories.num_long_enough),
-        ("story: every word in the vocabulary", stories.num_known_words),
-        ("story: names what was asked for", stories.num_on_topic),
-    ):
-        lines.append(f"| {name} | {count / stories.num_stories:.2f} | {stories.num_stories} |")
-    return "\n".join(lines)
+def accuracy_rows(scores: list[Score]) -> list[str]:
+    """Return one row of a Markdown table per score."""
+    return [
+        f"| {one.name} | {one.num_right / max(1, one.num_answers):.2f} | {one.num_answers} |"
+        for one in scores
+    ]

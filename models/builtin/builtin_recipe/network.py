@@ -17,7 +17,7 @@ _NORM_EPS = 1e-6
 class Shape:
     """The sizes of the network; `head_dim` is even (rotary pairs) and heads are grouped evenly."""
 
-    vocab_size: int = 2048
+    vocab_size: int = 2304
     hidden_size: int = 256
     num_layers: int = 4
     num_heads: int = 4

@@ -16,6 +16,7 @@ from builtin_recipe.words import (
     PEOPLE,
     PLACES,
     TRAITS,
+    capitalized,
     plural,
     with_article,
 )
@@ -23,68 +24,126 @@ from builtin_recipe.words import (
 _LIVING: Final = ANIMALS + PEOPLE
 _THINGS: Final = tuple(noun for noun in NOUNS if noun not in _LIVING)
 
+# {k} is what is asked for ("story", "short fairy tale"), {a} the same behind its article, {t} what
+# it is to be about. Two tellings of the plain request: it is the most likely one.
 TOPIC_REQUESTS: Final = (
-    "Tell me a story about {t}.",
-    "Tell me a short story about {t}.",
-    "Write a story about {t}.",
-    "Write a short story about {t}.",
-    "Write me a story about {t}.",
-    "Write me a short story about {t}.",
-    "Can you tell me a story about {t}?",
-    "Can you tell me a short story about {t}?",
-    "Can you write a story about {t}?",
-    "Could you tell me a story about {t}?",
-    "Could you write a short story about {t}?",
-    "I want to hear a story about {t}.",
-    "I would like a story about {t}.",
-    "I would like to read a short story about {t}.",
-    "Please tell me a story about {t}.",
-    "Please write a short story about {t}.",
-    "Make up a story about {t}.",
-    "Make up a short story about {t}.",
-    "Give me a story about {t}.",
-    "Give me a short story about {t}.",
-    "Tell a story about {t}.",
-    "Tell us a story about {t}.",
-    "Tell me a bedtime story about {t}.",
-    "Tell me a nice story about {t}.",
-    "Tell me a little story about {t}.",
-    "Tell me something about {t}, as a story.",
+    "Tell me {a} about {t}.",
+    "Tell me {a} about {t}.",
+    "Write {a} about {t}.",
+    "Write {a} about {t}.",
+    "Write me {a} about {t}.",
+    "Write down {a} about {t}.",
+    "Can you tell me {a} about {t}?",
+    "Can you tell {a} about {t}?",
+    "Can you write {a} about {t}?",
+    "Could you tell me {a} about {t}?",
+    "Could you write {a} about {t}?",
+    "Will you tell me {a} about {t}?",
+    "Would you write me {a} about {t}?",
+    "May I hear {a} about {t}?",
+    "I want to hear {a} about {t}.",
+    "I want {a} about {t}.",
+    "I need {a} about {t}.",
+    "I would like {a} about {t}.",
+    "I would like to read {a} about {t}.",
+    "I'd love to hear {a} about {t}.",
+    "Please tell me {a} about {t}.",
+    "Please write {a} about {t}.",
+    "Make up {a} about {t}.",
+    "Invent {a} about {t}.",
+    "Create {a} about {t}.",
+    "Give me {a} about {t}.",
+    "Tell {a} about {t}.",
+    "Tell us {a} about {t}.",
+    "Tell me the {k} of {t}.",
+    "Tell me {a} with {t} in it.",
+    "Write {a} with {t}.",
+    "Tell me something about {t}, as {a}.",
     "Tell me about {t}, and start with once upon a time.",
-    "Once upon a time there was a story about {t}. Tell it.",
-    "Do you know a story about {t}?",
-    "Let us hear a story about {t}.",
-    "Hello! Tell me a story about {t}.",
-    "A story about {t}, please.",
-    "Story about {t}",
-    "A short story about {t}",
+    "Once upon a time there was {a} about {t}. Tell it.",
+    "Do you know {a} about {t}?",
+    "Do you have {a} about {t}?",
+    "Let us hear {a} about {t}.",
+    "Hello! Tell me {a} about {t}.",
+    "Hi, can you tell me {a} about {t}?",
+    "My child wants {a} about {t}.",
+    "{a} about {t}, please.",
+    "{k} about {t}",
+    "{a} about {t}",
 )
 OPEN_REQUESTS: Final = (
-    "Tell me a story.",
-    "Tell me a short story.",
-    "Write a story.",
-    "Write a short story.",
-    "Write me a story.",
-    "Can you tell me a story?",
-    "Can you tell me a short story?",
-    "Could you tell me a story?",
-    "Please tell me a story.",
-    "Please write a short story.",
-    "I want to hear a story.",
-    "I would like to hear a story.",
-    "Make up a story.",
-    "Give me a short story.",
-    "Tell me a bedtime story.",
-    "Tell us a story.",
-    "Do you know a story?",
-    "Start with once upon a time and tell me a story.",
+    "Tell me {a}.",
+    "Tell me {a}.",
+    "Write {a}.",
+    "Write me {a}.",
+    "Can you tell me {a}?",
+    "Can you write {a}?",
+    "Could you tell me {a}?",
+    "Please tell me {a}.",
+    "Please write {a}.",
+    "I want to hear {a}.",
+    "I would like to hear {a}.",
+    "Make up {a}.",
+    "Give me {a}.",
+    "Tell us {a}.",
+    "Tell me another {k}.",
+    "Tell my children {a}.",
+    "Do you know {a}?",
+    "Do you know any good {k}?",
+    "Start with once upon a time and tell me {a}.",
     "Once upon a time",
-    "A story, please.",
+    "{a}, please.",
+    "{k}",
 )
 LONG_REQUESTS: Final = (
     "Tell me a long story about {t}.",
     "Write a long story about {t}.",
     "Please write a longer story about {t}.",
+)
+_KINDS: Final = {
+    "story": 8.0,
+    "short story": 4.0,
+    "tale": 2.0,
+    "fairy tale": 1.0,
+    "adventure": 0.7,
+    "adventure story": 0.5,
+    "bedtime story": 1.0,
+}
+_KIND_TRAITS: Final = ("nice", "little", "new", "funny", "happy", "good", "simple", "quick")
+# Topics that name no figure; each with the place where the story is then set.
+_SCENES: Final = (
+    ("{a_time} at the {place}", None),
+    ("{a_time} in the {place}", None),
+    ("a trip to the {place}", None),
+    ("a walk to the {place}", None),
+    ("the {place}", None),
+    ("a small {place} far away", None),
+    ("{a_time} at the sea", "beach"),
+    ("the sea", "beach"),
+    ("a trip to the sea", "beach"),
+)
+_SCENE_TIMES: Final = ("a day", "a day", "one day", "a night", "a summer", "a rainy day")
+_PAIRS: Final = (
+    "two friends",
+    "two good friends",
+    "best friends",
+    "friends",
+    "two children",
+    "two brothers",
+    "two sisters",
+    "a family",
+    "friendship",
+)
+_CLAUSES: Final = (
+    "who was afraid",
+    "who wants to go home",
+    "who is lost",
+    "who finds {a_thing}",
+    "who lost {a_thing}",
+    "and a friend",
+    "and friends",
+    "near the {place}",
+    "at the {place}",
 )
 
 
@@ -149,9 +208,15 @@ def draw_cast(rng: random.Random, has_topic: bool) -> Cast:
     friend = rng.choices((_person, _creature), (5, 4))[0](rng, hero.later.removeprefix("the "))
     thing, place = rng.choice(KEEPSAKES), rng.choice(PLACES)
     topic = None
-    if has_topic:
+    if has_topic and rng.random() < 0.10:
+        scene, new_place = rng.choice(_SCENES)
+        topic = scene.format(a_time=rng.choice(_SCENE_TIMES), place=place)
+        place = new_place or place
+    elif has_topic and rng.random() < 0.07:
+        topic = rng.choice(_PAIRS)
+    elif has_topic:
         form = rng.random()
-        if form < 0.50:
+        if form < 0.48:
             topic = hero.asked
         elif form < 0.58:
             hero = _named_creature(rng)
@@ -166,6 +231,9 @@ def draw_cast(rng: random.Random, has_topic: bool) -> Cast:
             topic = rng.choice((with_article(thing), with_article(thing), f"the {thing}"))
         else:
             topic = f"{hero.asked} in the {place}"
+        if form < 0.10:
+            clause = rng.choice(_CLAUSES)
+            topic += " " + clause.format(a_thing=with_article(thing), place=place)
     if friend.later == hero.later:
         friend = _person(rng, hero.later)
     return Cast(hero.later, hero.introduced, friend.later, friend.introduced, thing, place, topic)
@@ -173,10 +241,11 @@ def draw_cast(rng: random.Random, has_topic: bool) -> Cast:
 
 def draw_request(rng: random.Random, topic: str | None, is_long: bool = False) -> str:
     """Draw how a user asks for a story, with full stop, case and politeness varied."""
-    if topic is None:
-        text = rng.choice(OPEN_REQUESTS)
-    else:
-        text = rng.choice(LONG_REQUESTS if is_long else TOPIC_REQUESTS).format(t=topic)
+    kind = rng.choices(list(_KINDS), list(_KINDS.values()))[0]
+    if rng.random() < 0.15:
+        kind = f"{rng.choice(_KIND_TRAITS)} {kind}"
+    pool = OPEN_REQUESTS if topic is None else LONG_REQUESTS if is_long else TOPIC_REQUESTS
+    text = capitalized(rng.choice(pool).format(k=kind, a=with_article(kind), t=topic))
     form = rng.random()
     if form < 0.10:
         text = text.rstrip(".?")
@@ -186,6 +255,8 @@ def draw_request(rng: random.Random, topic: str | None, is_long: bool = False) -
         text = f"Please {text[:1].lower()}{text[1:]}"
     elif form < 0.30:
         text = text[:1].lower() + text[1:].rstrip(".")
-    elif form < 0.36:
+    elif form < 0.38:
         text = text.lower()
+    elif form < 0.40:
+        text = text.rstrip(".?") + "!"
     return text

@@ -45,7 +45,7 @@ _VALUE_KINDS: Final = {
     ItemKind.NUMBER: 3.0,
     ItemKind.NAME: 1.0,
 }
-_SEPARATORS: Final = {": ": 8.0, " = ": 1.0, " -> ": 1.0}
+_SEPARATORS: Final = {": ": 18.0, " = ": 1.0, " -> ": 1.0}
 MAX_LINES: Final = 150
 
 

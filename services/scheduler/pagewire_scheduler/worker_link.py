@@ -11,6 +11,7 @@ from pagewire_scheduler.core.worker_state import WorkerInfo
 from pagewire_scheduler.liveness import ProgressWatch
 from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.outbox import Outbox
+from pagewire_scheduler.step_metrics import StepMeter
 from pagewire_scheduler.stream import run_stream
 from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
 from pagewire_shared.convert import agree_protocol
@@ -31,6 +32,7 @@ class WorkerLink:
         loop.observe_generation(hello.highest_generation)
         self._info = worker_info(hello)
         self.watch = ProgressWatch(loop.clock())
+        self._meter = StepMeter(self._info.model.name)
         self._outbox: Outbox[pb.AttachWorkerResponse] = Outbox(
             self._info.steps_in_flight + NUM_SPARE_MESSAGES
         )
@@ -55,6 +57,7 @@ class WorkerLink:
 
     def send_plan(self, plan: StepPlan) -> None:
         """Enter a plan into the outbox."""
+        self._meter.sent(self._loop.clock())
         self._send(pb.AttachWorkerResponse(plan=plan_message(plan)))
 
     def ask_audit(self, query_id: int) -> "asyncio.Future[pb.WorkerAuditReply]":
@@ -83,7 +86,10 @@ class WorkerLink:
     def _receive(self, message: pb.AttachWorkerRequest) -> None:
         kind = message.WhichOneof("message")
         if kind == "result":
-            self._loop.apply(self, step_result(message.result))
+            result = step_result(message.result)
+            now = self._loop.clock()
+            self._meter.answered(now, len(result.token_ids), message.result.model_time_us)
+            self._loop.apply(self, result)
         elif kind == "progress":
             self._loop.advance(self, message.progress.counter)
         elif kind == "audit_reply":
