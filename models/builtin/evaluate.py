@@ -20,11 +20,11 @@ def measured_table(network: Decoder, tokenizer: Tokenizer) -> str:
     """Return all measurements as a Markdown table."""
     lines = ["| skill (unseen examples) | exactly right | answers |", "| --- | --- | --- |"]
     lines += accuracy_rows([score_cell(network, tokenizer, cell) for cell in cells()])
-    for name, score in (
-        ("story", score_stories(network, tokenizer)),
-        ("story, other wordings", score_other_wordings(network, tokenizer)),
+    for name, score, has_topics in (
+        ("story", score_stories(network, tokenizer), True),
+        ("story, other wordings", score_other_wordings(network, tokenizer), False),
     ):
-        for check, count in score.rows:
+        for check, count in score.rows(has_topics):
             share = count / score.num_stories
             lines.append(f"| {name}: {check} | {share:.2f} | {score.num_stories} |")
     return "\n".join(lines)

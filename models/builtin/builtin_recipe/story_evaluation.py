@@ -1,6 +1,5 @@
-"""How good greedy stories are: requests in the wordings of the corpus, and in wordings that it never
-draws.
-"""
+"""How good greedy stories are: requests in the wordings of the corpus, and in wordings outside
+it."""
 
 import random
 from dataclasses import dataclass
@@ -78,55 +77,57 @@ class StoryScore:
     num_stopped: int
     num_long_enough: int
     num_known_words: int
+    num_all_three: int
     num_on_topic: int
 
-    @property
-    def rows(self) -> list[tuple[str, int]]:
-        """Return the checks by name."""
-        return [
+    def rows(self, has_topics: bool) -> list[tuple[str, int]]:
+        """Return the checks by name; the topic counts only where one was asked for."""
+        rows = [
             ("stops by itself", self.num_stopped),
             (f"at least {MIN_WORDS} words", self.num_long_enough),
             ("every word in the vocabulary", self.num_known_words),
-            ("names what was asked for", self.num_on_topic),
+            ("all three", self.num_all_three),
         ]
+        return [*rows, ("names what was asked for", self.num_on_topic)] if has_topics else rows
 
 
-def _score(
-    network: Decoder, tokenizer: Tokenizer, requests: list[tuple[str, list[str]]]
+def score_answers(
+    answers: list[tuple[str, bool]], topics: list[list[str]], vocabulary: set[str]
 ) -> StoryScore:
-    vocabulary = set(corpus_vocabulary())
-    answers = greedy_answers(network, tokenizer, [request for request, _ in requests])
+    """Check answers (text, whether it stopped); `topics` holds the words asked for, per answer."""
     said = [text_words(answer) for answer, _ in answers]
+    stopped = [is_stopped for _, is_stopped in answers]
+    long_enough = [len(words) >= MIN_WORDS for words in said]
+    known = [vocabulary.issuperset(words) for words in said]
+    on_topic = [
+        any(word in words for word in topic) for topic, words in zip(topics, said, strict=True)
+    ]
     return StoryScore(
-        num_stories=len(requests),
-        num_stopped=sum(is_stopped for _, is_stopped in answers),
-        num_long_enough=sum(len(words) >= MIN_WORDS for words in said),
-        num_known_words=sum(vocabulary.issuperset(words) for words in said),
-        num_on_topic=sum(
-            any(word in words for word in named)
-            for (_, named), words in zip(requests, said, strict=True)
-        ),
+        num_stories=len(answers),
+        num_stopped=sum(stopped),
+        num_long_enough=sum(long_enough),
+        num_known_words=sum(known),
+        num_all_three=sum(map(all, zip(stopped, long_enough, known, strict=True))),
+        num_on_topic=sum(on_topic),
     )
 
 
 def score_stories(network: Decoder, tokenizer: Tokenizer, num_stories: int = 100) -> StoryScore:
     """Ask in the wordings of the corpus, in unseen combinations with a topic."""
     vocabulary, rng = set(corpus_vocabulary()), random.Random(_SEED)
-    requests: list[tuple[str, list[str]]] = []
+    requests: list[str] = []
+    topics: list[list[str]] = []
     while len(requests) < num_stories:
         topic = draw_cast(rng, has_topic=True).topic
         assert topic is not None
         named = [word for word in text_words(topic) if word not in _NO_TOPIC]
         if vocabulary.issuperset(named):
-            requests.append((draw_request(rng, topic), named))
-    return _score(network, tokenizer, requests)
+            requests.append(draw_request(rng, topic))
+            topics.append(named)
+    return score_answers(greedy_answers(network, tokenizer, requests), topics, vocabulary)
 
 
 def score_other_wordings(network: Decoder, tokenizer: Tokenizer) -> StoryScore:
-    """Ask in `OTHER_WORDINGS`; on topic is an answer with any longer word of the request."""
-    vocabulary = set(corpus_vocabulary())
-    requests = [
-        (wording, [word for word in text_words(wording) if word in vocabulary - _NO_TOPIC])
-        for wording in OTHER_WORDINGS
-    ]
-    return _score(network, tokenizer, requests)
+    """Ask in `OTHER_WORDINGS`; whether the topic is met is not judged."""
+    answers = greedy_answers(network, tokenizer, list(OTHER_WORDINGS))
+    return score_answers(answers, [[] for _ in answers], set(corpus_vocabulary()))
