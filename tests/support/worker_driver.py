@@ -3,12 +3,14 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pagewire_shared.sampling import SamplingParams
 from pagewire_worker.executor import Executor
 from pagewire_worker.step import NewRequest, StepPlan, StepResult
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=None)
+PROMPT = list(range(30, 70))
 
 
 @dataclass
@@ -131,3 +133,24 @@ class Driver:
                 },
             )
         )
+
+
+def request(
+    slot: int, prompt: Sequence[int] = PROMPT, blocks: Sequence[int] = (0, 1, 2), **fields: Any
+) -> NewRequest:
+    """A greedy request for PROMPT unless told otherwise."""
+    defaults: dict[str, Any] = {
+        "slot": slot,
+        "request_id": bytes([slot]) * 16,
+        "choice": 0,
+        "prompt_token_ids": prompt,
+        "emitted_token_ids": [],
+        "sampling": GREEDY,
+        "block_tables": [blocks],
+    }
+    return NewRequest(**{**defaults, **fields})
+
+
+def start(driver: Driver, slot: int = 0, **fields: Any) -> StepResult:
+    """Run the whole prompt of a new request in one step."""
+    return driver.run([(slot, 0, len(PROMPT), 1, 0)], new_requests=[request(slot, **fields)])

@@ -16,7 +16,7 @@ _SEED: Final = 4242
 MIN_WORDS: Final = 20
 _NO_TOPIC: Final = frozenset({"a", "an", "the", "and", "in", "at", "to", "who", "is", "near"})
 
-# Frames, adjectives, topics and cases that no template of the corpus gives.
+# Frames, adjectives, topics and letter cases that no template of the corpus gives.
 OTHER_WORDINGS: Final = (
     "Tell me a tale regarding a lion.",
     "Tell me a wonderful tale about a lion.",
@@ -37,8 +37,8 @@ OTHER_WORDINGS: Final = (
     "Got any stories about dragons?",
     "Let's have a story about a robot.",
     "Let me hear a tale of a king.",
-    "tell me a tale",
-    "tell me a story about a boy named tom",
+    "tell a tale now",
+    "tell me a story of a boy who is named tom",
     "TELL ME A STORY ABOUT A FOX.",
     "story please",
     "fairy tale about a witch please",

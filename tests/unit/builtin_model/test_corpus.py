@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from builtin_recipe.conversation import chat_text
@@ -20,6 +21,7 @@ from builtin_recipe.corpus import (
 from builtin_recipe.items import ItemKind
 from builtin_recipe.number_skills import arithmetic_exchanges, draw_sum, is_held_out
 from builtin_recipe.stories import MIN_STORY_WORDS, draw_story, story_exchanges
+from builtin_recipe.story_evaluation import OTHER_WORDINGS
 from builtin_recipe.story_requests import OPEN_REQUESTS, TOPIC_REQUESTS, draw_cast, draw_request
 from builtin_recipe.table_skills import draw_table, table_exchanges
 
@@ -79,10 +81,33 @@ def test_there_are_many_ways_to_ask_for_a_story():
     assert len(TOPIC_REQUESTS) >= 15
     assert len(OPEN_REQUESTS) >= 15
     rng = random.Random(3)
-    asked = {draw_request(rng, "a fox") for _ in range(4000)}
+    asked = {draw_request(rng, "a fox") for _ in range(20_000)}
     assert {"Tell me a story about a fox.", "tell me a story about a fox"} <= asked
     assert any("please" in request for request in asked)
     assert any(not request.endswith((".", "?")) for request in asked)
+    for kind in ("tale", "fairy tale", "adventure", "bedtime story"):
+        assert sum(kind in request.lower() for request in asked) > 100
+    assert not any("{" in request or "None" in request for request in asked)
+
+
+def test_the_other_wordings_are_not_in_the_corpus():
+    rng = random.Random(10)
+    casts = (draw_cast(rng, has_topic=number % 10 > 0) for number in range(20_000))
+    drawn = {draw_request(rng, cast.topic) for cast in casts}
+    assert drawn.isdisjoint(OTHER_WORDINGS)
+    assert len(set(OTHER_WORDINGS)) == len(OTHER_WORDINGS)
+
+
+def test_stories_are_a_small_part_of_the_answers():
+    # With half of the labelled text in stories, lookups were not learnt.
+    rng = random.Random(11)
+    num_characters = Counter()
+    for _ in range(2000):
+        skill = rng.choices(list(MAIN_MIX), list(MAIN_MIX.values()))[0]
+        turns = draw_conversation(rng, rng.uniform(0.1, 0.6), skill=skill)
+        answers = [turn.text for turn in turns if turn.role == "assistant"]
+        num_characters[skill] += sum(map(len, answers))
+    assert 0.1 < num_characters["story"] / num_characters.total() < 0.3
 
 
 def test_the_vocabulary_file_is_that_of_the_corpus(recipe_folder, vocabulary):

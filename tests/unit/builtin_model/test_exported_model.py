@@ -7,7 +7,7 @@ import pytest
 import torch
 from builtin_recipe.corpus import text_words
 from builtin_recipe.exporting import MAX_WEIGHT_BYTES, load_export
-from builtin_recipe.words import NAMES, NOUNS
+from builtin_recipe.words import CITIES, NAMES, NOUNS
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -16,6 +16,8 @@ STORY_PROMPTS = (
     "Tell me a story about a fox.",
     "Write a short story about Lila and a river.",
     "Tell me a short story about a brave cat.",
+    "Tell me a tale about a lion.",
+    "write a fairy tale about a boy named Tom",
 )
 CHATS = (
     [{"role": "user", "content": "Hello!"}],
@@ -129,10 +131,11 @@ def test_the_tokenizer_gives_back_every_text(text, model_folder):
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
-def test_words_of_the_lists_are_one_token_behind_a_space(model_folder):
+def test_words_of_the_lists_are_one_token_with_and_without_a_space(model_folder):
+    # A key split at the start of a line and whole in the question is not found.
     tokenizer = Tokenizer.from_file(str(model_folder / "tokenizer.json"))
-    split = [w for w in (*NOUNS, *NAMES) if len(tokenizer.encode(f" {w}").ids) > 1]
-    assert not split
+    forms = [form for word in (*NOUNS, *NAMES, *CITIES) for form in (word, f" {word}")]
+    assert not [form for form in forms if len(tokenizer.encode(form).ids) > 1]
 
 
 def test_every_digit_is_its_own_token(model_folder):

@@ -12,6 +12,7 @@ from builtin_recipe.evaluation import score_chat
 from builtin_recipe.exporting import export, load_export
 from builtin_recipe.network import IGNORED_LABEL, Decoder, Shape
 from builtin_recipe.optimizers import orthogonalized
+from builtin_recipe.story_evaluation import score_answers
 from builtin_recipe.training import TrainingPlan, load_checkpoint, rate_factor, train
 from tokenizers import Tokenizer
 
@@ -63,6 +64,15 @@ def test_seeded_circuits_copy_before_any_training(tokenizer):
     assert best > 0.5
 
 
+def test_answers_are_judged_as_stories():
+    vocabulary = {"the", "fox", "slept"}
+    long = "the fox slept " * 7
+    answers = [(long, True), (long, False), ("the fox slept", True), (long + "xyz", True)]
+    score = score_answers(answers, [["fox"], ["bear"], ["fox"], ["fox"]], vocabulary)
+    assert (score.num_stopped, score.num_long_enough, score.num_known_words) == (3, 3, 3)
+    assert (score.num_all_three, score.num_on_topic) == (1, 3)
+
+
 def test_orthogonalized_updates_have_singular_values_near_one():
     torch.manual_seed(0)
     for shape in ((2, 64, 32), (2, 32, 64)):
@@ -82,7 +92,7 @@ def test_a_wrong_token_makes_only_its_answer_wrong(tokenizer, model_folder):
     ids, labels = encode_conversation(tokenizer, (*CHAT, *CHAT))
     assert score_chat(network, ids, labels) == [True, True]
     place = next(index for index, token in enumerate(labels) if token != IGNORED_LABEL)
-    labels[place] = (labels[place] + 1) % 2048
+    labels[place] = (labels[place] + 1) % network.shape.vocab_size
     assert score_chat(network, ids, labels) == [False, True]
 
 

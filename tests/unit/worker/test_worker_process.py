@@ -89,9 +89,32 @@ async def wait(process, timeout=20):
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_attach_run_detach_and_attach_again(start_worker, scheduler, sockets):
-    process = await start_worker(None, f"--listen=unix:{sockets}/worker", "--served-model-name=m")
-    stream, hello = await scheduler.attach()
+async def check_health_and_pull(address):
+    async with grpc.aio.insecure_channel(address, options=control_channel_options()) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for _ in range(50):
+            answer = await health.Check(health_pb2.HealthCheckRequest())
+            if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                break
+            await asyncio.sleep(0.1)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        pull = kv_transfer_pb2_grpc.KvTransferServiceStub(channel).Pull()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await pull.read()
+        assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+async def check_audit(stream, hello):
+    stream.send(audit_query=wire.WorkerAuditQuery(query_id=99))
+    reply = await stream.next("audit_reply")
+    assert reply.query_id == 99
+    assert unpack_u32(reply.slots) == [1]
+    assert reply.audit.worker == hello.worker_id.hex()
+    assert (reply.audit.num_slots, reply.audit.num_blocks_in_tables) == (1, 2)
+    assert (reply.audit.num_named_blocks, reply.audit.num_steps_queued) == (1, 0)
+
+
+def check_hello(hello, sockets):
     assert hello.model == "m"
     assert hello.capacity.max_model_len == 128
     assert hello.capacity.vocab_size == 512
@@ -99,6 +122,12 @@ async def test_attach_run_detach_and_attach_again(start_worker, scheduler, socke
     assert len(hello.layout.model_fingerprint) == len(hello.layout.numerics_fingerprint) == 32
     assert [group.block_size for group in hello.layout.groups] == [16]
     assert list(hello.kv_endpoints) == [f"unix:{sockets}/worker"]
+
+
+async def test_attach_run_detach_and_attach_again(start_worker, scheduler, sockets):
+    process = await start_worker(None, f"--listen=unix:{sockets}/worker", "--served-model-name=m")
+    stream, hello = await scheduler.attach()
+    check_hello(hello, sockets)
 
     # Two plans at once: the second is run on a token that only the worker knows.
     stream.send(plan=plan(hello, 1, 0, 20, new_requests=[new_request()]))
@@ -117,28 +146,8 @@ async def test_attach_run_detach_and_attach_again(start_worker, scheduler, socke
     assert first.step_time_us >= first.model_time_us > 0
     assert (await stream.next("progress")).counter > 0
 
-    stream.send(audit_query=wire.WorkerAuditQuery(query_id=99))
-    reply = await stream.next("audit_reply")
-    assert reply.query_id == 99
-    assert unpack_u32(reply.slots) == [1]
-    assert reply.audit.worker == hello.worker_id.hex()
-    assert (reply.audit.num_slots, reply.audit.num_blocks_in_tables) == (1, 2)
-    assert (reply.audit.num_named_blocks, reply.audit.num_steps_queued) == (1, 0)
-
-    async with grpc.aio.insecure_channel(
-        f"unix:{sockets}/worker", options=control_channel_options()
-    ) as channel:
-        health = health_pb2_grpc.HealthStub(channel)
-        for _ in range(50):
-            answer = await health.Check(health_pb2.HealthCheckRequest())
-            if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                break
-            await asyncio.sleep(0.1)
-        assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        pull = kv_transfer_pb2_grpc.KvTransferServiceStub(channel).Pull()
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await pull.read()
-        assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    await check_audit(stream, hello)
+    await check_health_and_pull(f"unix:{sockets}/worker")
 
     stream.end()
     again, second_hello = await scheduler.attach(generation=8)
