@@ -39,11 +39,12 @@ def best_seconds(run: Callable[[], object], repeats: int) -> float:
 
 
 def time_transformers(
-    folder: Path, prompts: list[list[int]], num_tokens: int, repeats: int
+    folder: Path, prompts: list[list[int]], num_tokens: int, repeats: int, device: str
 ) -> float:
     """Return the seconds transformers takes to continue all prompts as one batch, in bf16."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
-    inputs = torch.tensor(prompts)
+    model.to(device)
+    inputs = torch.tensor(prompts, device=device)
 
     def run() -> None:
         with torch.inference_mode():
@@ -83,6 +84,7 @@ def main() -> None:
     parser.add_argument("--input-len", type=int, default=128)
     parser.add_argument("--output-len", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
     threads = len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
@@ -96,12 +98,22 @@ def main() -> None:
     sizes = [(size, make_prompts(size, arguments.input_len, vocab)) for size in arguments.batches]
     peers = {
         size: time_transformers(
-            arguments.checkpoint, prompts, arguments.output_len, arguments.repeats
+            arguments.checkpoint,
+            prompts,
+            arguments.output_len,
+            arguments.repeats,
+            arguments.device,
         )
         for size, prompts in sizes
     }
     # Prefix caching off: repeats would otherwise skip the prefill that the peer pays for.
-    with LLM(str(arguments.checkpoint), dtype="bfloat16", enable_prefix_caching=False) as llm:
+    with LLM(
+        str(arguments.checkpoint),
+        dtype="bfloat16",
+        device=arguments.device,
+        enable_prefix_caching=False,
+        max_model_len=4096,
+    ) as llm:
         for size, prompts in sizes:
             seconds = time_pagewire(llm, prompts, arguments.output_len, arguments.repeats)
             ours, theirs = (size * arguments.output_len / s for s in (seconds, peers[size]))

@@ -3,6 +3,7 @@ thread pool of the tokenizers and the limits; knows neither HTTP nor generated m
 """
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,8 @@ from pagewire_shared.errors import (
 )
 from pagewire_shared.ids import mint_request_id
 from pagewire_shared.sampling import SamplingParams
+
+_logger = logging.getLogger(__name__)
 
 _TOKENIZER_THREADS = 2
 
@@ -156,6 +159,8 @@ class Engine:
         if session.entry.state is EntryState.CLOSED:
             return
         session.stop_timer()
+        if _logger.isEnabledFor(logging.INFO):
+            _logger.info("%s", session.summary())
         self._pool.withdraw(session)
         self._journal.close(session.entry)
 

@@ -22,6 +22,7 @@ from pagewire_frontend.events import (
 )
 from pagewire_frontend.journal import JournalEntry, TokenLogprob, Verdict
 from pagewire_shared.errors import DeadlineError, PagewireError
+from pagewire_shared.ids import short
 
 
 class Carrier(Protocol):
@@ -163,6 +164,19 @@ class Session:
         """Forget the deadline."""
         if self._timer is not None:
             self._timer.cancel()
+
+    def summary(self) -> str:
+        """Return one line for the log."""
+        entry, now = self.entry, time.monotonic()
+        first = self._first_token_at
+        num_tokens = sum(choice.next_position for choice in entry.choices)
+        end = "ended" if entry.is_finished else f"broken off ({self._error or 'client gone'})"
+        waited = f"{first - self._arrived_at:.3f} s" if first is not None else "never"
+        return (
+            f"request {short(entry.request_id)} of {entry.model} {end}: "
+            f"{len(entry.prompt_token_ids)} + {num_tokens} tokens, first after {waited}, "
+            f"all in {now - self._arrived_at:.3f} s, {entry.num_resubmits} resumes"
+        )
 
     def opened(self) -> Opened:
         """Return the first event."""
