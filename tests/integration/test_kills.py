@@ -16,7 +16,7 @@ from support.clusters import Cluster, start_cluster
 from support.streams import Stream, completion, eventually_clean, follow_all
 
 NUM_STREAMS = 16
-NUM_TOKENS = 160
+NUM_TOKENS = 200
 NUM_WORKERS = 2
 KILLS = [(role, seed) for role in ("worker", "scheduler") for seed in range(5)]
 
@@ -65,7 +65,7 @@ def undisturbed(pair: Cluster) -> list[list[int]]:
 async def run_with_kill(cluster: Cluster, role: str, seed: int) -> list[Stream]:
     """Follow all streams; kill one process once every stream has 4 tokens and none has ended."""
     generator = random.Random(f"{role}{seed}")
-    wanted = generator.randrange(4, NUM_TOKENS // 2)
+    wanted = generator.randrange(4, NUM_TOKENS // 5)
     async with grpc.aio.insecure_channel(cluster.grpc_address) as channel:
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
         streams = [Stream(request) for request in requests(cluster.model)]
