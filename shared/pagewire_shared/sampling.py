@@ -8,6 +8,7 @@ from pagewire_shared.errors import InvalidRequestError
 
 MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 4
+MIN_SEED = -(2**63)
 MAX_SEED = 2**64 - 1
 
 
@@ -24,8 +25,8 @@ class SamplingParams:
         top_p: Nucleus mass in (0, 1].
         top_k: Number of most likely tokens kept; 0 or -1 keeps all.
         min_p: Smallest probability kept, as a fraction of the largest, in [0, 1].
-        seed: In [0, 2**64); drawn by the frontend when None.
-        max_tokens: Most tokens to generate; None for the rest of the context.
+        seed: 64 bits, signed or not: -1 and 2**64 - 1 are one seed; drawn by the frontend when
+        None. max_tokens: Most tokens to generate; None for the rest of the context.
         min_tokens: No stop token before this many tokens.
         stop: Texts that end a choice; the match is cut.
         stop_token_ids: Tokens that end a choice.
@@ -66,6 +67,8 @@ class SamplingParams:
             _check_int("stop_token_ids", token_id, 0, 2**32 - 1)
         if self.top_k == -1:
             object.__setattr__(self, "top_k", 0)
+        if self.seed is not None:
+            object.__setattr__(self, "seed", self.seed & MAX_SEED)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InvalidRequestError(
                 f"min_tokens ({self.min_tokens}) is larger than max_tokens ({self.max_tokens})",
@@ -86,7 +89,7 @@ _OPTIONAL = {"seed", "max_tokens", "logprobs"}
 _INT_BOUNDS: dict[str, tuple[int, int]] = {
     "n": (1, 128),
     "top_k": (-1, 2**31 - 1),
-    "seed": (0, MAX_SEED),
+    "seed": (MIN_SEED, MAX_SEED),
     "max_tokens": (1, 2**31 - 1),
     "min_tokens": (0, 2**31 - 1),
     "logprobs": (0, MAX_LOGPROBS),

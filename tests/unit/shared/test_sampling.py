@@ -23,7 +23,7 @@ from pagewire_shared.sampling import SamplingParams
         ("top_k", 1.5),
         ("n", 0),
         ("n", True),
-        ("seed", -1),
+        ("seed", -(2**63) - 1),
         ("seed", 2**64),
         ("max_tokens", 0),
         ("logprobs", 21),
@@ -49,6 +49,7 @@ def test_spellings_are_normalised() -> None:
     assert params.stop == ("end",)
     assert params.top_k == 0
     assert params.stop_token_ids == (3,)
+    assert SamplingParams(seed=-1).seed == 2**64 - 1
 
 
 def test_wire_round_trip() -> None:
