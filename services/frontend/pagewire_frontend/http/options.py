@@ -12,7 +12,7 @@ from pagewire_frontend.http.schemas import (
     GenerationBody,
 )
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.sampling import MAX_LOGPROBS, MAX_SEED, SamplingParams
+from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
 
 COMPLETION_MAX_TOKENS = 16
 _COPIED = (
@@ -21,6 +21,7 @@ _COPIED = (
     "top_k",
     "min_p",
     "n",
+    "seed",
     "min_tokens",
     "ignore_eos",
     "skip_special_tokens",
@@ -96,16 +97,7 @@ def _params(
         changes["stop"] = body.stop
     if body.stop_token_ids is not None:
         changes["stop_token_ids"] = body.stop_token_ids
-    if body.seed is not None:
-        changes["seed"] = _seed(body.seed)
     return defaults.with_(max_tokens=max_tokens, logprobs=num_logprobs, **changes)
-
-
-def _seed(seed: int) -> int:
-    """Return a seed in [0, 2**64): OpenAI's are signed."""
-    if not -(2**63) <= seed <= MAX_SEED:
-        raise InvalidRequestError("seed must be an integer of 64 bits", field="seed")
-    return seed & MAX_SEED
 
 
 def _chat_logprobs(body: ChatBody) -> int | None:
