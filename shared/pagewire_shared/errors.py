@@ -33,7 +33,6 @@ class InvalidRequestError(PagewireError, ValueError):
 
     code: str = "invalid_value"
     status_name = "INVALID_ARGUMENT"
-    __str__ = PagewireError.__str__
 
 
 @dataclass
@@ -42,7 +41,6 @@ class ContextLengthError(InvalidRequestError):
 
     code: str = "context_length_exceeded"
     status_name = "INVALID_ARGUMENT"
-    __str__ = PagewireError.__str__
 
 
 @dataclass
@@ -52,7 +50,6 @@ class ModelNotFoundError(PagewireError):
     field: str | None = "model"
     code: str = "model_not_found"
     status_name = "NOT_FOUND"
-    __str__ = PagewireError.__str__
 
 
 @dataclass
@@ -62,7 +59,6 @@ class OverloadedError(PagewireError):
     code: str = "rate_limit_exceeded"
     retry_after_ms: int | None = 1000
     status_name = "RESOURCE_EXHAUSTED"
-    __str__ = PagewireError.__str__
 
 
 @dataclass
@@ -71,7 +67,6 @@ class DeadlineError(PagewireError):
 
     code: str = "deadline_exceeded"
     status_name = "DEADLINE_EXCEEDED"
-    __str__ = PagewireError.__str__
 
 
 @dataclass
@@ -81,7 +76,6 @@ class UnavailableError(PagewireError):
     code: str = "unavailable"
     retry_after_ms: int | None = 1000
     status_name = "UNAVAILABLE"
-    __str__ = PagewireError.__str__
 
 
 @dataclass
@@ -90,14 +84,11 @@ class PeerRefusedError(PagewireError):
 
     code: str = "peer_refused"
     status_name = "FAILED_PRECONDITION"
-    __str__ = PagewireError.__str__
 
 
 @dataclass
 class InternalError(PagewireError):
     """Something that should not happen did."""
-
-    __str__ = PagewireError.__str__
 
 
 @dataclass
@@ -106,7 +97,6 @@ class WireError(PagewireError):
 
     code: str = "wire_error"
     status_name = "INVALID_ARGUMENT"
-    __str__ = PagewireError.__str__
 
 
 @dataclass
@@ -118,7 +108,6 @@ class StartupError(PagewireError, ValueError):
 
     code: str = "startup_error"
     status_name = "FAILED_PRECONDITION"
-    __str__ = PagewireError.__str__
 
 
 ERROR_CLASSES: tuple[type[PagewireError], ...] = (
