@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 def main() -> None:
     """Read the command line and run the three steps."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=12.0)
+    parser.add_argument("--minutes", type=float, default=16.0)
     parser.add_argument("--run", type=Path, default=HERE / "runs" / "latest")
     arguments = parser.parse_args()
     run = ["--run", str(arguments.run)]

@@ -1,4 +1,4 @@
-"""Train the built-in model: `python models/builtin/train.py --minutes 12`; writes only below the
+"""Train the built-in model: `python models/builtin/train.py --minutes 16`; writes only below the
 run folder.
 """
 
@@ -20,7 +20,7 @@ def main() -> None:
     """Read the command line and train."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--minutes", type=float, default=12.0, help="training time, compiling excluded"
+        "--minutes", type=float, default=16.0, help="training time, compiling excluded"
     )
     parser.add_argument("--run", type=Path, default=RUNS / "latest", help="folder of the run")
     parser.add_argument("--seed", type=int, default=0)

@@ -24,14 +24,14 @@ MIN_STORY_WORDS: Final = 35
 
 _PERSON_OPENINGS: Final = (
     "Once upon a time, {hero} lived near a {mood} {place}.",
-    "Once upon a time, {hero} lived near a {place}.",
+    "Once upon a time, {hero} lived near {a_place}.",
     "Long ago, {hero} lived alone in a small house near the {place}.",
     "{hero} was a {virtue} child who lived near the {place}.",
 )
 _CREATURE_OPENINGS: Final = (
-    "Once upon a time, there was {hero_introduced} who lived near a {place}.",
-    "Once upon a time, {hero_introduced} lived near a {place}.",
-    "Long ago, {hero_introduced} lived near a {place} far away.",
+    "Once upon a time, there was {hero_introduced} who lived near {a_place}.",
+    "Once upon a time, {hero_introduced} lived near {a_place}.",
+    "Long ago, {hero_introduced} lived near {a_place} far away.",
 )
 _HABITS: Final = (
     "Every day {hero} walked through the {place} and looked for something new.",
@@ -130,6 +130,7 @@ def _sentence(rng: random.Random, templates: tuple[str, ...], cast: Cast) -> str
             thing=cast.thing,
             looking_thing=with_article(f"{rng.choice(LOOKS)} {cast.thing}"),
             place=cast.place,
+            a_place=with_article(cast.place),
             mood=rng.choice(_MOODS),
             virtue=rng.choice(_VIRTUES),
             when=rng.choice(_TIMES),
