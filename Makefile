@@ -7,6 +7,8 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 # More arguments for pip, such as another index for a CPU or CUDA build of torch.
 PIP_ARGS ?=
+# Two at a time, file by file: what one file sets up is used by all its tests.
+PARALLEL ?= -n 2 --dist loadfile
 # Arguments for `pagewire serve` in `make run`.
 ARGS ?=
 
@@ -79,16 +81,16 @@ format: $(STAMP) ## rewrite Python and proto files in the house format
 	cd protos && ../$(BIN)/buf format -w
 
 test: $(STAMP) ## every test but those marked long
-	$(BIN)/python -m pytest tests -m "not long"
+	$(BIN)/python -m pytest tests -m "not long" $(PARALLEL)
 
 test-unit: $(STAMP) ## unit and architecture tests
-	$(BIN)/python -m pytest tests/unit tests/architecture -m "not long"
+	$(BIN)/python -m pytest tests/unit tests/architecture -m "not long" $(PARALLEL)
 
 # Asks first, since pytest calls a run without tests a failure.
 test-long: $(STAMP) ## the tests marked long
 	@$(BIN)/python -m pytest tests -m long --collect-only -q >/dev/null 2>&1; code=$$?; \
 	if [ $$code -eq 5 ]; then echo "no test is marked long"; exit 0; fi; \
-	echo "$(BIN)/python -m pytest tests -m long"; $(BIN)/python -m pytest tests -m long
+	echo "$(BIN)/python -m pytest tests -m long"; $(BIN)/python -m pytest tests -m long $(PARALLEL)
 
 test-floor: $(STAMP) ## the stubs on the oldest grpcio and protobuf they allow
 	$(BIN)/python -m pytest tests/integration/test_runtime_floor.py
