@@ -90,7 +90,7 @@ test-unit: $(STAMP) ## unit and architecture tests
 test-long: $(STAMP) ## the tests marked long
 	@$(BIN)/python -m pytest tests -m long --collect-only -q >/dev/null 2>&1; code=$$?; \
 	if [ $$code -eq 5 ]; then echo "no test is marked long"; exit 0; fi; \
-	echo "$(BIN)/python -m pytest tests -m long"; $(BIN)/python -m pytest tests -m long $(PARALLEL)
+	echo "$(BIN)/python -m pytest tests -m long"; $(BIN)/python -m pytest tests -m long -n 2
 
 test-floor: $(STAMP) ## the stubs on the oldest grpcio and protobuf they allow
 	$(BIN)/python -m pytest tests/integration/test_runtime_floor.py
