@@ -15,6 +15,7 @@ from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import ContextLengthError, UnavailableError
 from pagewire_shared.rpc.errors import ErrorInterceptor
+from pagewire_shared.rpc.options import server_options
 
 
 class Scripted(inference_pb2_grpc.InferenceServiceServicer):
@@ -25,6 +26,17 @@ class Scripted(inference_pb2_grpc.InferenceServiceServicer):
 
     async def Complete(
         self, request: inference_pb2.CompleteRequest, context: Any
+    ) -> AsyncIterator[inference_pb2.CompleteResponse]:
+        try:
+            async for event in self._events(request):
+                yield event
+        finally:
+            # Wherever it was: a cancellation may come before the handler has got to its sleep.
+            if request.text == "endless":
+                self.was_cancelled.set()
+
+    async def _events(
+        self, request: inference_pb2.CompleteRequest
     ) -> AsyncIterator[inference_pb2.CompleteResponse]:
         response = inference_pb2.CompleteResponse
         yield response(
@@ -39,10 +51,7 @@ class Scripted(inference_pb2_grpc.InferenceServiceServicer):
                 )
             )
         if request.text == "endless":
-            try:
-                await asyncio.sleep(60)
-            finally:
-                self.was_cancelled.set()
+            await asyncio.sleep(60)
         yield response(
             finished=inference_pb2.ChoiceFinished(
                 choice=0, reason=sampling_pb2.FINISH_REASON_STOP, stop_string="."
@@ -71,7 +80,7 @@ class Scripted(inference_pb2_grpc.InferenceServiceServicer):
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Scripted]:
     scripted = Scripted()
-    server = grpc.aio.server(interceptors=[ErrorInterceptor()])
+    server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=server_options())
     inference_pb2_grpc.add_InferenceServiceServicer_to_server(scripted, server)
     server.add_insecure_port(f"unix:{tmp_path / 's'}")
     await server.start()
