@@ -71,8 +71,8 @@ def test_combinations_cover_every_pair_of_values() -> None:
 
 
 def cases() -> list[Any]:
-    """Return (checkpoint, combination) pairs; one request at a time takes long and is left to the
-    long run, and so is the checkpoint that has nothing the other two have not."""
+    """Return (checkpoint, combination) pairs. One request at a time takes long and is left to the
+    long run, and so is qwen2, whose biases the test through LLM sees as well."""
     return [
         pytest.param(
             name,
