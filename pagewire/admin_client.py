@@ -8,7 +8,7 @@ from pagewire_protos.common.v1 import audit_pb2
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.errors import from_rpc_error
-from pagewire_shared.rpc.options import control_channel_options
+from pagewire_shared.rpc.options import public_channel_options
 
 ANSWER_MARGIN_SECONDS = 5.0
 
@@ -87,7 +87,7 @@ async def audit(address: str, *, timeout_seconds: float = 2.0) -> list[CellRepor
     """
     target = str(parse_address(address, setting="--server"))
     request = admin_pb2.AuditRequest(timeout_ms=int(timeout_seconds * 1000))
-    async with grpc.aio.insecure_channel(target, options=control_channel_options()) as channel:
+    async with grpc.aio.insecure_channel(target, options=public_channel_options()) as channel:
         stub = admin_pb2_grpc.AdminServiceStub(channel)
         try:
             response = await stub.Audit(request, timeout=timeout_seconds + ANSWER_MARGIN_SECONDS)

@@ -22,7 +22,7 @@ from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import UnavailableError
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.errors import from_rpc_error
-from pagewire_shared.rpc.options import control_channel_options
+from pagewire_shared.rpc.options import public_channel_options
 
 Turn = Message | Mapping[str, Any]
 
@@ -38,7 +38,7 @@ class AsyncClient:
     def __init__(self, address: str, *, timeout_seconds: float | None = None) -> None:
         self.address = str(parse_address(address, setting="address"))
         self._timeout = timeout_seconds
-        self._channel = grpc.aio.insecure_channel(self.address, options=control_channel_options())
+        self._channel = grpc.aio.insecure_channel(self.address, options=public_channel_options())
         self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
 
     async def close(self) -> None:

@@ -27,8 +27,24 @@ def _sizes(message_bytes: int) -> Options:
 
 def control_channel_options() -> Options:
     """Options of a channel that carries steps or tokens: small windows, quick reconnects."""
+    return [*_KEEPALIVE, *_responsive()]
+
+
+def public_channel_options() -> Options:
+    """Options of a client's channel to the public API.
+
+    A proxy on the way may count frequent pings as abuse (too_many_pings), so there are few, and none
+    without a call.
+    """
     return [
-        *_KEEPALIVE,
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        *_responsive(),
+    ]
+
+
+def _responsive() -> Options:
+    return [
         *_sizes(CONTROL_MESSAGE_BYTES),
         ("grpc.initial_reconnect_backoff_ms", 50),
         # Also the connect timeout: below one second connects fail under load.
