@@ -33,8 +33,8 @@ def control_channel_options() -> Options:
 def public_channel_options() -> Options:
     """Options of a client's channel to the public API.
 
-    A proxy on the way may count frequent pings as abuse (too_many_pings), so there are few, and none
-    without a call.
+    A proxy on the way may count frequent pings as abuse (too_many_pings), so there are few, and
+    none without a call.
     """
     return [
         ("grpc.keepalive_time_ms", 60_000),
