@@ -58,6 +58,7 @@ lint-rules: $(STAMP)
 
 lint-types: $(STAMP)
 	$(BIN)/mypy
+	$(BIN)/mypy models/builtin
 	@if command -v node >/dev/null 2>&1; then \
 		echo "$(BIN)/pyright"; $(BIN)/pyright; \
 	elif [ "$$PAGEWIRE_REQUIRE_TOOLS" = 1 ]; then \

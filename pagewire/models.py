@@ -10,6 +10,11 @@ from pagewire_shared.errors import StartupError
 
 BUILTIN_NAME = "pagewire-builtin"
 BUILTIN_FOLDER = Path(__file__).parent / "builtin_model"
+# What the package carries: the model of `pagewire serve`, and a smaller one of the same tokens.
+BUILTIN_FOLDERS = {
+    BUILTIN_NAME: BUILTIN_FOLDER,
+    f"{BUILTIN_NAME}-draft": Path(__file__).parent / "builtin_draft",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,7 @@ def served_models(entries: Sequence[str], served_model_name: str | None) -> tupl
     """
     models = [_served_model(entry) for entry in entries]
     if not models:
-        models = [ServedModel(BUILTIN_NAME, str(BUILTIN_FOLDER))]
-        _require_folder(BUILTIN_FOLDER, str(BUILTIN_FOLDER))
+        models = [_served_model(BUILTIN_NAME)]
     if served_model_name is not None:
         if len(models) > 1:
             raise StartupError(
@@ -74,6 +78,9 @@ def _served_model(entry: str) -> ServedModel:
         name, path = "", entry
     if not path:
         raise StartupError(f"--model: {entry!r} is neither name=path nor a path", field="--model")
+    if path in BUILTIN_FOLDERS and not Path(path).exists():
+        _require_folder(BUILTIN_FOLDERS[path], str(BUILTIN_FOLDERS[path]))
+        return ServedModel(name or path, str(BUILTIN_FOLDERS[path]))
     folder = Path(path).expanduser()
     if _looks_local(path) or folder.exists():
         _require_folder(folder, path)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 from builtin_recipe.corpus import corpus_vocabulary
-from builtin_recipe.exporting import export, largest_difference
-from builtin_recipe.training import load_checkpoint
+from builtin_recipe.model.exporting import export, largest_difference
+from builtin_recipe.training.run_state import load_checkpoint
 from tokenizers import Tokenizer
 
 HERE = Path(__file__).parent
@@ -19,7 +19,7 @@ def main() -> None:
     """Read the command line, export, compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, default=HERE / "runs" / "latest")
-    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder to write")
     arguments = parser.parse_args()
     network, counters = load_checkpoint(arguments.run / "checkpoint.pt")
     tokenizer = Tokenizer.from_file(str(arguments.run / "tokenizer.json"))

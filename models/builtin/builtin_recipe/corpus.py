@@ -5,33 +5,38 @@ gives the same text.
 import random
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from builtin_recipe import words
 from builtin_recipe.conversation import Conversation, Exchange, make_conversation
-from builtin_recipe.list_skills import (
+from builtin_recipe.items import ItemKind
+from builtin_recipe.skills.facts import fact_exchanges
+from builtin_recipe.skills.json_objects import json_exchanges
+from builtin_recipe.skills.lists import (
+    any_copy_exchanges,
     copy_exchanges,
     count_exchanges,
     pick_exchanges,
     reverse_exchanges,
 )
-from builtin_recipe.number_skills import arithmetic_exchanges, sequence_exchanges
-from builtin_recipe.sentence_skills import (
+from builtin_recipe.skills.numbers import arithmetic_exchanges, sequence_exchanges
+from builtin_recipe.skills.stories import draw_story, story_exchanges
+from builtin_recipe.skills.story_requests import draw_cast
+from builtin_recipe.skills.system_prompts import draw_plain_prompt, draw_rule, persona_exchanges
+from builtin_recipe.skills.tables import lookup_exchanges
+from builtin_recipe.skills.talk import (
     FIXED_ANSWERS,
-    fact_exchanges,
-    json_exchanges,
     open_question_exchanges,
     small_talk_exchanges,
 )
-from builtin_recipe.stories import draw_story, story_exchanges
-from builtin_recipe.story_requests import draw_cast
-from builtin_recipe.table_skills import lookup_exchanges
+from builtin_recipe.wording import Draw
 
-Skill = Callable[[random.Random, float], list[Exchange]]
+Skill = Callable[[Draw], list[Exchange]]
 Mix = Mapping[str, float]
 
 SKILLS: Final[Mapping[str, Skill]] = {
-    "copy": copy_exchanges,
+    "copy": any_copy_exchanges,
     "reverse": reverse_exchanges,
     "pick": pick_exchanges,
     "count": count_exchanges,
@@ -50,91 +55,86 @@ SYSTEM_SKILL: Final = "system prompt"
 EARLY_MIX: Final[Mix] = {
     "copy": 34.0,
     "lookup": 44.0,
-    "story": 3.0,
-    "json": 6.0,
+    "story": 2.0,
+    "json": 5.0,
     "reverse": 6.0,
     "sequence": 4.0,
     "fact": 4.0,
     "arithmetic": 3.0,
-    "pick": 3.0,
+    "pick": 4.0,
     "count": 1.0,
     SYSTEM_SKILL: 2.0,
-    "small talk": 0.5,
-    "open question": 1.0,
+    "small talk": 1.0,
+    "open question": 2.0,
 }
 # A story has some fifty times the labelled tokens of a looked-up value, so its weight is small.
 MAIN_MIX: Final[Mix] = {
-    "copy": 14.0,
+    "copy": 13.0,
     "lookup": 24.0,
-    "story": 6.0,
-    "json": 8.0,
+    "story": 5.0,
+    "json": 12.0,
     "reverse": 7.0,
     "sequence": 8.0,
-    "fact": 7.0,
-    "arithmetic": 9.0,
-    "pick": 4.0,
-    "count": 4.0,
-    SYSTEM_SKILL: 8.0,
-    "small talk": 1.5,
-    "open question": 4.0,
+    "fact": 9.0,
+    "arithmetic": 6.0,
+    "pick": 6.0,
+    "count": 3.0,
+    SYSTEM_SKILL: 11.0,
+    "small talk": 4.0,
+    "open question": 8.0,
 }
 LONG_MIX: Final[Mix] = {"lookup": 70.0, "copy": 10.0, "story": 8.0, "fact": 6.0, SYSTEM_SKILL: 6.0}
 
-PLAIN_SYSTEM_PROMPTS: Final = (
-    "You are a helpful assistant.",
-    "You are a small model.",
-    "Answer the question.",
-    "Be helpful and short.",
-    "You are Pagewire.",
-)
-_RULES: Final[tuple[tuple[str, Callable[[str], str]], ...]] = (
-    ("End every answer with DONE.", lambda answer: f"{answer} DONE"),
-    ("Finish each answer with the word DONE.", lambda answer: f"{answer} DONE"),
-    ("Start every answer with Answer:", lambda answer: f"Answer: {answer}"),
-    ("Begin each reply with Answer:", lambda answer: f"Answer: {answer}"),
-    ("Put every answer in brackets.", lambda answer: f"[{answer}]"),
-)
-_RULED_SKILLS: Final = (
-    "copy",
-    "copy",
-    "fact",
-    "sequence",
-    "arithmetic",
-    "small talk",
-    "lookup",
-    "pick",
+# A rule is judged with the answer it changes, so the answers under one are of the surer kinds.
+_RULED_SKILLS: Final[tuple[Skill, ...]] = (
+    partial(copy_exchanges, kind=ItemKind.WORD),
+    partial(copy_exchanges, kind=ItemKind.WORD),
+    partial(pick_exchanges, kind=ItemKind.WORD),
+    fact_exchanges,
+    sequence_exchanges,
+    small_talk_exchanges,
 )
 _NEXT_TURN_SKILLS: Final = tuple(
     name for name in SKILLS if name not in ("lookup", "fact", "open question")
 )
+_PERSONA_SHARE: Final = 0.35
+_PLAIN_PROMPT_SHARE: Final = 0.25
+_NEXT_TURN_SHARE: Final = 0.22
+_RULED_SIZE: Final = 0.3
 
 
-def ruled_conversation(rng: random.Random, size: float) -> Conversation:
-    """Return one or two exchanges under a system prompt that changes every answer."""
-    rule, apply_rule = rng.choice(_RULES)
-    exchanges: list[Exchange] = []
-    for _ in range(rng.randint(1, 2)):
-        exchanges += SKILLS[rng.choice(_RULED_SKILLS)](rng, min(size, 0.3))
-    opening = f"{rng.choice(PLAIN_SYSTEM_PROMPTS)} " if rng.random() < 0.3 else ""
-    ruled = [Exchange(one.question, apply_rule(one.answer)) for one in exchanges]
-    return make_conversation(ruled, opening + rule)
+def ruled_conversation(draw: Draw) -> Conversation:
+    """Return one or two exchanges under a system prompt that decides something in the answers."""
+    if draw.rng.random() < _PERSONA_SHARE:
+        prompt, exchanges = persona_exchanges(draw)
+        return make_conversation(exchanges, prompt)
+    rule = draw_rule(draw)
+    small = Draw(draw.rng, min(draw.size, _RULED_SIZE), draw.is_held_out)
+    exchanges = []
+    # Without repeats: the second talk about facts would ask for one as untold that the first told.
+    for skill in draw.rng.sample(_RULED_SKILLS, draw.rng.randint(1, 2)):
+        exchanges += skill(small)
+    ruled = [Exchange(one.question, rule.apply(one.answer)) for one in exchanges]
+    return make_conversation(ruled, rule.text)
 
 
 def draw_conversation(
     rng: random.Random, size: float, mix: Mix = MAIN_MIX, skill: str | None = None
 ) -> Conversation:
-    """Draw a conversation: one skill of `mix` (or `skill`), sometimes others after it.
+    """Draw a conversation in trained wordings: one skill of `mix` (or `skill`), sometimes others
+    after it.
 
     `size` between 0 and 1 steers the length of lists and tables.
     """
+    draw = Draw(rng, size)
     if skill is None:
         skill = rng.choices(list(mix), list(mix.values()))[0]
     if skill == SYSTEM_SKILL:
-        return ruled_conversation(rng, size)
-    exchanges = SKILLS[skill](rng, size)
-    while skill != "lookup" and rng.random() < 0.25:
-        exchanges = exchanges + SKILLS[rng.choice(_NEXT_TURN_SKILLS)](rng, size)
-    system = rng.choice(PLAIN_SYSTEM_PROMPTS) if rng.random() < 0.25 else None
+        return ruled_conversation(draw)
+    exchanges = SKILLS[skill](draw)
+    while skill != "lookup" and rng.random() < _NEXT_TURN_SHARE:
+        exchanges = exchanges + SKILLS[rng.choice(_NEXT_TURN_SKILLS)](draw)
+    system = draw_plain_prompt(draw) if rng.random() < _PLAIN_PROMPT_SHARE else None
     return make_conversation(exchanges, system)
 
 

@@ -27,7 +27,7 @@ _KIND_WEIGHTS: Final = {
     ItemKind.NAME: 1.5,
 }
 _PROPER_NAMES: Final = NAMES + CITIES
-LIST_SEPARATORS: Final = (", ", " ", "\n")
+LIST_SEPARATORS: Final = {", ": 12.0, " ": 4.0, "\n": 3.0, "; ": 1.0, " | ": 0.7, " - ": 0.5}
 
 
 def draw_kind(rng: random.Random) -> ItemKind:
@@ -83,4 +83,4 @@ def draw_length(rng: random.Random, low: int, high: int, size: float) -> int:
 
 def draw_separator(rng: random.Random) -> str:
     """Draw how the items of a list are set apart, mostly by commas."""
-    return rng.choices(LIST_SEPARATORS, (6, 2, 2))[0]
+    return rng.choices(list(LIST_SEPARATORS), list(LIST_SEPARATORS.values()))[0]

@@ -6,7 +6,7 @@ import jinja2
 import pytest
 import torch
 from builtin_recipe.corpus import text_words
-from builtin_recipe.exporting import MAX_WEIGHT_BYTES, load_export
+from builtin_recipe.model.exporting import MAX_WEIGHT_BYTES, load_export
 from builtin_recipe.words import CITIES, NAMES, NOUNS
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer

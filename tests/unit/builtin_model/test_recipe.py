@@ -1,19 +1,21 @@
 """The recipe: tokenizer training repeats, circuits are seeded, a run leaves what exports."""
 
-import random
+import os
+import signal
+from dataclasses import replace
 
 import pytest
 import torch
-from builtin_recipe.batches import CURRICULUM, BatchSource
-from builtin_recipe.chat_tokenizer import encode_conversation, train_tokenizer
-from builtin_recipe.circuits import seed_circuits
 from builtin_recipe.conversation import Turn, chat_text
-from builtin_recipe.evaluation import score_chat
-from builtin_recipe.exporting import export, load_export
-from builtin_recipe.network import IGNORED_LABEL, Decoder, Shape
-from builtin_recipe.optimizers import orthogonalized
-from builtin_recipe.story_evaluation import score_answers
-from builtin_recipe.training import TrainingPlan, load_checkpoint, rate_factor, train
+from builtin_recipe.evaluation.teacher_forcing import score_chat
+from builtin_recipe.model.chat_tokenizer import encode_conversation, train_tokenizer
+from builtin_recipe.model.circuits import seed_circuits
+from builtin_recipe.model.exporting import export, load_export
+from builtin_recipe.model.network import IGNORED_LABEL, SHAPES, Decoder, Shape, attend
+from builtin_recipe.training.batches import CURRICULUM, BatchSource
+from builtin_recipe.training.loop import StoppedError, TrainingPlan, rate_factor, train
+from builtin_recipe.training.optimizers import orthogonalized
+from builtin_recipe.training.run_state import CheckpointMismatchError, load_checkpoint
 from tokenizers import Tokenizer
 
 CHAT = (Turn("user", "Copy: apple, river"), Turn("assistant", "apple, river"))
@@ -39,10 +41,10 @@ def test_only_answers_are_labelled(tokenizer):
 
 
 def test_batches_have_the_lengths_of_their_phase(tokenizer):
-    source = BatchSource(tokenizer, random.Random(1), num_tokens=1024)
-    for progress in (0.0, 0.5, 0.9):
+    source = BatchSource(tokenizer, seed=1, num_tokens=1024, num_steps=10)
+    for step in (0, 5, 9):
         lengths = {plan.length for phase in CURRICULUM for plan in phase.plans}
-        batch = source.draw(progress)
+        batch = source[step]
         assert batch.ids.shape == batch.labels.shape
         assert batch.ids.shape[1] in lengths
         labelled = batch.labels.ne(IGNORED_LABEL)
@@ -52,9 +54,17 @@ def test_batches_have_the_lengths_of_their_phase(tokenizer):
         assert torch.equal(batch.labels[rows, columns], batch.ids[rows, columns + 1])
 
 
-def test_seeded_circuits_copy_before_any_training(tokenizer):
+def test_a_batch_depends_on_its_step_alone(tokenizer):
+    source = BatchSource(tokenizer, seed=1, num_tokens=512, num_steps=100)
+    second = list(zip(range(2), source.batches_from(4, num_workers=0), strict=False))[1][1]
+    assert torch.equal(source[5].ids, second.ids)
+    assert not torch.equal(source[5].ids, source[6].ids)
+
+
+@pytest.mark.parametrize("name", sorted(SHAPES))
+def test_seeded_circuits_copy_before_any_training(tokenizer, name):
     torch.manual_seed(0)
-    network = Decoder(Shape())
+    network = Decoder(replace(SHAPES[name], vocab_size=tokenizer.get_vocab_size()))
     seed_circuits(network, tokenizer.get_vocab())
     once = torch.randperm(1500)[:40] + 300
     ids = torch.cat((once, once))[None]
@@ -64,13 +74,13 @@ def test_seeded_circuits_copy_before_any_training(tokenizer):
     assert best > 0.5
 
 
-def test_answers_are_judged_as_stories():
-    vocabulary = {"the", "fox", "slept"}
-    long = "the fox slept " * 7
-    answers = [(long, True), (long, False), ("the fox slept", True), (long + "xyz", True)]
-    score = score_answers(answers, [["fox"], ["bear"], ["fox"], ["fox"]], vocabulary)
-    assert (score.num_stopped, score.num_long_enough, score.num_known_words) == (3, 3, 3)
-    assert (score.num_all_three, score.num_on_topic) == (1, 3)
+@pytest.mark.parametrize("length", [100, 300])
+def test_attention_in_chunks_equals_the_library_kernel(length):
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, heads, length, 8) for heads in (4, 2, 2))
+    wide = [one.repeat_interleave(2, dim=1) for one in (key, value)]
+    expected = torch.nn.functional.scaled_dot_product_attention(query, *wide, is_causal=True)
+    torch.testing.assert_close(attend(query.requires_grad_(), key, value), expected)
 
 
 def test_orthogonalized_updates_have_singular_values_near_one():
@@ -96,13 +106,80 @@ def test_a_wrong_token_makes_only_its_answer_wrong(tokenizer, model_folder):
     assert score_chat(network, ids, labels) == [False, True]
 
 
-def test_a_run_leaves_a_network_that_exports(tokenizer, tmp_path):
-    plan = TrainingPlan(
-        minutes=0.003, directory=tmp_path, num_tokens_per_step=256, is_compiled=False
+def small_plan(directory, num_steps):
+    shape = Shape(hidden_size=160, num_layers=2, num_heads=2, num_kv_heads=1, mlp_size=64)
+    return TrainingPlan(
+        num_steps, directory, shape, num_tokens_per_step=256, report_steps=2, is_compiled=False
     )
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def stop_after(step, lines):
+    """Return a report that sends SIGTERM when the line of `step` comes."""
+
+    def report(line):
+        lines.append(line)
+        if line.startswith(f"step {step} "):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return report
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_resumed_run_equals_an_uninterrupted_one(tokenizer, tmp_path):
+    def examine(network):
+        return f"drew {torch.rand(1).item()}"
+
+    expected, _ = load_checkpoint(
+        train(small_plan(tmp_path / "one", 8), tokenizer, [].append, examine)
+    )
+    plan = replace(small_plan(tmp_path / "two", 8), checkpoint_minutes=0.0)
+    lines = []
+    with pytest.raises(StoppedError, match="after step 4"):
+        train(plan, tokenizer, stop_after(4, lines), examine)
+    path = train(plan, tokenizer, lines.append, examine)
+    network, counters = load_checkpoint(path)
+    assert counters["num_steps"] == 8
+    assert any("going on after step 4" in line for line in lines)
+    for name, weight in expected.state_dict().items():
+        assert torch.equal(network.state_dict()[name], weight), name
+    logged = (plan.directory / "log.txt").read_text().splitlines()
+    assert any(line.startswith("step 8") and "accuracy" in line for line in logged)
+    assert any(line.startswith("step 3  drew") for line in logged)
+
+
+def test_a_checkpoint_of_another_shape_is_refused(tokenizer, tmp_path):
+    plan = small_plan(tmp_path, 1)
+    before = train(plan, tokenizer, [].append).read_bytes()
+    other = replace(plan, shape=replace(plan.shape, mlp_size=32))
+    with pytest.raises(CheckpointMismatchError, match="mlp_size 64 there, 32 here"):
+        train(other, tokenizer, [].append)
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+    with pytest.raises(CheckpointMismatchError, match="seed"):
+        train(replace(plan, seed=5), tokenizer, [].append)
+    train(replace(other, is_fresh=True), tokenizer, [].append)
+
+
+def test_a_run_may_be_given_more_steps(tokenizer, tmp_path):
+    lines = []
+    train(small_plan(tmp_path, 1), tokenizer, lines.append)
+    _, counters = load_checkpoint(train(small_plan(tmp_path, 2), tokenizer, lines.append))
+    assert counters["num_steps"] == 2
+    assert "planned for 1 steps before, for 2 now" in lines
+
+
+def test_a_run_leaves_a_network_that_exports(tokenizer, tmp_path):
+    plan = replace(small_plan(tmp_path, 2), shape=SHAPES["chat"])
     lines = []
     network, counters = load_checkpoint(train(plan, tokenizer, lines.append))
-    assert counters["num_steps"] >= 2
+    assert counters["num_steps"] == 2
     assert "loss" in lines[-1]
     export(network, tokenizer, tmp_path / "exported")
     loaded, _ = load_export(tmp_path / "exported")

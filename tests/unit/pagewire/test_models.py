@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pagewire.models import ServedModel, served_models
+from pagewire.models import BUILTIN_FOLDERS, ServedModel, served_models
 from pagewire_shared.errors import StartupError
 
 
@@ -35,6 +35,21 @@ def test_a_hub_id_is_left_alone() -> None:
     (model,) = served_models(["Qwen/Qwen2.5-0.5B"], None)
     assert model == ServedModel("Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B")
     assert not model.is_local
+
+
+def test_what_the_package_carries_has_names_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, folder in BUILTIN_FOLDERS.items():
+        assert served_models([name], None) == (ServedModel(name, str(folder)),)
+    assert served_models([], None) == served_models(["pagewire-builtin"], None)
+    assert served_models(["small=pagewire-builtin-draft"], None)[0].name == "small"
+    # A folder of that name comes first.
+    mine = tmp_path / "pagewire-builtin"
+    mine.mkdir()
+    (mine / "config.json").write_text("{}")
+    assert served_models(["pagewire-builtin"], None)[0].path == str(mine)
 
 
 @pytest.mark.parametrize(

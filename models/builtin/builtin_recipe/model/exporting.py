@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from builtin_recipe.chat_tokenizer import PAD
 from builtin_recipe.conversation import END_OF_TEXT, TURN_END, TURN_START
-from builtin_recipe.network import Decoder, Shape
+from builtin_recipe.model.chat_tokenizer import PAD
+from builtin_recipe.model.network import Decoder, Shape
 
 MAX_WEIGHT_BYTES: Final = 12_000_000
 _PREFIX: Final = "model."

@@ -3,12 +3,12 @@ schedule.
 """
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from builtin_recipe.network import Decoder
+from builtin_recipe.model.network import Decoder
 
 # Coefficients of five Newton-Schulz steps that differ per step and so converge faster than one
 # fixed quintic (Polar Express, arXiv:2505.16932).
@@ -28,7 +28,8 @@ def orthogonalized(update: Tensor) -> Tensor:
     x = (x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)).bfloat16()
     for a, b, c in _NEWTON_SCHULZ:
         gram = x @ x.transpose(1, 2)
-        x = a * x + (b * gram + c * (gram @ gram)) @ x
+        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        x = torch.baddbmm(x, polynomial, x, beta=a)
     result: Tensor = x.transpose(1, 2) if is_tall else x
     return result.float()
 
@@ -44,8 +45,18 @@ class Muon:
         for matrix in matrices:
             self._groups.setdefault(tuple(matrix.shape), []).append(matrix)
         self._buffers = {
-            shape: torch.zeros(len(group), *shape) for shape, group in self._groups.items()
+            shape: torch.zeros(len(group), *shape, device=group[0].device)
+            for shape, group in self._groups.items()
         }
+
+    def state(self) -> list[Tensor]:
+        """Return the momentum of every group."""
+        return list(self._buffers.values())
+
+    def restore(self, state: list[Tensor]) -> None:
+        """Copy the momentum back; groups come in the order of the network's parameters."""
+        for buffer, saved in zip(self._buffers.values(), state, strict=True):
+            buffer.copy_(saved)
 
     @torch.no_grad()
     def step(self, factor: float) -> None:
@@ -78,6 +89,15 @@ class Optimizers:
         self._adam = torch.optim.AdamW(others, lr=adam_rate, betas=(0.9, 0.95), weight_decay=0.0)
         self._adam_rate = adam_rate
         self._network = network
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint needs to go on exactly."""
+        return {"muon": self._muon.state(), "adam": self._adam.state_dict()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from `state`, which belongs to a network of the same shape."""
+        self._muon.restore(state["muon"])
+        self._adam.load_state_dict(state["adam"])
 
     def step(self, factor: float) -> None:
         """Apply the gradients at `factor` times the base rates and clear them."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from builtin_recipe.network import Attention, Block, Decoder, Shape
+from builtin_recipe.model.network import Attention, Block, Decoder, Shape
 
 _EMBEDDING_STD = 0.1
 # The private subspaces are 64 wide and the match reads the first 32 directions of each.

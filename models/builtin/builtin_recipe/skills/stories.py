@@ -9,7 +9,8 @@ from typing import Final
 
 from builtin_recipe.conversation import Exchange
 from builtin_recipe.items import draw_length
-from builtin_recipe.story_requests import Cast, draw_cast, draw_request
+from builtin_recipe.skills.story_requests import Cast, draw_cast, draw_request
+from builtin_recipe.wording import Draw
 from builtin_recipe.words import (
     COLORS,
     DAYS,
@@ -21,6 +22,8 @@ from builtin_recipe.words import (
 )
 
 MIN_STORY_WORDS: Final = 35
+_LONG_SHARE: Final = 0.06
+_LONG_MIDDLE: Final = 10
 
 _PERSON_OPENINGS: Final = (
     "Once upon a time, {hero} lived near a {mood} {place}.",
@@ -65,6 +68,15 @@ _MIDDLES: Final = (
     "{hero} and {friend} talked about the {thing} all day.",
     "They played and sang until the moon was high in the sky.",
     "{friend} was tired, so {hero} waited for a while.",
+    "A small bird sat on {sight} and sang for them.",
+    "{hero} told {friend} a story about the {place}.",
+    "On the way, they saw {colored_sight} and stopped to look at it.",
+    '"How far is it?" asked {friend}. "Not far," said {hero}.',
+    "They crossed a river and climbed a hill.",
+    "The wind was cold, so they made a small fire.",
+    "{hero} gave {friend} half of the {meal}.",
+    "It began to rain, and they hid in an old cabin.",
+    "At night they slept under the stars.",
 )
 _TROUBLE_COMES: Final = (
     "Suddenly a great {trouble} came to the {place}.",
@@ -77,6 +89,7 @@ _TROUBLE_GOES: Final = (
     "{hero} was brave and helped {friend} to find the way home.",
     "{hero} did not run away but stayed with {friend}.",
     "{hero} had a good idea, and soon everyone was safe.",
+    "{hero} and {friend} held hands and waited until it was over.",
     "{hero} looked for a long time and found the way.",
     "{hero} called for help, and all the friends came.",
 )
@@ -84,6 +97,8 @@ _THANKS: Final = (
     "In the end, the sun came out and everyone was happy.",
     '"Thank you, my friend," said {friend}.',
     "{friend} gave {hero} {gift} to say thank you.",
+    "Everyone in the {place} heard about it and was glad.",
+    "Then they ate {meal} and told old stories.",
     "At last they sat beside the {thing} and laughed.",
 )
 _ENDINGS: Final = (
@@ -91,6 +106,7 @@ _ENDINGS: Final = (
     "From that day on, {hero} was never alone.",
     "{hero} never forgot the {thing}.",
     "And {hero} lived happily ever after.",
+    "And every {when}, they meet again at the {place}.",
     "And they all lived happily ever after.",
 )
 
@@ -170,10 +186,11 @@ def draw_story(rng: random.Random, cast: Cast, num_middle: int) -> str:
             return story
 
 
-def story_exchanges(rng: random.Random, size: float) -> list[Exchange]:
+def story_exchanges(draw: Draw, has_topic: bool | None = None) -> list[Exchange]:
     """Return one request for a story and a story about what was asked for."""
-    cast = draw_cast(rng, has_topic=rng.random() < 0.9)
-    is_long = cast.topic is not None and rng.random() < 0.05
-    num_middle = 5 if is_long else draw_length(rng, 0, 2, size)
-    request = draw_request(rng, cast.topic, is_long)
+    rng = draw.rng
+    cast = draw_cast(rng, rng.random() < 0.9 if has_topic is None else has_topic)
+    is_long = cast.topic is not None and rng.random() < _LONG_SHARE
+    num_middle = _LONG_MIDDLE if is_long else draw_length(rng, 0, 3, draw.size)
+    request = draw_request(draw, cast.topic, is_long)
     return [Exchange(request, draw_story(rng, cast, num_middle))]

@@ -16,7 +16,7 @@ from builtin_recipe.conversation import (
     Conversation,
 )
 from builtin_recipe.corpus import draw_conversation
-from builtin_recipe.network import IGNORED_LABEL
+from builtin_recipe.model.network import IGNORED_LABEL
 from builtin_recipe.words import CITIES, COLORS, DAYS, JOBS, MONTHS, NAMES, NOUNS
 
 PAD: Final = "<|pad|>"
@@ -31,7 +31,7 @@ SPECIAL_TOKENS: Final = (
     "<think>",
     "</think>",
 )
-VOCAB_SIZE: Final = 2304
+VOCAB_SIZE: Final = 2560
 NUM_TRAINING_CHATS: Final = 30_000
 _SEED: Final = 7
 # Enough that every word of the lists becomes one token in both forms: a key that is split at the

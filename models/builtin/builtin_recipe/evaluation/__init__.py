@@ -1,0 +1,1 @@
+"""Measuring: the questions, who answers them, and how answers are judged."""

@@ -1,0 +1,1 @@
+"""The network: its start, its tokens, its adapters and its exported folder."""

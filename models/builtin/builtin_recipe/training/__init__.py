@@ -1,0 +1,1 @@
+"""The training loop: batches, optimizers, checkpoints and progress."""
