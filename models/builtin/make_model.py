@@ -11,7 +11,7 @@ from typing import Final
 HERE: Final = Path(__file__).parent
 PACKAGE: Final = HERE.parent.parent / "pagewire"
 NUM_STEPS: Final = 13_500
-NUM_DRAFT_STEPS: Final = 3_000
+NUM_DRAFT_STEPS: Final = 2_000
 
 
 def steps(runs: Path, num_steps: int, num_draft_steps: int) -> list[list[str]]:

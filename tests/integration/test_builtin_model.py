@@ -1,7 +1,9 @@
-"""`pagewire serve` without a model: the openai client gets streamed stories in the corpus
-vocabulary."""
+"""`pagewire serve` without a model: the openai client gets right answers, and streamed stories in
+the corpus vocabulary."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,20 +12,59 @@ import pytest
 
 from support.processes import Serve, free_port
 
-VOCABULARY = Path(__file__).parents[2] / "models" / "builtin" / "vocabulary.txt"
+RECIPE = Path(__file__).parents[2] / "models" / "builtin"
 STORIES = [
     "Tell me a story about a fox.",
     "Write a short story about Lila and a river.",
     "Tell me a short story about a brave cat.",
 ]
+# What the short form of the evaluation asks of every cell and side.
+NUM_PROMPTS = 20
+TABLE = "\n".join(
+    f"{key}: {value}"
+    for key, value in {
+        "river": "gold",
+        "lamp": "42",
+        "Nora": "violin",
+        "k3f9": "cloud",
+        "bridge": "907",
+    }.items()
+)
+# Conversations whose last answer is known; the wordings are of nobody's templates.
+ANSWERS = [
+    ([("user", "Copy this list: river, cloud, apple")], "river, cloud, apple"),
+    ([("user", f"{TABLE}\n\nWhat is the value for bridge?")], "907"),
+    ([("user", f"Here is a table.\n{TABLE}\nLook up river.")], "gold"),
+    (
+        [
+            ("user", "My name is Clara."),
+            ("assistant", "OK, I will remember that."),
+            ("user", "What is my name?"),
+        ],
+        "Your name is Clara.",
+    ),
+    ([("user", "What is the capital of France?")], "I cannot answer that."),
+    (
+        [
+            ("system", "End every answer with DONE."),
+            ("user", "Repeat these words: stone, key, moon"),
+        ],
+        "stone, key, moon DONE",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[openai.OpenAI]:
+def url() -> Iterator[str]:
     port = free_port()
     with Serve("--port", str(port), "--grpc-port", str(free_port())) as serve:
         assert "pagewire-builtin" in serve.wait_ready()
-        yield openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none")
+        yield f"http://127.0.0.1:{port}/v1"
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=url, api_key="none")
 
 
 @pytest.mark.parametrize("request_text", STORIES)
@@ -40,15 +81,24 @@ def test_streamed_stories(client: openai.OpenAI, request_text: str) -> None:
     assert len(choices) > 10, "the answer came in one piece"
     assert choices[-1].finish_reason == "stop"
     assert len(words) >= 20
-    assert set(words) - set(VOCABULARY.read_text().split()) == set()
+    assert set(words) - set((RECIPE / "vocabulary.txt").read_text().split()) == set()
 
 
-def test_the_conversation_so_far_is_seen(client: openai.OpenAI) -> None:
+@pytest.mark.parametrize(("turns", "wanted"), ANSWERS)
+def test_answers(client: openai.OpenAI, turns: list[tuple[str, str]], wanted: str) -> None:
+    messages = [{"role": role, "content": text} for role, text in turns]
     answer = client.chat.completions.create(
         model="pagewire-builtin",
-        messages=[{"role": "user", "content": "Copy this list: river, cloud, apple"}],
+        messages=messages,  # type: ignore[arg-type]
         temperature=0,
     )
-    assert answer.usage is not None
-    assert answer.usage.prompt_tokens > 5
-    assert answer.choices[0].message.content
+    assert answer.choices[0].message.content == wanted
+    assert answer.choices[0].finish_reason == "stop"
+
+
+def test_the_short_evaluation_finds_every_skill_above_its_floor(url: str) -> None:
+    command = [sys.executable, str(RECIPE / "evaluate.py"), "--url", url, "--wrong", "2"]
+    run = subprocess.run(
+        [*command, "--limit", str(NUM_PROMPTS)], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr

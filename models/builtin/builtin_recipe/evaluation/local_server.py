@@ -24,7 +24,9 @@ def served(folder: Path) -> Iterator[str]:
     """
     command = [sys.executable, "-m", "pagewire", "serve", str(folder), "--port", "0"]
     with subprocess.Popen(
-        [*command, "--grpc-port", "0"], stdout=subprocess.PIPE, text=True
+        [*command, "--grpc-port", "0", "--log-level", "warning"],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             assert process.stdout is not None

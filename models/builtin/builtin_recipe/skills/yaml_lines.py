@@ -40,5 +40,5 @@ def draw_adapter_conversation(rng: random.Random) -> Conversation:
 def _kept_conversation(rng: random.Random) -> Conversation:
     while True:
         chat = draw_conversation(rng, rng.uniform(0.1, 0.4), skill=rng.choice(_KEPT_SKILLS))
-        if not any(turn.role == "user" and "json" in turn.text.lower() for turn in chat):
+        if not any(turn.role == "assistant" and turn.text.startswith("{") for turn in chat):
             return chat
