@@ -72,7 +72,7 @@ def test_seeded_circuits_copy_before_any_training(tokenizer, name):
         ranks = network(ids)[0, 40:79].argsort(-1, descending=True)
     best = (ranks[:, :20] == ids[0, 41:80, None]).any(-1).float().mean()
     # By chance it would be one in a hundred; the draft has one matching head instead of two.
-    assert best > 0.3
+    assert best > {"chat": 0.5, "draft": 0.3}[name]
 
 
 @pytest.mark.parametrize("length", [100, 300])
