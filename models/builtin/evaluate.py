@@ -17,14 +17,13 @@ from typing import Final
 from builtin_recipe.evaluation.endpoint import Endpoint, EndpointError, ask_endpoint
 from builtin_recipe.evaluation.exam import (
     NUM_PER_CELL,
-    Cell,
-    Question,
     chosen_cells,
     draw_questions,
     plain_question,
 )
 from builtin_recipe.evaluation.grading import Answer, Report, Row, grade
 from builtin_recipe.evaluation.local_server import ServerError, served
+from builtin_recipe.evaluation.questions import Cell, Question
 from builtin_recipe.evaluation.reporting import (
     compared_text,
     markdown_table,

@@ -21,7 +21,7 @@ from builtin_recipe.skills.lists import (
     reverse_exchanges,
 )
 from builtin_recipe.skills.numbers import arithmetic_exchanges, sequence_exchanges
-from builtin_recipe.skills.stories import draw_story, story_exchanges
+from builtin_recipe.skills.stories import draw_long_story, draw_story, story_exchanges
 from builtin_recipe.skills.story_requests import draw_cast
 from builtin_recipe.skills.system_prompts import draw_plain_prompt, draw_rule, persona_exchanges
 from builtin_recipe.skills.tables import lookup_exchanges
@@ -70,17 +70,17 @@ EARLY_MIX: Final[Mix] = {
 # A story has some fifty times the labelled tokens of a looked-up value, so its weight is small.
 MAIN_MIX: Final[Mix] = {
     "copy": 13.0,
-    "lookup": 24.0,
-    "story": 5.0,
-    "json": 12.0,
-    "reverse": 7.0,
-    "sequence": 8.0,
+    "lookup": 26.0,
+    "story": 4.0,
+    "json": 13.0,
+    "reverse": 9.0,
+    "sequence": 7.0,
     "fact": 9.0,
-    "arithmetic": 6.0,
-    "pick": 6.0,
-    "count": 3.0,
-    SYSTEM_SKILL: 11.0,
-    "small talk": 4.0,
+    "arithmetic": 7.0,
+    "pick": 5.0,
+    "count": 5.0,
+    SYSTEM_SKILL: 12.0,
+    "small talk": 5.0,
     "open question": 8.0,
 }
 LONG_MIX: Final[Mix] = {"lookup": 70.0, "copy": 10.0, "story": 8.0, "fact": 6.0, SYSTEM_SKILL: 6.0}
@@ -157,8 +157,11 @@ def corpus_vocabulary() -> list[str]:
     rng = random.Random(0)
     for number in range(_NUM_VOCABULARY_STORIES):
         cast = draw_cast(rng, has_topic=number % 2 == 0)
-        cast_words = text_words(f"{cast.hero} {cast.hero_introduced} {cast.friend} {cast.thing}")
+        figures = (cast.hero, cast.hero_introduced, cast.friend, cast.thing)
+        later = [name for one in cast.more for name in (one.friend, one.thing)]
+        cast_words = text_words(" ".join((*figures, *later)))
         # Invented topics are no vocabulary.
         if found.issuperset(set(cast_words) - _CAST_GRAMMAR):
             found.update(text_words(draw_story(rng, cast, num_middle=3)))
+            found.update(text_words(draw_long_story(rng, cast)))
     return sorted(found)

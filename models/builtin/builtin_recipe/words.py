@@ -88,6 +88,34 @@ DAYS: Final = _words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
 MONTHS: Final = _words(
     "January February March April May June July August September October November December"
 )
+# What most English text is made of besides the words above; only copied.
+COMMON_WORDS: Final = _words(
+    "quick slow fast big great good bad best better new young high low long short hot cold warm "
+    "dark bright deep wide hard soft easy heavy light full empty open closed early late right "
+    "left wrong true false same other next last first second free busy ready safe sweet sour "
+    "clean dirty dry wet rich poor strong weak loud near far jump jumps run runs walk walks go "
+    "goes went come comes came see sees saw look looks looked make makes made take takes took "
+    "give gives gave find finds found know knows knew think thinks thought say says said tell "
+    "tells told ask asks asked work works worked play plays played read reads write writes wrote "
+    "sing sings sang eat eats ate drink drinks sleep sleeps sit sits sat stand stands stood "
+    "carry hold holds held keep keeps kept leave leaves bring brings brought buy buys bought "
+    "sell sells sold pay pays paid love loves like likes want wants need needs use uses help "
+    "helps try tries turn turns move moves live lives lived begin begins began end ends stop "
+    "stops wait waits call calls called show shows hear hears heard feel feels felt fall falls "
+    "fell fly flies flew swim swims rest grow grows build builds built break breaks broke lose "
+    "win wins won learn learns meet meets met people man men woman women friend friends family "
+    "mother father son daughter baby name word words line lines page side part place thing things "
+    "time times day days week month year years today tomorrow yesterday hour minute hand head eye "
+    "eyes face foot feet heart body life world country street water air food fish meat tea coffee "
+    "money game ball toy music sound voice color number question answer idea problem reason story "
+    "test system computer server model program file user message letter list example text language "
+    "English public school student class office team job company price order service I he she his "
+    "her him my your our their its who what when where why how because if than too also only just "
+    "even still never always often again away back down into through between around without "
+    "against during until while each every both few many much most such any one two three four "
+    "five six seven eight nine ten hundred thousand been being have has had do does did may must "
+    "should would could might shall us me them these those am were be an"
+)
 LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 
 _IRREGULAR_PLURALS: Final = {

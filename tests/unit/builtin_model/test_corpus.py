@@ -143,7 +143,7 @@ def test_lookups_have_one_right_answer(kind):
         table = draw_table(rng, 12, kind)
         assert len(set(table.keys)) == 12
         values = dict(zip(table.keys, table.values, strict=True))
-        exchanges = table_exchanges(Draw(rng), table, 4, lines_share=0.0)
+        exchanges = table_exchanges(Draw(rng), table, 4, (0.0, 0.0))
         for exchange in exchanges:
             question = exchange.question.replace(table.text(), "")
             named = [key for key in table.keys if re.search(rf"\b{key}\b", question)]

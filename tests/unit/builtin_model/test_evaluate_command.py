@@ -8,14 +8,16 @@ import evaluate
 import pytest
 from builtin_recipe.evaluation.endpoint import messages
 from builtin_recipe.evaluation.exam import CELLS, chosen_cells, draw_questions
-from builtin_recipe.evaluation.grading import MIN_STORY_WORDS
 
 from support.processes import free_port
 
 SKILLS = "copy,json"
 # A cell that is only reported.
 UNBOUND = "lookup in 4 lines after the question"
-STORY = " ".join(["the"] * MIN_STORY_WORDS)
+
+
+def story_for(question):
+    return " ".join(["the"] * question.min_words)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -57,7 +59,7 @@ class Server(ThreadingHTTPServer):
 def server():
     with Server(("127.0.0.1", 0), Handler) as running:
         running.answers = {
-            json.dumps(messages(one)): one.wanted if one.topic is None else STORY
+            json.dumps(messages(one)): one.wanted if one.topic is None else story_for(one)
             for one in draw_questions(CELLS, 6)
         }
         threading.Thread(target=running.serve_forever, daemon=True).start()

@@ -15,14 +15,11 @@ from builtin_recipe.evaluation.exam import (
     CELLS,
     CONTEXT_TOKENS,
     NUM_PER_CELL,
-    Floor,
-    Question,
     chosen_cells,
     draw_examples,
     draw_questions,
 )
 from builtin_recipe.evaluation.grading import (
-    MIN_STORY_WORDS,
     TOPIC_ROW,
     Answer,
     Row,
@@ -32,6 +29,7 @@ from builtin_recipe.evaluation.grading import (
     is_right,
     lowered_floor,
 )
+from builtin_recipe.evaluation.questions import MIN_STORY_WORDS, Floor, Question
 from builtin_recipe.evaluation.teacher_forcing import examine
 from builtin_recipe.model.chat_tokenizer import encode_conversation
 from builtin_recipe.model.exporting import load_export

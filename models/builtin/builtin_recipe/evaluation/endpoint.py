@@ -8,8 +8,8 @@ from typing import Final
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI, OpenAIError
 from openai.types.chat import ChatCompletionMessageParam
 
-from builtin_recipe.evaluation.exam import Question
 from builtin_recipe.evaluation.grading import Answer
+from builtin_recipe.evaluation.questions import Question
 
 _TIMEOUT_SECONDS: Final = 300.0
 _CONNECT_SECONDS: Final = 30.0

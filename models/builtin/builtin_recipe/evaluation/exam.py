@@ -4,13 +4,13 @@ prompts, the same in every process; it asks and judges nothing and needs no torc
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
 from builtin_recipe.conversation import Conversation, Exchange, make_conversation
 from builtin_recipe.corpus import ruled_conversation, text_words
+from builtin_recipe.evaluation.questions import MIN_STORY_WORDS, Cell, Example, Floor, Question
 from builtin_recipe.items import ItemKind
 from builtin_recipe.skills.facts import fact_exchanges
 from builtin_recipe.skills.json_objects import json_exchanges
@@ -22,6 +22,7 @@ from builtin_recipe.skills.lists import (
     reverse_exchanges,
 )
 from builtin_recipe.skills.numbers import sequence_exchanges, sum_exchange
+from builtin_recipe.skills.stories import MIN_LONG_STORY_WORDS
 from builtin_recipe.skills.story_requests import draw_cast, draw_request
 from builtin_recipe.skills.tables import draw_table, table_exchanges
 from builtin_recipe.skills.talk import open_question_exchanges, small_talk_exchanges
@@ -29,7 +30,7 @@ from builtin_recipe.wording import Draw
 
 NUM_PER_CELL: Final = 500
 CONTEXT_TOKENS: Final = 2048
-MAX_STORY_TOKENS: Final = 400
+MAX_STORY_TOKENS: Final = 640
 VOCABULARY_FILE: Final = Path(__file__).parents[2] / "vocabulary.txt"
 _SEED: Final = 4242
 # The client has no tokenizer: words take one token for four to six characters, digits and invented
@@ -38,63 +39,8 @@ _CHARACTERS_PER_TOKEN: Final = 3
 _TOKENS_PER_TURN: Final = 8
 _MAX_PROMPT_TOKENS: Final = 1900
 _SPARE_TOKENS: Final = 64
-_NO_TOPIC: Final = frozenset({"a", "an", "the", "and", "in", "at", "to", "who", "is", "near"})
+_NO_TOPIC: Final = frozenset({"a", "an", "the", "and", "in", "at", "to", "who", "is", "near", "on"})
 _TOPIC_SHARE: Final = 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """The least share of right answers, for wordings of training and for those held out."""
-
-    trained: float
-    held_out: float
-
-    def of_side(self, is_held_out: bool) -> float:
-        """Return the floor of one side of the hold-out."""
-        return self.held_out if is_held_out else self.trained
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A finished chat whose last answer is judged.
-
-    `topic` is None where the answer has to be exactly the last turn; else the answer is judged as a
-    story, and `topic` holds the words it was to be about (empty: about anything).
-    """
-
-    conversation: Conversation
-    topic: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One row of the table; `size` between 0 and 1 steers the length of lists.
-
-    Main cells are those that a training run follows, long ones hold a thousand tokens a prompt.
-    """
-
-    name: str
-    skill: str
-    draw: Callable[[Draw], Example]
-    floor: Floor | None = None
-    size: float = 0.5
-    is_main: bool = False
-    is_long: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One prompt: `turns` end with the user's, earlier answers are the right ones.
-
-    `wanted` is the right answer, or one right story where `topic` is not None (see `Example`).
-    """
-
-    cell: str
-    is_held_out: bool
-    turns: Conversation
-    wanted: str
-    max_tokens: int
-    topic: tuple[str, ...] | None = None
 
 
 @cache
@@ -129,16 +75,16 @@ def _lookup(
     num_lines: int,
     draw: Draw,
     *,
-    lines_share: float = 0.0,
+    shares: tuple[float, float] = (0.0, 0.0),
     is_question_first: bool = False,
 ) -> Example:
     table = draw_table(draw.rng, num_lines, draw.rng.choice(kinds))
-    return _example(table_exchanges(draw, table, 1, lines_share, is_question_first))
+    return _example(table_exchanges(draw, table, 1, shares, is_question_first))
 
 
 def _follow_up(draw: Draw) -> Example:
     table = draw_table(draw.rng, 20, ItemKind.WORD)
-    return _example(table_exchanges(draw, table, draw.rng.randint(2, 4), 0.0))
+    return _example(table_exchanges(draw, table, draw.rng.randint(2, 4), (0.0, 0.0)))
 
 
 def _question_first_cell(num_lines: int) -> Cell:
@@ -154,7 +100,7 @@ def _ruled(draw: Draw) -> Example:
     return Example(ruled_conversation(draw))
 
 
-def _story(draw: Draw) -> Example:
+def _story(draw: Draw, *, is_long: bool = False) -> Example:
     """Draw a request; topics that name an invented word are no vocabulary and drawn again."""
     has_topic = draw.rng.random() < _TOPIC_SHARE
     while True:
@@ -162,70 +108,84 @@ def _story(draw: Draw) -> Example:
         named = [word for word in text_words(topic or "") if word not in _NO_TOPIC]
         if vocabulary().issuperset(named):
             break
-    request = draw_request(draw, topic)
-    return Example(make_conversation([Exchange(request, "")]), tuple(named))
+    chat = make_conversation([Exchange(draw_request(draw, topic, is_long), "")])
+    return Example(chat, tuple(named), MIN_LONG_STORY_WORDS if is_long else MIN_STORY_WORDS)
 
 
 _WORDS: Final = (ItemKind.WORD,)
 _UNKNOWN: Final = (ItemKind.INVENTED, ItemKind.CODE, ItemKind.NUMBER)
 _OTHER_KEYS: Final = (ItemKind.NAME, ItemKind.CODE, ItemKind.INVENTED)
 _GOAL: Final = Floor(trained=0.95, held_out=0.85)
-# Skills that fall short of the goal are held to what the shipped weights reach, less three
-# hundredths; what has no floor is only reported.
-_LONGEST_LOOKUP: Final = Floor(trained=0.89, held_out=0.87)
 
 
-def _lookup_cell(num_lines: int, is_main: bool, floor: Floor = _GOAL) -> Cell:
+def _lookup_cell(num_lines: int, floor: Floor = _GOAL, *, is_main: bool = False) -> Cell:
     name, draw = f"lookup in {num_lines} lines", partial(_lookup, _WORDS, num_lines)
     return Cell(name, "lookup", draw, floor, is_main=is_main, is_long=num_lines >= 80)
 
 
+def _skill_cell(
+    name: str, skill: Callable[[Draw], list[Exchange]], floor: Floor = _GOAL, size: float = 0.5
+) -> Cell:
+    return Cell(name, name, partial(_skill, skill), floor, size, is_main=True)
+
+
+# A side that falls short of the goal is held to what the shipped weights reach, less three to five
+# hundredths; what has no floor is only reported.
 CELLS: Final = (
-    Cell("copy 1 to 15 words", "copy", partial(_copy, _WORDS, 1, 15), _GOAL, is_main=True),
-    Cell("copy 16 to 40 words", "copy", partial(_copy, _WORDS, 16, 40), Floor(0.90, 0.90)),
-    Cell("copy a sentence", "copy", partial(_skill, copy_sentence_exchanges), _GOAL, is_main=True),
-    Cell("copy 1 to 7 names", "copy", partial(_copy, (ItemKind.NAME,), 1, 7), _GOAL),
+    Cell(
+        "copy 1 to 15 words", "copy", partial(_copy, _WORDS, 1, 15), Floor(0.95, 0.67), is_main=True
+    ),
+    Cell("copy 16 to 40 words", "copy", partial(_copy, _WORDS, 16, 40), Floor(0.90, 0.74)),
+    Cell(
+        "copy a sentence",
+        "copy",
+        partial(_skill, copy_sentence_exchanges),
+        Floor(0.80, 0.54),
+        is_main=True,
+    ),
+    Cell("copy 1 to 7 names", "copy", partial(_copy, (ItemKind.NAME,), 1, 7), Floor(0.95, 0.62)),
     Cell(
         "copy 1 to 7 invented words or codes or numbers",
         "copy",
         partial(_copy, _UNKNOWN, 1, 7),
-        Floor(0.91, 0.83),
+        Floor(0.86, 0.66),
     ),
-    Cell("reverse 2 to 6 words", "reverse", _reverse, Floor(0.82, 0.63), is_main=True),
+    Cell("reverse 2 to 6 words", "reverse", _reverse, Floor(0.88, 0.66), is_main=True),
     Cell("pick first or second or last of words", "pick", _pick, _GOAL, 1.0, is_main=True),
     _lookup_cell(4, is_main=True),
-    _lookup_cell(10, is_main=False),
-    _lookup_cell(30, is_main=True),
-    _lookup_cell(80, is_main=False),
-    _lookup_cell(150, is_main=True, floor=_LONGEST_LOOKUP),
-    _question_first_cell(4),
-    _question_first_cell(10),
-    _question_first_cell(30),
-    Cell("lookup in 20 lines by other keys", "lookup", partial(_lookup, _OTHER_KEYS, 20), _GOAL),
+    _lookup_cell(10, Floor(0.95, 0.80)),
+    _lookup_cell(30, Floor(0.95, 0.74), is_main=True),
+    _lookup_cell(80, Floor(0.90, 0.65)),
+    _lookup_cell(150, Floor(0.88, 0.45), is_main=True),
+    *map(_question_first_cell, (4, 10, 30)),
+    Cell(
+        "lookup in 20 lines by other keys",
+        "lookup",
+        partial(_lookup, _OTHER_KEYS, 20),
+        Floor(0.91, 0.75),
+    ),
     Cell("lookup in 20 lines in a later turn", "lookup", _follow_up, _GOAL, is_main=True),
-    Cell("copy lines of 20", "lines", partial(_lookup, _WORDS, 20, lines_share=1.0), _GOAL),
-    Cell("json", "json", partial(_skill, json_exchanges), _GOAL, is_main=True),
-    Cell("fact", "fact", partial(_skill, fact_exchanges), _GOAL, is_main=True),
-    Cell("sequence", "sequence", partial(_skill, sequence_exchanges), _GOAL, is_main=True),
-    Cell("sum of held-out numbers", "sum", _sum, Floor(0.83, 0.81), is_main=True),
     Cell(
-        "count",
-        "count",
-        partial(_skill, count_exchanges),
-        Floor(0.90, 0.73),
-        size=1.0,
-        is_main=True,
+        "copy lines of 20",
+        "lines",
+        partial(_lookup, _WORDS, 20, shares=(1.0, 0.0)),
+        Floor(0.90, 0.85),
     ),
-    Cell("small talk", "small talk", partial(_skill, small_talk_exchanges), _GOAL, is_main=True),
     Cell(
-        "open question",
-        "open question",
-        partial(_skill, open_question_exchanges),
-        _GOAL,
-        is_main=True,
+        "values of 2 to 4 keys in 20 lines",
+        "lookup",
+        partial(_lookup, _WORDS, 20, shares=(0.0, 1.0)),
     ),
-    Cell("system prompt", "system prompt", _ruled, _GOAL, size=0.3, is_main=True),
+    _skill_cell("json", json_exchanges, Floor(0.95, 0.74)),
+    _skill_cell("fact", fact_exchanges, Floor(0.95, 0.80)),
+    _skill_cell("sequence", sequence_exchanges, Floor(0.95, 0.63)),
+    Cell("sum of held-out numbers", "sum", _sum, Floor(0.89, 0.84), is_main=True),
+    _skill_cell("count", count_exchanges, Floor(0.89, 0.62), size=1.0),
+    _skill_cell("small talk", small_talk_exchanges, Floor(0.95, 0.41)),
+    _skill_cell("open question", open_question_exchanges),
+    Cell("system prompt", "system prompt", _ruled, Floor(0.92, 0.70), size=0.3, is_main=True),
     Cell("story", "story", _story, _GOAL),
+    Cell("long story", "long story", partial(_story, is_long=True)),
 )
 
 
@@ -282,6 +242,7 @@ def _question(cell: Cell, is_held_out: bool, example: Example) -> Question:
         wanted=answer.text,
         max_tokens=_room(tuple(turns), num_tokens),
         topic=example.topic,
+        min_words=example.min_words,
     )
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from builtin_recipe.corpus import text_words
-from builtin_recipe.evaluation.exam import NUM_PER_CELL, Cell, Floor, Question, vocabulary
+from builtin_recipe.evaluation.exam import NUM_PER_CELL, vocabulary
+from builtin_recipe.evaluation.questions import Cell, Floor, Question
 
-MIN_STORY_WORDS: Final = 20
 TOPIC_ROW: Final = "story names what was asked for"
 _MAX_DIFFERENCE: Final = 0.01
 # Shares are quotients of whole numbers: this is only room for their binary fractions.
@@ -126,10 +126,10 @@ def lowered_floor(floor: float, num_asked: int) -> float:
     return floor - two_standard_errors(floor, num_asked)
 
 
-def is_sound_story(answer: Answer) -> bool:
+def is_sound_story(answer: Answer, min_words: int) -> bool:
     """Whether an answer ends by itself, is long enough and holds only words of the vocabulary."""
     words = text_words(answer.text)
-    return answer.is_stopped and len(words) >= MIN_STORY_WORDS and vocabulary().issuperset(words)
+    return answer.is_stopped and len(words) >= min_words and vocabulary().issuperset(words)
 
 
 def is_right(question: Question, answer: Answer) -> bool:
@@ -137,7 +137,7 @@ def is_right(question: Question, answer: Answer) -> bool:
     if answer.error:
         return False
     if question.topic is not None:
-        return is_sound_story(answer)
+        return is_sound_story(answer, question.min_words)
     return answer.is_stopped and answer.text.strip() == question.wanted.strip()
 
 

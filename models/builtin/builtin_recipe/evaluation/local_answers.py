@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from builtin_recipe.evaluation.exam import Question
 from builtin_recipe.evaluation.grading import Answer
+from builtin_recipe.evaluation.questions import Question
 
 _MAX_ROWS: Final = 128
 _MAX_BATCH_TOKENS: Final = 65_536

@@ -9,7 +9,8 @@ from typing import Final
 import torch
 from tokenizers import Tokenizer
 
-from builtin_recipe.evaluation.exam import CELLS, Cell, draw_examples
+from builtin_recipe.evaluation.exam import CELLS, draw_examples
+from builtin_recipe.evaluation.questions import Cell
 from builtin_recipe.model.chat_tokenizer import encode_conversation
 from builtin_recipe.model.network import IGNORED_LABEL, Decoder
 

@@ -15,9 +15,9 @@ from builtin_recipe.conversation import (
     TURN_START,
     Conversation,
 )
-from builtin_recipe.corpus import draw_conversation
+from builtin_recipe.corpus import corpus_vocabulary, draw_conversation
 from builtin_recipe.model.network import IGNORED_LABEL
-from builtin_recipe.words import CITIES, COLORS, DAYS, JOBS, MONTHS, NAMES, NOUNS
+from builtin_recipe.words import CITIES, COLORS, COMMON_WORDS, DAYS, JOBS, MONTHS, NAMES, NOUNS
 
 PAD: Final = "<|pad|>"
 # The last four are reserved, so that tools and reasoning need no new vocabulary.
@@ -31,12 +31,14 @@ SPECIAL_TOKENS: Final = (
     "<think>",
     "</think>",
 )
-VOCAB_SIZE: Final = 2560
+VOCAB_SIZE: Final = 3072
 NUM_TRAINING_CHATS: Final = 30_000
 _SEED: Final = 7
 # Enough that every word of the lists becomes one token in both forms: a key that is split at the
 # start of a line and whole inside a question never matches, and lookups are not learnt.
 _NUM_WORD_COPIES: Final = 400
+# Words of sentences and stories stand behind a space, and most of them are frequent anyway.
+_NUM_COMMON_COPIES: Final = 150
 # Words with the space before them, single digits, runs of punctuation, white space.
 _SPLIT: Final = r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -50,6 +52,8 @@ def _training_texts(num_chats: int) -> Iterator[str]:
     for word in dict.fromkeys((*NOUNS, *NAMES, *CITIES, *COLORS, *JOBS, *DAYS, *MONTHS)):
         yield f"{word}\n" * _NUM_WORD_COPIES
         yield f" {word}\n" * _NUM_WORD_COPIES
+    for word in (*COMMON_WORDS, *corpus_vocabulary()):
+        yield f" {word}\n" * _NUM_COMMON_COPIES
 
 
 def train_tokenizer(num_chats: int = NUM_TRAINING_CHATS) -> Tokenizer:

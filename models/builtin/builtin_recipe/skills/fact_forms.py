@@ -42,11 +42,17 @@ _TOLD: Final = Wordings(
         "I have {value} as my {thing}",
         "you [need to|must|should] know my {thing}, it is {value}",
         "[people|my friends|they] know that my {thing} is {value}",
-    ),
-    held_out=(
         "as for my {thing}, it is {value}",
         "[it is true|I can tell you] that my {thing} is {value}",
-        "{value}, that is my {thing}",
+        *("{value}, that is my {thing}", "my own {thing} is {value}"),
+        "my {thing}? [It is|That is|It's] {value}",
+        "[remember|save|store] {value} as my {thing}",
+        "[of course|naturally|sure], my {thing} is {value}",
+    ),
+    held_out=(
+        "my {thing} happens to be {value}",
+        "when people ask for my {thing}, I say {value}",
+        "if you want to know my {thing}, it is {value}",
     ),
 )
 _ASKED: Final = Wordings(
@@ -81,14 +87,18 @@ _ASKED: Final = Wordings(
         "I do not [know|remember] my {thing}, do you?",
         "what [would|do] you say my {thing} is?",
         "one [more |]question: what is my {thing}?",
-    ),
-    held_out=(
-        "[can|could] you remember my {thing}?",
-        "I forgot my {thing}. What is it?",
-        "give me my {thing}.",
-        "what {thing} did I tell you?",
+        *("[can|could] you remember my {thing}?", "I forgot my {thing}. What is it?"),
+        *("give me my {thing}.", "what {thing} did I tell you?"),
         "[can|could] you tell me what my {thing} is?",
         "remind me, what is my {thing}?",
+        "[recall|state|type|write|print|confirm] my {thing}.",
+        *("[how|what] about my {thing}?", "[quiz|memory test|check]: my {thing}[?|.]"),
+        "[earlier|before] I [told you|gave you|said] my {thing}. [What is it?|Say it.]",
+    ),
+    held_out=(
+        *("any idea what my {thing} is?", "are you able to tell me my {thing}?"),
+        *("look up my {thing} for me.", "someone asks for my {thing}. What do I say?"),
+        *("let's see if you remember my {thing}.", "would you happen to know my {thing}?"),
     ),
 )
 
@@ -138,47 +148,65 @@ def own(
     )
 
 
-def bearer(who: str) -> Fact:
-    """Return the fact of the name of somebody who belongs to the user."""
-    return own(
-        f"{who}'s name",
-        draw_person,
-        Wordings(
-            trained=(
-                f"my {who} is [called|named] {{value}}",
-                f"I have a {who} [named|called] {{value}}",
-                f"the name of my {who} is {{value}}",
-                f"{{value}} is the name of my {who}",
-                f"[everybody calls|people call|we all call|we call] my {who} {{value}}",
-                f"my {who} is {{value}}",
-                f"{{value}} is [my {who}|what my {who} is called|what we call my {who}]",
-                f"my {who}, [named|called] {{value}}, is [nice|great|here|at home]",
-                f"my {who} [answers|listens] to the name {{value}}",
-                f"I [love|like|know|see] my {who}, [named|called] {{value}}",
-            ),
-            held_out=(f"I call my {who} {{value}}", f"my {who} has the name {{value}}"),
+def _told_name(who: str) -> Wordings:
+    """How users tell the name of somebody who belongs to them."""
+    return Wordings(
+        trained=(
+            f"my {who} is [called|named] {{value}}",
+            f"I have a {who} [named|called] {{value}}",
+            f"the name of my {who} is {{value}}",
+            f"{{value}} is the name of my {who}",
+            f"[everybody calls|people call|we all call|we call] my {who} {{value}}",
+            f"my {who} is {{value}}",
+            f"{{value}} is [my {who}|what my {who} is called|what we call my {who}]",
+            f"my {who}, [named|called] {{value}}, is [nice|great|here|at home]",
+            f"my {who} [answers|listens] to the name {{value}}",
+            f"I [love|like|know|see] my {who}, [named|called] {{value}}",
+            *(f"I call my {who} {{value}}", f"my {who} has the name {{value}}"),
+            f"my {who} [was given|got|bears] the name {{value}}",
+            f"[say hello to|meet] my {who} {{value}}",
+            f"I [met|saw|talked to|visited] my {who} {{value}} [today|again]",
         ),
-        Wordings(
-            trained=(
-                f"what is my {who} called?",
-                f"what is the name of my {who}?",
-                f"what is my {who} named?",
-                f"do you remember the name of my {who}?",
-                f"who is my {who}?",
-                f"what do [I|we|people|you] call my {who}?",
-                f"[tell me|say|repeat] the name of my {who}.",
-                f"tell me [what my {who} is called|what my {who} is named|who my {who} is].",
-                f"do you [know|remember] [what my {who} is called|who my {who} is]?",
-                f"do you know the name of my {who}?",
-                f"my {who} is [called|named] what?",
-                f"what did I say my {who} is [called|named]?",
-                f"by what name do [I|we] call my {who}?",
-                f"the name of my {who} is what?",
-                f"I have a {who}. What is the name?",
-            ),
-            held_out=(f"how is my {who} called?", f"which name does my {who} have?"),
+        held_out=(
+            f"my {who} goes by the name {{value}}",
+            *(f"everyone knows my {who} as {{value}}", f"this is my {who}, {{value}}"),
         ),
     )
+
+
+def _asked_name(who: str) -> Wordings:
+    """How they ask for it."""
+    return Wordings(
+        trained=(
+            *(f"what is my {who} called?", f"what is the name of my {who}?"),
+            *(f"what is my {who} named?", f"do you remember the name of my {who}?"),
+            f"who is my {who}?",
+            f"what do [I|we|people|you] call my {who}?",
+            f"[tell me|say|repeat] the name of my {who}.",
+            f"tell me [what my {who} is called|what my {who} is named|who my {who} is].",
+            f"do you [know|remember] [what my {who} is called|who my {who} is]?",
+            *(f"do you know the name of my {who}?", f"my {who} is [called|named] what?"),
+            f"what did I say my {who} is [called|named]?",
+            *(f"by what name do [I|we] call my {who}?", f"the name of my {who} is what?"),
+            f"I have a {who}. What is the name?",
+            *(f"how is my {who} called?", f"which name does my {who} have?"),
+            f"what name [should|do] I use for my {who}?",
+            f"[write|recall|give me|state] the name of my {who}.",
+            *(
+                f"how do [I|you|people] [address|call] my {who}?",
+                f"my {who} [has|got] which name?",
+            ),
+        ),
+        held_out=(
+            *(f"can you name my {who}?", f"which name belongs to my {who}?"),
+            f"I forgot what my {who} is called, can you help?",
+        ),
+    )
+
+
+def bearer(who: str) -> Fact:
+    """Return the fact of the name of somebody who belongs to the user."""
+    return own(f"{who}'s name", draw_person, _told_name(who), _asked_name(who))
 
 
 def liked(thing: str, pool: tuple[str, ...]) -> Fact:
@@ -197,10 +225,15 @@ def liked(thing: str, pool: tuple[str, ...]) -> Fact:
                 f"the best {thing} [for me|of all|to me] is {{value}}",
                 f"{{value}} is [for me|to me] the best {thing}",
                 f"if I must [choose|pick] a {thing}, I take {{value}}",
+                *(f"{{value}} is the {thing} I love most", f"no {thing} is better than {{value}}"),
+                f"I [love|adore|enjoy] {{value}} above every other {thing}",
+                f"my [top|preferred|best loved] {thing} is {{value}}",
+                f"{{value}} is my [top|preferred] {thing}",
             ),
             held_out=(
-                f"{{value}} is the {thing} I love most",
-                f"no {thing} is better than {{value}}",
+                f"my number one {thing} is {{value}}",
+                f"if you ask me for the best {thing}, I say {{value}}",
+                f"{{value}} is the {thing} for me",
             ),
         ),
         Wordings(
@@ -216,7 +249,14 @@ def liked(thing: str, pool: tuple[str, ...]) -> Fact:
                 f"[which|what] {thing} do I like more than any other?",
                 f"the {thing} I like [best|most] is [what|which]?",
                 f"of every {thing}, which do I like [best|most]?",
+                *(f"what is the {thing} I love most?", f"which {thing} is my favorite?"),
+                f"what is my [top|preferred|best loved] {thing}?",
+                f"which {thing} do I [enjoy|value|love] [above all|the most]?",
+                f"[guess|recall|write] which {thing} I like [best|most].",
             ),
-            held_out=(f"what is the {thing} I love most?", f"which {thing} is my favorite?"),
+            held_out=(
+                *(f"what is my number one {thing}?", f"what would I say is the best {thing}?"),
+                f"if I could have only one {thing}, which would it be?",
+            ),
         ),
     )

@@ -34,14 +34,23 @@ _MESSAGES: Final = Wordings(
         "[About me|My facts|Some facts|A fact on me|A fact for you]: {told}.",
         "[Oh|OK|Right|Also|And], {told}.",
         "[Today|Now] I tell you [something|a fact] about me. {told}.",
-    ),
-    held_out=(
-        "{told}.",
         "{told}. Can you remember that?",
         "Please note[| this]: {told}.",
         "Here is something about me: {told}.",
         "Keep this in mind: {told}.",
         "By the way, {told}.",
+        "[Store|Memorize|Keep][| this| that| it][:| for me:] {told}.",
+        "[Did you know|Guess what]? {told}.",
+        "[Nice|Good] to meet you[!|.] {told}.",
+        "[A note|Information|Info|A memo]: {told}.",
+    ),
+    held_out=(
+        "{told}.",
+        "This is important: {told}.",
+        "{told}. Got it?",
+        "So that you know me better: {told}.",
+        "Fun fact: {told}.",
+        "I hope you can keep this for me: {told}.",
     ),
 )
 _CORRECTIONS: Final = Wordings(
@@ -59,12 +68,20 @@ _CORRECTIONS: Final = Wordings(
         "[Forget|Change] what I said[.|:] {told}.",
         "[I said it wrong|I told you the wrong thing|That was not right][.|:] {told}.",
         "[Well|Hm|Oh no|No no|Oh], {told}.",
-    ),
-    held_out=(
         "I made a mistake: {told}.",
         "Oh, that is not right. {told}.",
         "Let me correct that: {told}.",
         "In fact, {told}.",
+        "[Oops|My mistake|My bad|Pardon][,|:|.] {told}.",
+        "[Scratch that|Strike that|Not any more][.|:] {told}.",
+        "[Let me|I need to] [update|fix|replace] [that|it|this][:|.] {told}.",
+        "[It is no longer so|That was before|That was once|That is over][.|:] {told}.",
+    ),
+    held_out=(
+        "I meant to say that {told}.",
+        "It is different now: {told}.",
+        "Sorry, I mixed that up. {told}.",
+        "Please use this instead: {told}.",
     ),
 )
 

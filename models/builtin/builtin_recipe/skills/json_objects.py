@@ -76,8 +76,6 @@ _REQUESTS: Final = Wordings(
         "[input|data|facts]: {text}\n[fields|keys]: {keys}\n[output|JSON|JSON output]:",
         "[fields|JSON fields|JSON keys|wanted]: {keys}\n[input|text|sentence|data]: {text}",
         "[list|note|collect] {keys} [of|from] this [sentence|text] [in|as] JSON: {text}",
-    ),
-    held_out=(
         "[create|build] a JSON object with the keys {keys} from [this|the following] text: {text}",
         "{text}\n[put|pack] that into JSON. Use the keys {keys}.",
         "what does this [sentence|text] look like as JSON with the fields {keys}? {text}",
@@ -89,6 +87,24 @@ _REQUESTS: Final = Wordings(
         "read this: {text}\nNow write JSON with {keys}.",
         "produce JSON for the text {quoted}, with keys {keys}.",
         "[text|input]: {text}\n[return|extract] the fields {keys} as a JSON object.",
+        "[rewrite|translate|express] [this|the text] [to|as|in] JSON[,| with] keys {keys}: {text}",
+        "{text}\n[the output|your answer] [must|has to] be JSON with the [keys|fields] {keys}.",
+        "[summarize|describe] [this|the sentence] [with|by] [JSON|a JSON object] of {keys}: {text}",
+        "{keys} [to|into|as] JSON: {text}",
+        "[look at|here comes] {quoted}. [Which|What] JSON has its {keys}?",
+    ),
+    held_out=(
+        "write a JSON object for this sentence. It should have the keys {keys}. {text}",
+        "{text}\nI need this as JSON, and the keys should be {keys}.",
+        "how would you write {quoted} as JSON with the keys {keys}?",
+        "get me a JSON object with {keys} out of this sentence: {text}",
+        "transform this text into JSON with the fields {keys}: {text}",
+        "{text}\nturn the sentence above into JSON using the keys {keys}.",
+        "tell me {keys} in JSON format: {text}",
+        "{text}\nplease answer with a JSON object. Keys: {keys}",
+        "my sentence is {quoted} and I want it as JSON with the keys {keys}.",
+        "the JSON object needs the keys {keys}. Here is the sentence: {text}",
+        "pull {keys} out of this sentence and put them in JSON: {text}",
     ),
 )
 # A whole list pattern: opening, what stands before and after a key, separator, last one, closing.
@@ -113,13 +129,22 @@ _KEY_LISTS: Final = (
     ("", "`", ", ", ", ", ""),
     ("", "", " | ", " | ", ""),
     ("<", "", ", ", ", ", ">"),
-)
-_HELD_OUT_KEY_LISTS: Final = (
     ("", "'", ", ", " and ", ""),
     ("{", "", ", ", ", ", "}"),
     ("", "", "; ", "; ", ""),
     ("", '"', ", ", ", and ", ""),
     ("", "", " / ", " / ", ""),
+    ("", "", " + ", " + ", ""),
+    ("", "*", ", ", ", ", ""),
+    ("", '"', " ", " ", ""),
+    ("", "", "; ", " and ", ""),
+)
+_HELD_OUT_KEY_LISTS: Final = (
+    ("[", "'", ", ", ", ", "]"),
+    ("{", '"', ", ", ", ", "}"),
+    ("", "", ", ", " & ", ""),
+    ("", "`", ", ", " and ", ""),
+    ("(", "", ", ", " and ", ")"),
 )
 
 

@@ -28,13 +28,22 @@ _SUM: Final = Wordings(
         "{a} {word} {b} [is|makes|=][ what?|?|]",
         "[what|how much] do you get [for|from] {a} {sign} {b}?",
         "if I [take|have] {a} {word} {b}, how much [is it|do I have]?",
-    ),
-    held_out=(
         "please solve {a} {sign} {b} for me.",
         "what do I get for {a} {sign} {b}?",
         "{a} {word} {b} is how much?",
         "tell me how much {a} {word} {b} is.",
         "work out {a} {sign} {b}.",
+        "[evaluate|determine|do] {a} {sign} {b}[.|]",
+        "{a} {sign} {b} [gives|comes to|makes] [what|how much]?",
+        "[say|show|name] the [value|result] of {a} {word} {b}.",
+        "[quick|easy one|my sum|homework]: {a} {sign} {b}",
+    ),
+    held_out=(
+        "I want to know what {a} {sign} {b} is.",
+        "{a} {word} {b} equals what?",
+        "do you know the answer to {a} {sign} {b}?",
+        "how much would {a} {word} {b} be?",
+        "can you figure out {a} {sign} {b}?",
     ),
 )
 _COUNT_UP: Final = Wordings(
@@ -57,13 +66,22 @@ _COUNT_UP: Final = Wordings(
         "[let us|let's] count from {first} to {last}.",
         "the list of [all|the] numbers from {first} to {last}[, please|]:",
         "start counting at {first} and stop at {last}.",
-    ),
-    held_out=(
         "please write the numbers {first} to {last}.",
         "begin with {first} and go on to {last}.",
         "say every number from {first} to {last}.",
         "I would like to see the numbers from {first} to {last}.",
         "list the numbers between {first} and {last}, both included.",
+        "[recite|output|return|print out] the numbers from {first} to {last}.",
+        "{first}, ..., {last}: [write|give me|say] [all of them|all the numbers].",
+        "I count from {first} to {last}[. How does that go|, how does that look]?",
+        "in steps of one, [count|write|say] {first} to {last}.",
+    ),
+    held_out=(
+        "go from {first} to {last}, one number at a time.",
+        "make a list of numbers that goes from {first} to {last}.",
+        "can you give me every number starting at {first} and ending at {last}?",
+        "show me how you count up to {last} when you start at {first}.",
+        "the first number is {first} and the last is {last}, write them all.",
     ),
 )
 _CONTINUE: Final = Wordings(
@@ -86,13 +104,22 @@ _CONTINUE: Final = Wordings(
         "[keep going|go ahead|carry on][:| with] {shown} {amount}",
         "after {shown} [comes what|what comes]? {amount}",
         "[my list|the list] is {shown}. What [follows|comes then]? {amount}",
-    ),
-    held_out=(
         "please go on with these: {shown} {amount}",
         "which ones come next after {shown}? {amount}",
         "look at this series and continue: {shown} {amount}",
         "add to this sequence: {shown} {amount}",
         "{shown}\nHow does it go on? {amount}",
+        "[carry|take] [this|the series|the list] [on|further]: {shown} {amount}",
+        "[append|supply] the [next ones|ones that follow]: {shown} {amount}",
+        "{shown} [and so on|etc.|...] {amount}",
+        "make the [list|series|sequence] longer: {shown} {amount}",
+    ),
+    held_out=(
+        "how would you go on from here? {shown} {amount}",
+        "I started a list, now finish it: {shown} {amount}",
+        "write more of these: {shown} {amount}",
+        "follow the pattern: {shown} {amount}",
+        "{shown}\nWhat would you write next? {amount}",
     ),
 )
 _AMOUNT: Final = Wordings(
@@ -105,8 +132,18 @@ _AMOUNT: Final = Wordings(
         "([{count} items|only {count}|{count} of them|next {count}])",
         "[I want|We need|Tell me] [{count} of them|the next {count}].",
         "How about {count} more?",
+        "Write the next {count}.",
+        "I need {count} more.",
+        "(the next {count})",
+        "[Add|List|Name] {count} [more|items].",
+        "({count}, please)",
+        "It should be {count} [more|items].",
     ),
-    held_out=("Write the next {count}.", "I need {count} more.", "(the next {count})"),
+    held_out=(
+        "{count} more would be good.",
+        "({count} are enough)",
+        "Stop after {count} more.",
+    ),
 )
 _NEXT_ONE: Final = Wordings(
     trained=(
@@ -123,11 +160,18 @@ _NEXT_ONE: Final = Wordings(
         "which {unit} [goes|belongs|stands|follows] [next|behind these|at the end]: {shown}",
         "{shown}\n[Give me|Tell me|Write] the next {unit}.",
         "{shown}\nWhich {unit} follows?",
-    ),
-    held_out=(
         "{shown}\nWhich {unit} is next?",
         "name the {unit} that comes next: {shown}",
         "what {unit} follows here: {shown}",
+        "the [next|following] {unit}[, please|]: {shown}",
+        "[work out|predict|determine] the [next|following] {unit}: {shown}",
+        "{shown} and [which|what] {unit}?",
+        "{shown}\nThe [next|following] {unit} [is|is which]?",
+    ),
+    held_out=(
+        "which {unit} should I write next? {shown}",
+        "look at these and tell me which {unit} should come now: {shown}",
+        "{shown}\nOne more {unit}, please.",
     ),
 )
 _NEIGHBOR: Final = Wordings(
@@ -142,11 +186,17 @@ _NEIGHBOR: Final = Wordings(
         "{side} {item} [comes|is] [which|what] {unit}?",
         "[do you know|can you say|can you tell me] the {unit} {side} {item}?",
         "{item} is [the|a] {unit}. What [is|comes] {side} it?",
-    ),
-    held_out=(
         "do you know which {unit} comes {side} {item}?",
         "please name the {unit} that is {side} {item}.",
         "the {unit} {side} {item} is called what?",
+        "[guess|work out|pick|type] the {unit} [|that comes ]{side} {item}.",
+        "{side} {item}, [which|what] {unit} [is it|do we get]?",
+        "the {unit} [right|directly|just] {side} {item}[?| is?| is what?]",
+    ),
+    held_out=(
+        "I need to know the {unit} {side} {item}.",
+        "which {unit} do you find {side} {item}?",
+        "the {unit} {side} {item}, which one is it?",
     ),
 )
 _STEPS: Final = (1, 1, 2, 2, 3, 5, 10, -1, -2)

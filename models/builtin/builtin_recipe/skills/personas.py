@@ -24,20 +24,22 @@ _NAMED: Final = Wordings(
         "You go by the name {name}.",
         "The assistant is called {name}.",
         "[I|We|They] [named|called] you {name}.",
-        "[The user|Everybody|I|The team] [talks|speaks] to you as {name}.",
+        "[The user|Everybody|The team] [talks|speaks] to you as {name}.",
         "You are an assistant[,| and you are] [called|named] {name}.",
         "You are the [assistant|model|helper] {name}.",
         "This is {name}, a [helpful|friendly|kind] assistant.",
         "[Say|Remember|Know] that your name is {name}.",
         "[Name|Your name|Name of the assistant]: {name}.",
+        *("The user calls you {name}.", "You have the name {name}."),
+        *("Your users know you as {name}.", "{name} is your name."),
+        *("The name of this assistant is {name}.", "You are an assistant and your name is {name}."),
+        *("[Speak|Reply|Answer] as {name}.", "[Take|Use] the name {name}."),
+        *("You listen to the name {name}.", "In this [chat|conversation] you are {name}."),
     ),
     held_out=(
-        "The user calls you {name}.",
-        "You have the name {name}.",
-        "Your users know you as {name}.",
-        "{name} is your name.",
-        "The name of this assistant is {name}.",
-        "You are an assistant and your name is {name}.",
+        *("From now on you are {name}.", "You were given the name {name}."),
+        *("Introduce yourself as {name}.", "If someone asks, your name is {name}."),
+        *("Hello {name}, you are my assistant now.", "Think of yourself as {name}."),
     ),
 )
 _NAME_ASKED: Final = Wordings(
@@ -55,10 +57,14 @@ _NAME_ASKED: Final = Wordings(
         "What is the name of [the|this] assistant?",
         "Say who you are.",
         "What name do you go by?",
-    ),
-    held_out=(
         *("May I ask your name?", "Can you tell me your name?", "What do people call you?"),
         *("Say your name.", "Which name do you have?", "Can you introduce yourself?"),
+        *("[Write|Spell|Type] your name.", "By which name do [people|your friends] know you?"),
+        "What name [were you given|do you use]?",
+    ),
+    held_out=(
+        *("And your name is?", "How are you called?", "I did not hear your name."),
+        *("Who am I speaking with?", "Give me your name.", "Is there a name for you?"),
     ),
 )
 # The user's fact by its key in FACTS.
@@ -74,8 +80,17 @@ _USER_TOLD: Final = {
             "The user's name: {value}.",
             "[You talk|You are speaking] to a user [called|named] {value}.",
             "[Know|Note|Remember] that the user is [called|named] {value}.",
+            *("The user has the name {value}.", "The person you talk to is {value}."),
+            *("The user signed in as {value}.", "{value} is [talking|writing] to you."),
+            "[Call|Address] the user {value}.",
         ),
-        held_out=("The user has the name {value}.", "The person you talk to is {value}."),
+        held_out=(
+            *(
+                "You are helping a user whose name is {value}.",
+                "The user wants to be called {value}.",
+            ),
+            "Your conversation is with {value}.",
+        ),
     ),
     "city": Wordings(
         trained=(
@@ -86,8 +101,14 @@ _USER_TOLD: Final = {
             *("The user moved to {value}.", "The city of the user is {value}."),
             "[Know|Note|Remember] that the user lives in {value}.",
             "Your user lives in {value}.",
+            *("The user is living in {value}.", "{value} is where the user lives."),
+            *("The user settled in {value}.", "{value} is the [home|city] of the user."),
+            "The user [stays|resides] in {value}.",
         ),
-        held_out=("The user is living in {value}.", "{value} is where the user lives."),
+        held_out=(
+            "The user has lived in {value} for years.",
+            *("The user rents a room in {value}.", "The user calls {value} home."),
+        ),
     ),
     "age": Wordings(
         trained=(
@@ -97,8 +118,17 @@ _USER_TOLD: Final = {
             *("The user's age: {value}.", "The user is [now|already] {value} years old."),
             *("Your user is {value} years old.", "The user was born {value} years ago."),
             "[Know|Note|Remember] that the user is {value} years old.",
+            *("The user turned {value} this year.", "{value} is the age of the user."),
+            *("The user reached the age of {value}.", "Age of the user: {value}."),
+            "In years, the user is {value}.",
         ),
-        held_out=("The user turned {value} this year.", "{value} is the age of the user."),
+        held_out=(
+            "The user has been alive for {value} years.",
+            *(
+                "You are helping somebody aged {value}.",
+                "{value} is how old the user is.",
+            ),
+        ),
     ),
     "job": Wordings(
         trained=(
@@ -107,8 +137,14 @@ _USER_TOLD: Final = {
             *("The user's work is that of {value}.", "The user earns money as {value}."),
             *("Your user works as {value}.", "By trade the user is {value}."),
             *("[Know|Note|Remember] that the user works as {value}.", "The user became {value}."),
+            *("The user has a job as {value}.", "The user is working as {value}."),
+            *("The user is employed as {value}.", "The user [was hired|serves] as {value}."),
+            "The job of the user: {value}.",
         ),
-        held_out=("The user has a job as {value}.", "The user is working as {value}."),
+        held_out=(
+            *("The user makes a living as {value}.", "You are helping somebody who is {value}."),
+            "The user's job is being {value}.",
+        ),
     ),
     "pet": Wordings(
         trained=(
@@ -119,8 +155,14 @@ _USER_TOLD: Final = {
             "The user got a pet {value}.",
             "The user's pet: {value}.",
             "[Know|Note|Remember] that the user has a pet {value}.",
+            *("The user keeps a {value} as a pet.", "A {value} is the user's pet."),
+            *("The user [feeds|walks|loves] a pet {value}.", "The user bought a pet {value}."),
+            "Pet of the user: {value}.",
         ),
-        held_out=("The user keeps a {value} as a pet.", "A {value} is the user's pet."),
+        held_out=(
+            *("At home the user has a pet {value}.", "The user takes care of a pet {value}."),
+            "The animal that lives with the user is a {value}.",
+        ),
     ),
     "color": Wordings(
         trained=(
@@ -130,8 +172,15 @@ _USER_TOLD: Final = {
             *("The user's favorite color: {value}.", "{value} is the color the user likes best."),
             *("Your user's favorite color is {value}.", "The best color for the user is {value}."),
             "[Know|Note|Remember] that the user's favorite color is {value}.",
+            *("{value} is the user's favorite color.", "The user likes {value} most."),
+            "The user's color of choice is {value}.",
+            "The user finds {value} the [nicest|best] color.",
+            "Favorite color of the user: {value}.",
         ),
-        held_out=("{value} is the user's favorite color.", "The user likes {value} most."),
+        held_out=(
+            *("Of all colors, the user likes {value} best.", "The user prefers the color {value}."),
+            "The user loves the color {value} more than any other.",
+        ),
     ),
     "lucky number": Wordings(
         trained=(
@@ -141,20 +190,21 @@ _USER_TOLD: Final = {
             *("The user's lucky number: {value}.", "Your user's lucky number is {value}."),
             *("The user has the lucky number {value}.", "The user says that {value} is lucky."),
             "[Know|Note|Remember] that the user's lucky number is {value}.",
+            *("{value} is the user's lucky number.", "As lucky number the user has {value}."),
+            "Lucky number of the user: {value}.",
+            "The user always plays the lucky number {value}.",
+            "The user chose {value} as a lucky number.",
         ),
-        held_out=("{value} is the user's lucky number.", "As lucky number the user has {value}."),
+        held_out=(
+            "The number that brings the user luck is {value}.",
+            "The user believes that {value} brings luck.",
+            "For the user, {value} is a lucky number.",
+        ),
     ),
 }
 _SECRETS: Final = (
-    "password",
-    "secret word",
-    "code",
-    "secret code",
-    "key",
-    "access code",
-    "secret number",
-    "pin",
-    "magic word",
+    *("password", "secret word", "code", "secret code", "key", "access code", "secret number"),
+    *("pin", "magic word"),
 )
 _SECRET_TOLD: Final = Wordings(
     trained=(
@@ -170,37 +220,38 @@ _SECRET_TOLD: Final = Wordings(
         "You know that the {thing} is {value}.",
         "[There is a {thing}|Here is the {thing}], it is {value}.",
         "[The user|Everybody] may know that the {thing} is {value}.",
+        *("Today the {thing} is {value}.", "As the {thing}, we use {value}."),
+        *("Keep in mind that the {thing} is {value}.", "You know the {thing}, it is {value}."),
+        *("Our {thing} is {value}.", "The {thing} [changed to|reads] {value}."),
+        *("[Store|Save|Learn] the {thing}: {value}.", "You were told that the {thing} is {value}."),
     ),
     held_out=(
-        "Today the {thing} is {value}.",
-        "As the {thing}, we use {value}.",
-        "Keep in mind that the {thing} is {value}.",
-        "You know the {thing}, it is {value}.",
-        "Our {thing} is {value}.",
+        *("For the {thing}, use {value}.", "If anyone wants the {thing}, give them {value}."),
+        "The user may ask for the {thing}, which is {value}.",
+        *("Our team picked {value} as the {thing}.", "Everyone here uses the {thing} {value}."),
     ),
 )
 _SECRET_ASKED: Final = Wordings(
     trained=(
         *("What is the {thing}?", "What is the {thing}?", "Tell me the {thing}."),
         *("What was the {thing}?", "Do you know the {thing}?", "Give me the {thing}."),
-        *(
-            "[Can|Could] you tell me the {thing}?",
-            "What {thing} do you know?",
-            "Print the {thing}.",
-        ),
+        *("[Can|Could] you tell me the {thing}?", "What {thing} do you know?"),
         *("Which {thing} do we use?", "I need the {thing}.", "The {thing}, please."),
-        "What's the {thing}?",
-        "The {thing} is what?",
-        "Name the {thing}.",
+        *("What's the {thing}?", "The {thing} is what?", "Name the {thing}.", "Print the {thing}."),
         "Repeat the {thing}.",
         *("What is the {thing} [for today|again|, please]?", "[So|And] what is the {thing}?"),
         *("[Can|Could|Would] you [say|name|repeat] the {thing}?", "Let me know the {thing}."),
         *("I [want|would like|need] to know the {thing}.", "Tell me what the {thing} is."),
         *("Do you know what the {thing} is?", "What {thing} [do we use|were you told]?"),
-    ),
-    held_out=(
         *("Which is the {thing}?", "I forgot the {thing}. What is it?", "Show me the {thing}."),
         *("What is our {thing} today?", "Do you remember the {thing}?", "Please say the {thing}."),
+        *("[Write|Type|Reveal|Spell] the {thing}.", "What do I [type|enter] as the {thing}?"),
+        *("How does the {thing} read?", "I was told you know the {thing}."),
+    ),
+    held_out=(
+        *("Can I have the {thing}?", "What {thing} should I use?", "Remind me of the {thing}."),
+        *("May I know the {thing}?", "Which {thing} is the right one?"),
+        "Someone asks me for the {thing}. What is it?",
     ),
 )
 

@@ -9,6 +9,7 @@ from builtin_recipe.items import draw_code, draw_invented_word
 from builtin_recipe.words import (
     CITIES,
     COLORS,
+    COMMON_WORDS,
     DAYS,
     JOBS,
     LOOKS,
@@ -46,6 +47,24 @@ _FRAMES: Final = (
     "where did you put the {look} {noun}",
     "what a {trait} {noun} you have",
     "how many {others} can {name} carry",
+    "the quick {color} {noun} jumps over the lazy {other}",
+    "{name} said hello to {friend} and went home",
+    "hello world",
+    "hello {name}, how are you today",
+    "my name is {name} and I live in {city}",
+    "the {job} wrote a letter to the {other} and waited for an answer",
+    "we have to buy {number} {others} before {day}",
+    "nobody knows why the {noun} is in the {place}",
+    "it is {number} degrees in {city} and the sun is out",
+    "{name}, {friend} and the {job} came late because of the {noun}",
+    "all good things come to an end",
+    "a journey of a thousand miles begins with one step",
+    "this is only a test of the {noun}",
+    "the answer to your question is {number}",
+    "you can find the {noun} between the {other} and the {third}",
+    "I think that {name} should take the {noun} to {city}",
+    "thank you for the {trait} {noun}, it is just what I need",
+    "when it rains, the {noun} stays in the {place}",
 )
 _SMALL_WORDS: Final = (
     "the",
@@ -118,9 +137,11 @@ def _filled(rng: random.Random, frame: str) -> str:
 
 def _salad_word(rng: random.Random) -> str:
     form = rng.random()
-    if form < 0.4:
+    if form < 0.25:
         return rng.choice(_SMALL_WORDS)
-    if form < 0.8:
+    if form < 0.55:
+        return rng.choice(COMMON_WORDS)
+    if form < 0.82:
         return rng.choice(NOUNS)
     if form < 0.88:
         return rng.choice(NAMES)

@@ -1,196 +1,207 @@
-"""Short stories: sentence templates for each part of a story, filled with the cast of the question.
+"""Stories, short and long: the patterns of each part, filled with the cast of the question.
 
-Every word comes from the word lists or the templates, except invented topics: a topic nobody
+Every word comes from the word lists or the patterns, except invented topics: a topic nobody
 foresaw is to be taken over from the question.
 """
 
 import random
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from builtin_recipe.conversation import Exchange
 from builtin_recipe.items import draw_length
-from builtin_recipe.skills.story_requests import Cast, draw_cast, draw_request
+from builtin_recipe.skills import story_patterns as patterns
+from builtin_recipe.skills.story_casts import Cast, draw_cast
+from builtin_recipe.skills.story_plots import ordered
+from builtin_recipe.skills.story_requests import draw_request
 from builtin_recipe.wording import Draw
-from builtin_recipe.words import (
-    COLORS,
-    DAYS,
-    KEEPSAKES,
-    LOOKS,
-    TROUBLES,
-    capitalized,
-    with_article,
-)
+from builtin_recipe.words import COLORS, KEEPSAKES, LOOKS, capitalized, with_article
 
 MIN_STORY_WORDS: Final = 35
-_LONG_SHARE: Final = 0.06
-_LONG_MIDDLE: Final = 10
-
-_PERSON_OPENINGS: Final = (
-    "Once upon a time, {hero} lived near a {mood} {place}.",
-    "Once upon a time, {hero} lived near {a_place}.",
-    "Long ago, {hero} lived alone in a small house near the {place}.",
-    "{hero} was a {virtue} child who lived near the {place}.",
-)
-_CREATURE_OPENINGS: Final = (
-    "Once upon a time, there was {hero_introduced} who lived near {a_place}.",
-    "Once upon a time, {hero_introduced} lived near {a_place}.",
-    "Long ago, {hero_introduced} lived near {a_place} far away.",
-)
-_HABITS: Final = (
-    "Every day {hero} walked through the {place} and looked for something new.",
-    "{hero} loved the {place} more than any other place.",
-    "The {place} was full of {color} flowers, and {hero} knew them all.",
-    "Every morning {hero} sang a song and danced in the sun.",
-    "{hero} wanted to see the {thing} more than anything else.",
-    "Every night {hero} dreamed about the {thing}.",
-)
-_EVENTS: Final = (
-    "One {when}, {hero} met {friend_introduced} near the {thing}.",
-    "One {when}, {hero} went out to find the {thing} and met {friend_introduced}.",
-    "One {when}, {friend_introduced} came and told {hero} about the {thing}.",
-    "One {when}, {hero} and {friend_introduced} found the {thing} behind a tree.",
-)
-_DIALOGUES: Final = (
-    '"What is this?" asked {hero}.',
-    '"Will you help me?" asked {friend}.',
-    '"I have never seen such {looking_thing}," said {hero}.',
-    '"Come with me," said {friend}, "and I will show you the {thing}."',
-    '"Do not be afraid," said {hero}, "we will go together."',
-    '"The {thing} is a secret," said {friend}.',
-)
-_MIDDLES: Final = (
-    "They walked past {sight} and {other_sight}.",
-    "The road was long, but {hero} was not afraid.",
-    '{friend} laughed and said, "I like you, {hero_called}."',
-    "They ate some {meal} and rested under a tree.",
-    "{hero} thought about home and smiled.",
-    "In the {place} they saw {colored_sight}.",
-    "{hero} and {friend} talked about the {thing} all day.",
-    "They played and sang until the moon was high in the sky.",
-    "{friend} was tired, so {hero} waited for a while.",
-    "A small bird sat on {sight} and sang for them.",
-    "{hero} told {friend} a story about the {place}.",
-    "On the way, they saw {colored_sight} and stopped to look at it.",
-    '"How far is it?" asked {friend}. "Not far," said {hero}.',
-    "They crossed a river and climbed a hill.",
-    "The wind was cold, so they made a small fire.",
-    "{hero} gave {friend} half of the {meal}.",
-    "It began to rain, and they hid in an old cabin.",
-    "At night they slept under the stars.",
-)
-_TROUBLE_COMES: Final = (
-    "Suddenly a great {trouble} came to the {place}.",
-    "But that night, a terrible {trouble} came.",
-    "Then they heard the {trouble}, and {friend} began to cry.",
-    "But then {friend} was lost, and {hero} looked everywhere.",
-    "But the {thing} was gone, and {friend} was very sad.",
-)
-_TROUBLE_GOES: Final = (
-    "{hero} was brave and helped {friend} to find the way home.",
-    "{hero} did not run away but stayed with {friend}.",
-    "{hero} had a good idea, and soon everyone was safe.",
-    "{hero} and {friend} held hands and waited until it was over.",
-    "{hero} looked for a long time and found the way.",
-    "{hero} called for help, and all the friends came.",
-)
-_THANKS: Final = (
-    "In the end, the sun came out and everyone was happy.",
-    '"Thank you, my friend," said {friend}.',
-    "{friend} gave {hero} {gift} to say thank you.",
-    "Everyone in the {place} heard about it and was glad.",
-    "Then they ate {meal} and told old stories.",
-    "At last they sat beside the {thing} and laughed.",
-)
-_ENDINGS: Final = (
-    "{hero} and {friend} became best friends.",
-    "From that day on, {hero} was never alone.",
-    "{hero} never forgot the {thing}.",
-    "And {hero} lived happily ever after.",
-    "And every {when}, they meet again at the {place}.",
-    "And they all lived happily ever after.",
-)
-
-_MOODS: Final = ("quiet", "little", "green")
-_VIRTUES: Final = ("brave", "kind", "clever")
-_TIMES: Final = ("morning", "evening", "night", "summer day", "winter day", *DAYS)
-_MEALS: Final = ("bread", "cheese", "cake", "soup", "honey")
-_SIGHTS: Final = (
-    "tree",
-    "flower",
-    "pond",
-    "bridge",
-    "mill",
-    "cabin",
-    "barn",
-    "church",
-    "hill",
-    "tent",
-    "ship",
-    "boat",
-    "cart",
-    "fence",
-    "gate",
-    "house",
-)
+MIN_LONG_STORY_WORDS: Final = 150
+# More would crowd the context of a chat.
+_MAX_LONG_STORY_WORDS: Final = 240
+_LONG_SHARE: Final = 0.15
+_MAX_MIDDLE: Final = 2
 
 
-def _sentence(rng: random.Random, templates: tuple[str, ...], cast: Cast) -> str:
-    sight = rng.choice(_SIGHTS)
-    return capitalized(
-        rng.choice(templates).format(
-            hero=cast.hero,
-            hero_introduced=cast.hero_introduced,
-            hero_called=cast.hero.removeprefix("the "),
-            friend=cast.friend,
-            friend_introduced=cast.friend_introduced,
-            thing=cast.thing,
-            looking_thing=with_article(f"{rng.choice(LOOKS)} {cast.thing}"),
-            place=cast.place,
-            a_place=with_article(cast.place),
-            mood=rng.choice(_MOODS),
-            virtue=rng.choice(_VIRTUES),
-            when=rng.choice(_TIMES),
-            meal=rng.choice(_MEALS),
-            color=rng.choice(COLORS),
-            sight=with_article(sight),
-            other_sight=with_article(rng.choice([one for one in _SIGHTS if one != sight])),
-            colored_sight=with_article(f"{rng.choice(COLORS)} {sight}"),
-            trouble=rng.choice(TROUBLES),
-            gift=with_article(f"{rng.choice(LOOKS)} {rng.choice(KEEPSAKES)}"),
+@lru_cache(maxsize=50_000)
+def _planned_order(options: patterns.Patterns, plot: int, slot: str) -> tuple[str, ...]:
+    return tuple(ordered(options, plot, slot))
+
+
+class _Teller:
+    """Chooses the patterns and words of one story, no pattern twice.
+
+    With a plot it takes them in the plot's order, without one it draws them.
+    """
+
+    def __init__(self, rng: random.Random, plot: int | None) -> None:
+        self._rng = rng
+        self._plot = plot
+        self._left: dict[str, list[str]] = {}
+
+    def num(self, low: int, high: int, slot: str) -> int:
+        """Return a number between `low` and `high`."""
+        rng = self._rng if self._plot is None else random.Random(f"{slot} {self._plot}")
+        return rng.randint(low, high)
+
+    def order(self, options: patterns.Patterns, slot: str) -> list[str]:
+        """Return `options` in the order in which the story uses them."""
+        if self._plot is None:
+            return self._rng.sample(options, len(options))
+        return list(_planned_order(options, self._plot, slot))
+
+    def take(self, options: patterns.Patterns, slot: str) -> str:
+        """Return the next pattern of `slot`."""
+        left = self._left.setdefault(slot, self.order(options, slot))
+        return left.pop(0)
+
+    def take_trouble(self) -> list[str]:
+        """Return how the next trouble comes and how it goes."""
+        kind = int(self.take(tuple(map(str, range(len(patterns.TROUBLES)))), "trouble"))
+        comes, goes = patterns.TROUBLES[kind]
+        return [self.take(comes, f"trouble {kind} comes"), self.take(goes, f"trouble {kind} goes")]
+
+    def words(self, cast: Cast, episode: int) -> dict[str, str]:
+        """Return the words of all fields in one episode of a story about `cast`."""
+        slot = f"episode {episode}"
+        free = tuple(one for one in patterns.SIGHTS if one not in (cast.thing, cast.hero[4:]))
+        sights = self.order(free, f"{slot} sight")
+        colors = self.order(COLORS, f"{slot} color")
+        looks = self.order(LOOKS, f"{slot} look")
+        gifts = self.order(
+            tuple(
+                one for one in KEEPSAKES if one not in (cast.thing, cast.hero[4:], cast.friend[4:])
+            ),
+            f"{slot} gift",
         )
-    )
+        return {
+            "hero": cast.hero,
+            "hero_introduced": cast.hero_introduced,
+            "hero_called": cast.hero.removeprefix("the "),
+            "friend": cast.friend,
+            "friend_introduced": cast.friend_introduced,
+            "thing": cast.thing,
+            "place": cast.place,
+            "a_place": "the sea" if cast.place == "sea" else with_article(cast.place),
+            "season": self.order(patterns.SEASONS, f"{slot} season")[0],
+            "virtue": self.order(patterns.VIRTUES, f"{slot} virtue")[0],
+            "when": self.order(patterns.TIMES, f"{slot} when")[0],
+            "meal": self.order(patterns.MEALS, f"{slot} meal")[0],
+            "trouble": self.order(patterns.WEATHERS, f"{slot} weather")[0],
+            "color": colors[0],
+            "other_color": colors[1],
+            "sight": with_article(sights[0]),
+            "other_sight": with_article(sights[1]),
+            "last_sight": with_article(sights[2]),
+            "colored_sight": with_article(f"{colors[2]} {sights[3]}"),
+            "other_colored_sight": with_article(f"{colors[3]} {sights[4]}"),
+            "gift": with_article(f"{looks[0]} {gifts[0]}"),
+            "found": with_article(f"{looks[1]} {gifts[1]}"),
+        }
+
+
+def _beginning(teller: _Teller, cast: Cast) -> list[str]:
+    is_person = cast.hero_introduced == cast.hero
+    openings = patterns.PERSON_OPENINGS if is_person else patterns.CREATURE_OPENINGS
+    return [
+        teller.take(openings, "opening person" if is_person else "opening"),
+        teller.take(patterns.HABITS, "habit"),
+    ]
+
+
+def _episode(teller: _Teller, events: patterns.Patterns, slot: str, num_middle: int) -> list[str]:
+    return [
+        teller.take(events, slot),
+        teller.take(patterns.DIALOGUES, "dialogue"),
+        *(teller.take(patterns.MIDDLES, "middle") for _ in range(num_middle)),
+        *teller.take_trouble(),
+        teller.take(patterns.THANKS, "thanks"),
+    ]
+
+
+def _filled(sentences: list[str], words: Mapping[str, str]) -> str:
+    return " ".join(capitalized(one.format_map(words)) for one in sentences)
+
+
+def _num_words(text: str) -> int:
+    return len(text.split())
 
 
 def draw_story(rng: random.Random, cast: Cast, num_middle: int) -> str:
-    """Tell a story about `cast` with up to `num_middle` side events.
+    """Tell a story about `cast` with `num_middle` side events, or some more if it were too short.
 
-    It has at least `MIN_STORY_WORDS` words.
+    It has at least `MIN_STORY_WORDS` words; for a planned cast it is always the same.
     """
-    is_person = cast.hero_introduced == cast.hero
-    parts = (
-        _PERSON_OPENINGS if is_person else _CREATURE_OPENINGS,
-        _HABITS,
-        _EVENTS,
-        _DIALOGUES,
-        *(_MIDDLES for _ in range(num_middle)),
-        _TROUBLE_COMES,
-        _TROUBLE_GOES,
-        _THANKS,
-        _ENDINGS,
-    )
     while True:
-        # A side event drawn twice is told once.
-        sentences = dict.fromkeys(_sentence(rng, templates, cast) for templates in parts)
-        story = " ".join(sentences)
-        if len(story.split()) >= MIN_STORY_WORDS:
+        teller = _Teller(rng, cast.plot)
+        sentences = [
+            *_beginning(teller, cast),
+            *_episode(teller, patterns.EVENTS, "event", num_middle),
+            teller.take(patterns.ENDINGS, "ending"),
+        ]
+        story = _filled(sentences, teller.words(cast, 0))
+        if _num_words(story) >= MIN_STORY_WORDS:
             return story
+        num_middle += 1
+
+
+def _long_story(rng: random.Random, cast: Cast, num_middle: int) -> str:
+    """Tell of two or three episodes, each with another friend and `num_middle` or more events."""
+    teller = _Teller(rng, cast.plot)
+    num_more = teller.num(1, len(cast.more), "episodes")
+    # With two episodes in all, each is longer.
+    num_each = num_middle + (2 if num_more == 1 else 0)
+    told = [
+        _filled(
+            [
+                *_beginning(teller, cast),
+                *_episode(teller, patterns.EVENTS, "event", num_each),
+            ],
+            teller.words(cast, 0),
+        )
+    ]
+    words: dict[str, str] = {}
+    for number, setting in enumerate(cast.more[:num_more], start=1):
+        now = replace(
+            cast,
+            friend=setting.friend,
+            friend_introduced=setting.friend_introduced,
+            thing=setting.thing,
+            place=setting.place,
+        )
+        words = {**teller.words(now, number), "first_friend": cast.friend}
+        sentences = _episode(teller, patterns.NEXT_EVENTS, "next event", num_each)
+        told.append(_filled(sentences, words))
+    told.append(_filled([teller.take(patterns.LONG_ENDINGS, "long ending")], words))
+    return " ".join(told)
+
+
+def draw_long_story(rng: random.Random, cast: Cast) -> str:
+    """Tell a story about `cast` in two or three episodes.
+
+    It has at least `MIN_LONG_STORY_WORDS` words; for a planned cast it is always the same.
+    """
+    num_middle = 2
+    while True:
+        story = _long_story(rng, cast, num_middle)
+        if MIN_LONG_STORY_WORDS <= _num_words(story) <= _MAX_LONG_STORY_WORDS:
+            return story
+        num_middle = max(1, num_middle + (1 if _num_words(story) < MIN_LONG_STORY_WORDS else -1))
 
 
 def story_exchanges(draw: Draw, has_topic: bool | None = None) -> list[Exchange]:
     """Return one request for a story and a story about what was asked for."""
     rng = draw.rng
     cast = draw_cast(rng, rng.random() < 0.9 if has_topic is None else has_topic)
-    is_long = cast.topic is not None and rng.random() < _LONG_SHARE
-    num_middle = _LONG_MIDDLE if is_long else draw_length(rng, 0, 3, draw.size)
+    is_long = rng.random() < _LONG_SHARE
     request = draw_request(draw, cast.topic, is_long)
+    if is_long:
+        return [Exchange(request, draw_long_story(rng, cast))]
+    # A planned story is the same in every chat, however short the chat is to be.
+    is_planned = cast.plot is not None
+    num_middle = _MAX_MIDDLE if is_planned else draw_length(rng, 0, _MAX_MIDDLE, draw.size)
     return [Exchange(request, draw_story(rng, cast, num_middle))]

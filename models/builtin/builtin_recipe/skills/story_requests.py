@@ -1,29 +1,15 @@
-"""How users ask for a story: the wordings, and the cast that a question names.
+"""How users ask for a story: the wordings.
 
-It owns no sentence of a story.
+It owns no sentence of a story, and who a story is about is drawn in `story_casts`.
 """
 
-import random
-from dataclasses import dataclass
 from typing import Final
 
-from builtin_recipe.items import draw_invented_word
+from builtin_recipe.skills.story_casts import Cast, draw_cast
 from builtin_recipe.wording import Draw, Wordings
-from builtin_recipe.words import (
-    ANIMALS,
-    KEEPSAKES,
-    NAMES,
-    NOUNS,
-    PEOPLE,
-    PLACES,
-    TRAITS,
-    capitalized,
-    plural,
-    with_article,
-)
+from builtin_recipe.words import capitalized, with_article
 
-_LIVING: Final = ANIMALS + PEOPLE
-_THINGS: Final = tuple(noun for noun in NOUNS if noun not in _LIVING)
+__all__ = ["Cast", "draw_cast", "draw_request"]
 
 # Two tellings of the plain request: it is the most likely one.
 TOPIC_REQUESTS: Final = Wordings(
@@ -58,8 +44,6 @@ TOPIC_REQUESTS: Final = Wordings(
         "topic: {topic}. [Write|Tell me] {a_kind}.",
         "[how about|what about] {a_kind} about {topic}?",
         "write [two|three|four|some] sentences of {a_kind} about {topic}.",
-    ),
-    held_out=(
         "would you please tell us {a_kind} about {topic}?",
         "please share {a_kind} about {topic} with me.",
         "narrate {a_kind} about {topic}.",
@@ -72,6 +56,20 @@ TOPIC_REQUESTS: Final = Wordings(
         "let us have {a_kind} about {topic}.",
         "story time! Give us {a_kind} about {topic}.",
         "tell me {a_kind}. It should be about {topic}.",
+    ),
+    held_out=(
+        "put {topic} into {a_kind} for me.",
+        "could {topic} be in {a_kind}?",
+        "what {kind} can you tell about {topic}?",
+        "entertain me with {a_kind} about {topic}.",
+        "show me {a_kind} that is about {topic}.",
+        "the {kind} should be about {topic}.",
+        "I feel like {a_kind} about {topic}.",
+        "surprise me with {a_kind} about {topic}.",
+        "we are looking for {a_kind} about {topic}.",
+        "please think up {a_kind} for my class. It is about {topic}.",
+        "any {kind} about {topic} will do.",
+        "{topic} needs {a_kind}. Can you write it?",
     ),
 )
 OPEN_REQUESTS: Final = Wordings(
@@ -91,24 +89,78 @@ OPEN_REQUESTS: Final = Wordings(
         "{a_kind}, please.",
         "{kind}",
         "{kind} please",
-    ),
-    held_out=(
         "I would love to hear {a_kind} now.",
         "please read us {a_kind}.",
         "would you like to tell {a_kind}?",
         "time for {a_kind}.",
         "let me hear {a_kind}.",
     ),
+    held_out=(
+        "surprise me with {a_kind}.",
+        "what {kind} do you have for me today?",
+        "entertain us with {a_kind}.",
+        "I feel like {a_kind}.",
+        "show me {a_kind} of yours.",
+        "any {kind} will do.",
+    ),
 )
 LONG_REQUESTS: Final = Wordings(
     trained=(
         "[tell me|write|write me|invent] a [long|longer|very long] {kind} about {topic}.",
-        "[can|could] you [tell|write] me a [long|longer] {kind} about {topic}?",
-        "I want a [long|longer] {kind} about {topic}.",
+        "[can|could|will] you [tell|write] me a [long|longer|very long] {kind} about {topic}?",
+        "I [want|need|would like|would like to hear] a [long|longer|really long] {kind} "
+        "about {topic}.",
+        "I would like to hear a really long {kind} about {topic}.",
+        "[make up|create|share] a [long|longer|very long] {kind} about {topic}.",
+        "a [long|longer|very long] {kind} about {topic}[|, please].",
+        "[long|longer] {kind} about {topic}",
+        "[tell|write|write me|tell me] a {kind} about {topic} with [many|a lot of|lots of] "
+        "sentences.",
+        "[tell|write|write me|tell me] a {kind} of [two hundred|200|150|many|at least 150] words "
+        "about {topic}.",
+        "[write|tell me] [at least |about |][two hundred|200|150] words about {topic}, as a "
+        "{kind}.",
+        "tell me a {kind} about {topic}[.|, and] make it [long|longer|very long].",
+        "tell me a {kind} about {topic}. It [should|may|can|must] be [long|very long].",
+        "[do you know|may I hear|can I have] a [long|very long] {kind} about {topic}?",
+        "[tell us|read us|give us] a [long|really long] {kind} about {topic}.",
+        "[my children|my son] [want|wants] a [long|very long] {kind} about {topic}.",
+        "[write|tell me] a [long|longer] {kind} with {topic}[| in it].",
+        "tell me the [long|whole] {kind} of {topic}.",
+        "[we have time|it is early|I can not sleep][,|.] tell me a [long|very long] {kind} about "
+        "{topic}.",
+        "[write|tell me] a {kind} about {topic} [in|with] [three parts|several parts|many parts].",
     ),
     held_out=(
-        "I would like to hear a really long {kind} about {topic}.",
-        "please make up a long {kind} about {topic}.",
+        "the {kind} about {topic} should take a long time to tell.",
+        "I want to read for a while, so write a big {kind} about {topic}.",
+        "how long a {kind} about {topic} can you write? Show me.",
+        "tell me a {kind} about {topic} that goes on and on.",
+        "not a short one, please: a {kind} about {topic}.",
+        "fill a whole page with a {kind} about {topic}.",
+    ),
+)
+LONG_OPEN_REQUESTS: Final = Wordings(
+    trained=(
+        "[tell me|write|write me|invent] a [long|longer|very long] {kind}.",
+        "[can|could|will] you [tell|write] me a [long|longer|very long] {kind}?",
+        "I [want|need|would like|would like to hear] a [long|longer|really long] {kind}.",
+        "[make up|create|share] a [long|longer|very long] {kind}.",
+        "a [long|longer|very long] {kind}[|, please].",
+        "[long|longer] {kind}",
+        "[tell|write|tell me] a {kind} with [many|a lot of|lots of] sentences.",
+        "[tell|write|tell me] a {kind} of [two hundred|200|150|many|at least 150] words.",
+        "tell me a {kind}[.|, and] make it [long|longer|very long].",
+        "[do you know|may I hear|can I have] a [long|very long] {kind}?",
+        "[tell us|read us|give us] a [long|really long] {kind}.",
+        "[we have time|I can not sleep][,|.] tell me a [long|very long] {kind}.",
+    ),
+    held_out=(
+        "tell me a {kind} that goes on and on.",
+        "the {kind} should take a long time to tell.",
+        "I want to read for a while, so write a big {kind}.",
+        "not a short one, please: a {kind}.",
+        "fill a whole page with a {kind}.",
     ),
 )
 _KINDS: Final = {
@@ -121,132 +173,7 @@ _KINDS: Final = {
     "bedtime story": 1.0,
 }
 _KIND_TRAITS: Final = ("nice", "little", "new", "funny", "happy", "good", "simple", "quick")
-# Topics that name no figure; each with the place where the story is then set.
-_SCENES: Final = (
-    ("{a_time} at the {place}", None),
-    ("{a_time} in the {place}", None),
-    ("a trip to the {place}", None),
-    ("a walk to the {place}", None),
-    ("the {place}", None),
-    ("a small {place} far away", None),
-    ("{a_time} at the sea", "beach"),
-    ("the sea", "beach"),
-    ("a trip to the sea", "beach"),
-)
-_SCENE_TIMES: Final = ("a day", "a day", "one day", "a night", "a summer", "a rainy day")
-_PAIRS: Final = (
-    "two friends",
-    "two good friends",
-    "best friends",
-    "friends",
-    "two children",
-    "two brothers",
-    "two sisters",
-    "a family",
-    "friendship",
-)
-_CLAUSES: Final = (
-    "who was afraid",
-    "who wants to go home",
-    "who is lost",
-    "who finds {a_thing}",
-    "who lost {a_thing}",
-    "and a friend",
-    "and friends",
-    "near the {place}",
-    "at the {place}",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Cast:
-    """Who and what a story is about; `hero` and `friend` are ready for use inside a sentence."""
-
-    hero: str
-    hero_introduced: str
-    friend: str
-    friend_introduced: str
-    thing: str
-    place: str
-    topic: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Figure:
-    """One character: its name in the question, at its first and at its later appearances."""
-
-    asked: str
-    introduced: str
-    later: str
-    kind: str
-
-
-def _person(rng: random.Random, taken: str = "") -> _Figure:
-    name = rng.choice(NAMES)
-    while name == taken:
-        name = rng.choice(NAMES)
-    return _Figure(asked=name, introduced=name, later=name, kind=name)
-
-
-def _creature(rng: random.Random, taken: str = "") -> _Figure:
-    noun = rng.choice(_LIVING if rng.random() < 0.92 else NOUNS)
-    if rng.random() < 0.06:
-        noun = draw_invented_word(rng)
-    while noun == taken:
-        noun = rng.choice(_LIVING)
-    trait = rng.choice(TRAITS)
-    form = rng.random()
-    if form < 0.45:
-        asked = with_article(noun)
-    elif form < 0.85:
-        asked = with_article(f"{trait} {noun}")
-    elif form < 0.93 or noun not in ANIMALS:
-        asked = f"the {noun}"
-    else:
-        asked = plural(noun)
-    return _Figure(asked, with_article(f"{trait} {noun}"), f"the {noun}", noun)
-
-
-def _named_creature(rng: random.Random) -> _Figure:
-    noun, name = rng.choice(_LIVING), rng.choice(NAMES)
-    trait = f"{rng.choice(TRAITS)} " if rng.random() < 0.4 else ""
-    asked = f"{with_article(trait + noun)} {rng.choice(('named', 'called'))} {name}"
-    return _Figure(asked, f"{with_article(trait + noun)} named {name}", name, noun)
-
-
-def draw_cast(rng: random.Random, has_topic: bool) -> Cast:
-    """Draw a cast; with `has_topic`, also the words in which the question names a part of it."""
-    hero = rng.choices((_person, _creature, _named_creature), (50, 55, 5))[0](rng)
-    friend = rng.choices((_person, _creature), (5, 4))[0](rng, hero.kind)
-    thing, place = rng.choice(KEEPSAKES), rng.choice(PLACES)
-    topic = None
-    if has_topic and rng.random() < 0.10:
-        scene, new_place = rng.choice(_SCENES)
-        topic = scene.format(a_time=rng.choice(_SCENE_TIMES), place=place)
-        place = new_place or place
-    elif has_topic and rng.random() < 0.07:
-        topic = rng.choice(_PAIRS)
-    elif has_topic:
-        form = rng.random()
-        if form < 0.58:
-            topic = hero.asked
-        elif form < 0.68:
-            topic = f"{hero.asked} and {friend.asked}"
-        elif form < 0.82:
-            thing = rng.choice(_THINGS)
-            topic = f"{hero.asked} and {rng.choice((with_article(thing), 'the ' + thing))}"
-        elif form < 0.92:
-            thing = rng.choice(_THINGS) if rng.random() < 0.9 else draw_invented_word(rng)
-            topic = rng.choice((with_article(thing), with_article(thing), f"the {thing}"))
-        else:
-            topic = f"{hero.asked} in the {place}"
-        if form < 0.10:
-            clause = rng.choice(_CLAUSES)
-            topic += " " + clause.format(a_thing=with_article(thing), place=place)
-    # Two of one name could not be told apart.
-    while hero.later == friend.later:
-        friend = _person(rng, hero.later)
-    return Cast(hero.later, hero.introduced, friend.later, friend.introduced, thing, place, topic)
+_LONG_KINDS: Final = ("story", "tale", "fairy tale", "bedtime story")
 
 
 def draw_request(draw: Draw, topic: str | None, is_long: bool = False) -> str:
@@ -254,11 +181,17 @@ def draw_request(draw: Draw, topic: str | None, is_long: bool = False) -> str:
     rng = draw.rng
     kind = rng.choices(list(_KINDS), list(_KINDS.values()))[0]
     if is_long:
-        kind = rng.choice(("story", "tale"))
+        kind = rng.choices(_LONG_KINDS, (8, 2, 1, 1))[0]
     elif rng.random() < 0.15:
         kind = f"{rng.choice(_KIND_TRAITS)} {kind}"
-    wordings = OPEN_REQUESTS if topic is None else LONG_REQUESTS if is_long else TOPIC_REQUESTS
+    if is_long:
+        wordings = LONG_OPEN_REQUESTS if topic is None else LONG_REQUESTS
+    else:
+        wordings = OPEN_REQUESTS if topic is None else TOPIC_REQUESTS
     pattern = draw.request(wordings)
+    # Users add "Keep it short." to any request, but not to this one.
+    while is_long and pattern.endswith("short."):
+        pattern = draw.request(wordings)
     text = pattern.format(kind=kind, a_kind=with_article(kind), topic=topic)
     if pattern.startswith("{") and rng.random() < 0.5:
         text = capitalized(text)

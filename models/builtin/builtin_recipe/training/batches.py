@@ -61,9 +61,9 @@ CURRICULUM: Final = (
     Phase(
         0.6,
         (
-            RowPlan(0.48, 192, 0.1, 1.0),
+            RowPlan(0.46, 192, 0.1, 1.0),
             RowPlan(0.3, 384, 0.3, 0.9),
-            RowPlan(0.22, 2048, 0.6, 1.0, LONG_MIX),
+            RowPlan(0.24, 2048, 0.6, 1.0, LONG_MIX),
         ),
     ),
 )
