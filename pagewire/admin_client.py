@@ -1,5 +1,7 @@
-"""Client of the AdminService: asks a scheduler or frontend what its cell holds. Judges nothing."""
+"""Client of the AdminService: what operators ask of a scheduler or frontend. Judges nothing."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import grpc.aio
@@ -85,15 +87,39 @@ async def audit(address: str, *, timeout_seconds: float = 2.0) -> list[CellRepor
         address: gRPC address of a frontend or scheduler.
         timeout_seconds: How long the peers may take to answer.
     """
-    target = str(parse_address(address, setting="--server"))
     request = admin_pb2.AuditRequest(timeout_ms=int(timeout_seconds * 1000))
+    async with _admin(address) as stub:
+        response = await stub.Audit(request, timeout=timeout_seconds + ANSWER_MARGIN_SECONDS)
+    return [_cell(report) for report in response.reports]
+
+
+async def reset_prefix_cache(
+    address: str, *, model: str | None = None, timeout_seconds: float = 5.0
+) -> int:
+    """Make the cells at `address` forget their cached prefixes; return the number of blocks.
+
+    Args:
+        address: gRPC address of a frontend or scheduler.
+        model: Served name; None for all models.
+        timeout_seconds: How long the cells may take to answer.
+    """
+    request = admin_pb2.ResetPrefixCacheRequest(model=model)
+    async with _admin(address) as stub:
+        response = await stub.ResetPrefixCache(
+            request, timeout=timeout_seconds + ANSWER_MARGIN_SECONDS
+        )
+    return int(response.num_blocks)
+
+
+@asynccontextmanager
+async def _admin(address: str) -> AsyncIterator[admin_pb2_grpc.AdminServiceStub]:
+    """Yield a stub; errors of its calls come out as those of the exception tree."""
+    target = str(parse_address(address, setting="--server"))
     async with grpc.aio.insecure_channel(target, options=public_channel_options()) as channel:
-        stub = admin_pb2_grpc.AdminServiceStub(channel)
         try:
-            response = await stub.Audit(request, timeout=timeout_seconds + ANSWER_MARGIN_SECONDS)
+            yield admin_pb2_grpc.AdminServiceStub(channel)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
-    return [_cell(report) for report in response.reports]
 
 
 def _cell(report: audit_pb2.AuditReport) -> CellReport:

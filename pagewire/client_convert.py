@@ -17,7 +17,7 @@ from pagewire.events import (
 )
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2
-from pagewire_shared.convert import sampling_to_message
+from pagewire_shared.convert import beam_to_message, sampling_to_message
 from pagewire_shared.errors import InternalError, InvalidRequestError
 from pagewire_shared.sampling import SamplingParams
 
@@ -55,6 +55,7 @@ def options_message(sampling: Sampling) -> inference_pb2.GenerationOptions:
         sampling = {"max_tokens": DEFAULT_MAX_TOKENS}
     params = given_params(sampling)
     message = sampling_to_message(params)
+    beam = params.beam
     if not isinstance(sampling, SamplingParams):
         for present, _ in message.ListFields():
             if present.name not in sampling:
@@ -65,6 +66,8 @@ def options_message(sampling: Sampling) -> inference_pb2.GenerationOptions:
         n=params.n,
         skip_special_tokens=params.skip_special_tokens,
         include_stop_str_in_output=params.include_stop_str_in_output,
+        best_of=params.best_of,
+        beam_search=beam_to_message(beam) if beam else None,
     )
 
 

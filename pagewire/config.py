@@ -66,6 +66,15 @@ class ServeConfig:
     num_workers: int = setting(1, "Workers per model", parse=integer(1, 64))
     steps_in_flight: int = setting(2, "Steps planned ahead of the worker", parse=integer(1, 8))
     enable_prefix_caching: bool = setting(True, "Reuse KV blocks of equal prefixes")
+    queue_policy: str | None = setting(
+        None, "Who is served first: fcfs, or fair between tenants", choices=("fcfs", "fair")
+    )
+    tenant_weight: tuple[str, ...] = setting(
+        (), "TENANT=WEIGHT, its share under the fair policy; repeatable"
+    )
+    max_num_waiting: int | None = setting(
+        None, "Sequences that may wait; more are refused with 429", parse=_COUNT
+    )
     kvstore: tuple[str, ...] = setting(
         (), "Addresses of KV stores; one is started here if none is given"
     )

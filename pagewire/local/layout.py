@@ -83,6 +83,12 @@ def plan_children(
     arguments = ["--listen", scheduler_address, prefix]
     for store in stores:
         arguments += ["--kvstore", store]
+    for weight in config.tenant_weight:
+        arguments += ["--tenant-weight", weight]
+    for name in ("queue_policy", "max_num_waiting"):
+        value = getattr(config, name)
+        if value is not None:
+            arguments += ["--" + name.replace("_", "-"), str(value)]
     children.append(_child(config, "scheduler", "scheduler", arguments))
     workers = _workers(config, models, folder, scheduler_address)
     # The frontend reads the tokenizer; a hub id is on disk only once its workers have fetched it.

@@ -3,6 +3,7 @@ share."""
 
 from pagewire_protos.common.v1 import audit_pb2, layout_pb2, sampling_pb2
 from pagewire_shared import PROTOCOL_MAX, PROTOCOL_MIN
+from pagewire_shared.beam import BeamParams
 from pagewire_shared.errors import InvalidRequestError, PeerRefusedError
 from pagewire_shared.sampling import SamplingParams
 
@@ -13,9 +14,20 @@ _UNSUPPORTED = {
     "repetition_penalty": 1.0,
 }
 
+_STOPPING_TO_MESSAGE: dict[bool | None, sampling_pb2.EarlyStopping] = {
+    False: sampling_pb2.EARLY_STOPPING_HEURISTIC,
+    True: sampling_pb2.EARLY_STOPPING_FIRST,
+    None: sampling_pb2.EARLY_STOPPING_NEVER,
+}
+_STOPPING_FROM_MESSAGE: dict[int, bool | None] = {
+    sampling_pb2.EARLY_STOPPING_UNSPECIFIED: False,
+    **{number: value for value, number in _STOPPING_TO_MESSAGE.items()},
+}
+
 
 def sampling_to_message(params: SamplingParams) -> sampling_pb2.SamplingParams:
-    """Return the wire form of `params`; `n` and the texts stay behind with the frontend."""
+    """Return the wire form of `params`; `n`, `best_of` and the texts stay behind with the frontend,
+    and a beam search travels by itself."""
     return sampling_pb2.SamplingParams(
         temperature=params.temperature,
         top_p=params.top_p,
@@ -59,8 +71,33 @@ def sampling_from_message(
     # float32 on the wire: 0.1 would come back as 0.10000000149.
     for name in ("temperature", "top_p", "min_p"):
         if name in changes:
-            changes[name] = float(f"{changes[name]:.7g}")
+            changes[name] = _as_written(getattr(message, name))
     return defaults.with_(**changes)
+
+
+def beam_to_message(params: BeamParams) -> sampling_pb2.BeamSearch:
+    """Return the wire form of `params`."""
+    return sampling_pb2.BeamSearch(
+        length_penalty=params.length_penalty,
+        early_stopping=_STOPPING_TO_MESSAGE[params.early_stopping],
+    )
+
+
+def beam_from_message(message: sampling_pb2.BeamSearch) -> BeamParams:
+    """Return the plain form. Raises InvalidRequestError naming the field."""
+    if message.early_stopping not in _STOPPING_FROM_MESSAGE:
+        raise InvalidRequestError(
+            f"early_stopping has no value {message.early_stopping}", field="early_stopping"
+        )
+    has_penalty = message.HasField("length_penalty")
+    return BeamParams(
+        length_penalty=_as_written(message.length_penalty) if has_penalty else 1.0,
+        early_stopping=_STOPPING_FROM_MESSAGE[message.early_stopping],
+    )
+
+
+def _as_written(value: float) -> float:
+    return float(f"{value:.7g}")
 
 
 def _refuse_unsupported(message: sampling_pb2.SamplingParams) -> None:

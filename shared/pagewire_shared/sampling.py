@@ -4,6 +4,13 @@ import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from pagewire_shared.beam import (
+    MAX_BEAM_CANDIDATES,
+    MAX_BEAM_WIDTH,
+    BeamParams,
+    EarlyStopping,
+    early_stopping_from,
+)
 from pagewire_shared.errors import InvalidRequestError
 
 MAX_LOGPROBS = 20
@@ -20,7 +27,10 @@ class SamplingParams:
     "Parallel random numbers: as easy as 1, 2, 3"), so a seed gives the same text in any batch.
 
     Attributes:
-        n: Independent choices per prompt.
+        n: Choices per prompt: independent samples, or with use_beam_search the best sequences.
+        best_of: Samples computed, of which the n with the highest log-probability per token are
+            returned, as OpenAI defines it (vLLM ranks by the sum, which favours short answers);
+            None for n.
         temperature: Divides the logits; 0 is greedy.
         top_p: Nucleus mass in (0, 1].
         top_k: Number of most likely tokens kept; 0 or -1 keeps all.
@@ -34,6 +44,10 @@ class SamplingParams:
         logprobs: Alternatives reported per token; None for none at all.
         skip_special_tokens: Leave special tokens out of the text.
         include_stop_str_in_output: Keep the matched stop string in the text.
+        use_beam_search: Beam search of width n, at most 16, in place of sampling. It is a search
+            for the most likely text, so temperature must be 0 or 1 and top_p, top_k and min_p must
+            keep everything. Stop strings only cut the sequences found.
+        length_penalty, early_stopping: As in BeamParams; only with use_beam_search.
     """
 
     n: int = 1
@@ -50,6 +64,10 @@ class SamplingParams:
     logprobs: int | None = None
     skip_special_tokens: bool = True
     include_stop_str_in_output: bool = False
+    best_of: int | None = None
+    use_beam_search: bool = False
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", _as_stop(self.stop))
@@ -60,9 +78,12 @@ class SamplingParams:
                 _check_int(name, value, low, high)
         for name, (low_f, high_f, low_open) in _FLOAT_BOUNDS.items():
             _check_float(name, getattr(self, name), low_f, high_f, low_open)
-        for name in ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output"):
+        for name in _BOOLS:
             if not isinstance(getattr(self, name), bool):
                 raise InvalidRequestError(f"{name} must be true or false", field=name)
+        if self.logprobs is not None:
+            limit = MAX_BEAM_CANDIDATES if self.use_beam_search else MAX_LOGPROBS
+            _check_int("logprobs", self.logprobs, 0, limit)
         for token_id in self.stop_token_ids:
             _check_int("stop_token_ids", token_id, 0, 2**32 - 1)
         if self.top_k == -1:
@@ -74,6 +95,14 @@ class SamplingParams:
                 f"min_tokens ({self.min_tokens}) is larger than max_tokens ({self.max_tokens})",
                 field="min_tokens",
             )
+        _check_choices(self)
+
+    @property
+    def beam(self) -> BeamParams | None:
+        """What the beam search is asked for; None when sampling."""
+        if not self.use_beam_search:
+            return None
+        return BeamParams(self.length_penalty, early_stopping_from(self.early_stopping))
 
     @property
     def is_greedy(self) -> bool:
@@ -84,21 +113,71 @@ class SamplingParams:
         """Return a checked copy with some fields replaced."""
         return replace(self, **changes)
 
+    def without_filters(self) -> "SamplingParams":
+        """Return a copy with what a beam search cannot have at neutral values: a model's own
+        defaults are no reason to refuse one."""
+        return self.with_(temperature=0.0, top_p=1.0, top_k=0, min_p=0.0)
 
-_OPTIONAL = {"seed", "max_tokens", "logprobs"}
+
+_OPTIONAL = {"seed", "max_tokens", "best_of"}
+_BOOLS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output", "use_beam_search")
 _INT_BOUNDS: dict[str, tuple[int, int]] = {
     "n": (1, 128),
+    "best_of": (1, 128),
     "top_k": (-1, 2**31 - 1),
     "seed": (MIN_SEED, MAX_SEED),
     "max_tokens": (1, 2**31 - 1),
     "min_tokens": (0, 2**31 - 1),
-    "logprobs": (0, MAX_LOGPROBS),
 }
 _FLOAT_BOUNDS: dict[str, tuple[float, float, bool]] = {
     "temperature": (0.0, 2.0, False),
     "top_p": (0.0, 1.0, True),
     "min_p": (0.0, 1.0, False),
 }
+
+# Values of a beam search that change nothing in it.
+_BEAM_NEUTRAL: dict[str, tuple[float, ...]] = {
+    "temperature": (0.0, 1.0),
+    "top_p": (1.0,),
+    "top_k": (0,),
+    "min_p": (0.0,),
+}
+
+
+def _check_choices(params: SamplingParams) -> None:
+    """Check what how many choices there are and how they come about have to do with each other."""
+    beam = BeamParams(params.length_penalty, early_stopping_from(params.early_stopping))
+    if params.best_of is not None and params.best_of < params.n:
+        raise InvalidRequestError(
+            f"best_of ({params.best_of}) is smaller than n ({params.n})", field="best_of"
+        )
+    if params.use_beam_search:
+        _check_beam(params)
+        return
+    for name in ("length_penalty", "early_stopping"):
+        if getattr(beam, name) != getattr(_NO_BEAM, name):
+            raise InvalidRequestError(f"{name} needs use_beam_search", field=name)
+
+
+_NO_BEAM = BeamParams()
+
+
+def _check_beam(params: SamplingParams) -> None:
+    if params.n > MAX_BEAM_WIDTH:
+        raise InvalidRequestError(
+            f"n is the width of a beam search, at most {MAX_BEAM_WIDTH}, got {params.n}", field="n"
+        )
+    if params.best_of not in (None, params.n):
+        raise InvalidRequestError(
+            "best_of cannot be combined with use_beam_search, whose width is n", field="best_of"
+        )
+    for name, neutral in _BEAM_NEUTRAL.items():
+        if getattr(params, name) not in neutral:
+            values = " or ".join(f"{value:g}" for value in neutral)
+            raise InvalidRequestError(
+                f"{name} must be {values} with use_beam_search, got {getattr(params, name)}",
+                field=name,
+            )
 
 
 def _as_stop(stop: object) -> tuple[str, ...]:

@@ -131,6 +131,10 @@ class ScriptedWorker:
             assert new.slot not in self.sequences
             prompt = unpack_u32(new.prompt_token_ids)
             self.sequences[new.slot] = prompt + unpack_u32(new.emitted_token_ids)
+        # Forks are copies of what their sources were before any fork.
+        sources = [list(self.sequences[slot]) for slot in unpack_u32(plan.fork_sources)]
+        self.sequences.update(zip(unpack_u32(plan.fork_slots), sources, strict=True))
+        assert not plan.appended_slots, "beams are nothing for a formula without alternatives"
         slots, token_ids = [], []
         for slot, is_sampled in zip(unpack_u32(plan.slots), plan.samples, strict=True):
             if is_sampled:

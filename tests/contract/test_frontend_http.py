@@ -176,15 +176,17 @@ async def test_the_stream_on_the_wire(checkpoint):
 
 async def test_an_overloaded_scheduler_is_a_429_before_the_stream(checkpoint):
     async with gateway(checkpoint) as (client, attach, _):
-        for stream in (False, True):
+        for stream, wait_ms, seconds in ((False, 1500, "2"), (True, 1500, "2"), (True, 0, "1")):
             call = post(client, "/v1/completions", {"prompt": "x", "stream": stream})
             submit = await attach.next("submit")
-            detail = to_detail(OverloadedError("full", retry_after_ms=1500))
+            detail = to_detail(OverloadedError("full", retry_after_ms=wait_ms))
             attach.send(rejected=wire.Rejected(handle=submit.handle, epoch=0, error=detail))
             response = await call
             assert response.status_code == 429
-            assert response.headers["retry-after"] == "2"
-            assert response.json()["error"]["code"] == "rate_limit_exceeded"
+            assert response.headers["retry-after"] == seconds
+            assert response.headers["content-type"] == "application/json"
+            error = response.json()["error"]
+            assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limit_exceeded")
 
 
 async def test_a_failure_after_the_first_byte_is_one_last_event(checkpoint):

@@ -13,11 +13,13 @@ from contract.frontend_peers import (
     served,
 )
 
+from pagewire.admin_client import reset_prefix_cache
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
 from pagewire_shared.arrays import unpack_u32
+from pagewire_shared.errors import ModelNotFoundError
 from support.text_models import make_text_model
 
 
@@ -134,6 +136,21 @@ async def test_an_audit_asks_the_scheduler(checkpoint):
         attach.send(audit_answer=answer)
         reports = (await call).reports
     assert [report.generation for report in reports] == [1000]
+
+
+async def test_a_reset_asks_the_scheduler(checkpoint):
+    scheduler = ScriptedScheduler(served(checkpoint))
+    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
+        attach = await scheduler.attached()
+        for model in ("tiny", None):
+            call = asyncio.create_task(reset_prefix_cache(frontend.address, model=model))
+            query = await attach.next("reset_prefix_cache")
+            assert (query.model if query.HasField("model") else None) == model
+            answer = wire.ResetPrefixCacheAnswer(query_id=query.query_id, num_blocks=12)
+            attach.send(prefix_cache_reset=answer)
+            assert await call == 12
+        with pytest.raises(ModelNotFoundError):
+            await reset_prefix_cache(frontend.address, model="nope")
 
 
 async def test_logprobs_pass_through(checkpoint):

@@ -111,7 +111,7 @@ class Engine:
             is_finished=(False,),
             sampling=sampling,
         )
-        self._take(self.core.submit(FRONTEND, submission))
+        self._take(self.core.submit(FRONTEND, submission, 0.0))
 
     def _turn(self) -> None:
         """Plan as far ahead as allowed, then run the oldest plan."""

@@ -14,6 +14,7 @@ from typing import Any
 from pagewire_frontend.journal import EntryState, Journal, JournalEntry
 from pagewire_frontend.model_registry import LoadedModel, ModelRegistry
 from pagewire_frontend.scheduler_pool import SchedulerPool
+from pagewire_frontend.selection import computed
 from pagewire_frontend.session import Session
 from pagewire_shared.errors import (
     ContextLengthError,
@@ -23,6 +24,7 @@ from pagewire_shared.errors import (
     UnavailableError,
 )
 from pagewire_shared.ids import mint_request_id
+from pagewire_shared.priority import check_priority
 from pagewire_shared.sampling import SamplingParams
 
 _logger = logging.getLogger(__name__)
@@ -132,6 +134,8 @@ class Engine:
             OverloadedError, UnavailableError, DeadlineError: It cannot be taken now.
         """
         arrived_at = time.monotonic()
+        check_priority(request.priority)
+        computed(request.params)
         seconds = self._limits.max_request_seconds
         if request.timeout_seconds is not None:
             seconds = min(seconds, request.timeout_seconds)
@@ -150,9 +154,16 @@ class Engine:
         limit = self.context_length(request.model)
         if limit is None:
             raise UnavailableError(f"the context length of {request.model.name} is not known")
-        params = _fit(request, len(token_ids), limit)
+        params, selection = computed(_fit(request, len(token_ids), limit))
         entry = _journal_entry(request, token_ids, params)
-        return self._submit(entry, request.model, arrived_at, arrived_at + seconds)
+        session = Session(
+            entry,
+            request.model.tokenizer,
+            arrived_at=arrived_at,
+            deadline=arrived_at + seconds,
+            selection=selection,
+        )
+        return self._submit(session)
 
     def close(self, session: Session) -> None:
         """Free everything a session holds, here and everywhere; again is allowed."""
@@ -168,15 +179,13 @@ class Engine:
         """Stop the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _submit(
-        self, entry: JournalEntry, model: LoadedModel, arrived_at: float, deadline: float
-    ) -> Session:
-        session = Session(entry, model.tokenizer, arrived_at=arrived_at, deadline=deadline)
-        self._journal.open(entry)
+    def _submit(self, session: Session) -> Session:
+        self._journal.open(session.entry)
         try:
             self._pool.submit(session)
         except BaseException:
-            self._journal.close(entry)
+            session.stop_timer()
+            self._journal.close(session.entry)
             raise
         return session
 

@@ -15,7 +15,8 @@ from pagewire_frontend.events import Closed, Delta, Event, Finished, FinishReaso
 from pagewire_frontend.model_registry import LoadedModel
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
-from pagewire_shared.convert import sampling_from_message
+from pagewire_shared.beam import early_stopping_name
+from pagewire_shared.convert import beam_from_message, sampling_from_message
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling import SamplingParams
 
@@ -106,11 +107,17 @@ def _request(
 
 def _params(options: pb.GenerationOptions, defaults: SamplingParams) -> SamplingParams:
     changes: dict[str, Any] = {}
-    for name in ("n", "skip_special_tokens", "include_stop_str_in_output"):
+    for name in ("n", "best_of", "skip_special_tokens", "include_stop_str_in_output"):
         if options.HasField(name):
             changes[name] = getattr(options, name)
     if options.stop:
         changes["stop"] = tuple(options.stop)
+    if options.HasField("beam_search"):
+        beam = beam_from_message(options.beam_search)
+        defaults = defaults.without_filters()
+        changes["use_beam_search"] = True
+        changes["length_penalty"] = beam.length_penalty
+        changes["early_stopping"] = early_stopping_name(beam.early_stopping)
     return sampling_from_message(options.sampling, defaults=defaults.with_(**changes))
 
 

@@ -9,6 +9,8 @@ import grpc.aio
 from pagewire_frontend import grpc_convert
 from pagewire_frontend.engine import Engine, GenerationRequest
 from pagewire_frontend.events import Event
+from pagewire_frontend.model_registry import ModelRegistry
+from pagewire_frontend.scheduler_link import SchedulerLink
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
@@ -23,6 +25,7 @@ SERVICE_NAMES = (
 DEFAULT_AUDIT_MS = 2000
 # The scheduler needs its own time to ask its peers before it answers us.
 AUDIT_MARGIN_SECONDS = 1.0
+RESET_SECONDS = 5.0
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -107,23 +110,41 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """Passes an operator's questions on to every attached scheduler."""
 
-    def __init__(self, pool: SchedulerPool) -> None:
+    def __init__(self, pool: SchedulerPool, models: ModelRegistry) -> None:
         self._pool = pool
+        self._models = models
 
     async def Audit(
         self, request: admin_pb2.AuditRequest, context: Context
     ) -> admin_pb2.AuditResponse:
         """Ask for one report per cell."""
-        attached = [link for link in self._pool if link.is_attached]
-        if not attached:
-            raise UnavailableError(self._pool.why_not_served())
+        attached = self._attached()
         milliseconds = request.timeout_ms if request.HasField("timeout_ms") else DEFAULT_AUDIT_MS
         seconds = milliseconds / 1000 + AUDIT_MARGIN_SECONDS
         reports = await asyncio.gather(*(link.audit_cell(seconds) for link in attached))
         return admin_pb2.AuditResponse(reports=reports)
 
+    async def ResetPrefixCache(
+        self, request: admin_pb2.ResetPrefixCacheRequest, context: Context
+    ) -> admin_pb2.ResetPrefixCacheResponse:
+        """Make every cell forget its cached prefixes, of one model or of all."""
+        model = None
+        if request.HasField("model"):
+            model = self._models.find(request.model).name
+        links = self._attached()
+        counts = await asyncio.gather(
+            *(link.reset_prefix_cache(model, RESET_SECONDS) for link in links)
+        )
+        return admin_pb2.ResetPrefixCacheResponse(num_blocks=sum(counts))
+
+    def _attached(self) -> list[SchedulerLink]:
+        attached = [link for link in self._pool if link.is_attached]
+        if not attached:
+            raise UnavailableError(self._pool.why_not_served())
+        return attached
+
 
 def register(server: grpc.aio.Server, engine: Engine, pool: SchedulerPool) -> None:
     """Add both services to a server."""
     inference_pb2_grpc.add_InferenceServiceServicer_to_server(InferenceService(engine), server)
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(pool), server)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(pool, engine.models), server)

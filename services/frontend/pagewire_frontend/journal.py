@@ -161,8 +161,14 @@ class JournalEntry:
         return all(choice.is_finished for choice in self.choices)
 
     def submit(self, handle: int) -> SubmitRecord:
-        """Mint the next epoch and return the request in full, resuming after what is held."""
+        """Mint the next epoch and return the request in full, resuming after what is held.
+
+        A beam search starts anew: what an earlier one delivered is dropped, because another worker
+        may round, and so rank, otherwise, and choices of two searches make no answer.
+        """
         self._advance(EntryState.SUBMITTED)
+        if self.params.use_beam_search:
+            self.choices = [ChoiceJournal() for _ in self.choices]
         self.epoch += 1
         self.handle = handle
         return SubmitRecord(

@@ -17,7 +17,12 @@ from pagewire_shared.arrays import (
     unpack_f32,
     unpack_u32,
 )
-from pagewire_shared.convert import finding, protocol_range, sampling_to_message
+from pagewire_shared.convert import (
+    beam_to_message,
+    finding,
+    protocol_range,
+    sampling_to_message,
+)
 from pagewire_shared.errors import WireError
 from pagewire_shared.ids import short
 
@@ -83,6 +88,7 @@ def hello_message(
 
 def submit_message(record: SubmitRecord, remaining_ms: int | None) -> pb.AttachFrontendRequest:
     """Return a request in full."""
+    beam = record.params.beam
     submit = pb.Submit(
         request_id=record.request_id,
         epoch=record.epoch,
@@ -99,7 +105,7 @@ def submit_message(record: SubmitRecord, remaining_ms: int | None) -> pb.AttachF
         cache_salt=record.cache_salt,
         priority=record.priority,
         remaining_ms=remaining_ms,
-        generate=pb.GenerateKind(),
+        generate=pb.GenerateKind(beam_search=beam_to_message(beam) if beam else None),
     )
     return pb.AttachFrontendRequest(submit=submit)
 
@@ -107,6 +113,12 @@ def submit_message(record: SubmitRecord, remaining_ms: int | None) -> pb.AttachF
 def abort_message(handle: int, choice: int | None = None) -> pb.AttachFrontendRequest:
     """Return an abort of a request or of one choice."""
     return pb.AttachFrontendRequest(abort=pb.Abort(handle=handle, choice=choice))
+
+
+def reset_prefix_cache_message(query_id: int, model: str | None) -> pb.AttachFrontendRequest:
+    """Return the question that makes a scheduler forget cached prefixes; `model` None for all."""
+    query = pb.ResetPrefixCacheQuery(query_id=query_id, model=model)
+    return pb.AttachFrontendRequest(reset_prefix_cache=query)
 
 
 def audit_reply_message(

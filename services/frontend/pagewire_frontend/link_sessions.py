@@ -48,7 +48,7 @@ class CarriedSessions:
     def submit(self, session: Session) -> None:
         """Send a request. Raises OverloadedError when too much waits to be written."""
         handle = self._mint_handle()
-        record = session.entry.submit(handle)
+        record = session.submit(handle)
         if not self._offer(link_messages.submit_message(record, session.remaining_ms)):
             raise OverloadedError("too many requests wait to be sent to the scheduler")
         session.carrier = self
@@ -116,7 +116,7 @@ class CarriedSessions:
             self.drop(session)
             return
         handle = self._mint_handle()
-        record = session.entry.submit(handle)
+        record = session.submit(handle)
         self._by_handle[handle] = session
         self._send(link_messages.submit_message(record, session.remaining_ms))
 

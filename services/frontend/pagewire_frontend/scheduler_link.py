@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pagewire_frontend import link_messages
 from pagewire_frontend.attach_stream import AttachStream, dial
@@ -66,7 +67,7 @@ class SchedulerLink:
         self._generation: int | None = None
         self._stream: AttachStream | None = None
         self._reason = ""
-        self._queries: dict[int, asyncio.Future[audit_pb2.AuditReport]] = {}
+        self._queries: dict[int, asyncio.Future[Any]] = {}
         self._next_query = 0
 
     @property
@@ -80,18 +81,40 @@ class SchedulerLink:
 
     async def audit_cell(self, timeout_seconds: float) -> audit_pb2.AuditReport:
         """Ask the scheduler for an audit of its cell. Raises UnavailableError."""
+        report: audit_pb2.AuditReport = await self._ask(
+            lambda query_id: pb.AttachFrontendRequest(audit_query=pb.AuditQuery(query_id=query_id)),
+            timeout_seconds,
+        )
+        return report
+
+    async def reset_prefix_cache(self, model: str | None, timeout_seconds: float) -> int:
+        """Make the scheduler forget cached prefixes of `model`, or of all; return the number of
+        blocks. Raises UnavailableError."""
+        num_blocks: int = await self._ask(
+            lambda query_id: link_messages.reset_prefix_cache_message(query_id, model),
+            timeout_seconds,
+        )
+        return num_blocks
+
+    async def _ask(
+        self, message: Callable[[int], pb.AttachFrontendRequest], timeout_seconds: float
+    ) -> Any:
         self._next_query += 1
         query_id = self._next_query
         future = asyncio.get_running_loop().create_future()
         self._queries[query_id] = future
-        query = pb.AuditQuery(query_id=query_id)
         try:
-            self._send(pb.AttachFrontendRequest(audit_query=query))
+            self._send(message(query_id))
             return await asyncio.wait_for(future, timeout_seconds)
         except TimeoutError as error:
-            raise UnavailableError(f"the scheduler at {self.address} gave no audit") from error
+            raise UnavailableError(f"the scheduler at {self.address} does not answer") from error
         finally:
             del self._queries[query_id]
+
+    def _answer(self, query_id: int, answer: object) -> None:
+        future = self._queries.get(query_id)
+        if future is not None and not future.done():
+            future.set_result(answer)
 
     async def run(self) -> None:
         """Attach, and attach again after every loss, until cancelled."""
@@ -174,9 +197,10 @@ class SchedulerLink:
                 )
             )
         elif kind == "audit_answer":
-            future = self._queries.get(message.audit_answer.query_id)
-            if future is not None and not future.done():
-                future.set_result(message.audit_answer.report)
+            self._answer(message.audit_answer.query_id, message.audit_answer.report)
+        elif kind == "prefix_cache_reset":
+            answer = message.prefix_cache_reset
+            self._answer(answer.query_id, answer.num_blocks)
         elif kind == "welcome":
             raise WireError("a second welcome")
 

@@ -20,7 +20,8 @@ from pagewire_frontend.events import (
     Timings,
     Usage,
 )
-from pagewire_frontend.journal import JournalEntry, TokenLogprob, Verdict
+from pagewire_frontend.journal import JournalEntry, SubmitRecord, TokenLogprob, Verdict
+from pagewire_frontend.selection import Selection
 from pagewire_shared.errors import DeadlineError, PagewireError
 from pagewire_shared.ids import short
 
@@ -55,18 +56,19 @@ class Session:
         *,
         arrived_at: float,
         deadline: float | None,
+        selection: Selection | None = None,
     ) -> None:
-        """Args: `arrived_at` and `deadline` in seconds of time.monotonic()."""
+        """Args: `arrived_at` and `deadline` in seconds of time.monotonic(); `selection` holds
+        everything back until all choices have ended."""
         self.entry = entry
         self.carrier: Carrier | None = None
         self._arrived_at = arrived_at
         self._deadline = deadline
         self._first_token_at: float | None = None
         self._num_cached_tokens = 0
-        self._texts = [
-            ChoiceText(tokenizer, entry.prompt_token_ids, entry.params, entry.eos_token_ids)
-            for _ in entry.choices
-        ]
+        self._tokenizer = tokenizer
+        self._selection = selection
+        self._texts = self._new_texts()
         self._deltas: dict[int, Delta] = {}
         self._ended: list[Finished] = []
         self._error: PagewireError | None = None
@@ -82,11 +84,26 @@ class Session:
         return self._error is not None or self.entry.is_finished
 
     @property
+    def num_choices(self) -> int:
+        """Choices that the reader is given."""
+        return self._selection.num_shown if self._selection else len(self.entry.choices)
+
+    @property
     def remaining_ms(self) -> int | None:
         """Milliseconds until the deadline; None without one."""
         if self._deadline is None:
             return None
         return max(0, int((self._deadline - time.monotonic()) * 1000))
+
+    def submit(self, handle: int) -> SubmitRecord:
+        """Return the request as it is told to a scheduler, for the first time or again."""
+        record = self.entry.submit(handle)
+        if self.entry.params.use_beam_search:
+            # The journal has dropped what an earlier search delivered; nobody has seen it.
+            self._texts = self._new_texts()
+            self._deltas.clear()
+            self._ended.clear()
+        return record
 
     def on_tokens(
         self,
@@ -112,10 +129,11 @@ class Session:
         if shown.stop_string is not None:
             self.entry.cut(choice, accepted.first_position + shown.num_taken)
             self._ended.append(Finished(choice, FinishReason.STOP, stop_string=shown.stop_string))
-            if self.carrier is not None:
+            # A search is over when its first tokens come: there is nothing left to abort.
+            if self.carrier is not None and not self.entry.params.use_beam_search:
                 self.carrier.abort_choice(self, choice)
             self._forget_if_over()
-        self._wake.set()
+        self._wake_reader()
         return Verdict.ACCEPTED
 
     def on_finished(
@@ -144,7 +162,10 @@ class Session:
         return is_known and not choices[choice].is_finished
 
     def settle(self) -> None:
-        """End the choices whose tokens are a whole output, before it is submitted again."""
+        """End the choices whose tokens are a whole output, before it is submitted again; a beam
+        search is searched again as a whole."""
+        if self.entry.params.use_beam_search:
+            return
         for index, choice in enumerate(self.entry.choices):
             end = natural_end(choice.token_ids, self.entry.params, self.entry.eos_token_ids)
             if end is not None and not choice.is_finished:
@@ -156,7 +177,10 @@ class Session:
         if self.is_over:
             return
         self._error = error
-        self._wake.set()
+        if self._selection is not None:
+            self._deltas.clear()
+            self._ended.clear()
+        self._wake_reader()
         if self.carrier is not None:
             self.carrier.drop(self)
 
@@ -200,12 +224,8 @@ class Session:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            deltas, self._deltas = self._deltas, {}
-            ended, self._ended = self._ended, []
-            for delta in deltas.values():
-                yield delta
-            for end in ended:
-                yield end
+            for event in self._take_ready():
+                yield event
             if self._deltas or self._ended:
                 self._wake.set()
                 continue
@@ -215,6 +235,26 @@ class Session:
                 yield self._closed()
                 return
 
+    def _take_ready(self) -> list[Delta | Finished]:
+        deltas, self._deltas = self._deltas, {}
+        ended, self._ended = self._ended, []
+        if self._selection is None or not ended:
+            return [*deltas.values(), *ended]
+        return list(self._selection.events(self.entry.choices, deltas, ended))
+
+    def _wake_reader(self) -> None:
+        # What is chosen from all choices is not ready before the last has ended.
+        if self._selection is None or self.is_over:
+            self._wake.set()
+
+    def _new_texts(self) -> list[ChoiceText]:
+        entry = self.entry
+        prompt = entry.prompt_token_ids
+        return [
+            ChoiceText(self._tokenizer, prompt, entry.params, entry.eos_token_ids)
+            for _ in entry.choices
+        ]
+
     def _expire(self) -> None:
         self.fail(DeadlineError("the deadline of the request passed"))
 
@@ -222,7 +262,7 @@ class Session:
         tail = self._texts[choice].flush()
         self._ended.append(Finished(choice, reason, tail, stop_token_id=stop_token_id))
         self._forget_if_over()
-        self._wake.set()
+        self._wake_reader()
 
     def _forget_if_over(self) -> None:
         # At once, not when the reader comes to it: a slow reader holds no handle.

@@ -13,6 +13,7 @@ from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.worker_link import WorkerLink
 from pagewire_shared.arrays import unpack_u32
 from pagewire_shared.convert import finding
+from pagewire_shared.errors import ModelNotFoundError
 from pagewire_shared.ids import short
 
 DEFAULT_TIMEOUT_SECONDS = 2.0
@@ -69,8 +70,9 @@ class Auditor:
 class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     """What operators ask."""
 
-    def __init__(self, auditor: Auditor) -> None:
+    def __init__(self, auditor: Auditor, loop: StepLoop) -> None:
         self._auditor = auditor
+        self._loop = loop
 
     async def Audit(
         self, request: admin_pb2.AuditRequest, context: object
@@ -80,6 +82,15 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         if request.HasField("timeout_ms"):
             seconds = request.timeout_ms / 1000
         return admin_pb2.AuditResponse(reports=[await self._auditor.collect(seconds)])
+
+    async def ResetPrefixCache(
+        self, request: admin_pb2.ResetPrefixCacheRequest, context: object
+    ) -> admin_pb2.ResetPrefixCacheResponse:
+        """Forget the cached prefixes of this cell, of one model or of all."""
+        model = request.model if request.HasField("model") else None
+        if model is not None and model not in {m.name for m, _ in self._loop.core.models()}:
+            raise ModelNotFoundError(f"no worker serves {model!r}")
+        return admin_pb2.ResetPrefixCacheResponse(num_blocks=self._loop.reset_prefix_cache(model))
 
 
 _Slots = tuple[set[int], set[int]]

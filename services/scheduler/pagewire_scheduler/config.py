@@ -1,10 +1,21 @@
 """Settings of the scheduler role. Reads nothing itself."""
 
+import math
 from dataclasses import dataclass
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.process import ProcessConfig
 from pagewire_shared.settings import setting
+
+
+def _weight(text: str) -> tuple[str, float]:
+    tenant, separator, weight = text.rpartition("=")
+    if not separator:
+        raise ValueError("must be TENANT=WEIGHT")
+    value = float(weight)
+    if not 0.0 < value < math.inf:
+        raise ValueError("a weight must be greater than 0")
+    return tenant, value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,10 +27,32 @@ class SchedulerConfig(ProcessConfig):
     )
     kvstore: tuple[str, ...] = setting((), "Address of a KV store, told to workers; repeatable")
     enable_prefix_caching: bool = setting(True, "Share KV blocks between equal prefixes")
+    share_prefixes_between_tenants: bool = setting(
+        False, "Let tenants find each other's cached prefixes; a cache_salt still parts them"
+    )
+    queue_policy: str = setting(
+        "fcfs",
+        "Who is served first: by arrival and priority, or fairly between tenants",
+        choices=("fcfs", "fair"),
+    )
+    tenant_weight: tuple[tuple[str, float], ...] = setting(
+        (),
+        "TENANT=WEIGHT, its share under the fair policy, 1 by default; repeatable",
+        parse=_weight,
+    )
     max_num_waiting: int = setting(4096, "Sequences that may wait; more are refused")
+    max_waiting_tokens: int = setting(16 * 2**20, "Tokens of waiting sequences; more are refused")
+    max_request_bytes: int = setting(
+        2**31, "Memory that all live requests may take in the scheduler; more are refused"
+    )
     lease_seconds: float = setting(5.0, "How long requests outlive their frontend's stream")
 
     def __post_init__(self) -> None:
-        for name, low in (("max_num_waiting", 1), ("lease_seconds", 0)):
+        for name, low in (
+            ("max_num_waiting", 1),
+            ("max_waiting_tokens", 1),
+            ("max_request_bytes", 1),
+            ("lease_seconds", 0),
+        ):
             if getattr(self, name) < low:
                 raise StartupError(f"--{name.replace('_', '-')} must be at least {low}", field=name)

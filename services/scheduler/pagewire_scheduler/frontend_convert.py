@@ -13,7 +13,8 @@ from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.worker_state import ModelInfo
 from pagewire_scheduler.peers import FrontendInfo
 from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
-from pagewire_shared.convert import sampling_from_message
+from pagewire_shared.beam import BeamParams, early_stopping_name
+from pagewire_shared.convert import beam_from_message, sampling_from_message
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.ids import ID_BYTES, RequestId
 from pagewire_shared.rpc.errors import to_detail
@@ -47,8 +48,12 @@ def frontend_info(hello: pb.FrontendHello) -> FrontendInfo:
     )
 
 
-def submission(message: pb.Submit, now: float) -> Submission:
+def submission(
+    message: pb.Submit, now: float, *, is_sharing_between_tenants: bool = False
+) -> Submission:
     """Return the request as plain data, its deadline on the clock of `now`.
+
+    Tenants find each other's prefixes only with `is_sharing_between_tenants`.
 
     Raises:
         InvalidRequestError: A field is not supported or out of bounds.
@@ -62,6 +67,7 @@ def submission(message: pb.Submit, now: float) -> Submission:
         raise InvalidRequestError("adapters are not supported yet", field="adapter")
     # A frontend that has nothing to say about choices means one.
     emitted = message.emitted or [pb.EmittedTokens()]
+    beam = _beam(message)
     remaining = message.remaining_ms if message.HasField("remaining_ms") else None
     return Submission(
         request_id=RequestId(message.request_id),
@@ -71,20 +77,47 @@ def submission(message: pb.Submit, now: float) -> Submission:
         prompt_token_ids=tuple(unpack_u32(message.prompt_token_ids)),
         emitted=tuple(tuple(unpack_u32(choice.token_ids)) for choice in emitted),
         is_finished=tuple(choice.is_finished for choice in emitted),
-        sampling=sampling_from_message(message.sampling, defaults=_DEFAULTS),
+        sampling=sampling_from_message(message.sampling, defaults=_defaults(beam, len(emitted))),
         eos_token_ids=tuple(unpack_u32(message.eos_token_ids)),
-        salt=_salt(message),
+        salt=_salt("" if is_sharing_between_tenants else message.tenant, message.cache_salt),
+        tenant=message.tenant,
         priority=message.priority,
         deadline=None if remaining is None else now + remaining / 1000,
+        beam_search=beam,
     )
 
 
-def _salt(message: pb.Submit) -> bytes:
+def _beam(message: pb.Submit) -> BeamParams | None:
+    """Return what a beam search is asked for; None when sampling."""
+    if not message.generate.HasField("beam_search"):
+        return None
+    if any(choice.token_ids or choice.is_finished for choice in message.emitted):
+        raise InvalidRequestError("a beam search starts from the prompt", field="emitted")
+    return beam_from_message(message.generate.beam_search)
+
+
+def _defaults(beam: BeamParams | None, num_choices: int) -> SamplingParams:
+    """Return what absent fields of the sampling mean.
+
+    That of a beam search says so, which checks its width and leaves room for as many alternatives
+    as the search asks of workers.
+    """
+    if beam is None:
+        return _DEFAULTS
+    return _DEFAULTS.with_(
+        n=num_choices,
+        use_beam_search=True,
+        length_penalty=beam.length_penalty,
+        early_stopping=early_stopping_name(beam.early_stopping),
+    )
+
+
+def _salt(tenant: str, cache_salt: bytes) -> bytes:
     """Return tenant and salt as one; lengths first, so that no two pairs look alike."""
-    if not message.tenant and not message.cache_salt:
+    if not tenant and not cache_salt:
         return b""
-    tenant = message.tenant.encode()
-    return struct.pack("<I", len(tenant)) + tenant + message.cache_salt
+    encoded = tenant.encode()
+    return struct.pack("<I", len(encoded)) + encoded + cache_salt
 
 
 def served_models(models: Sequence[tuple[ModelInfo, int]]) -> pb.ServedModels:

@@ -123,6 +123,8 @@ class FrontendLink:
             task = asyncio.create_task(self._answer_audit(message.audit_query.query_id))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        elif kind == "reset_prefix_cache":
+            self._reset_prefix_cache(message.reset_prefix_cache)
         elif kind == "audit_reply":
             future = self._audits.get(message.audit_reply.query_id)
             if future is not None and not future.done():
@@ -132,12 +134,22 @@ class FrontendLink:
 
     def _submit(self, message: pb.Submit) -> None:
         try:
-            request = submission(message, self._loop.clock())
+            request = submission(
+                message,
+                self._loop.clock(),
+                is_sharing_between_tenants=self._loop.is_sharing_between_tenants,
+            )
         except PagewireError as error:
             refusal = RejectedEvent(self._info.frontend_id, message.handle, message.epoch, error)
             self.send_events([refusal])
             return
         self._loop.submit(self, request)
+
+    def _reset_prefix_cache(self, message: pb.ResetPrefixCacheQuery) -> None:
+        model = message.model if message.HasField("model") else None
+        num_blocks = self._loop.reset_prefix_cache(model)
+        answer = pb.ResetPrefixCacheAnswer(query_id=message.query_id, num_blocks=num_blocks)
+        self._send(pb.AttachFrontendResponse(prefix_cache_reset=answer))
 
     async def _answer_audit(self, query_id: int) -> None:
         report = await self._audit()

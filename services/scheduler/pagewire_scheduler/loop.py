@@ -3,13 +3,16 @@ out; it awaits nothing, so no peer can hold up another."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.events import Event
+from pagewire_scheduler.core.load import LoadLimits
+from pagewire_scheduler.core.queue_policy import PolicyName
 from pagewire_scheduler.core.request import Submission
-from pagewire_scheduler.core.scheduler_core import CoreSettings, SchedulerCore
+from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.step import StepPlan, StepResult
 from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
 from pagewire_scheduler.generation import Generation
@@ -35,8 +38,16 @@ class WorkerPeer(Protocol):
         """Its hello."""
         ...
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether it was told that nothing will come."""
+        ...
+
     def send_plan(self, plan: StepPlan) -> None:
         """Enter a plan into the outbox."""
+
+    def send_drained(self) -> None:
+        """Enter into the outbox that it may leave."""
 
     def close(self, error: PagewireError | None) -> None:
         """End the stream and detach."""
@@ -70,20 +81,26 @@ class StepLoop:
         self,
         *,
         is_caching: bool,
-        max_num_waiting: int,
         lease_seconds: float,
         clock: Callable[[], float],
+        limits: LoadLimits | None = None,
+        policy: PolicyName = "fcfs",
+        tenant_weights: Mapping[str, float] | None = None,
+        is_sharing_between_tenants: bool = False,
     ) -> None:
         self.generation = Generation()
         self.core = SchedulerCore(
             CoreSettings(
                 generation=self.generation.number,
                 is_caching=is_caching,
-                max_num_waiting=max_num_waiting,
+                limits=limits or LoadLimits(),
+                policy=policy,
+                tenant_weights=tenant_weights or {},
                 lease_seconds=lease_seconds,
             )
         )
         self.clock = clock
+        self.is_sharing_between_tenants = is_sharing_between_tenants
         self.workers: dict[bytes, WorkerPeer] = {}
         self.frontends: dict[bytes, FrontendPeer] = {}
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -150,6 +167,14 @@ class StepLoop:
         has_work = worker is not None and bool(worker.outstanding)
         peer.watch.advance(self.clock(), counter, has_work=has_work)
 
+    def drain(self, peer: WorkerPeer) -> None:
+        """Give a worker that is to end nothing new; it is told when it has nothing left."""
+        worker_id = peer.info.worker_id
+        if self.workers.get(worker_id) is peer:
+            self._guard(lambda: self.core.drain_worker(worker_id))
+            self._logged(f"worker {short(worker_id)} drains")
+            self._plan_soon()
+
     # Frontends
 
     def attach_frontend(self, peer: FrontendPeer) -> tuple[int, list[int], list[Event]]:
@@ -183,7 +208,8 @@ class StepLoop:
         """Take a request."""
         if self._is_current(peer):
             frontend_id = peer.info.frontend_id
-            self._dispatch(self._guard(lambda: self.core.submit(frontend_id, submission)))
+            now = self.clock()
+            self._dispatch(self._guard(lambda: self.core.submit(frontend_id, submission, now)))
             self._plan_soon()
 
     def abort(self, peer: FrontendPeer, handle: int, choice: int | None) -> None:
@@ -192,6 +218,10 @@ class StepLoop:
             frontend_id = peer.info.frontend_id
             self._guard(lambda: self.core.abort(frontend_id, handle, choice))
             self._plan_soon()
+
+    def reset_prefix_cache(self, model: str | None) -> int:
+        """Forget cached prefixes of `model`, or of all; return the number of blocks."""
+        return self._guard(lambda: self.core.reset_prefix_cache(model))
 
     # Time
 
@@ -238,6 +268,8 @@ class StepLoop:
             while (plan := self._guard(partial(self.core.plan, worker_id))) is not None:
                 peer.watch.start_work(self.clock())
                 peer.send_plan(plan)
+            if not peer.is_drained and self.core.is_drained(worker_id):
+                peer.send_drained()
 
     def _dispatch(self, events: Sequence[Event]) -> None:
         by_frontend: dict[bytes, list[Event]] = {}

@@ -16,6 +16,7 @@ from pagewire_protos.scheduler.v1 import (
 )
 from pagewire_scheduler.audit_service import AdminServicer, Auditor
 from pagewire_scheduler.config import SchedulerConfig
+from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.frontend_link import FrontendLink
 from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.worker_link import WorkerLink
@@ -97,7 +98,7 @@ async def start(config: SchedulerConfig, loop: StepLoop) -> RpcServer:
         worker_attach_pb2_grpc.add_WorkerAttachServiceServicer_to_server(
             WorkerAttachServicer(loop, config.kvstore), server
         )
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminServicer(auditor), server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminServicer(auditor, loop), server)
 
     address = parse_address(config.listen, setting="--listen")
     server = await start_server(address, register, SERVICE_NAMES, setting="--listen")
@@ -128,7 +129,14 @@ def create_loop(config: SchedulerConfig) -> StepLoop:
     """Return a step loop on the running event loop."""
     return StepLoop(
         is_caching=config.enable_prefix_caching,
-        max_num_waiting=config.max_num_waiting,
+        limits=LoadLimits(
+            max_num_waiting=config.max_num_waiting,
+            max_waiting_tokens=config.max_waiting_tokens,
+            max_request_bytes=config.max_request_bytes,
+        ),
+        policy="fair" if config.queue_policy == "fair" else "fcfs",
+        tenant_weights=dict(config.tenant_weight),
+        is_sharing_between_tenants=config.share_prefixes_between_tenants,
         lease_seconds=config.lease_seconds,
         clock=asyncio.get_running_loop().time,
     )

@@ -15,10 +15,8 @@ from pagewire_shared.ids import BlockName
 
 def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
     """Return the hello as plain data. Raises PeerRefusedError for a layout not supported yet."""
-    if len(hello.layout.groups) != 1 or hello.layout.groups[0].kind != layout_pb2.CACHE_KIND_FULL:
-        raise PeerRefusedError(
-            "one cache group with full attention is supported", field="layout.groups"
-        )
+    if len(hello.layout.groups) != 1:
+        raise PeerRefusedError("one cache group is supported", field="layout.groups")
     group = hello.layout.groups[0]
     capacity = hello.capacity
     model = ModelInfo(
@@ -39,8 +37,19 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         max_num_seqs=capacity.max_num_seqs,
         max_num_batched_tokens=capacity.max_num_batched_tokens,
         steps_in_flight=capacity.steps_in_flight,
+        window=_window(group),
         held=_held(hello, capacity.num_blocks),
     )
+
+
+def _window(group: layout_pb2.CacheGroup) -> int | None:
+    if group.kind == layout_pb2.CACHE_KIND_FULL:
+        return None
+    if group.kind != layout_pb2.CACHE_KIND_SLIDING or not group.window:
+        raise PeerRefusedError(
+            "full attention, or sliding with a window, is supported", field="layout.groups"
+        )
+    return group.window
 
 
 def _layout_fingerprint(layout: layout_pb2.KvLayout) -> bytes:
@@ -84,19 +93,31 @@ def plan_message(plan: StepPlan) -> pb.StepPlan:
         new_block_ids=pack_u32(plan.new_block_ids),
         named_blocks=pack_u32(plan.named_blocks),
         names=pack_names(plan.names),
+        fork_slots=pack_u32(plan.fork_slots),
+        fork_sources=pack_u32(plan.fork_sources),
+        fork_choices=pack_u32(plan.fork_choices),
+        appended_slots=pack_u32(plan.appended_slots),
+        appended_token_ids=pack_u32(plan.appended_token_ids),
+        copy_slots=pack_u32(plan.copy_slots),
+        copy_sources=pack_u32(plan.copy_sources),
+        copy_destinations=pack_u32(plan.copy_destinations),
     )
 
 
 def _new_request(sequence: NewSequence) -> pb.NewRequest:
+    sampling = sampling_to_message(sequence.sampling)
+    if sequence.num_candidates:
+        sampling.logprobs = sequence.num_candidates
     return pb.NewRequest(
         slot=sequence.slot,
         request_id=sequence.request_id,
         choice=sequence.choice,
         prompt_token_ids=pack_u32(sequence.prompt_token_ids),
         emitted_token_ids=pack_u32(sequence.emitted_token_ids),
-        sampling=sampling_to_message(sequence.sampling),
+        sampling=sampling,
         block_tables=[pb.BlockTable(block_ids=pack_u32(sequence.block_ids))],
         eos_token_ids=pack_u32(sequence.eos_token_ids),
+        is_beam=sequence.num_candidates > 0,
     )
 
 

@@ -36,6 +36,7 @@ class WorkerLink:
         self._outbox: Outbox[pb.AttachWorkerResponse] = Outbox(
             self._info.steps_in_flight + NUM_SPARE_MESSAGES
         )
+        self._is_drained = False
         self._audits: dict[int, asyncio.Future[pb.WorkerAuditReply]] = {}
 
     @property
@@ -59,6 +60,16 @@ class WorkerLink:
         """Enter a plan into the outbox."""
         self._meter.sent(self._loop.clock())
         self._send(pb.AttachWorkerResponse(plan=plan_message(plan)))
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether it was told that nothing will come."""
+        return self._is_drained
+
+    def send_drained(self) -> None:
+        """Enter into the outbox that it may leave."""
+        self._is_drained = True
+        self._send(pb.AttachWorkerResponse(drain=pb.WorkerDrain()))
 
     def ask_audit(self, query_id: int) -> "asyncio.Future[pb.WorkerAuditReply]":
         """Ask the worker what it holds."""
@@ -92,6 +103,8 @@ class WorkerLink:
             self._loop.apply(self, result)
         elif kind == "progress":
             self._loop.advance(self, message.progress.counter)
+        elif kind == "leaving":
+            self._loop.drain(self)
         elif kind == "audit_reply":
             future = self._audits.get(message.audit_reply.query_id)
             if future is not None and not future.done():

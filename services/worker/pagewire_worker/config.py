@@ -23,6 +23,7 @@ _MINIMUMS = {
     "max_model_len": 2,
     "steps_in_flight": 1,
     "cpu_threads": 1,
+    "drain_seconds": 0,
 }
 
 
@@ -51,6 +52,9 @@ class WorkerConfig(ProcessConfig):
         None, "Longest sequence, prompt and output together; the model's own by default"
     )
     steps_in_flight: int = setting(2, "Steps the scheduler may plan ahead")
+    drain_seconds: float = setting(
+        0.0, "How long its requests may go on after SIGTERM; it gets no new ones"
+    )
     seed: int = setting(0, "Seed of torch's own generators; sampling has seeds per request")
     cpu_threads: int | None = setting(None, "Threads of the model; physical cores by default")
     attention_backend: str = setting(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pagewire_protos.common.v1 import audit_pb2, layout_pb2
+from pagewire_protos.common.v1 import audit_pb2, layout_pb2, sampling_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.arrays import (
     pack_f32,
@@ -13,12 +13,16 @@ from pagewire_shared.arrays import (
 )
 from pagewire_shared.convert import finding, protocol_range, sampling_from_message
 from pagewire_shared.errors import WireError
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
 from pagewire_worker.audit import SlotAudit
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.step import NewRequest, StepPlan, StepResult
 
 _DEFAULTS = SamplingParams(max_tokens=None)
+
+MAX_ALTERNATIVES = 1024
+"""Alternatives per token that a scheduler may ask for: a beam search of the widest kind looks at
+several times its width."""
 
 
 def plan_from_message(message: wire.StepPlan) -> StepPlan:
@@ -36,21 +40,43 @@ def plan_from_message(message: wire.StepPlan) -> StepPlan:
         samples=samples,
         num_new_blocks=view_u32(message.num_new_blocks),
         new_block_ids=view_u32(message.new_block_ids),
+        fork_slots=view_u32(message.fork_slots),
+        fork_sources=view_u32(message.fork_sources),
+        fork_choices=view_u32(message.fork_choices),
+        appended_slots=view_u32(message.appended_slots),
+        appended_token_ids=view_u32(message.appended_token_ids),
+        copy_slots=view_u32(message.copy_slots),
         copy_sources=view_u32(message.copy_sources),
         copy_destinations=view_u32(message.copy_destinations),
         named_blocks=view_u32(message.named_blocks),
         names=unpack_names(message.names),
     )
+    _check_lengths(plan, samples.tolist())
+    return plan
+
+
+def _check_lengths(plan: StepPlan, samples: list[int]) -> None:
     require_one_length(
         slots=plan.slots,
         starts=plan.starts,
         num_new_tokens=plan.num_new_tokens,
-        samples=samples.tolist(),
+        samples=samples,
         num_new_blocks=plan.num_new_blocks,
     )
-    require_one_length(sources=plan.copy_sources, destinations=plan.copy_destinations)
+    require_one_length(
+        fork_slots=plan.fork_slots,
+        fork_sources=plan.fork_sources,
+        fork_choices=plan.fork_choices,
+    )
+    require_one_length(
+        appended_slots=plan.appended_slots, appended_token_ids=plan.appended_token_ids
+    )
+    require_one_length(
+        copy_slots=plan.copy_slots,
+        copy_sources=plan.copy_sources,
+        copy_destinations=plan.copy_destinations,
+    )
     require_one_length(named_blocks=plan.named_blocks, names=plan.names)
-    return plan
 
 
 def _new_request_from_message(message: wire.NewRequest) -> NewRequest:
@@ -59,16 +85,36 @@ def _new_request_from_message(message: wire.NewRequest) -> NewRequest:
             f"block_tables: this worker has 1 cache group, got {len(message.block_tables)} tables",
             field="block_tables",
         )
+    sampling, num_logprobs = _sampling_from_message(message.sampling)
     return NewRequest(
         slot=message.slot,
         request_id=message.request_id,
         choice=message.choice,
         prompt_token_ids=view_u32(message.prompt_token_ids),
         emitted_token_ids=view_u32(message.emitted_token_ids),
-        sampling=sampling_from_message(message.sampling, defaults=_DEFAULTS),
+        sampling=sampling,
         block_tables=[view_u32(table.block_ids) for table in message.block_tables],
         eos_token_ids=view_u32(message.eos_token_ids),
+        is_beam=message.is_beam,
+        num_logprobs=num_logprobs,
     )
+
+
+def _sampling_from_message(
+    message: sampling_pb2.SamplingParams,
+) -> tuple[SamplingParams, int | None]:
+    """Return the parameters, and apart from them what a scheduler asks for beyond MAX_LOGPROBS."""
+    if message.logprobs <= MAX_LOGPROBS:
+        return sampling_from_message(message, defaults=_DEFAULTS), None
+    if message.logprobs > MAX_ALTERNATIVES:
+        raise WireError(
+            f"logprobs: at most {MAX_ALTERNATIVES} alternatives, got {message.logprobs}",
+            field="logprobs",
+        )
+    rest = sampling_pb2.SamplingParams()
+    rest.CopyFrom(message)
+    rest.ClearField("logprobs")
+    return sampling_from_message(rest, defaults=_DEFAULTS), message.logprobs
 
 
 def result_to_message(result: StepResult) -> wire.StepResult:
@@ -125,13 +171,18 @@ def layout_to_message(info: ReplicaInfo) -> layout_pb2.KvLayout:
     """Return what makes this worker's blocks exchangeable with those of others."""
     groups = [
         layout_pb2.CacheGroup(
-            kind=layout_pb2.CACHE_KIND_FULL,
+            kind=(
+                layout_pb2.CACHE_KIND_FULL
+                if group.window is None
+                else layout_pb2.CACHE_KIND_SLIDING
+            ),
             num_layers=group.num_layers,
             block_size=group.block_size,
             bytes_per_block=group.bytes_per_block,
             shard=0,
             num_shards=1,
             dtype=group.dtype,
+            window=group.window,
         )
         for group in info.cache_groups
     ]

@@ -17,6 +17,7 @@ from pagewire_worker.block_names import BlockNames
 from pagewire_worker.input_batch import PreparedStep, prepare_step
 from pagewire_worker.sampler import SampledTokens, sample
 from pagewire_worker.sampling_table import NO_LOGPROBS
+from pagewire_worker.slot_changes import apply_plan, undo_plan
 from pagewire_worker.slots import Int64Array, PlanError, SlotLimits, SlotTable
 from pagewire_worker.step import (
     NO_FLOATS,
@@ -62,17 +63,17 @@ class Executor:
     def run(self, plan: StepPlan) -> StepResult:
         """Run one step. Never raises for what is wrong with a step: the result says it."""
         try:
-            undo = self._slots.apply(plan)
+            undo = apply_plan(self._slots, plan)
         except PlanError as error:
             return self._failed(plan, error, error.culprit_slots)
         try:
             return self._run_applied(plan)
         except PlanError as error:
-            self._slots.undo(undo)
+            undo_plan(self._slots, undo)
             return self._failed(plan, error, error.culprit_slots)
         except Exception as error:
             _logger.exception("step %d failed", plan.step_id)
-            self._slots.undo(undo)
+            undo_plan(self._slots, undo)
             return self._failed(plan, error, ())
 
     def drop_slots(self) -> None:
@@ -88,15 +89,13 @@ class Executor:
         return walk_slots(self._slots, self._names)
 
     def _run_applied(self, plan: StepPlan) -> StepResult:
-        copies = np.asarray(plan.copy_destinations, dtype=np.int64)
-        self._names.forget(copies.tolist())
-        if len(copies):
-            self._copy_blocks(np.asarray(plan.copy_sources, dtype=np.int64), copies)
         if len(plan.slots) == 0:
+            self._copy_blocks(plan)
             self._apply_names(plan)
             return _empty(plan)
-        self._start_new(plan)
         step = prepare_step(self._slots, plan, self._max_num_batched_tokens)
+        # From here on the plan is known to be good: only now may KV and names change.
+        self._copy_blocks(plan)
         self._names.forget(step.begun_blocks.tolist())
         started = time.perf_counter()
         logits = self._backend.forward(step.batch)
@@ -107,32 +106,19 @@ class Executor:
             )
         token_ids = _to_host(sampled)
         model_time_us = int((time.perf_counter() - started) * 1e6)
-        self._commit(step)
+        self._slots.commit(step.slots, step.ends, step.sampling_slots)
         self._apply_names(plan)
         return _result(plan, step, sampled, token_ids, model_time_us)
 
-    def _start_new(self, plan: StepPlan) -> None:
-        """What a new request starts behind is in the cache: a prefix hit, or a step in flight."""
-        starts = dict(zip(np.asarray(plan.slots).tolist(), np.asarray(plan.starts), strict=True))
-        for request in plan.new_requests:
-            if request.slot not in starts:
-                raise PlanError(f"slot {request.slot} is new and not scheduled", (request.slot,))
-            self._slots.num_computed[request.slot] = starts[request.slot]
-
-    def _copy_blocks(self, sources: Int64Array, destinations: Int64Array) -> None:
-        num_blocks = self._slots.limits.num_blocks
-        if max(int(sources.max()), int(destinations.max())) >= num_blocks:
-            raise PlanError("a block to copy does not exist")
+    def _copy_blocks(self, plan: StepPlan) -> None:
+        destinations = np.asarray(plan.copy_destinations, dtype=np.int64)
+        if len(destinations) == 0:
+            return
+        self._names.forget(destinations.tolist())
         self._backend.kv_cache.copy_blocks(
-            torch.from_numpy(sources).to(self._device),
+            torch.from_numpy(np.asarray(plan.copy_sources, dtype=np.int64)).to(self._device),
             torch.from_numpy(destinations).to(self._device),
         )
-
-    def _commit(self, step: PreparedStep) -> None:
-        self._slots.num_computed[step.slots] = np.maximum(
-            self._slots.num_computed[step.slots], step.ends
-        )
-        self._slots.num_tokens[step.sampling_slots] += 1
 
     def _apply_names(self, plan: StepPlan) -> None:
         # Steps planned before a failure was known may have read what the failed one never wrote: a

@@ -10,6 +10,7 @@ import torch
 
 from pagewire_worker.attention.base import AttentionMetadata, Int64Array
 from pagewire_worker.backend import StepBatch
+from pagewire_worker.fork_rows import logits_rows
 from pagewire_worker.sampling_table import SamplingRows
 from pagewire_worker.slots import PlanError, SlotTable
 from pagewire_worker.step import StepPlan
@@ -51,6 +52,7 @@ def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) 
     ends = starts + num_new
     if int(num_new.sum()) > max_num_batched_tokens:
         raise PlanError(f"{int(num_new.sum())} tokens are more than {max_num_batched_tokens}")
+    last_rows = logits_rows(plan, ends)
     _check_rows(table, slots, starts, ends, is_sampling)
     query_starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(num_new)))
     sequence = np.repeat(np.arange(len(slots)), num_new)
@@ -64,15 +66,14 @@ def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) 
     device = table.tokens.device
     packed = torch.from_numpy(np.stack((token_slots, positions, blocks * block_size + offsets)))
     packed = packed.to(device, non_blocking=True)
-    num_blocks = -(-int(ends.max()) // block_size)
     batch = StepBatch(
         token_ids=table.tokens[packed[0], packed[1]].long(),
         positions=packed[1],
         slot_mapping=packed[2],
-        sample_rows=torch.from_numpy(query_starts[1:][is_sampling] - 1).to(
+        sample_rows=torch.from_numpy(query_starts[last_rows[is_sampling] + 1] - 1).to(
             device, non_blocking=True
         ),
-        attention=AttentionMetadata(query_starts, ends, table.block_table[slots, :num_blocks]),
+        attention=_attention_metadata(table, slots, query_starts, ends),
     )
     return PreparedStep(
         batch=batch,
@@ -87,6 +88,18 @@ def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) 
     )
 
 
+def _attention_metadata(
+    table: SlotTable, slots: Int64Array, query_starts: Int64Array, ends: Int64Array
+) -> AttentionMetadata:
+    """Return where the sequences lie that compute tokens; the others attend to nothing."""
+    is_computing = np.diff(query_starts) > 0
+    if not is_computing.all():
+        slots, ends = slots[is_computing], ends[is_computing]
+        query_starts = np.append(query_starts[:-1][is_computing], query_starts[-1])
+    num_blocks = -(-int(ends.max()) // table.limits.block_size)
+    return AttentionMetadata(query_starts, ends, table.block_table[slots, :num_blocks])
+
+
 def _check_rows(
     table: SlotTable,
     slots: Int64Array,
@@ -94,13 +107,18 @@ def _check_rows(
     ends: Int64Array,
     is_sampling: "np.typing.NDArray[np.bool_]",
 ) -> None:
-    """Raise PlanError naming the slots that break a rule."""
+    """Raise PlanError naming the slots that break a rule.
+
+    Slots that compute nothing are forks, checked before; what their source computes is theirs.
+    """
     num_tokens = table.num_tokens[slots]
-    # A slot of a request that the worker does not hold has no tokens and fails the second rule.
+    # A slot of a request that the worker does not hold has no tokens and fails the first rule.
     rules = (
-        (ends <= starts, "nothing to compute"),
         (ends > num_tokens, "tokens that are not known"),
-        (starts > table.num_computed[slots], "a start behind what is computed"),
+        (
+            (starts > table.num_computed[slots]) & (ends > starts),
+            "a start behind what is computed",
+        ),
         (ends > table.num_blocks[slots] * table.limits.block_size, "too few blocks"),
         (is_sampling & (ends != num_tokens), "a sample before the last token"),
         (is_sampling & (ends > table.limits.max_model_len), "a sample behind the context"),

@@ -17,12 +17,16 @@ CUDA_FREE_FRACTION = 0.85
 
 @dataclass(frozen=True, slots=True)
 class CacheGroup:
-    """Layers that share one block table; see CacheGroup in layout.proto."""
+    """Layers that share one block table; see CacheGroup in layout.proto.
+
+    `window` is the number of positions that a token attends to, itself included; None for all.
+    """
 
     num_layers: int
     block_size: int
     bytes_per_block: int
     dtype: str
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,13 @@ class LayerCache:
         """Store [tokens, kv_heads, head_dim] at slot_mapping [tokens], counted in positions."""
         self.key.flatten(0, 1).index_copy_(0, slot_mapping, key)
         self.value.flatten(0, 1).index_copy_(0, slot_mapping, value)
+
+    def gather_positions(self, slot_mapping: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values at slot_mapping [n], each [n, kv_heads, head_dim]."""
+        return (
+            self.key.flatten(0, 1).index_select(0, slot_mapping),
+            self.value.flatten(0, 1).index_select(0, slot_mapping),
+        )
 
     def gather(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values of `blocks` [n], each [n * block_size, kv_heads, head_dim]."""
@@ -77,12 +88,17 @@ class KvCache:
         ]
         self.num_blocks = num_blocks
         self.block_size = block_size
+        self._window = config.sliding_window
         self._bytes_per_block = bytes_per_block(config, block_size, dtype)
 
     def layout(self) -> list[CacheGroup]:
         """Return the cache groups, in block table order."""
         dtype = str(self.layers[0].key.dtype).removeprefix("torch.")
-        return [CacheGroup(len(self.layers), self.block_size, self._bytes_per_block, dtype)]
+        return [
+            CacheGroup(
+                len(self.layers), self.block_size, self._bytes_per_block, dtype, self._window
+            )
+        ]
 
     def copy_blocks(self, sources: Tensor, destinations: Tensor) -> None:
         """Copy whole blocks, all reads before all writes; both [n]."""

@@ -104,6 +104,7 @@ def load_replica(
         block_size=config.block_size,
         max_model_len=shape.max_model_len,
         vocab_size=shape.model.vocab_size,
+        window=shape.model.sliding_window,
     )
     executor = Executor(
         backend, limits, shape.max_num_batched_tokens, shape.device, config.steps_in_flight
@@ -174,7 +175,11 @@ def _make_backend(
     )
     cache = KvCache(shape.model, num_blocks, config.block_size, shape.device, shape.dtype)
     attention = make_attention(
-        config.attention_backend, shape.device, shape.dtype, config.block_size
+        config.attention_backend,
+        shape.device,
+        shape.dtype,
+        config.block_size,
+        shape.model.sliding_window,
     )
     return TorchBackend(model, cache, attention, linear_name, on_layer)
 

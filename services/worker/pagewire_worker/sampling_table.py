@@ -10,6 +10,7 @@ from torch import Tensor
 from pagewire_worker.step import NewRequest
 
 NO_LOGPROBS = -1
+NO_IDS: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,14 @@ class SamplingRows:
     banned: tuple[tuple[int, npt.NDArray[np.int64]], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SavedSampling:
+    """Sampling parameters of some slots, apart from the table; every column is [slots]."""
+
+    columns: tuple[npt.NDArray[np.generic], ...]
+    stop_ids: tuple[npt.NDArray[np.int64], ...]
+
+
 class SamplingTable:
     """Sampling parameters of all slots."""
 
@@ -63,10 +72,38 @@ class SamplingTable:
         self._top_k[slot] = sampling.top_k
         self._seed[slot] = sampling.seed or 0
         self._choice[slot] = request.choice
-        self._num_logprobs[slot] = NO_LOGPROBS if sampling.logprobs is None else sampling.logprobs
+        wanted = sampling.logprobs if request.num_logprobs is None else request.num_logprobs
+        self._num_logprobs[slot] = NO_LOGPROBS if wanted is None else wanted
         self._min_tokens[slot] = sampling.min_tokens
         stop_ids = {*map(int, request.eos_token_ids), *sampling.stop_token_ids}
         self._stop_ids[slot] = np.array(sorted(stop_ids), dtype=np.int64)
+
+    def save(self, slots: npt.NDArray[np.int64]) -> SavedSampling:
+        """Return a copy of what is kept for `slots` [n]."""
+        stop_ids = tuple(self._stop_ids.get(slot, NO_IDS) for slot in slots.tolist())
+        return SavedSampling(tuple(column[slots] for column in self._columns()), stop_ids)
+
+    def restore(self, slots: npt.NDArray[np.int64], saved: SavedSampling) -> None:
+        """Keep `saved` under `slots` [n]."""
+        for column, values in zip(self._columns(), saved.columns, strict=True):
+            column[slots] = values
+        self._stop_ids.update(zip(slots.tolist(), saved.stop_ids, strict=True))
+
+    def set_choices(self, slots: npt.NDArray[np.int64], choices: npt.NDArray[np.int64]) -> None:
+        """Make `slots` draw the noise of `choices`, both [n]."""
+        self._choice[slots] = choices
+
+    def _columns(self) -> tuple[npt.NDArray[np.generic], ...]:
+        return (
+            self._temperature,
+            self._min_p,
+            self._top_p,
+            self._top_k,
+            self._seed,
+            self._choice,
+            self._num_logprobs,
+            self._min_tokens,
+        )
 
     def rows(self, slots: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> SamplingRows:
         """Return the parameters of `slots` for tokens at output `positions`, both [rows]."""

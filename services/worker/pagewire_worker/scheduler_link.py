@@ -60,6 +60,13 @@ class SchedulerLink:
         self._thread = thread
         self._attached = attached
         self._highest_generation = 0
+        self._leaving = asyncio.Event()
+        self._drained = asyncio.Event()
+
+    async def leave(self) -> None:
+        """Ask for nothing new, and return when nothing is left to do; `run` must go on."""
+        self._leaving.set()
+        await self._drained.wait()
 
     async def run(self) -> None:
         """Attach and re-attach for ever. Raises PeerRefusedError when the scheduler refuses."""
@@ -86,7 +93,14 @@ class SchedulerLink:
         async with grpc.aio.insecure_channel(
             self._address, options=control_channel_options()
         ) as channel:
-            attach = _Attach(self._info, self._executor, self._thread, self._attached)
+            attach = _Attach(
+                self._info,
+                self._executor,
+                self._thread,
+                attached=self._attached,
+                leaving=self._leaving,
+                drained=self._drained,
+            )
             try:
                 await attach.run(channel, self._highest_generation)
                 return PagewireError("the stream ended")
@@ -112,12 +126,17 @@ class _Attach:
         info: ReplicaInfo,
         executor: Executor,
         thread: ModelThread,
+        *,
         attached: asyncio.Event,
+        leaving: asyncio.Event,
+        drained: asyncio.Event,
     ) -> None:
         self._info = info
         self._executor = executor
         self._thread = thread
         self._attached = attached
+        self._leaving = leaving
+        self._drained = drained
         self._incarnation = int.from_bytes(mint_id()[:8], "little")
         self._outbox: asyncio.Queue[wire.AttachWorkerRequest] = asyncio.Queue()
         self._num_steps_queued = 0
@@ -138,12 +157,14 @@ class _Attach:
         stub = worker_attach_pb2_grpc.WorkerAttachServiceStub(channel)
         call = stub.AttachWorker(self._requests())
         progress = asyncio.create_task(self._report_progress())
+        farewell = asyncio.create_task(self._say_leaving())
         try:
             async for response in call:
                 await self._receive(response)
         finally:
             self._is_over = True
             progress.cancel()
+            farewell.cancel()
             call.cancel()
 
     async def _requests(self) -> AsyncIterator[wire.AttachWorkerRequest]:
@@ -159,7 +180,8 @@ class _Attach:
         elif kind == "audit_query":
             self._spawn_audit(response.audit_query.query_id)
         elif kind == "drain":
-            _logger.info("draining: no new requests will come")
+            _logger.info("drained: nothing is left to do")
+            self._drained.set()
         else:
             _logger.warning("ignored a message of an unknown kind from the scheduler")
 
@@ -168,6 +190,13 @@ class _Attach:
         await self._thread.submit(self._executor.drop_slots)
         self._attached.set()
         _logger.info("attached to the scheduler, generation %d", welcome.generation)
+
+    async def _say_leaving(self) -> None:
+        """Tell this scheduler once that the process is to end, as soon as that is known."""
+        await self._attached.wait()
+        await self._leaving.wait()
+        leaving = wire.WorkerLeaving()
+        self._outbox.put_nowait(wire.AttachWorkerRequest(leaving=leaving))
 
     def _take_plan(self, plan: StepPlan) -> None:
         if not self.generation:

@@ -1,8 +1,9 @@
 """Runs a worker process: loads the replica, keeps it attached, answers health checks, stops."""
 
 import asyncio
+import contextlib
 import dataclasses
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pagewire_shared.process import ProcessContext
@@ -35,7 +36,9 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         attached = asyncio.Event()
         link = SchedulerLink(str(scheduler), info, replica.executor, thread, attached)
         await _until_stopped(
-            _first_failure(link.run(), _follow(attached, server, context)), context.stop
+            _first_failure(link.run(), _follow(attached, server, context)),
+            context.stop,
+            lambda: _drain(link, config.drain_seconds, context),
         )
         context.status.report("stopping")
     finally:
@@ -89,12 +92,29 @@ async def _first_failure(*jobs: Coroutine[Any, Any, None]) -> None:
             group.create_task(job)
 
 
-async def _until_stopped(job: Coroutine[Any, Any, Any], stop: asyncio.Event) -> Any:
-    """Return the result of `job`, or None when `stop` is set first."""
+async def _drain(link: SchedulerLink, seconds: float, context: ProcessContext) -> None:
+    """Let requests go on to their ends, for `seconds` at most."""
+    if seconds > 0.0:
+        context.status.report("draining")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await link.leave()
+
+
+async def _until_stopped(
+    job: Coroutine[Any, Any, Any],
+    stop: asyncio.Event,
+    farewell: Callable[[], Coroutine[Any, Any, None]] | None = None,
+) -> Any:
+    """Return the result of `job`, or None when `stop` is set first and the farewell is said."""
     task = asyncio.ensure_future(job)
     waiter = asyncio.ensure_future(stop.wait())
     await asyncio.wait((task, waiter), return_when=asyncio.FIRST_COMPLETED)
     waiter.cancel()
+    if not task.done() and farewell is not None:
+        leaving = asyncio.ensure_future(farewell())
+        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
+        leaving.cancel()
     if not task.done():
         task.cancel()
         await asyncio.wait((task,))

@@ -1,7 +1,8 @@
-"""What the worker keeps per sequence: tokens, block table, lengths. Applies diffs; decides nothing.
+"""What the worker keeps per sequence: tokens, block table, lengths. Decides nothing.
 
 Token ids live on the device: a sampled token is written behind its sequence there and read by the
-next step, so that two steps in flight need no trip to the host.
+next step, so that two steps in flight need no trip to the host. What a plan changes here, and how
+that is taken back, is the business of slot_changes.
 """
 
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pagewire_worker.sampling_table import SamplingTable
-from pagewire_worker.step import NewRequest, StepPlan
+from pagewire_worker.sampling_table import SamplingTable, SavedSampling
+from pagewire_worker.step import NewRequest
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -27,13 +28,14 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SlotLimits:
-    """Bounds that a plan may not pass."""
+    """Bounds that a plan may not pass; `window` is that of the attention, None for all."""
 
     num_slots: int
     num_blocks: int
     block_size: int
     max_model_len: int
     vocab_size: int
+    window: int | None = None
 
     @property
     def max_blocks(self) -> int:
@@ -42,12 +44,21 @@ class SlotLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Undo:
-    """How to take back what a plan did to the slots."""
+class SavedSlots:
+    """State of some slots, apart from the table.
 
-    new_slots: tuple[int, ...]
-    grown_slots: Int64Array
-    previous_num_blocks: Int64Array
+    Attributes:
+        tokens: [slots, longest] on the device.
+        columns, block_table: As in SlotTable, [slots] each and [slots, max_blocks].
+        request_ids: None where a slot was empty.
+        sampling: Their parameters.
+    """
+
+    tokens: Tensor
+    columns: tuple[npt.NDArray[np.generic], ...]
+    block_table: Int64Array
+    request_ids: tuple[bytes | None, ...]
+    sampling: SavedSampling
 
 
 class SlotTable:
@@ -58,7 +69,9 @@ class SlotTable:
         num_tokens: Tokens known per slot, the newest perhaps only on the device.
         num_computed: Tokens whose KV is in the cache.
         prompt_lens: Length of the prompt; output positions count from here.
-        block_table, num_blocks: Blocks of each sequence, in order of position.
+        is_beam: Grows by appended tokens, never by its own samples.
+        block_table, num_blocks: Blocks of each sequence, in order of position. Those before the
+            attention window may belong to others by now.
     """
 
     def __init__(self, limits: SlotLimits, device: torch.device) -> None:
@@ -72,64 +85,17 @@ class SlotTable:
         self.num_computed = np.zeros(num_slots, dtype=np.int64)
         self.prompt_lens = np.zeros(num_slots, dtype=np.int64)
         self.num_blocks = np.zeros(num_slots, dtype=np.int64)
+        self.is_beam = np.zeros(num_slots, dtype=bool)
         self.block_table = np.zeros((num_slots, limits.max_blocks), dtype=np.int64)
         self.request_ids: list[bytes | None] = [None] * num_slots
 
-    def apply(self, plan: StepPlan) -> Undo:
-        """Apply freed slots, new requests and new blocks, in this order.
+    def install(self, request: NewRequest, start: int) -> None:
+        """Fill the empty slot of `request`, whose first step begins at position `start`.
 
         Raises:
-            PlanError: Something does not fit; then only the freed slots have changed.
+            PlanError: Something in it does not fit; then the slot stays empty.
         """
-        for slot in np.asarray(plan.freed_slots, dtype=np.int64).tolist():
-            # A slot whose first step failed was never filled: freeing it is no contradiction.
-            self.free(self._checked_slot(slot))
-        new_slots: list[int] = []
-        slots = np.asarray(plan.slots, dtype=np.int64)
-        undo = Undo((), slots[:0], slots[:0])
-        try:
-            for request in plan.new_requests:
-                self._install(request)
-                new_slots.append(request.slot)
-            undo = Undo(tuple(new_slots), slots, self._previous(slots))
-            self._append_blocks(plan, slots)
-        except PlanError:
-            self.undo(Undo(tuple(new_slots), undo.grown_slots, undo.previous_num_blocks))
-            raise
-        return undo
-
-    def undo(self, undo: Undo) -> None:
-        """Take back what `apply` did, freed slots excepted."""
-        self.num_blocks[undo.grown_slots] = undo.previous_num_blocks
-        for slot in undo.new_slots:
-            self.free(slot)
-
-    def free(self, slot: int) -> None:
-        """Empty a slot."""
-        self.request_ids[slot] = None
-        self.num_tokens[slot] = self.num_computed[slot] = self.num_blocks[slot] = 0
-
-    def clear(self) -> None:
-        """Empty all slots."""
-        for slot in self.occupied():
-            self.free(slot)
-
-    def occupied(self) -> list[int]:
-        """Return the slots that hold a request."""
-        return [slot for slot, request in enumerate(self.request_ids) if request is not None]
-
-    def _previous(self, slots: Int64Array) -> Int64Array:
-        if len(slots) and int(slots.max()) >= self.limits.num_slots:
-            raise PlanError(f"slot {int(slots.max())} does not exist")
-        return self.num_blocks[slots]
-
-    def _checked_slot(self, slot: int) -> int:
-        if slot >= self.limits.num_slots:
-            raise PlanError(f"slot {slot} does not exist")
-        return slot
-
-    def _install(self, request: NewRequest) -> None:
-        slot = self._checked_slot(request.slot)
+        slot = self.checked_slot(request.slot)
         if self.request_ids[slot] is not None:
             raise PlanError(f"slot {slot} is taken", (slot,))
         parts = (request.prompt_token_ids, request.emitted_token_ids)
@@ -144,27 +110,19 @@ class SlotTable:
         self.num_tokens[slot] = len(ids)
         self.prompt_lens[slot] = len(request.prompt_token_ids)
         self.num_blocks[slot] = 0
-        # What the first step starts behind is in the cache already.
-        self.num_computed[slot] = len(ids)
+        # What the first step starts behind is in the cache: a prefix hit, or a step in flight.
+        self.num_computed[slot] = start
+        self.is_beam[slot] = request.is_beam
         self.request_ids[slot] = request.request_id
         try:
-            self._extend(slot, np.asarray(request.block_tables[0], dtype=np.int64))
+            self.extend(slot, np.asarray(request.block_tables[0], dtype=np.int64))
             self.sampling.set(request)
         except PlanError:
             self.free(slot)
             raise
 
-    def _append_blocks(self, plan: StepPlan, slots: Int64Array) -> None:
-        counts = np.asarray(plan.num_new_blocks, dtype=np.int64)
-        blocks = np.asarray(plan.new_block_ids, dtype=np.int64)
-        if int(counts.sum()) != len(blocks):
-            raise PlanError(f"{len(blocks)} new blocks for counts that sum to {counts.sum()}")
-        ends = np.cumsum(counts)
-        for index in np.flatnonzero(counts).tolist():
-            end = int(ends[index])
-            self._extend(int(slots[index]), blocks[end - int(counts[index]) : end])
-
-    def _extend(self, slot: int, blocks: Int64Array) -> None:
+    def extend(self, slot: int, blocks: Int64Array) -> None:
+        """Append `blocks` to the block table of `slot`. Raises PlanError when they do not fit."""
         begin = int(self.num_blocks[slot])
         end = begin + len(blocks)
         if end > self.limits.max_blocks:
@@ -174,11 +132,87 @@ class SlotTable:
         self.block_table[slot, begin:end] = blocks
         self.num_blocks[slot] = end
 
-    def write_sampled(self, slots: Int64Array, positions: Int64Array, token_ids: Tensor) -> None:
-        """Put sampled `token_ids` [n], on the device, at sequence `positions` of `slots`."""
+    def free(self, slot: int) -> None:
+        """Empty a slot."""
+        self.request_ids[slot] = None
+        self.is_beam[slot] = False
+        self.num_tokens[slot] = self.num_computed[slot] = self.num_blocks[slot] = 0
+
+    def clear(self) -> None:
+        """Empty all slots."""
+        for slot in self.occupied():
+            self.free(slot)
+
+    def occupied(self) -> list[int]:
+        """Return the slots that hold a request."""
+        return [slot for slot, request in enumerate(self.request_ids) if request is not None]
+
+    def checked_slot(self, slot: int) -> int:
+        """Return `slot`. Raises PlanError when there is no such slot."""
+        if slot >= self.limits.num_slots:
+            raise PlanError(f"slot {slot} does not exist")
+        return slot
+
+    def first_live_block(self, slot: int) -> int:
+        """Return the index of the first block that the next token of `slot` attends to."""
+        if self.limits.window is None:
+            return 0
+        first_position = int(self.num_computed[slot]) + 1 - self.limits.window
+        return max(0, first_position) // self.limits.block_size
+
+    def save(self, slots: Int64Array) -> SavedSlots:
+        """Return a copy of the state of `slots` [n]."""
+        longest = int(self.num_tokens[slots].max(initial=0))
+        index = torch.from_numpy(slots).to(self.tokens.device)
+        return SavedSlots(
+            tokens=self.tokens[:, :longest].index_select(0, index),
+            columns=tuple(column[slots] for column in self._columns()),
+            block_table=self.block_table[slots],
+            request_ids=tuple(self.request_ids[slot] for slot in slots.tolist()),
+            sampling=self.sampling.save(slots),
+        )
+
+    def restore(self, slots: Int64Array, saved: SavedSlots) -> None:
+        """Give `slots` [n] the saved state of n slots, these or others."""
+        index = torch.from_numpy(slots).to(self.tokens.device)
+        self.tokens[:, : saved.tokens.shape[1]].index_copy_(0, index, saved.tokens)
+        for column, values in zip(self._columns(), saved.columns, strict=True):
+            column[slots] = values
+        self.block_table[slots] = saved.block_table
+        for slot, request_id in zip(slots.tolist(), saved.request_ids, strict=True):
+            self.request_ids[slot] = request_id
+        self.sampling.restore(slots, saved.sampling)
+
+    def write_tokens(self, slots: Int64Array, positions: Int64Array, token_ids: Tensor) -> None:
+        """Put `token_ids` [n], on the device, at sequence `positions` of `slots`."""
         device = self.tokens.device
         where = (
             torch.from_numpy(slots).to(device, non_blocking=True),
             torch.from_numpy(positions).to(device, non_blocking=True),
         )
         self.tokens.index_put_(where, token_ids.to(torch.int32))
+
+    def write_sampled(self, slots: Int64Array, positions: Int64Array, token_ids: Tensor) -> None:
+        """Put what `slots` [n] sampled at `positions` of their sequences, those of beams excepted.
+
+        The sequences grow by it once the step is committed.
+        """
+        is_own = ~self.is_beam[slots]
+        if not is_own.all():
+            token_ids = token_ids[torch.from_numpy(is_own).to(token_ids.device)]
+            slots, positions = slots[is_own], positions[is_own]
+        self.write_tokens(slots, positions, token_ids)
+
+    def commit(self, slots: Int64Array, ends: Int64Array, sampling_slots: Int64Array) -> None:
+        """Count what a step has computed up to `ends` of `slots`, and the tokens it sampled."""
+        self.num_computed[slots] = np.maximum(self.num_computed[slots], ends)
+        self.num_tokens[sampling_slots] += ~self.is_beam[sampling_slots]
+
+    def _columns(self) -> tuple[npt.NDArray[np.generic], ...]:
+        return (
+            self.num_tokens,
+            self.num_computed,
+            self.prompt_lens,
+            self.num_blocks,
+            self.is_beam,
+        )

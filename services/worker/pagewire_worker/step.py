@@ -38,6 +38,9 @@ class NewRequest:
         sampling: Complete, with a seed.
         block_tables: Block ids per cache group.
         eos_token_ids: May not be sampled before min_tokens.
+        is_beam: Its samples are not part of its sequence, which grows by appended tokens.
+        num_logprobs: Alternatives per token where a scheduler wants more than a client may ask
+            for; None for what `sampling` says.
     """
 
     slot: int
@@ -48,13 +51,16 @@ class NewRequest:
     sampling: SamplingParams
     block_tables: Sequence[Ints]
     eos_token_ids: Ints = ()
+    is_beam: bool = False
+    num_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
     """One step to run.
 
-    Applied in the order freed slots, new requests, new blocks, copies, forward pass, names.
+    Applied in the order freed slots, new requests, forks, appended tokens, new blocks, copies,
+    forward pass, names.
     """
 
     generation: int
@@ -62,12 +68,18 @@ class StepPlan:
     step_id: int
     freed_slots: Ints = ()
     new_requests: Sequence[NewRequest] = ()
+    fork_slots: Ints = ()
+    fork_sources: Ints = ()
+    fork_choices: Ints = ()
+    appended_slots: Ints = ()
+    appended_token_ids: Ints = ()
     slots: Ints = ()
     starts: Ints = ()
     num_new_tokens: Ints = ()
     samples: Flags = ()
     num_new_blocks: Ints = ()
     new_block_ids: Ints = ()
+    copy_slots: Ints = ()
     copy_sources: Ints = ()
     copy_destinations: Ints = ()
     named_blocks: Ints = ()

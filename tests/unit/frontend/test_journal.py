@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pagewire_frontend.journal import (
     ENDED,
     LEGAL_MOVES,
+    ChoiceJournal,
     EntryState,
     IllegalMoveError,
     Journal,
@@ -124,6 +125,44 @@ def test_reattaching_keeps_the_epoch():
     held.reattach(9)
     assert (held.epoch, held.handle, held.num_resubmits) == (0, 9, 0)
     assert held.accept_tokens(0, 0, 0, [1]).verdict is Verdict.ACCEPTED
+
+
+def beams(n: int = 2) -> JournalEntry:
+    held = entry()
+    held.params = SamplingParams(n=n, seed=1, max_tokens=100, use_beam_search=True)
+    held.choices = [ChoiceJournal() for _ in range(n)]
+    held.submit(1)
+    return held
+
+
+def test_two_searches_are_never_mixed():
+    held = beams()
+    held.accept_tokens(0, 0, 0, [7, 8])
+    held.finish(0, 0, 2)
+    held.accept_tokens(0, 1, 0, [9])
+    record = held.submit(2)
+    assert record.emitted == (((), False), ((), False))
+    # The rest of the first search comes late: none of it is taken.
+    assert held.accept_tokens(0, 1, 1, [10]).verdict is Verdict.DUPLICATE
+    assert held.finish(0, 1, 2) is Verdict.DUPLICATE
+    assert held.accept_tokens(1, 0, 0, [5]).verdict is Verdict.ACCEPTED
+    assert held.accept_tokens(1, 1, 0, [6, 6]).verdict is Verdict.ACCEPTED
+    assert [held.finish(1, 0, 1), held.finish(1, 1, 2)] == [Verdict.ACCEPTED] * 2
+    assert [choice.token_ids for choice in held.choices] == [[5], [6, 6]]
+    assert held.is_finished
+
+
+def test_the_same_search_goes_on_where_it_was():
+    held = beams()
+    held.accept_tokens(0, 0, 0, [7, 8])
+    held.finish(0, 0, 2)
+    held.accept_tokens(0, 1, 0, [9])
+    held.detach()
+    assert held.held(3).next_positions == (ENDED, 1)
+    held.reattach(3)
+    assert held.accept_tokens(0, 1, 0, [9, 10]).token_ids == (10,)
+    held.finish(0, 1, 2)
+    assert [choice.token_ids for choice in held.choices] == [[7, 8], [9, 10]]
 
 
 MOVES = {

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
-from unit.scheduler.simulated_frontend import worker_info
+from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
+from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.events import Event
+from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.core.request import Submission
-from pagewire_scheduler.core.scheduler_core import CoreSettings, SchedulerCore
+from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.step import StepPlan, StepResult
 from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams
@@ -18,10 +20,21 @@ FRONTEND = b"f" * 16
 class Cell:
     """A core with one frontend and one worker, answered by hand."""
 
-    def __init__(self, *, is_caching: bool = True, max_num_waiting: int = 100, **changes: object):
-        settings = CoreSettings(
-            generation=3, is_caching=is_caching, max_num_waiting=max_num_waiting, lease_seconds=5.0
+    def __init__(
+        self,
+        *,
+        is_caching: bool = True,
+        max_num_waiting: int = 100,
+        settings: CoreSettings | None = None,
+        **changes: object,
+    ):
+        settings = settings or CoreSettings(
+            generation=3,
+            is_caching=is_caching,
+            limits=LoadLimits(max_num_waiting=max_num_waiting),
+            lease_seconds=5.0,
         )
+        self.now = 0.0
         self.core = SchedulerCore(settings)
         self.core.attach_frontend(FRONTEND, [], is_same_generation=False)
         self.info = worker_info(1, **changes)
@@ -39,7 +52,7 @@ class Cell:
             "sampling": SamplingParams(max_tokens=8),
         }
         values.update(fields)
-        return self.core.submit(FRONTEND, Submission(**values))  # type: ignore[arg-type]
+        return self.core.submit(FRONTEND, Submission(**values), self.now)  # type: ignore[arg-type]
 
     def plan(self) -> StepPlan | None:
         plan = self.core.plan(self.info.worker_id)

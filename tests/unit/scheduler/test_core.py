@@ -1,6 +1,6 @@
 """Single behaviours of the core, each in the smallest cell that shows it."""
 
-from unit.scheduler.cell import Cell
+from unit.scheduler.cell import FRONTEND, Cell
 
 from pagewire_scheduler.core.audit import audit
 from pagewire_scheduler.core.events import FinishedEvent, RejectedEvent, TokensEvent
@@ -68,14 +68,57 @@ def test_min_tokens_holds_back_stop_tokens() -> None:
     assert ends[0].stop_token_id == 9
 
 
-def test_choices_share_the_blocks_of_their_prompt_in_one_step() -> None:
+def test_choices_are_forked_from_the_one_that_computes_the_prompt() -> None:
     cell = Cell()
     cell.submit(1, [1] * 9, emitted=((), (), ()), is_finished=(False,) * 3)
+    first, second = cell.planned(), cell.planned()
+    assert len(first.new_sequences) == 1
+    assert first.num_new_tokens == [9, 0, 0]
+    assert first.samples == [1, 1, 1]
+    assert first.fork_sources == [first.slots[0]] * 2
+    assert first.fork_slots == first.slots[1:]
+    assert first.fork_choices == [1, 2]
+    # Position 9 goes into the last, partly written block: all but one of three write into copies.
+    assert second.num_new_tokens == [1, 1, 1]
+    assert second.copy_sources == [first.new_sequences[0].block_ids[-1]] * 2
+    assert len(set(second.copy_destinations)) == 2
+    assert not set(second.copy_destinations) & set(first.new_sequences[0].block_ids)
+
+
+def test_a_prompt_that_fills_its_blocks_is_forked_without_copies() -> None:
+    cell = Cell()
+    cell.submit(1, [1] * 8, emitted=((), ()), is_finished=(False,) * 2)
+    assert cell.planned().num_new_tokens == [8, 0]
+    second = cell.planned()
+    assert not second.copy_sources
+    assert second.num_new_blocks == [1, 1]
+
+
+def test_forks_of_a_prompt_in_chunks_are_told_of_the_newest_blocks() -> None:
+    cell = Cell(max_num_batched_tokens=6, window=100)
+    cell.submit(1, [1] * 11, emitted=((), ()), is_finished=(False,) * 2)
+    first, second = cell.planned(), cell.planned()
+    assert second.num_new_tokens == [5, 0]
+    fresh = second.new_block_ids[: second.num_new_blocks[0]]
+    assert fresh
+    assert second.new_block_ids == fresh * 2
+    assert len(first.new_sequences[0].block_ids) + len(fresh) == 3
+
+
+def test_choices_without_a_slot_find_the_prompt_in_the_cache() -> None:
+    cell = Cell(max_num_seqs=2)
+    cell.submit(1, [1] * 9, emitted=((), (), ()), is_finished=(False,) * 3)
+    assert cell.planned().num_new_tokens == [9, 0]
+    assert len(cell.core.workers[cell.info.worker_id].waiting) == 1
+
+
+def test_when_the_first_choice_ends_early_the_next_computes_the_prompt() -> None:
+    cell = Cell()
+    cell.submit(1, [1] * 9, emitted=((), (), ()), is_finished=(False,) * 3)
+    cell.core.abort(FRONTEND, 1, 0)
     plan = cell.planned()
-    assert plan.num_new_tokens == [9, 1, 1]
-    tables = [new.block_ids for new in plan.new_sequences]
-    assert tables[0][:2] == tables[1][:2] == tables[2][:2]
-    assert len({table[2] for table in tables}) == 3
+    assert plan.new_sequences[0].choice == 1
+    assert plan.fork_choices == [2]
 
 
 def test_a_block_of_sampled_tokens_is_named_in_the_plan_after_they_are_applied() -> None:
@@ -94,7 +137,8 @@ def test_a_block_of_sampled_tokens_is_named_in_the_plan_after_they_are_applied()
 
 def test_without_caching_nothing_is_named() -> None:
     cell = Cell(is_caching=False)
-    cell.submit(1, [1] * 9, emitted=((), ()), is_finished=(False, False))
+    cell.submit(1, [1] * 9)
+    cell.submit(2, [1] * 9)
     plan = cell.planned()
     assert plan.num_new_tokens == [9, 9]
     assert not plan.named_blocks

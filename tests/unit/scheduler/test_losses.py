@@ -2,7 +2,7 @@
 
 import pytest
 from unit.scheduler.cell import FRONTEND, Cell
-from unit.scheduler.simulated_frontend import worker_info
+from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.events import FinishedEvent, RejectedEvent, TokensEvent
@@ -130,6 +130,25 @@ def test_without_a_culprit_a_sequence_fails_at_its_second_failed_step() -> None:
     (end,) = cell.answer(cell.planned(), failure=StepFailure("boom"))
     assert isinstance(end, FinishedEvent)
     assert end.state is State.FINISHED_FAILED
+
+
+def test_the_culprit_of_a_failed_step_is_found_and_its_neighbours_go_on() -> None:
+    cell = Cell(steps_in_flight=1)
+    for number in range(1, 6):
+        cell.submit(number, [number] * 5)
+    slots = {}
+    ends: list[FinishedEvent] = []
+    steps = 0
+    while (plan := cell.plan()) is not None and steps < 100:
+        steps += 1
+        slots |= {new.slot: new.prompt_token_ids[0] for new in plan.new_sequences}
+        is_poisoned = any(slots[slot] == 3 for slot in plan.slots)
+        failure = StepFailure("boom") if is_poisoned else None
+        events = cell.answer(plan, failure=failure) if failure else cell.answer(plan)
+        ends += [event for event in events if isinstance(event, FinishedEvent)]
+    failed = [end.handle for end in ends if end.state is State.FINISHED_FAILED]
+    assert failed == [3]
+    assert sorted(end.handle for end in ends) == [1, 2, 3, 4, 5]
 
 
 def test_names_that_a_void_step_left_on_the_worker_are_overwritten() -> None:

@@ -1,15 +1,12 @@
-"""Small parts: moves, free list, waiting queue, liveness, generation, hypothesis-driven
-histories."""
+"""Small parts: moves, free list, liveness, generation."""
 
 import itertools
-import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from unit.scheduler.simulated_frontend import worker_info
-from unit.scheduler.simulation import Simulation
+from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.free_list import FreeList
 from pagewire_scheduler.core.state import FINISHED, MOVES, IllegalMoveError, State, require_move
@@ -47,16 +44,6 @@ def test_the_free_list_is_a_list(operations: list[tuple[str, int]]) -> None:
             model.append(block)
         assert list(free) == model
         assert len(free) == len(model)
-
-
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(dice=st.randoms(use_true_random=False), num_blocks=st.integers(18, 40))
-def test_histories_that_shrink(dice: random.Random, num_blocks: int) -> None:
-    simulation = Simulation(dice, worker_changes={"num_blocks": num_blocks}, has_failures=True)
-    for _ in range(60):
-        simulation.step()
-    simulation.dice = random.Random(0)
-    simulation.settle()
 
 
 def test_a_worker_is_stuck_only_while_it_has_work() -> None:

@@ -109,10 +109,11 @@ def test_a_prefix_is_shared_within_the_step_that_writes_it(llama):
 def test_block_copies_happen_before_the_forward_pass(llama):
     (expected,) = llama.generate([PROMPT], max_tokens=2)
     first = start(llama, slot=0)
-    fork = request(1, blocks=[20, 21, 22], emitted_token_ids=first.token_ids.tolist())
+    fork = request(1, blocks=[0, 1, 2], emitted_token_ids=first.token_ids.tolist())
     result = llama.run(
         [(1, len(PROMPT), 1, 1, 0)],
         new_requests=[fork],
+        copy_slots=[1, 1, 1],
         copy_sources=[0, 1, 2],
         copy_destinations=[20, 21, 22],
     )
@@ -139,7 +140,7 @@ def test_names_live_until_their_block_is_begun_anew(llama):
     assert len(llama.executor.held_names()) == 2
     llama.run([(1, 0, 16, 0, 0)], freed_slots=[0], new_requests=[request(1, blocks=[1, 7, 8])])
     assert llama.executor.held_names() == {0: name}
-    llama.run([], copy_sources=[1], copy_destinations=[0])
+    llama.run([], copy_slots=[1], copy_sources=[1], copy_destinations=[0])
     assert llama.executor.held_names() == {}
 
 

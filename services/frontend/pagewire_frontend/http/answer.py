@@ -36,7 +36,7 @@ class Answer:
     @property
     def num_choices(self) -> int:
         """Choices over all prompts."""
-        return sum(len(session.entry.choices) for session in self._sessions)
+        return sum(session.num_choices for session in self._sessions)
 
     @property
     def request_id(self) -> str:
@@ -72,7 +72,7 @@ class Answer:
         offset = 0
         for session in self._sessions:
             tasks.append(asyncio.create_task(self._pump(session, offset, queue)))
-            offset += len(session.entry.choices)
+            offset += session.num_choices
         try:
             num_open = len(tasks)
             while num_open:

@@ -68,7 +68,7 @@ def error_response(error: PagewireError) -> Response:
     """Return the response of an error."""
     headers = {}
     if error.retry_after_ms is not None:
-        headers["retry-after"] = str(-(-error.retry_after_ms // 1000))
+        headers["retry-after"] = str(max(1, -(-error.retry_after_ms // 1000)))
         headers["retry-after-ms"] = str(error.retry_after_ms)
     return json_response(error_body(error), status=status_of(error), headers=headers)
 

@@ -21,6 +21,10 @@ _COPIED = (
     "top_k",
     "min_p",
     "n",
+    "best_of",
+    "use_beam_search",
+    "length_penalty",
+    "early_stopping",
     "seed",
     "min_tokens",
     "ignore_eos",
@@ -97,7 +101,26 @@ def _params(
         changes["stop"] = body.stop
     if body.stop_token_ids is not None:
         changes["stop_token_ids"] = body.stop_token_ids
-    return defaults.with_(max_tokens=max_tokens, logprobs=num_logprobs, **changes)
+    if body.use_beam_search:
+        defaults = defaults.without_filters()
+    params = defaults.with_(max_tokens=max_tokens, logprobs=num_logprobs, **changes)
+    if body.stream:
+        _check_stream(params)
+    return params
+
+
+def _check_stream(params: SamplingParams) -> None:
+    """Refuse to stream what is known at the end only. Raises InvalidRequestError."""
+    if params.use_beam_search:
+        raise InvalidRequestError(
+            "stream cannot be combined with use_beam_search: its choices are known at the end",
+            field="stream",
+        )
+    if params.best_of not in (None, params.n):
+        raise InvalidRequestError(
+            "best_of larger than n cannot be streamed: the best are known at the end",
+            field="best_of",
+        )
 
 
 def _chat_logprobs(body: ChatBody) -> int | None:

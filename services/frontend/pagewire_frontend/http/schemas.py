@@ -28,7 +28,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "guided_json": (),
     "guided_regex": (),
     "kv_transfer_params": (),
-    "length_penalty": (1,),
     "logit_bias": ({},),
     "modalities": (["text"],),
     "presence_penalty": (0,),
@@ -42,7 +41,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tool_choice": ("none", "auto"),
     "tools": ([],),
     "truncate_prompt_tokens": (),
-    "use_beam_search": (False,),
 }
 
 
@@ -77,6 +75,9 @@ class GenerationBody(BaseModel):
     cache_salt: str | None = None
     priority: int | None = None
     best_of: int | None = None
+    use_beam_search: bool | None = None
+    length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
 
     @property
     def wants_usage_chunk(self) -> bool:
@@ -133,10 +134,6 @@ def parse_body(cls: type[Body], raw: bytes) -> Body:
             raise InvalidRequestError(
                 f"{name} is not supported yet", field=name, code="unsupported_parameter"
             )
-    if body.best_of not in (None, 1, body.n):
-        raise InvalidRequestError(
-            "best_of is not supported yet", field="best_of", code="unsupported_parameter"
-        )
     return body
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence as Seq
 
 from pagewire_scheduler.core.request import Sequence, Submission
-from pagewire_scheduler.core.worker_state import ModelInfo, WorkerState
+from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo, WorkerState
 from pagewire_shared.errors import (
     ContextLengthError,
     InvalidRequestError,
-    OverloadedError,
     PagewireError,
 )
+from pagewire_shared.priority import check_priority
 
 
 def max_len(submission: Submission, model: ModelInfo) -> int:
@@ -27,12 +27,32 @@ def num_blocks_at_most(length: int, block_size: int) -> int:
     return -(-(length - 1) // block_size)
 
 
+def num_blocks_ever(worker: WorkerState, sequence: Sequence) -> int:
+    """Return the blocks that `sequence`, or the search it belongs to, holds at most on `worker`."""
+    return _num_blocks_ever(sequence.request.submission, worker.info)
+
+
+def _num_blocks_ever(submission: Submission, info: WorkerInfo) -> int:
+    block_size = info.model.block_size
+    num_blocks = num_blocks_at_most(max_len(submission, info.model), block_size)
+    if submission.beam_search is not None:
+        # Beams have the full blocks of the prompt in common, and nothing else in the worst case.
+        num_common = min(num_blocks, len(submission.prompt_token_ids) // block_size)
+        num_blocks = num_common + len(submission.emitted) * (num_blocks - num_common)
+    elif info.window is not None:
+        # One at the start of the window that is not full of it, and the one being written.
+        num_blocks = min(num_blocks, -(-info.window // block_size) + 2)
+    return num_blocks
+
+
 def fits(worker: WorkerState, sequence: Sequence) -> bool:
     """Whether `sequence` can run to its end on `worker` when nothing else does."""
-    length = max_len(sequence.request.submission, worker.info.model)
+    submission = sequence.request.submission
+    num_slots = len(submission.emitted) if submission.beam_search is not None else 1
     return (
         len(sequence.tokens) < worker.info.model.max_model_len
-        and num_blocks_at_most(length, worker.info.model.block_size) <= worker.info.num_blocks
+        and num_slots <= len(worker.slots)
+        and num_blocks_ever(worker, sequence) <= worker.info.num_blocks
     )
 
 
@@ -42,6 +62,9 @@ def check_submission(submission: Submission) -> None:
         raise InvalidRequestError("the prompt is empty", field="prompt")
     if not submission.emitted or len(submission.emitted) != len(submission.is_finished):
         raise InvalidRequestError("emitted must have one entry per choice", field="emitted")
+    check_priority(submission.priority)
+    if submission.beam_search is not None and any(submission.emitted):
+        raise InvalidRequestError("a beam search emits nothing before its end", field="emitted")
 
 
 def check_fits(submission: Submission, workers: Seq[WorkerState]) -> None:
@@ -58,21 +81,16 @@ def check_fits(submission: Submission, workers: Seq[WorkerState]) -> None:
         raise InvalidRequestError(
             f"the prompt has token ids outside the vocabulary of {model.vocab_size}", field="prompt"
         )
-    needed = num_blocks_at_most(max_len(submission, model), model.block_size)
-    num_blocks = max(worker.info.num_blocks for worker in workers)
-    if needed > num_blocks:
+    largest = max(workers, key=lambda worker: worker.info.num_blocks)
+    needed = _num_blocks_ever(submission, largest.info)
+    if needed > largest.info.num_blocks:
         raise ContextLengthError(
-            f"prompt and max_tokens need {needed} KV blocks, the largest worker has {num_blocks}",
+            f"prompt and max_tokens need {needed} KV blocks, the largest worker has "
+            f"{largest.info.num_blocks}",
             field="max_tokens",
         )
-
-
-def check_queue(num_new: int, num_waiting: int, max_num_waiting: int) -> None:
-    """Raise OverloadedError when `num_new` more sequences do not fit the waiting ones' bound."""
-    if num_waiting + num_new > max_num_waiting:
-        raise OverloadedError(
-            f"{num_waiting} sequences are waiting, of at most {max_num_waiting}; try again later"
-        )
+    if submission.beam_search is not None:
+        _check_beams(submission, workers)
 
 
 def error_of(submission: Submission, workers: Seq[WorkerState]) -> PagewireError | None:
@@ -82,3 +100,21 @@ def error_of(submission: Submission, workers: Seq[WorkerState]) -> PagewireError
     except PagewireError as error:
         return error
     return None
+
+
+def _check_beams(submission: Submission, workers: Seq[WorkerState]) -> None:
+    width = len(submission.emitted)
+    num_slots = max(len(worker.slots) for worker in workers)
+    if width > num_slots:
+        raise InvalidRequestError(
+            f"{width} beams are more than the {num_slots} sequences that a worker runs at once",
+            field="n",
+        )
+    ends = {*submission.sampling.stop_token_ids, *submission.eos_token_ids}
+    vocab_size = workers[0].info.model.vocab_size
+    if width + len(ends) > vocab_size:
+        raise InvalidRequestError(
+            f"{width} beams and {len(ends)} end tokens are more than the vocabulary of "
+            f"{vocab_size}",
+            field="n",
+        )

@@ -4,27 +4,26 @@ facts, sends nothing."""
 import math
 from dataclasses import dataclass, field
 
-from pagewire_scheduler.core.preemption import preempt
-from pagewire_scheduler.core.request import Sequence, TokenLogprobs
+from pagewire_scheduler.core.beam_group import advance_group, leave_group
+from pagewire_scheduler.core.choices import follow
+from pagewire_scheduler.core.events import TokensEvent
+from pagewire_scheduler.core.frontend_state import tokens_event
+from pagewire_scheduler.core.outstanding_step import OutstandingStep
+from pagewire_scheduler.core.preemption import roll_back
+from pagewire_scheduler.core.request import Request, Sequence, TokenLogprobs
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepFailure, StepResult
-from pagewire_scheduler.core.worker_state import Chunk, OutstandingStep, WorkerState
+from pagewire_scheduler.core.trials import sequences_of, unit_of
+from pagewire_scheduler.core.waiting_queue import WaitingQueue
+from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_shared.errors import InternalError, WireError
-
-MAX_NUM_FAILURES = 2
-"""Failed steps without a known culprit after which a sequence gives up."""
 
 
 @dataclass(slots=True)
 class Applied:
-    """What a result changed, in order.
+    """What a result changed, in order: new tokens that somebody listens to, and ends."""
 
-    Attributes:
-        emitted: (sequence, position in its output) per new token.
-        finished: Sequences that ended.
-    """
-
-    emitted: list[tuple[Sequence, int]] = field(default_factory=list)
+    tokens: list[TokensEvent] = field(default_factory=list)
     finished: list[Sequence] = field(default_factory=list)
 
 
@@ -46,15 +45,47 @@ def find_end(sequence: Sequence) -> State | None:
 
 def end_sequence(sequence: Sequence, state: State) -> None:
     """Finish `sequence` and release what it holds, wherever it stands."""
-    worker = sequence.worker
+    worker, queue = sequence.worker, sequence.queue
     if sequence.state is State.RUNNING:
         assert worker is not None
         worker.leave_running(sequence)
-    elif sequence.queue is not None:
-        sequence.queue.remove(sequence)
+    elif queue is not None:
+        queue.remove(sequence)
     sequence.advance(state)
-    sequence.worker = None
+    sequence.worker = sequence.candidates = None
     sequence.num_in_flight = 0
+    if sequence.leader is not None:
+        if sequence.leader.queue is not None:
+            sequence.leader.queue.num_choices -= 1
+        sequence.leader.followers.remove(sequence)
+        sequence.leader = None
+    if sequence.is_beam:
+        _end_beam(sequence, worker)
+    elif sequence.followers:
+        _succeed(sequence, worker, queue)
+
+
+def _end_beam(sequence: Sequence, worker: WorkerState | None) -> None:
+    """A search ends without a result: what its beams hold is nobody's output."""
+    del sequence.tokens[sequence.num_prompt :]
+    for follower in sequence.followers:
+        follower.leader = None
+    sequence.followers = []
+    if worker is not None:
+        leave_group(worker, sequence.request)
+
+
+def _succeed(leader: Sequence, worker: WorkerState | None, queue: WaitingQueue | None) -> None:
+    """The next choice takes the place of one that ended before the prompt was computed."""
+    successor, *others = leader.followers
+    leader.followers, successor.leader = [], None
+    follow(successor, others)
+    successor.worker = worker
+    if queue is not None:
+        queue.push(successor)
+    else:
+        assert worker is not None
+        worker.waiting.push(successor)
 
 
 def apply_result(worker: WorkerState, result: StepResult) -> Applied:
@@ -67,8 +98,8 @@ def apply_result(worker: WorkerState, result: StepResult) -> Applied:
     if result.failure is None and not step.is_void:
         _check(worker, step, result)
     worker.outstanding.popleft()
-    for chunk in step.chunks:
-        chunk.sequence.num_outstanding -= 1
+    for sequence in step.sequences:
+        sequence.num_outstanding -= 1
     applied = Applied()
     if step.is_void:
         worker.void_blocks.update(dict.fromkeys(step.named_blocks, step.step_id))
@@ -77,14 +108,23 @@ def apply_result(worker: WorkerState, result: StepResult) -> Applied:
     else:
         for block in step.named_blocks:
             worker.pool.validate(block, step.step_id)
-        _apply_tokens(step, result, applied)
+        if worker.trials:
+            worker.trials.acquit(step.sampled)
+        if result.logprobs or result.num_top:
+            _apply_with_logprobs(worker, step, result, applied)
+        else:
+            _apply_tokens(step.sampled, result.token_ids, applied)
+        if worker.info.window is not None:
+            _release_before_window(step, worker.info.window, worker.info.model.block_size)
     worker.finish_step(step)
-    _requeue(worker, step)
+    if worker.returning:
+        _requeue(worker)
     return applied
 
 
 def _check(worker: WorkerState, step: OutstandingStep, result: StepResult) -> None:
-    sampled = [chunk.slot for chunk in step.chunks if chunk.is_sampled]
+    plan = step.plan
+    sampled = [slot for slot, sample in zip(plan.slots, plan.samples, strict=True) if sample]
     if result.slots != sampled:
         raise WireError(f"step {step.step_id} sampled slots {result.slots}, planned {sampled}")
     if result.counts != [1] * len(sampled) or len(result.token_ids) != len(sampled):
@@ -97,36 +137,97 @@ def _check(worker: WorkerState, step: OutstandingStep, result: StepResult) -> No
     num_top = sum(result.num_top)
     if not num_top == len(result.top_token_ids) == len(result.top_logprobs):
         raise WireError(f"step {step.step_id} does not have the alternatives that num_top counts")
+    is_beam_without = any(sequence.is_beam for sequence in step.sequences) and not result.num_top
+    if is_beam_without and any(sequence.is_beam for sequence in step.sampled):
+        raise WireError(f"step {step.step_id} has no alternatives for its beams")
 
 
-def _apply_tokens(step: OutstandingStep, result: StepResult, applied: Applied) -> None:
-    index = top = 0
-    has_logprobs, has_top = bool(result.logprobs), bool(result.num_top)
-    for chunk in step.chunks:
-        if not chunk.is_sampled:
-            continue
-        sequence, token = chunk.sequence, result.token_ids[index]
-        num_top = result.num_top[index] if has_top else 0
+def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applied) -> None:
+    """Give each sequence its token; the way of nearly all steps, so it spares calls."""
+    create, events = tuple.__new__, applied.tokens
+    for sequence, token in zip(sampled, token_ids, strict=True):
         # After an abort or an end the token is dropped; after a preemption it is valid.
-        if sequence.state is State.RUNNING or not sequence.state.is_finished:
-            sequence.num_in_flight -= 1
-            if sequence.has_logprobs:
-                logprob = result.logprobs[index] if has_logprobs else math.nan
-                ids = tuple(result.top_token_ids[top : top + num_top])
-                values = tuple(result.top_logprobs[top : top + num_top])
-                sequence.logprobs.append(TokenLogprobs(logprob, ids, values))
-            _append(sequence, token, applied)
-        index += 1
+        if not sequence.is_live:
+            continue
+        sequence.num_in_flight -= 1
+        tokens = sequence.tokens
+        tokens.append(token)
+        request = sequence.request
+        if sequence.has_logprobs:
+            sequence.logprobs.append(TokenLogprobs(math.nan, (), ()))
+            _tell(sequence, applied)
+        elif request.handle is not None:
+            event = (
+                request.frontend_id,
+                request.handle,
+                sequence.choice,
+                request.submission.epoch,
+                len(tokens) - sequence.num_prompt - 1,
+                (token,),
+                (),
+                sequence.num_cached_tokens or 0,
+            )
+            events.append(create(TokensEvent, event))
+        if token in sequence.end_ids or len(tokens) >= sequence.max_len:
+            _end_if_due(sequence, applied)
+
+
+def _apply_with_logprobs(
+    worker: WorkerState, step: OutstandingStep, result: StepResult, applied: Applied
+) -> None:
+    """Give each sequence its token with what was asked for, and each beam its candidates."""
+    top = 0
+    searches: dict[Request, None] = {}
+    for index, sequence in enumerate(step.sampled):
+        num_top = result.num_top[index] if result.num_top else 0
+        ids = result.top_token_ids[top : top + num_top]
+        values = result.top_logprobs[top : top + num_top]
         top += num_top
+        if not sequence.is_live:
+            continue
+        sequence.num_in_flight -= 1
+        if sequence.is_beam:
+            sequence.candidates = list(zip(ids, values, strict=True))
+            searches[sequence.request] = None
+            continue
+        if sequence.has_logprobs:
+            logprob = result.logprobs[index] if result.logprobs else math.nan
+            sequence.logprobs.append(TokenLogprobs(logprob, tuple(ids), tuple(values)))
+        sequence.tokens.append(result.token_ids[index])
+        _tell(sequence, applied)
+        _end_if_due(sequence, applied)
+    for request in searches:
+        if request.beams is not None and request.beams.is_ready:
+            for sequence in advance_group(worker, request):
+                _tell(sequence, applied, position=0)
+                applied.finished.append(sequence)
 
 
-def _append(sequence: Sequence, token: int, applied: Applied) -> None:
-    sequence.tokens.append(token)
-    applied.emitted.append((sequence, sequence.num_emitted - 1))
+def _tell(sequence: Sequence, applied: Applied, position: int | None = None) -> None:
+    event = tokens_event(sequence, sequence.num_emitted - 1 if position is None else position)
+    if event is not None:
+        applied.tokens.append(event)
+
+
+def _end_if_due(sequence: Sequence, applied: Applied) -> None:
     end = find_end(sequence)
     if end is not None:
         end_sequence(sequence, end)
         applied.finished.append(sequence)
+
+
+def _release_before_window(step: OutstandingStep, window: int, block_size: int) -> None:
+    """Give back the blocks that no later step reads: they start at or after the ends of this one.
+
+    A query at position p reads the keys from p - window + 1.
+    """
+    for chunk in step.chunks:
+        table = chunk.sequence.table
+        # A table of a later life of the sequence starts anew: its chunks end where it says.
+        if table is not None and chunk.slot == chunk.sequence.slot:
+            first = (chunk.end - window + 1) // block_size
+            if first > table.num_released:
+                table.release_before(min(first, len(table.blocks)))
 
 
 def _apply_failure(
@@ -140,35 +241,37 @@ def _apply_failure(
     """
     steps = [step, *worker.outstanding]
     worker.void_steps(steps)
-    culprits = set(failure.culprit_slots)
-    for chunk in step.chunks:
-        sequence = chunk.sequence
-        if sequence.state.is_finished:
-            continue
-        sequence.num_failures += not culprits
-        if chunk.slot in culprits or sequence.num_failures >= MAX_NUM_FAILURES:
+    slots = set(failure.culprit_slots)
+    live = [chunk for chunk in step.chunks if not chunk.sequence.state.is_finished]
+    culprits = {unit_of(chunk.sequence) for chunk in live if chunk.slot in slots}
+    if live and not slots:
+        alone = worker.trials.accuse(chunk.sequence for chunk in live)
+        culprits = {alone} if alone is not None else set()
+    for unit in culprits:
+        for sequence in sequences_of(unit):
             sequence.error = InternalError(f"the step failed: {failure.message}")
             end_sequence(sequence, State.FINISHED_FAILED)
             applied.finished.append(sequence)
     for void in steps:
-        for chunk in void.chunks:
-            _roll_back(worker, chunk)
+        for sequence in void.sequences:
+            _roll_back(worker, sequence)
+        # What the step told of beams is undone on the worker, of those not computed in it, too.
+        for request in void.branched:
+            if request.beams is not None:
+                _roll_back(worker, request.beams.live[0])
 
 
-def _roll_back(worker: WorkerState, chunk: Chunk) -> None:
-    sequence = chunk.sequence
+def _roll_back(worker: WorkerState, sequence: Sequence) -> None:
     sequence.num_in_flight = 0
     if sequence.state is State.RUNNING:
-        preempt(worker, sequence)
+        roll_back(worker, sequence)
 
 
-def _requeue(worker: WorkerState, step: OutstandingStep) -> None:
-    """Queue the preempted sequences whose last step this was."""
-    for chunk in step.chunks:
-        sequence = chunk.sequence
-        if (
-            sequence.state is State.PREEMPTED
-            and sequence.num_outstanding == 0
-            and sequence.queue is None
-        ):
+def _requeue(worker: WorkerState) -> None:
+    """Queue the preempted sequences whose last step has returned."""
+    for sequence in sorted(worker.returning, key=lambda sequence: sequence.key):
+        if not sequence.is_live:
+            worker.returning.discard(sequence)
+        elif not sequence.num_outstanding:
+            worker.returning.discard(sequence)
             worker.waiting.push(sequence)

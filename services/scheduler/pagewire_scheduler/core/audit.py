@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pagewire_scheduler.core.block_pool import BlockPool
+from pagewire_scheduler.core.block_table import RELEASED
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.state import State
@@ -57,7 +58,7 @@ def audit(core: SchedulerCore) -> CoreReport:
     pools = []
     for worker in core.workers.values():
         findings += [*_audit_blocks(worker), *_audit_names(worker.pool), *_audit_slots(worker)]
-        findings += _audit_writers(worker)
+        findings += [*_audit_writers(worker), *_audit_reserve(worker)]
         pools.append(_pool_report(worker))
     waiting = (State.WAITING, State.PREEMPTED)
     return CoreReport(
@@ -77,7 +78,7 @@ def held_slots(worker: WorkerState) -> set[int]:
 
 def running_slots(worker: WorkerState) -> set[int]:
     """Return the slots that the worker must hold: theirs have had every step answered."""
-    unanswered = Counter(c.sequence for step in worker.outstanding for c in step.chunks)
+    unanswered = Counter(s for step in worker.outstanding for s in step.sequences)
     return {
         sequence.slot
         for sequence in worker.running
@@ -89,10 +90,10 @@ def _holders(worker: WorkerState) -> Counter[int]:
     holders: Counter[int] = Counter()
     for sequence in worker.running:
         if sequence.table is not None:
-            holders.update(sequence.table.blocks)
+            holders.update(b for b in sequence.table.blocks if b != RELEASED)
     for step in worker.outstanding:
         for release in step.releases:
-            holders.update(release.table.blocks)
+            holders.update(b for b in release.table.blocks if b != RELEASED)
     return holders
 
 
@@ -130,9 +131,9 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
     samples: Counter[Sequence] = Counter()
     for worker in core.workers.values():
         for step in worker.outstanding:
-            steps.update(chunk.sequence for chunk in step.chunks)
+            steps.update(step.sequences)
             if not step.is_void:
-                samples.update(chunk.sequence for chunk in step.chunks if chunk.is_sampled)
+                samples.update(step.sampled)
     queued = Counter(s for w in core.workers.values() for s in w.waiting)
     queued.update(s for queue in core.queues.unplaced for s in queue)
     running = Counter(s for w in core.workers.values() for s in w.running)
@@ -140,7 +141,10 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
         yield Finding("ghost_sequence", f"{sequence.key} has ended and is queued or running")
     for sequence in live:
         is_running = sequence.state is State.RUNNING
-        is_queued = not is_running and not steps[sequence]
+        leader = sequence.leader
+        if leader is not None and (leader not in live or sequence not in leader.followers):
+            yield Finding("lost_sequence", f"{sequence.key} follows {leader.key}, which is gone")
+        is_queued = not is_running and not steps[sequence] and leader is None
         if running[sequence] != is_running or queued[sequence] != is_queued:
             yield Finding("lost_sequence", f"{sequence.key} in {sequence.state.value} is misplaced")
         if sequence.num_outstanding != steps[sequence]:
@@ -185,13 +189,35 @@ def _audit_slots(worker: WorkerState) -> Iterator[Finding]:
     for slot in range(len(worker.slots)):
         if everywhere[slot] != 1:
             yield Finding("leaked_slot", f"slot {slot} has {everywhere[slot]} places")
-    if not set(worker.untold_slots) <= set(worker.free_slots):
+    # The plan that tells of a slot freed may tell of a beam forked into it, too.
+    groups = [request.beams for request in worker.branched]
+    moves = [group.moves for group in groups if group is not None and group.moves is not None]
+    forked = {slot for one in moves for slot, _, _ in one.forks}
+    if not set(worker.untold_slots) - forked <= set(worker.free_slots):
         yield Finding("leaked_slot", "a slot in use is about to be told as freed")
     for sequence in worker.running:
         if sequence.slot is None or worker.slots[sequence.slot] is not sequence:
             yield Finding("leaked_slot", f"{sequence.key} does not own slot {sequence.slot}")
     if len(taken) != len(worker.running):
         yield Finding("leaked_slot", f"{len(taken)} slots for {len(worker.running)} sequences")
+    reserved = sum(sequence.num_reserved_slots for sequence in worker.running)
+    if reserved != worker.num_reserved_slots or reserved > len(worker.free_slots):
+        yield Finding("leaked_slot", f"{worker.num_reserved_slots} slots are kept, not {reserved}")
+
+
+def _audit_reserve(worker: WorkerState) -> Iterator[Finding]:
+    guaranteed = {
+        sequence.request if sequence.is_beam else sequence
+        for sequence in worker.running
+        if sequence.is_guaranteed
+    }
+    reserve = worker.reserve
+    if len(guaranteed) != len(reserve):
+        yield Finding("leaked_reserve", f"{len(reserve)} owners, {len(guaranteed)} guaranteed")
+    if sum(reserve.of(owner) for owner in guaranteed) != reserve.num_blocks:
+        yield Finding("leaked_reserve", f"{reserve.num_blocks} blocks are set aside for nobody")
+    if reserve.num_blocks > worker.pool.num_free:
+        yield Finding("broken_reserve", f"{reserve.num_blocks} set aside, fewer are free")
 
 
 def _audit_writers(worker: WorkerState) -> Iterator[Finding]:
@@ -201,6 +227,10 @@ def _audit_writers(worker: WorkerState) -> Iterator[Finding]:
             continue
         if len(sequence.table.blocks) * size < sequence.num_computed:
             yield Finding("short_table", f"{sequence.key} has written beyond its blocks")
-        for block in sequence.table.blocks[sequence.num_computed // size :]:
+        # A partly written block may be in several tables until one of them goes on.
+        first = -(-sequence.num_computed // size)
+        if not sequence.is_tail_shared:
+            first = sequence.num_computed // size
+        for block in sequence.table.blocks[first:]:
             if holders[block] != 1:
                 yield Finding("shared_writer", f"{sequence.key} will write shared block {block}")

@@ -12,7 +12,7 @@ class BlockState(enum.Enum):
     """What a block's content may be used for."""
 
     FREE = "free"  # no holder, no content worth keeping
-    PRIVATE = "private"  # held by one table, nameless: written as tokens come
+    PRIVATE = "private"  # held, nameless: written as tokens come, by its one holder
     PENDING = "pending"  # named by a step under way; shared by steps at or after it
     VALID = "valid"  # named and written; with or without a holder
 
@@ -64,6 +64,11 @@ class BlockPool:
             self._free.remove(block)
         self.ref_counts[block] += 1
 
+    def share(self, block: int) -> None:
+        """Add a holder to a held block, named or not: tables are forked."""
+        assert self.ref_counts[block], f"block {block} is shared and has no holder"
+        self.ref_counts[block] += 1
+
     def release(self, block: int) -> None:
         """Take a holder away; without any, the block may be given out again."""
         count = self.ref_counts[block] - 1
@@ -98,6 +103,13 @@ class BlockPool:
             self.cache.drop(name)
             self.names[block] = None
             self.pending_steps[block] = 0
+
+    def forget_names(self) -> list[int]:
+        """Forget all names that steps under way do not give; return the blocks that had one."""
+        named = [block for _, block in self.cache.items() if not self.pending_steps[block]]
+        for block in named:
+            self.unname(block)
+        return named
 
     def adopt(self, block: int, name: BlockName) -> None:
         """Take over a block that the worker says is VALID. A name taken already is ignored."""

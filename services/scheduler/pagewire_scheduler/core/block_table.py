@@ -5,6 +5,9 @@ from collections.abc import Iterable
 from pagewire_scheduler.core.block_pool import BlockPool
 from pagewire_scheduler.core.prefix_cache import NameChain
 
+RELEASED = -1
+"""In place of the id of a block that fell out of the attention window."""
+
 
 class BlockTable:
     """Blocks held by one sequence in one worker's pool.
@@ -12,14 +15,16 @@ class BlockTable:
     Attributes:
         blocks: Block ids in order of position.
         num_named: Leading blocks that have had their turn to be named.
+        num_released: Leading blocks given back, RELEASED in `blocks`.
     """
 
-    __slots__ = ("_pool", "blocks", "num_named")
+    __slots__ = ("_pool", "blocks", "num_named", "num_released")
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
         self.blocks: list[int] = []
         self.num_named = 0
+        self.num_released = 0
 
     def share(self, blocks: Iterable[int]) -> None:
         """Hold cached blocks; only at the start of a table's life."""
@@ -28,6 +33,37 @@ class BlockTable:
             self._pool.acquire(block)
             self.blocks.append(block)
         self.num_named = len(self.blocks)
+
+    def fork(self) -> "BlockTable":
+        """Return a table that holds the same blocks."""
+        copy = BlockTable(self._pool)
+        for block in self.blocks:
+            if block != RELEASED:
+                self._pool.share(block)
+        copy.blocks = list(self.blocks)
+        copy.num_named = self.num_named
+        copy.num_released = self.num_released
+        return copy
+
+    def is_shared(self, index: int) -> bool:
+        """Whether others hold block `index`, too."""
+        return self._pool.ref_counts[self.blocks[index]] > 1
+
+    def replace(self, index: int) -> tuple[int, int]:
+        """Hold a fresh block in place of block `index`; return both. The pool must have one."""
+        source, destination = self.blocks[index], self._pool.allocate()
+        self.blocks[index] = destination
+        self._pool.release(source)
+        return source, destination
+
+    def release_before(self, index: int) -> None:
+        """Give back the blocks before `index`, which fell out of the attention window."""
+        for at in range(self.num_released, index):
+            if self._pool.pending_steps[self.blocks[at]]:
+                return  # its name is on its way to the worker; the next call finds it
+            self._pool.release(self.blocks[at])
+            self.blocks[at] = RELEASED
+            self.num_released = at + 1
 
     def grow(self, num_blocks: int) -> list[int]:
         """Append fresh blocks and return them; the pool must have that many."""
@@ -44,7 +80,7 @@ class BlockTable:
         named: list[int] = []
         for index in range(self.num_named, end // chain.block_size):
             block = self.blocks[index]
-            if self._pool.name(block, chain.name(index, tokens), step_id):
+            if block != RELEASED and self._pool.name(block, chain.name(index, tokens), step_id):
                 named.append(index)
             self.num_named = index + 1
         return named
@@ -52,6 +88,8 @@ class BlockTable:
     def release(self) -> None:
         """Give all blocks back, the last first so that a prefix outlives its continuation."""
         for block in reversed(self.blocks):
+            if block == RELEASED:
+                break
             self._pool.release(block)
         self.blocks = []
-        self.num_named = 0
+        self.num_named = self.num_released = 0

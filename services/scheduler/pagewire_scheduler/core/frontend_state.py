@@ -98,7 +98,9 @@ def resend(request: Request, next_positions: Seq[int]) -> list[Event]:
     for sequence, position in zip(request.sequences, next_positions, strict=True):
         if position == ENDED:
             continue
-        tokens = tokens_event(sequence, position)
+        # Beams are nobody's output before their search has ended.
+        is_output = sequence.state.is_finished or not sequence.is_beam
+        tokens = tokens_event(sequence, position) if is_output else None
         if tokens is not None:
             events.append(tokens)
         if sequence.state.is_finished:

@@ -49,6 +49,12 @@ class NameChain:
         self.block_size = block_size
         self._names: list[BlockName] = []
 
+    def fork(self) -> "NameChain":
+        """Return a chain with the names known so far, for a sequence that goes its own way."""
+        copy = NameChain(self.root, self.block_size)
+        copy._names = self._names.copy()
+        return copy
+
     def name(self, index: int, tokens: Sequence[int]) -> BlockName:
         """Return the name of block `index` of `tokens`, all of whose ids must be known."""
         names, size = self._names, self.block_size

@@ -1,10 +1,12 @@
 """Where waiting sequences stand: with a worker of their model, or, while none can take them, aside.
 Owns the lists of workers per model; starts nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from pagewire_scheduler.core.admission import fits, max_len
+from pagewire_scheduler.core.beam_group import restart_group
 from pagewire_scheduler.core.placement import choose_donor, choose_worker
+from pagewire_scheduler.core.queue_policy import QueuePolicy
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
@@ -14,7 +16,8 @@ from pagewire_scheduler.core.worker_state import ModelInfo, WorkerState
 class ModelQueues:
     """Workers and waiting sequences by served model name."""
 
-    def __init__(self, *, is_caching: bool) -> None:
+    def __init__(self, policy: QueuePolicy, *, is_caching: bool) -> None:
+        self._policy = policy
         self._is_caching = is_caching
         self._workers: dict[str, list[WorkerState]] = {}
         self._unplaced: dict[str, WaitingQueue] = {}
@@ -22,8 +25,12 @@ class ModelQueues:
     @property
     def num_waiting(self) -> int:
         """Sequences that wait, wherever."""
-        placed = sum(len(w.waiting) for workers in self._workers.values() for w in workers)
-        return placed + sum(map(len, self._unplaced.values()))
+        return sum(queue.num_choices for queue in self._all())
+
+    @property
+    def num_waiting_tokens(self) -> int:
+        """Their tokens, those of a prompt that several wait for counted once."""
+        return sum(queue.num_tokens for queue in self._all())
 
     @property
     def unplaced(self) -> Iterable[WaitingQueue]:
@@ -42,7 +49,7 @@ class ModelQueues:
         """Enter a worker; return, taken out and in order, the sequences that had none."""
         name = worker.info.model.name
         self._workers.setdefault(name, []).append(worker)
-        queue = self._unplaced.pop(name, WaitingQueue())
+        queue = self._unplaced.pop(name, self._policy.create_queue())
         sequences = sorted(queue, key=lambda sequence: sequence.key)
         for sequence in sequences:
             queue.remove(sequence)
@@ -57,15 +64,21 @@ class ModelQueues:
         for sequence in sorted(_sequences_of(worker), key=lambda sequence: sequence.key):
             if sequence.queue is not None:
                 sequence.queue.remove(sequence)
-            _forget_worker(sequence)
-            self.place(sequence)
+            if not sequence.is_beam:
+                _forget_worker(sequence)
+                self.place(sequence)
+            elif not sequence.state.is_finished:  # else it left with another beam of its search
+                _forget_search(worker, sequence)
+                self.place(sequence.request.sequences[0])
 
     def bound(self, sequence: Sequence) -> None:
-        """Set the length at which `sequence` ends, as far as the model's context is known."""
+        """Set the length at which `sequence` and its followers end, once the context is known."""
         submission = sequence.request.submission
         workers = self.workers(submission.model)
         if workers:
-            sequence.max_len = max_len(submission, workers[0].info.model)
+            length = max_len(submission, workers[0].info.model)
+            for one in (sequence, *sequence.followers):
+                one.max_len = length
 
     def place(self, sequence: Sequence) -> None:
         """Queue a WAITING sequence with the best worker, or aside."""
@@ -73,19 +86,29 @@ class ModelQueues:
         model = sequence.request.submission.model
         worker = choose_worker(self.workers(model), sequence, is_caching=self._is_caching)
         if worker is None:
-            self._unplaced.setdefault(model, WaitingQueue()).push(sequence)
+            self._unplaced.setdefault(model, self._policy.create_queue()).push(sequence)
         else:
             worker.waiting.push(sequence)
         sequence.worker = worker
 
-    def balance(self, worker: WorkerState) -> None:
-        """Move waiting sequences to `worker` while it has slots and others have longer queues."""
-        peers = self.workers(worker.info.model.name)
-        if len(peers) < 2 or len(worker.waiting):
+    def drain(self, worker: WorkerState) -> None:
+        """Give `worker` nothing new; what waits there moves to others of its model, if any can."""
+        worker.is_draining = True
+        if worker.trials:
             return
-        num_moves = len(worker.free_slots)
+        for sequence in sorted(worker.waiting, key=lambda sequence: sequence.key):
+            if sequence.state is State.WAITING:
+                worker.waiting.remove(sequence)
+                self.place(sequence)
+
+    def balance(self, worker: WorkerState) -> None:
+        """Move waiting sequences to `worker` while it has slots and others cannot start theirs."""
+        peers = self.workers(worker.info.model.name)
+        if len(peers) < 2 or len(worker.waiting) or worker.is_draining or worker.trials:
+            return
+        num_moves = worker.num_free_slots
         while num_moves > 0 and (donor := choose_donor(peers, worker)) is not None:
-            sequence = donor.waiting.peek()
+            sequence = donor.waiting.at(0)
             if sequence is None or not fits(worker, sequence):
                 return
             donor.waiting.remove(sequence)
@@ -93,10 +116,16 @@ class ModelQueues:
             sequence.worker = worker
             num_moves -= 1
 
+    def _all(self) -> Iterator[WaitingQueue]:
+        for workers in self._workers.values():
+            for worker in workers:
+                yield worker.waiting
+        yield from self._unplaced.values()
+
 
 def _sequences_of(worker: WorkerState) -> set[Sequence]:
     """Return every live sequence: running, waiting, or preempted with a step under way."""
-    under_way = (chunk.sequence for step in worker.outstanding for chunk in step.chunks)
+    under_way = (sequence for step in worker.outstanding for sequence in step.sequences)
     live = {sequence for sequence in under_way if not sequence.state.is_finished}
     return live | set(worker.running) | set(worker.waiting)
 
@@ -107,3 +136,13 @@ def _forget_worker(sequence: Sequence) -> None:
         sequence.advance(State.WAITING)
     sequence.worker = sequence.slot = sequence.table = None
     sequence.num_computed = sequence.num_in_flight = sequence.num_outstanding = 0
+
+
+def _forget_search(worker: WorkerState, sequence: Sequence) -> None:
+    """Let a search start again elsewhere; the pool and the slots of its beams are gone."""
+    for member in sequence.request.sequences:
+        if member.state is State.RUNNING:
+            member.slot = member.table = None
+            member.num_computed = member.num_outstanding = 0
+            member.advance(State.FINISHED_ABORTED)
+    restart_group(worker, sequence.request)

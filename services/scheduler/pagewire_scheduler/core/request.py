@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING
 from pagewire_scheduler.core.block_table import BlockTable
 from pagewire_scheduler.core.prefix_cache import NameChain
 from pagewire_scheduler.core.state import State, require_move
+from pagewire_shared.beam import BeamParams
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams
 
 if TYPE_CHECKING:
+    from pagewire_scheduler.core.beam_group import BeamGroup
     from pagewire_scheduler.core.waiting_queue import WaitingQueue
     from pagewire_scheduler.core.worker_state import WorkerState
+
+
+Key = tuple[float, int, int]
+"""Rank, arrival and choice of a sequence: smaller runs first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,10 @@ class Submission:
         is_finished: Choices that have ended and are not run again.
         eos_token_ids: End-of-sequence ids of the model.
         salt: Tenant and cache salt, canonically encoded; only equal salts share blocks.
+        tenant: Who is charged for the work; empty for the default tenant.
+        priority: Lower runs first, from -MAX_PRIORITY to MAX_PRIORITY.
         deadline: Instant on the caller's clock, or None.
+        beam_search: Search with as many beams as there are choices, instead of sampling.
     """
 
     request_id: RequestId
@@ -48,8 +57,10 @@ class Submission:
     sampling: SamplingParams
     eos_token_ids: tuple[int, ...] = ()
     salt: bytes = b""
+    tenant: str = ""
     priority: int = 0
     deadline: float | None = None
+    beam_search: BeamParams | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -58,23 +69,32 @@ class Request:
 
     Attributes:
         handle: Its name on the frontend's stream; None while the frontend is away.
-        arrival: Grows with every request; the order of service within a priority.
+        arrival: Grows with every request.
+        rank: Orders requests: the instant of arrival, moved by the priority; see `queue_policy`.
         is_admitted: Whether it has been checked against a worker of its model.
+        beams: The search under way, for a beam request that runs.
     """
 
     submission: Submission
     frontend_id: bytes
     handle: int | None
     arrival: int
+    rank: float
     stop_ids: frozenset[int]
     eos_ids: frozenset[int]
     is_admitted: bool = False
     sequences: list["Sequence"] = field(default_factory=list)
+    beams: "BeamGroup | None" = None
 
     @property
     def request_id(self) -> RequestId:
         """The key between processes."""
         return self.submission.request_id
+
+    @property
+    def is_beam(self) -> bool:
+        """Whether its sequences are the beams of one search."""
+        return self.submission.beam_search is not None
 
     @property
     def is_finished(self) -> bool:
@@ -100,15 +120,29 @@ class Sequence:
         num_in_flight: Samples of steps under way that will be applied.
         num_outstanding: Steps under way that name it, void ones included.
         last_step: Step id of the newest plan that names it.
-        num_failures: Failed steps it took part in without a known culprit.
+        num_expected: Tokens that were expected to be computed when it was placed.
         num_cached_tokens: Prompt tokens found in the cache when it first ran.
+        followers: Choices that are forked from this one when its prompt is computed; they wait and
+            are in no queue.
+        leader: The choice that this one follows.
+        plain_until: Position up to which one token more needs no block, no name and no copy.
+        end_ids: Tokens that end it.
+        is_live: Whether it has not ended.
+        has_logprobs: Whether log-probabilities were asked for.
+        is_tail_shared: Whether its last, partly written block may be in other tables, too.
+        num_skipped: Later sequences started while there was no room for this one.
+        num_preemptions: How often it gave way to others.
+        num_reserved_slots: Slots kept free for the other beams of its search.
+        is_guaranteed: Whether all blocks it may ever need are set aside; never preempted.
+        is_beam: Whether tokens are appended by the search instead of by its samples.
+        candidates: What a beam may go on with: (token, log-probability), the likeliest first.
     """
 
     request: Request
     choice: int
     tokens: list[int]
     num_prompt: int
-    key: tuple[int, int, int]  # priority, arrival, choice: smaller runs first
+    key: Key
     state: State = State.WAITING
     max_len: int = 2**31
     chain: NameChain | None = None
@@ -120,8 +154,21 @@ class Sequence:
     num_in_flight: int = 0
     num_outstanding: int = 0
     last_step: int = 0
-    num_failures: int = 0
+    num_expected: int = 0
     num_cached_tokens: int | None = None
+    followers: list["Sequence"] = field(default_factory=list)
+    leader: "Sequence | None" = None
+    plain_until: int = 0
+    end_ids: frozenset[int] = frozenset()
+    is_live: bool = True
+    has_logprobs: bool = False
+    is_tail_shared: bool = False
+    num_skipped: int = 0
+    num_preemptions: int = 0
+    num_reserved_slots: int = 0
+    is_guaranteed: bool = False
+    is_beam: bool = False
+    candidates: Seq[tuple[int, float]] | None = None
     logprobs: list[TokenLogprobs | None] = field(default_factory=list)
     stop_token_id: int | None = None
     error: PagewireError | None = None
@@ -130,6 +177,7 @@ class Sequence:
         """Move to `target`. Raises IllegalMoveError where the table has no such move."""
         require_move(self.state, target)
         self.state = target
+        self.is_live = not target.is_finished
 
     @property
     def num_emitted(self) -> int:
@@ -140,19 +188,20 @@ class Sequence:
     def num_to_compute(self) -> int:
         """Tokens that a plan may still compute; 0 when only outstanding samples are missing."""
         num_total = len(self.tokens) + self.num_in_flight
+        if self.is_beam:
+            # What comes next is decided when the samples of all beams are there.
+            is_awaited = self.num_in_flight or self.candidates is not None
+            return 0 if is_awaited else num_total - self.num_computed
         return 0 if num_total >= self.max_len else num_total - self.num_computed
-
-    @property
-    def has_logprobs(self) -> bool:
-        """Whether log-probabilities were asked for."""
-        return self.request.submission.sampling.logprobs is not None
 
     def emitted_from(self, position: int) -> Seq[int]:
         """Return the output tokens from `position`."""
         return self.tokens[self.num_prompt + position :]
 
 
-def create_request(submission: Submission, frontend_id: bytes, arrival: int) -> Request:
+def create_request(
+    submission: Submission, frontend_id: bytes, arrival: int, rank: float
+) -> Request:
     """Return a request with one WAITING sequence per choice."""
     sampling = submission.sampling
     request = Request(
@@ -160,9 +209,17 @@ def create_request(submission: Submission, frontend_id: bytes, arrival: int) -> 
         frontend_id=frontend_id,
         handle=submission.handle,
         arrival=arrival,
+        rank=rank,
         stop_ids=frozenset(sampling.stop_token_ids),
         eos_ids=frozenset() if sampling.ignore_eos else frozenset(submission.eos_token_ids),
     )
+    request.sequences = create_sequences(request)
+    return request
+
+
+def create_sequences(request: Request) -> list[Sequence]:
+    """Return the sequences of a request that has none, or whose beam search starts again."""
+    submission, sequences = request.submission, []
     prompt = submission.prompt_token_ids
     for choice, emitted in enumerate(submission.emitted):
         sequence = Sequence(
@@ -170,10 +227,13 @@ def create_request(submission: Submission, frontend_id: bytes, arrival: int) -> 
             choice=choice,
             tokens=[*prompt, *emitted],
             num_prompt=len(prompt),
-            key=(submission.priority, arrival, choice),
+            key=(request.rank, request.arrival, choice),
+            is_beam=request.is_beam,
+            has_logprobs=submission.sampling.logprobs is not None and not request.is_beam,
+            end_ids=request.stop_ids | request.eos_ids,
         )
         if sequence.has_logprobs:
             # Those of an earlier life stay with the frontend, which never asks for them again.
             sequence.logprobs = [None] * len(emitted)
-        request.sequences.append(sequence)
-    return request
+        sequences.append(sequence)
+    return sequences

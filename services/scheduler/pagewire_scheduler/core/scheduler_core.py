@@ -3,10 +3,12 @@ leaves here. Owns requests, frontends and workers; knows neither clock nor netwo
 in)."""
 
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from pagewire_scheduler.core.admission import check_queue, check_submission, error_of
+from pagewire_scheduler.core.admission import check_submission, error_of
 from pagewire_scheduler.core.apply import apply_result, end_sequence, find_end
+from pagewire_scheduler.core.choices import leaders
+from pagewire_scheduler.core.core_settings import CoreCounts, CoreSettings
 from pagewire_scheduler.core.deadlines import Deadlines
 from pagewire_scheduler.core.events import Event, RejectedEvent
 from pagewire_scheduler.core.frontend_state import (
@@ -15,9 +17,10 @@ from pagewire_scheduler.core.frontend_state import (
     Held,
     finished_event,
     resend,
-    tokens_event,
 )
+from pagewire_scheduler.core.load import Load
 from pagewire_scheduler.core.planner import plan_step
+from pagewire_scheduler.core.queue_policy import create_policy, rank
 from pagewire_scheduler.core.queues import ModelQueues
 from pagewire_scheduler.core.request import Request, Sequence, Submission, create_request
 from pagewire_scheduler.core.resubmit import check_resubmit, is_resend, resend_positions
@@ -26,24 +29,6 @@ from pagewire_scheduler.core.step import StepPlan, StepResult
 from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo, WorkerState
 from pagewire_shared.errors import DeadlineError, PagewireError
 from pagewire_shared.ids import RequestId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreSettings:
-    """What an operator decides."""
-
-    generation: int
-    is_caching: bool = True
-    max_num_waiting: int = 4096
-    lease_seconds: float = 5.0
-
-
-@dataclass(slots=True)
-class CoreCounts:
-    """Totals since the start, for tests and metrics; nothing decides by them."""
-
-    num_steps: int = 0
-    num_preemptions: int = 0
 
 
 class SchedulerCore:
@@ -55,7 +40,9 @@ class SchedulerCore:
         self.requests: dict[RequestId, Request] = {}
         self.frontends: dict[bytes, FrontendState] = {}
         self.workers: dict[bytes, WorkerState] = {}
-        self.queues = ModelQueues(is_caching=settings.is_caching)
+        self.policy = create_policy(settings.policy, settings.tenant_weights)
+        self.queues = ModelQueues(self.policy, is_caching=settings.is_caching)
+        self.load = Load(settings.limits)
         self._deadlines = Deadlines()
         self._num_arrivals = 0
 
@@ -70,13 +57,30 @@ class SchedulerCore:
     def attach_worker(self, info: WorkerInfo) -> list[Event]:
         """Add a worker with an empty batch; an earlier attach of it must have ended."""
         assert info.worker_id not in self.workers, "a worker attaches twice"
-        worker = WorkerState(info)
+        worker = WorkerState(info, self.policy.create_queue())
         self.workers[info.worker_id] = worker
         return self._enter(self.queues.add_worker(worker))
 
     def detach_worker(self, worker_id: bytes) -> None:
         """Forget a worker and its steps; its sequences run elsewhere and keep their tokens."""
         self.queues.remove_worker(self.workers.pop(worker_id))
+
+    def drain_worker(self, worker_id: bytes) -> None:
+        """Place nothing new on a worker; what runs there runs to its end."""
+        self.queues.drain(self.workers[worker_id])
+
+    def is_drained(self, worker_id: bytes) -> bool:
+        """Whether a draining worker has nothing left to do."""
+        worker = self.workers[worker_id]
+        return worker.is_draining and not worker.num_sequences and not worker.outstanding
+
+    def reset_prefix_cache(self, model: str | None) -> int:
+        """Forget the cached prefixes of a model, or of all; return how many blocks that were."""
+        num_blocks = 0
+        for worker in self.workers.values():
+            if model in (None, worker.info.model.name):
+                num_blocks += worker.forget_cache()
+        return num_blocks
 
     def models(self) -> list[tuple[ModelInfo, int]]:
         """Return the models that attached workers serve, and by how many."""
@@ -88,11 +92,13 @@ class SchedulerCore:
         if not worker.has_credit:
             return None
         self.queues.balance(worker)
-        draft = plan_step(worker, self.settings.generation, is_caching=self.settings.is_caching)
+        draft = plan_step(
+            worker, self.settings.generation, self.policy, is_caching=self.settings.is_caching
+        )
         if draft is None:
             return None
         self.counts.num_steps += 1
-        self.counts.num_preemptions += draft.num_preempted
+        self.counts.num_preemptions += len(draft.preempted)
         return draft.plan
 
     def apply(self, worker_id: bytes, result: StepResult) -> list[Event]:
@@ -107,15 +113,10 @@ class SchedulerCore:
         expected = worker.outstanding[0].step_id if worker.outstanding else None
         identity = (result.generation, result.incarnation, result.step_id)
         if identity != (self.settings.generation, worker.info.incarnation, expected):
+            self.counts.num_dropped_results += 1
             return []
         applied = apply_result(worker, result)
-        events: list[Event] = [
-            event
-            for sequence, position in applied.emitted
-            if (event := tokens_event(sequence, position)) is not None
-        ]
-        events.extend(self._conclude(applied.finished))
-        return events
+        return [*applied.tokens, *self._conclude(applied.finished)]
 
     # Frontends
 
@@ -151,9 +152,10 @@ class SchedulerCore:
         """Keep a frontend's requests for a lease; they run on, unheard."""
         self.frontends[frontend_id].leave(now, self.settings.lease_seconds)
 
-    def submit(self, frontend_id: bytes, submission: Submission) -> list[Event]:
+    def submit(self, frontend_id: bytes, submission: Submission, now: float) -> list[Event]:
         """Take a request, or resend a known one. A refusal is an event, not an exception."""
         frontend = self.frontends[frontend_id]
+        place = None
         try:
             check_submission(submission)
             known = self.requests.get(submission.request_id)
@@ -161,12 +163,17 @@ class SchedulerCore:
                 check_resubmit(known, frontend_id, submission)
                 if known.submission.epoch == submission.epoch:
                     return self._resend(known, submission)
+                # What comes again keeps its place.
+                place = (known.arrival, known.rank)
                 self._drop(known)
             self._check_admission(submission)
         except PagewireError as error:
+            self.counts.num_rejected += 1
             return [RejectedEvent(frontend_id, submission.handle, submission.epoch, error)]
         self._num_arrivals += 1
-        request = create_request(submission, frontend_id, self._num_arrivals)
+        arrival, order = place or (self._num_arrivals, rank(submission, now))
+        request = create_request(submission, frontend_id, arrival, order)
+        self.load.enter(request)
         self.requests[request.request_id] = frontend.requests[request.request_id] = request
         frontend.listen(request, submission.handle)
         self._deadlines.add(request, len(self.requests))
@@ -180,6 +187,8 @@ class SchedulerCore:
         request = self.frontends[frontend_id].handles.get(handle)
         if request is None:
             return
+        if request.is_beam and choice is not None:
+            return  # the beams of a search are no choices yet
         for sequence in request.sequences:
             if choice in (None, sequence.choice) and not sequence.state.is_finished:
                 end_sequence(sequence, State.FINISHED_ABORTED)
@@ -187,6 +196,7 @@ class SchedulerCore:
 
     def tick(self, now: float) -> list[Event]:
         """End what is past its deadline, and what belongs to frontends past their lease."""
+        self.load.tick(now)
         events: list[Event] = []
         for request in self._deadlines.pop_expired(now):
             ended = []
@@ -209,20 +219,23 @@ class SchedulerCore:
         error = error_of(submission, workers) if workers else None
         if error is not None:
             raise error
-        num_new = len(submission.emitted) - sum(submission.is_finished)
-        check_queue(num_new, self.queues.num_waiting, self.settings.max_num_waiting)
+        self.load.check(submission, self.queues.num_waiting, self.queues.num_waiting_tokens)
 
     def _enter(self, sequences: list[Sequence]) -> list[Event]:
         """Queue sequences that are to run, or end those that cannot or need not."""
         ended: list[Sequence] = []
-        for sequence in sequences:
+        for sequence in leaders(sequences):
             self.queues.bound(sequence)
             # Tokens emitted in an earlier life may be all there is.
-            state = find_end(sequence)
-            if state is None and not self._admit(sequence):
-                state = State.FINISHED_FAILED
+            state = find_end(sequence) if self._admit(sequence) else State.FINISHED_FAILED
             if state is None:
                 self.queues.place(sequence)
+            elif sequence.followers:
+                # What keeps one choice from running keeps all from it that have its prompt.
+                for one in (*sequence.followers, sequence):
+                    one.error = sequence.error
+                    end_sequence(one, state)
+                    ended.append(one)
             else:
                 end_sequence(sequence, state)
                 ended.append(sequence)
@@ -273,4 +286,5 @@ class SchedulerCore:
 
     def _forget(self, request: Request) -> None:
         if self.requests.pop(request.request_id, None) is not None:
+            self.load.leave(request)
             self.frontends[request.frontend_id].forget(request)

@@ -8,7 +8,10 @@ from pagewire_shared.sampling import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class NewSequence:
-    """A sequence that the worker does not know, in full."""
+    """A sequence that the worker does not know, in full.
+
+    `num_candidates` is that of a beam: how many likeliest next tokens it is to return; else 0.
+    """
 
     slot: int
     request_id: RequestId
@@ -18,6 +21,7 @@ class NewSequence:
     sampling: SamplingParams
     block_ids: tuple[int, ...]
     eos_token_ids: tuple[int, ...]
+    num_candidates: int = 0
 
 
 @dataclass(slots=True)
@@ -26,8 +30,12 @@ class StepPlan:
 
     Attributes:
         freed_slots: Slots whose sequences have left; applied before everything else.
+        fork_slots: Slots that become copies of `fork_sources`, as choices `fork_choices`.
+        appended_slots: Slots of beams that grow by `appended_token_ids`.
+        copy_slots: Slots in whose block table a copy takes the place of the block copied, from
+            `copy_sources` to `copy_destinations`.
         starts: First position computed.
-        num_new_tokens: Positions computed.
+        num_new_tokens: Positions computed; 0 for a fork, which samples from its source's logits.
         samples: 1 where a token is sampled after the last position.
         num_new_blocks: Blocks appended to the table of a known sequence.
         new_block_ids: Their ids, one after the other.
@@ -40,6 +48,14 @@ class StepPlan:
     step_id: int
     freed_slots: list[int] = field(default_factory=list)
     new_sequences: list[NewSequence] = field(default_factory=list)
+    fork_slots: list[int] = field(default_factory=list)
+    fork_sources: list[int] = field(default_factory=list)
+    fork_choices: list[int] = field(default_factory=list)
+    appended_slots: list[int] = field(default_factory=list)
+    appended_token_ids: list[int] = field(default_factory=list)
+    copy_slots: list[int] = field(default_factory=list)
+    copy_sources: list[int] = field(default_factory=list)
+    copy_destinations: list[int] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     num_new_tokens: list[int] = field(default_factory=list)

@@ -7,12 +7,14 @@ import struct
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pagewire_scheduler.core.block_pool import BlockPool
-from pagewire_scheduler.core.block_table import BlockTable
+from pagewire_scheduler.core.outstanding_step import OutstandingStep, Release
 from pagewire_scheduler.core.prefix_cache import NameChain
-from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.request import Key, Request, Sequence
+from pagewire_scheduler.core.reserve import Reserve
+from pagewire_scheduler.core.trials import Trials
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
 from pagewire_shared.block_hash import root_name
 from pagewire_shared.ids import BlockName
@@ -36,6 +38,7 @@ class WorkerInfo:
 
     Attributes:
         layout_fingerprint: Hash of its cache groups and numerics; part of every block's name.
+        window: Positions that attention looks back, itself included; None for all.
         held: (name, block) of blocks that are VALID on the worker from before.
     """
 
@@ -48,40 +51,20 @@ class WorkerInfo:
     max_num_seqs: int
     max_num_batched_tokens: int
     steps_in_flight: int
+    window: int | None = None
     held: tuple[tuple[BlockName, int], ...] = ()
 
 
 @dataclass(slots=True)
-class Chunk:
-    """The part of one sequence in one step."""
+class CacheCounts:
+    """Prompt and resumed tokens looked up in the prefix cache, and found."""
 
-    sequence: Sequence
-    slot: int
-    is_sampled: bool
-
-
-@dataclass(slots=True)
-class Release:
-    """A slot and a table that some step still names."""
-
-    slot: int
-    table: BlockTable
+    num_queried_tokens: int = 0
+    num_hit_tokens: int = 0
 
 
-@dataclass(slots=True)
-class OutstandingStep:
-    """A plan that was sent and not answered.
-
-    Attributes:
-        releases: What comes free with its answer, because it is the last step to name it.
-        is_void: A step before it failed, so whatever it answers means nothing.
-    """
-
-    step_id: int
-    chunks: list[Chunk] = field(default_factory=list)
-    named_blocks: list[int] = field(default_factory=list)
-    releases: list[Release] = field(default_factory=list)
-    is_void: bool = False
+# Apart from the ids of steps: what void names are made of differs whenever contents do.
+_RESET = 1 << 63
 
 
 class WorkerState:
@@ -92,12 +75,20 @@ class WorkerState:
             it.
         untold_slots: Slots left since the last plan. They are free already: the plan that gives one
             out again is the one that tells the worker to clear it first.
-        running: RUNNING sequences, ordered by priority and arrival.
+        num_reserved_slots: Free slots kept for the beams of searches that have begun.
+        running: RUNNING sequences, ordered by their keys.
         waiting: Sequences placed here that do not run.
+        is_blocked: Whether the newest plan left sequences waiting.
         outstanding: Steps under way, oldest first.
+        reserve: Blocks set aside.
+        branched: Beam requests whose moves the next plan tells; a dictionary for its order.
+        trials: Sequences among which one made a step fail.
+        returning: PREEMPTED sequences that a step under way still names.
+        is_draining: Whether it gets no new requests.
+        counts: Totals of its prefix cache.
     """
 
-    def __init__(self, info: WorkerInfo) -> None:
+    def __init__(self, info: WorkerInfo, waiting: WaitingQueue) -> None:
         self.info = info
         self.pool = BlockPool(info.num_blocks)
         # A step must have room for one token of every running sequence.
@@ -105,8 +96,16 @@ class WorkerState:
         self.slots: list[Sequence | None] = [None] * num_slots
         self.free_slots = list(range(num_slots))  # a heap: low numbers first
         self.untold_slots: list[int] = []
+        self.num_reserved_slots = 0
         self.running: list[Sequence] = []
-        self.waiting = WaitingQueue()
+        self.waiting = waiting
+        self.is_blocked = False
+        self.reserve = Reserve()
+        self.branched: dict[Request, None] = {}
+        self.trials = Trials()
+        self.returning: set[Sequence] = set()
+        self.is_draining = False
+        self.counts = CacheCounts()
         self.outstanding: deque[OutstandingStep] = deque()
         self.void_blocks: dict[int, int] = {}  # block -> the void step that named it
         self.next_step_id = 1
@@ -119,6 +118,16 @@ class WorkerState:
         return len(self.outstanding) < self.info.steps_in_flight
 
     @property
+    def num_free_slots(self) -> int:
+        """Slots that a sequence may be started in."""
+        return len(self.free_slots) - self.num_reserved_slots
+
+    def num_free_for(self, sequence: Sequence) -> int:
+        """Return how many blocks `sequence` may take; negative when too many are set aside."""
+        owner = sequence.request if sequence.is_beam else sequence
+        return self.pool.num_free - self.reserve.num_blocks + self.reserve.of(owner)
+
+    @property
     def num_sequences(self) -> int:
         """Sequences placed here."""
         return len(self.running) + len(self.waiting)
@@ -129,6 +138,11 @@ class WorkerState:
         return sum(
             len(release.table.blocks) for step in self.outstanding for release in step.releases
         )
+
+    @property
+    def num_releasing_slots(self) -> int:
+        """Slots that come free when steps under way return."""
+        return sum(len(step.releases) for step in self.outstanding)
 
     def chain_for(self, sequence: Sequence) -> NameChain:
         """Return the sequence's chain of block names under this worker's layout."""
@@ -149,6 +163,11 @@ class WorkerState:
         sequence.slot = slot
         return slot
 
+    def release_reserved_slot(self, leader: Sequence) -> None:
+        """A slot kept for the search of `leader` is about to be taken."""
+        leader.num_reserved_slots -= 1
+        self.num_reserved_slots -= 1
+
     def enter_running(self, sequence: Sequence) -> None:
         """Put a sequence in its place among the running."""
         insort(self.running, sequence, key=_key)
@@ -164,7 +183,13 @@ class WorkerState:
         assert self.slots[slot] is sequence, "a slot changed hands while its sequence ran"
         self.slots[slot] = None
         sequence.slot = sequence.table = None
-        sequence.num_computed = 0
+        sequence.num_computed = sequence.plain_until = 0
+        sequence.is_tail_shared = False
+        if sequence.is_guaranteed:
+            sequence.is_guaranteed = False
+            self.reserve.drop(sequence.request if sequence.is_beam else sequence)
+        self.num_reserved_slots -= sequence.num_reserved_slots
+        sequence.num_reserved_slots = 0
         release = Release(slot, table)
         if sequence.num_outstanding:
             self._step(sequence.last_step).releases.append(release)
@@ -181,6 +206,13 @@ class WorkerState:
         """Return the slots that the plan being sent tells as freed."""
         untold, self.untold_slots = self.untold_slots, []
         return untold
+
+    def forget_cache(self) -> int:
+        """Forget the names of all blocks that are VALID; return how many."""
+        named = self.pool.forget_names()
+        # The worker is told, too, or it would offer them at its next attach.
+        self.void_blocks.update(dict.fromkeys(named, _RESET + self.next_step_id))
+        return len(named)
 
     def void_steps(self, steps: Iterable[OutstandingStep]) -> None:
         """Forget the names given by `steps`; they failed or ran on what a failed step left."""
@@ -221,5 +253,5 @@ def _void_name(info: WorkerInfo, step_id: int, block: int) -> BlockName:
     return BlockName(hashlib.sha256(b"".join(parts)).digest()[:16])
 
 
-def _key(sequence: Sequence) -> tuple[int, int, int]:
+def _key(sequence: Sequence) -> Key:
     return sequence.key

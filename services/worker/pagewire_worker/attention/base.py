@@ -26,6 +26,17 @@ class AttentionMetadata:
     seq_lens: Int64Array
     block_tables: Int64Array
 
+    def first_visible(self, window: int | None) -> Int64Array:
+        """Return the first position that any token of each sequence attends to, [num_seqs].
+
+        The token at position p sees the last `window` positions, p included, or all for None.
+        Blocks before it may belong to other sequences by now.
+        """
+        if window is None:
+            return np.zeros_like(self.seq_lens)
+        first: Int64Array = np.maximum(self.seq_lens - self.query_lens + 1 - window, 0)
+        return first
+
     @property
     def query_lens(self) -> Int64Array:
         """Tokens of each sequence in this step, [num_seqs]."""
@@ -36,7 +47,7 @@ class StepAttention(Protocol):
     """Attention prepared for one step, called once per layer."""
 
     def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
-        """Attend causally over the cache.
+        """Attend causally over the cache, within the window of the model if it has one.
 
         Args:
             query: [tokens, heads, head_dim], rotated.

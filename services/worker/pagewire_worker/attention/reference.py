@@ -10,37 +10,50 @@ from pagewire_worker.kv_cache import LayerCache
 
 
 class ReferenceAttention:
-    """softmax(q k^T / sqrt(d) + causal mask) v, sequence by sequence."""
+    """softmax(q k^T / sqrt(d) + causal mask) v, sequence by sequence.
+
+    Args:
+        window: Positions that a token attends to, itself included; None for all.
+    """
 
     name = "reference"
 
+    def __init__(self, window: int | None = None) -> None:
+        self._window = window
+
     def prepare(self, metadata: AttentionMetadata) -> StepAttention:
         """Keep the metadata; there is nothing to share."""
-        return _ReferenceStep(metadata)
+        return _ReferenceStep(metadata, self._window)
 
 
 @dataclass(frozen=True, slots=True)
 class _ReferenceStep:
     metadata: AttentionMetadata
+    window: int | None
 
     def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
         output = torch.empty_like(query)
         starts = self.metadata.query_starts.tolist()
+        first_visible = self.metadata.first_visible(self.window).tolist()
         for index, seq_len in enumerate(self.metadata.seq_lens.tolist()):
             begin, end = starts[index], starts[index + 1]
+            first_block = first_visible[index] // cache.block_size
             num_blocks = -(-seq_len // cache.block_size)
-            blocks = torch.from_numpy(self.metadata.block_tables[index, :num_blocks])
+            blocks = torch.from_numpy(self.metadata.block_tables[index, first_block:num_blocks])
             key, value = cache.gather(blocks.to(query.device))
-            output[begin:end] = _attend(query[begin:end], key[:seq_len], value[:seq_len])
+            offset = first_block * cache.block_size
+            visible = slice(first_visible[index] - offset, seq_len - offset)
+            output[begin:end] = _attend(query[begin:end], key[visible], value[visible], self.window)
         return output
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _attend(query: Tensor, key: Tensor, value: Tensor, window: int | None) -> Tensor:
     """Attend from the last positions of one sequence.
 
     Args:
         query: [n, heads, d], the last n positions.
-        key, value: [length, kv_heads, d].
+        key, value: [length, kv_heads, d], those of the last `length` positions.
+        window: Positions that a token attends to, itself included; None for all.
     """
     num_new, num_heads, head_dim = query.shape
     length, num_kv_heads, _ = key.shape
@@ -48,7 +61,10 @@ def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     wide_query = query.float().view(num_new, num_kv_heads, group, head_dim)
     scores = torch.einsum("nkgd,lkd->kgnl", wide_query, key.float()) * head_dim**-0.5
     positions = torch.arange(length, device=query.device)
-    is_future = positions[None, :] > positions[length - num_new :, None]
-    weights = scores.masked_fill(is_future, float("-inf")).softmax(-1)
+    own = positions[length - num_new :, None]
+    is_hidden = positions[None, :] > own
+    if window is not None:
+        is_hidden |= positions[None, :] <= own - window
+    weights = scores.masked_fill(is_hidden, float("-inf")).softmax(-1)
     attended = torch.einsum("kgnl,lkd->nkgd", weights, value.float())
     return attended.reshape(num_new, num_heads, head_dim).to(query.dtype)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.models.window import WindowRule, refuse_window
 
 ROPE_TYPES = ("default", "linear", "llama3")
 DEFAULT_ROPE_THETA = 10000.0
@@ -33,6 +34,7 @@ class ModelConfig:
     Attributes:
         has_qkv_bias, has_output_bias, has_mlp_bias: Which linear layers carry a bias.
         has_qk_norm: RMS norm over the head dimension of queries and keys (Qwen3).
+        sliding_window: Positions that a token attends to, itself included; None for all.
         dtype: Name of the type the weights were published in, or None.
     """
 
@@ -52,6 +54,7 @@ class ModelConfig:
     has_output_bias: bool
     has_mlp_bias: bool
     has_qk_norm: bool
+    sliding_window: int | None
     dtype: str | None
 
     @property
@@ -68,6 +71,7 @@ class Traits:
     has_output_bias: bool | None = None
     has_qk_norm: bool = False
     default_head_dim: int | None = None
+    window: WindowRule = refuse_window
 
 
 def read_config_json(folder: Path) -> dict[str, Any]:
@@ -116,6 +120,7 @@ def parse_model_config(data: Mapping[str, Any], architecture: str, traits: Trait
         has_output_bias=_either(traits.has_output_bias, attention_bias),
         has_mlp_bias=bool(data.get("mlp_bias", False)),
         has_qk_norm=traits.has_qk_norm,
+        sliding_window=traits.window(data),
         dtype=data.get("dtype") or data.get("torch_dtype"),
     )
 
@@ -130,9 +135,6 @@ def _refuse_unsupported(data: Mapping[str, Any]) -> None:
         raise StartupError(f"config.json: hidden_act {activation!r} is not supported, only 'silu'")
     if data.get("quantization_config"):
         raise StartupError("config.json: quantization_config is not supported")
-    layer_types = set(data.get("layer_types") or ())
-    if data.get("use_sliding_window") or layer_types - {"full_attention"}:
-        raise StartupError("config.json: sliding-window attention is not supported")
 
 
 def _integer(data: Mapping[str, Any], name: str, default: int | None = None) -> int:

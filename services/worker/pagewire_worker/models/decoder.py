@@ -1,4 +1,4 @@
-"""The decoder that Llama, Qwen2 and Qwen3 share. Knows no requests, blocks or plans.
+"""The decoder that Llama, Mistral, Qwen2 and Qwen3 share. Knows no requests, blocks or plans.
 
 Weights are asked for by name and shape, so this file is also the list of what a checkpoint holds.
 """

@@ -15,6 +15,7 @@ from pagewire_worker.models.config import (
     read_config_json,
 )
 from pagewire_worker.models.decoder import Decoder, load_decoder
+from pagewire_worker.models.window import mistral_window, qwen_window
 from pagewire_worker.weights import WeightReader
 
 Builder = Callable[[ModelConfig, WeightReader, LinearFactory, int, torch.device], Decoder]
@@ -22,8 +23,9 @@ Builder = Callable[[ModelConfig, WeightReader, LinearFactory, int, torch.device]
 
 TRAITS: Mapping[str, Traits] = {
     "LlamaForCausalLM": Traits(),
-    "Qwen2ForCausalLM": Traits(has_qkv_bias=True, has_output_bias=False),
-    "Qwen3ForCausalLM": Traits(has_qk_norm=True, default_head_dim=128),
+    "MistralForCausalLM": Traits(has_qkv_bias=False, has_output_bias=False, window=mistral_window),
+    "Qwen2ForCausalLM": Traits(has_qkv_bias=True, has_output_bias=False, window=qwen_window),
+    "Qwen3ForCausalLM": Traits(has_qk_norm=True, default_head_dim=128, window=qwen_window),
 }
 
 BUILDERS: Mapping[str, Builder] = dict.fromkeys(TRAITS, load_decoder)

@@ -29,7 +29,7 @@ class ProtocolRange(_message.Message):
     def __init__(self, min: _Optional[int] = ..., max: _Optional[int] = ...) -> None: ...
 
 class CacheGroup(_message.Message):
-    __slots__ = ("kind", "num_layers", "block_size", "bytes_per_block", "shard", "num_shards", "dtype")
+    __slots__ = ("kind", "num_layers", "block_size", "bytes_per_block", "shard", "num_shards", "dtype", "window")
     KIND_FIELD_NUMBER: _ClassVar[int]
     NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class CacheGroup(_message.Message):
     SHARD_FIELD_NUMBER: _ClassVar[int]
     NUM_SHARDS_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
     kind: CacheKind
     num_layers: int
     block_size: int
@@ -44,7 +45,8 @@ class CacheGroup(_message.Message):
     shard: int
     num_shards: int
     dtype: str
-    def __init__(self, kind: _Optional[_Union[CacheKind, str]] = ..., num_layers: _Optional[int] = ..., block_size: _Optional[int] = ..., bytes_per_block: _Optional[int] = ..., shard: _Optional[int] = ..., num_shards: _Optional[int] = ..., dtype: _Optional[str] = ...) -> None: ...
+    window: int
+    def __init__(self, kind: _Optional[_Union[CacheKind, str]] = ..., num_layers: _Optional[int] = ..., block_size: _Optional[int] = ..., bytes_per_block: _Optional[int] = ..., shard: _Optional[int] = ..., num_shards: _Optional[int] = ..., dtype: _Optional[str] = ..., window: _Optional[int] = ...) -> None: ...
 
 class KvLayout(_message.Message):
     __slots__ = ("model_fingerprint", "numerics_fingerprint", "groups")

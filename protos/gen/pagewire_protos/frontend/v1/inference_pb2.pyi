@@ -32,7 +32,7 @@ class ChatMessage(_message.Message):
     def __init__(self, role: _Optional[_Union[ChatRole, str]] = ..., content: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class GenerationOptions(_message.Message):
-    __slots__ = ("sampling", "stop", "n", "tenant", "cache_salt", "priority", "skip_special_tokens", "include_stop_str_in_output", "label")
+    __slots__ = ("sampling", "stop", "n", "tenant", "cache_salt", "priority", "skip_special_tokens", "include_stop_str_in_output", "label", "best_of", "beam_search")
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,8 @@ class GenerationOptions(_message.Message):
     SKIP_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_STOP_STR_IN_OUTPUT_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
+    BEST_OF_FIELD_NUMBER: _ClassVar[int]
+    BEAM_SEARCH_FIELD_NUMBER: _ClassVar[int]
     sampling: _sampling_pb2.SamplingParams
     stop: _containers.RepeatedScalarFieldContainer[str]
     n: int
@@ -51,7 +53,9 @@ class GenerationOptions(_message.Message):
     skip_special_tokens: bool
     include_stop_str_in_output: bool
     label: str
-    def __init__(self, sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., stop: _Optional[_Iterable[str]] = ..., n: _Optional[int] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., skip_special_tokens: bool = ..., include_stop_str_in_output: bool = ..., label: _Optional[str] = ...) -> None: ...
+    best_of: int
+    beam_search: _sampling_pb2.BeamSearch
+    def __init__(self, sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., stop: _Optional[_Iterable[str]] = ..., n: _Optional[int] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., skip_special_tokens: bool = ..., include_stop_str_in_output: bool = ..., label: _Optional[str] = ..., best_of: _Optional[int] = ..., beam_search: _Optional[_Union[_sampling_pb2.BeamSearch, _Mapping]] = ...) -> None: ...
 
 class ChatRequest(_message.Message):
     __slots__ = ("model", "messages", "options", "add_generation_prompt")

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pagewire_protos.common.v1 import audit_pb2 as pagewire_dot_common_dot_v1_dot_audit__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/scheduler/v1/admin.proto\x12\x15pagewire.scheduler.v1\x1a\x1epagewire/common/v1/audit.proto\"6\n\x0c\x41uditRequest\x12\x17\n\ntimeout_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"A\n\rAuditResponse\x12\x30\n\x07reports\x18\x01 \x03(\x0b\x32\x1f.pagewire.common.v1.AuditReport2b\n\x0c\x41\x64minService\x12R\n\x05\x41udit\x12#.pagewire.scheduler.v1.AuditRequest\x1a$.pagewire.scheduler.v1.AuditResponseB?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/scheduler/v1/admin.proto\x12\x15pagewire.scheduler.v1\x1a\x1epagewire/common/v1/audit.proto\"6\n\x0c\x41uditRequest\x12\x17\n\ntimeout_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"A\n\rAuditResponse\x12\x30\n\x07reports\x18\x01 \x03(\x0b\x32\x1f.pagewire.common.v1.AuditReport\"7\n\x17ResetPrefixCacheRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_model\".\n\x18ResetPrefixCacheResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\x32\xd7\x01\n\x0c\x41\x64minService\x12R\n\x05\x41udit\x12#.pagewire.scheduler.v1.AuditRequest\x1a$.pagewire.scheduler.v1.AuditResponse\x12s\n\x10ResetPrefixCache\x12..pagewire.scheduler.v1.ResetPrefixCacheRequest\x1a/.pagewire.scheduler.v1.ResetPrefixCacheResponseB?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +37,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AUDITREQUEST']._serialized_end=146
   _globals['_AUDITRESPONSE']._serialized_start=148
   _globals['_AUDITRESPONSE']._serialized_end=213
-  _globals['_ADMINSERVICE']._serialized_start=215
-  _globals['_ADMINSERVICE']._serialized_end=313
+  _globals['_RESETPREFIXCACHEREQUEST']._serialized_start=215
+  _globals['_RESETPREFIXCACHEREQUEST']._serialized_end=270
+  _globals['_RESETPREFIXCACHERESPONSE']._serialized_start=272
+  _globals['_RESETPREFIXCACHERESPONSE']._serialized_end=318
+  _globals['_ADMINSERVICE']._serialized_start=321
+  _globals['_ADMINSERVICE']._serialized_end=536
 # @@protoc_insertion_point(module_scope)

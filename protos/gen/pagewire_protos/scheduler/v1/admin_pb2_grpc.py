@@ -41,6 +41,11 @@ class AdminServiceStub(object):
                 request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.AuditRequest.SerializeToString,
                 response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.AuditResponse.FromString,
                 _registered_method=True)
+        self.ResetPrefixCache = channel.unary_unary(
+                '/pagewire.scheduler.v1.AdminService/ResetPrefixCache',
+                request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ResetPrefixCacheRequest.SerializeToString,
+                response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ResetPrefixCacheResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -56,6 +61,14 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResetPrefixCache(self, request, context):
+        """Forgets all cached prefixes that no request holds; what is held is no longer
+        found by others.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -63,6 +76,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Audit,
                     request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.AuditRequest.FromString,
                     response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.AuditResponse.SerializeToString,
+            ),
+            'ResetPrefixCache': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetPrefixCache,
+                    request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ResetPrefixCacheRequest.FromString,
+                    response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ResetPrefixCacheResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -94,6 +112,33 @@ class AdminService(object):
             '/pagewire.scheduler.v1.AdminService/Audit',
             pagewire_dot_scheduler_dot_v1_dot_admin__pb2.AuditRequest.SerializeToString,
             pagewire_dot_scheduler_dot_v1_dot_admin__pb2.AuditResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetPrefixCache(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.scheduler.v1.AdminService/ResetPrefixCache',
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ResetPrefixCacheRequest.SerializeToString,
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ResetPrefixCacheResponse.FromString,
             options,
             channel_credentials,
             insecure,

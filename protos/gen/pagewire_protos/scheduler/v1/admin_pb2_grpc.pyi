@@ -22,6 +22,10 @@ class AdminServiceStub:
     """Walks every table, pool, queue and slot of the scheduler and of all attached
     workers and frontends.
     """
+    ResetPrefixCache: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResetPrefixCacheRequest, _admin_pb2.ResetPrefixCacheResponse]
+    """Forgets all cached prefixes that no request holds; what is held is no longer
+    found by others.
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """What operators ask of a cell. Served by the scheduler, and by every frontend
@@ -36,6 +40,16 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_admin_pb2.AuditResponse]:
         """Walks every table, pool, queue and slot of the scheduler and of all attached
         workers and frontends.
+        """
+
+    @_abc_1.abstractmethod
+    def ResetPrefixCache(
+        self,
+        request: _admin_pb2.ResetPrefixCacheRequest,
+        context: _aio.ServicerContext[_admin_pb2.ResetPrefixCacheRequest, _admin_pb2.ResetPrefixCacheResponse],
+    ) -> _abc.Awaitable[_admin_pb2.ResetPrefixCacheResponse]:
+        """Forgets all cached prefixes that no request holds; what is held is no longer
+        found by others.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _aio.Server) -> None: ...

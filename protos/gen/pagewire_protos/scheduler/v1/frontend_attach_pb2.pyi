@@ -11,23 +11,25 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AttachFrontendRequest(_message.Message):
-    __slots__ = ("hello", "submit", "abort", "audit_query", "audit_reply", "heartbeat")
+    __slots__ = ("hello", "submit", "abort", "audit_query", "audit_reply", "heartbeat", "reset_prefix_cache")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     AUDIT_QUERY_FIELD_NUMBER: _ClassVar[int]
     AUDIT_REPLY_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    RESET_PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
     hello: FrontendHello
     submit: Submit
     abort: Abort
     audit_query: AuditQuery
     audit_reply: FrontendAuditReply
     heartbeat: Heartbeat
-    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_reply: _Optional[_Union[FrontendAuditReply, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+    reset_prefix_cache: ResetPrefixCacheQuery
+    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_reply: _Optional[_Union[FrontendAuditReply, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_prefix_cache: _Optional[_Union[ResetPrefixCacheQuery, _Mapping]] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
-    __slots__ = ("welcome", "served_models", "tokens", "finished", "rejected", "audit_query", "audit_answer", "heartbeat")
+    __slots__ = ("welcome", "served_models", "tokens", "finished", "rejected", "audit_query", "audit_answer", "heartbeat", "prefix_cache_reset")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     SERVED_MODELS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +38,7 @@ class AttachFrontendResponse(_message.Message):
     AUDIT_QUERY_FIELD_NUMBER: _ClassVar[int]
     AUDIT_ANSWER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_CACHE_RESET_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     served_models: ServedModels
     tokens: TokenBatch
@@ -44,7 +47,8 @@ class AttachFrontendResponse(_message.Message):
     audit_query: AuditQuery
     audit_answer: AuditAnswer
     heartbeat: Heartbeat
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., finished: _Optional[_Union[FinishedChoices, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_answer: _Optional[_Union[AuditAnswer, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+    prefix_cache_reset: ResetPrefixCacheAnswer
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., finished: _Optional[_Union[FinishedChoices, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_answer: _Optional[_Union[AuditAnswer, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., prefix_cache_reset: _Optional[_Union[ResetPrefixCacheAnswer, _Mapping]] = ...) -> None: ...
 
 class FrontendHello(_message.Message):
     __slots__ = ("protocol", "frontend_id", "highest_generation", "models", "held_generation", "held")
@@ -147,8 +151,10 @@ class Submit(_message.Message):
     def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ...) -> None: ...
 
 class GenerateKind(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("beam_search",)
+    BEAM_SEARCH_FIELD_NUMBER: _ClassVar[int]
+    beam_search: _sampling_pb2.BeamSearch
+    def __init__(self, beam_search: _Optional[_Union[_sampling_pb2.BeamSearch, _Mapping]] = ...) -> None: ...
 
 class EmittedTokens(_message.Message):
     __slots__ = ("token_ids", "is_finished")
@@ -253,3 +259,19 @@ class AuditAnswer(_message.Message):
     query_id: int
     report: _audit_pb2.AuditReport
     def __init__(self, query_id: _Optional[int] = ..., report: _Optional[_Union[_audit_pb2.AuditReport, _Mapping]] = ...) -> None: ...
+
+class ResetPrefixCacheQuery(_message.Message):
+    __slots__ = ("query_id", "model")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    model: str
+    def __init__(self, query_id: _Optional[int] = ..., model: _Optional[str] = ...) -> None: ...
+
+class ResetPrefixCacheAnswer(_message.Message):
+    __slots__ = ("query_id", "num_blocks")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    num_blocks: int
+    def __init__(self, query_id: _Optional[int] = ..., num_blocks: _Optional[int] = ...) -> None: ...

@@ -20,16 +20,18 @@ WORKER_ROLE_PREFILL: WorkerRole
 WORKER_ROLE_DECODE: WorkerRole
 
 class AttachWorkerRequest(_message.Message):
-    __slots__ = ("hello", "result", "progress", "audit_reply")
+    __slots__ = ("hello", "result", "progress", "audit_reply", "leaving")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     AUDIT_REPLY_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     hello: WorkerHello
     result: StepResult
     progress: WorkerProgress
     audit_reply: WorkerAuditReply
-    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., progress: _Optional[_Union[WorkerProgress, _Mapping]] = ..., audit_reply: _Optional[_Union[WorkerAuditReply, _Mapping]] = ...) -> None: ...
+    leaving: WorkerLeaving
+    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., progress: _Optional[_Union[WorkerProgress, _Mapping]] = ..., audit_reply: _Optional[_Union[WorkerAuditReply, _Mapping]] = ..., leaving: _Optional[_Union[WorkerLeaving, _Mapping]] = ...) -> None: ...
 
 class AttachWorkerResponse(_message.Message):
     __slots__ = ("welcome", "plan", "audit_query", "drain")
@@ -98,7 +100,7 @@ class WorkerWelcome(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., generation: _Optional[int] = ..., kvstore_addresses: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StepPlan(_message.Message):
-    __slots__ = ("generation", "incarnation", "step_id", "freed_slots", "new_requests", "slots", "starts", "num_new_tokens", "samples", "num_new_blocks", "new_block_ids", "copy_sources", "copy_destinations", "named_blocks", "names")
+    __slots__ = ("generation", "incarnation", "step_id", "freed_slots", "new_requests", "slots", "starts", "num_new_tokens", "samples", "num_new_blocks", "new_block_ids", "copy_sources", "copy_destinations", "named_blocks", "names", "fork_slots", "fork_sources", "fork_choices", "appended_slots", "appended_token_ids", "copy_slots")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +116,12 @@ class StepPlan(_message.Message):
     COPY_DESTINATIONS_FIELD_NUMBER: _ClassVar[int]
     NAMED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
+    FORK_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    FORK_SOURCES_FIELD_NUMBER: _ClassVar[int]
+    FORK_CHOICES_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    COPY_SLOTS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     incarnation: int
     step_id: int
@@ -129,10 +137,16 @@ class StepPlan(_message.Message):
     copy_destinations: bytes
     named_blocks: bytes
     names: bytes
-    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., freed_slots: _Optional[bytes] = ..., new_requests: _Optional[_Iterable[_Union[NewRequest, _Mapping]]] = ..., slots: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., num_new_tokens: _Optional[bytes] = ..., samples: _Optional[bytes] = ..., num_new_blocks: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., copy_sources: _Optional[bytes] = ..., copy_destinations: _Optional[bytes] = ..., named_blocks: _Optional[bytes] = ..., names: _Optional[bytes] = ...) -> None: ...
+    fork_slots: bytes
+    fork_sources: bytes
+    fork_choices: bytes
+    appended_slots: bytes
+    appended_token_ids: bytes
+    copy_slots: bytes
+    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., freed_slots: _Optional[bytes] = ..., new_requests: _Optional[_Iterable[_Union[NewRequest, _Mapping]]] = ..., slots: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., num_new_tokens: _Optional[bytes] = ..., samples: _Optional[bytes] = ..., num_new_blocks: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., copy_sources: _Optional[bytes] = ..., copy_destinations: _Optional[bytes] = ..., named_blocks: _Optional[bytes] = ..., names: _Optional[bytes] = ..., fork_slots: _Optional[bytes] = ..., fork_sources: _Optional[bytes] = ..., fork_choices: _Optional[bytes] = ..., appended_slots: _Optional[bytes] = ..., appended_token_ids: _Optional[bytes] = ..., copy_slots: _Optional[bytes] = ...) -> None: ...
 
 class NewRequest(_message.Message):
-    __slots__ = ("slot", "request_id", "choice", "prompt_token_ids", "emitted_token_ids", "sampling", "block_tables", "eos_token_ids")
+    __slots__ = ("slot", "request_id", "choice", "prompt_token_ids", "emitted_token_ids", "sampling", "block_tables", "eos_token_ids", "is_beam")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +155,7 @@ class NewRequest(_message.Message):
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     BLOCK_TABLES_FIELD_NUMBER: _ClassVar[int]
     EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    IS_BEAM_FIELD_NUMBER: _ClassVar[int]
     slot: int
     request_id: bytes
     choice: int
@@ -149,7 +164,8 @@ class NewRequest(_message.Message):
     sampling: _sampling_pb2.SamplingParams
     block_tables: _containers.RepeatedCompositeFieldContainer[BlockTable]
     eos_token_ids: bytes
-    def __init__(self, slot: _Optional[int] = ..., request_id: _Optional[bytes] = ..., choice: _Optional[int] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., block_tables: _Optional[_Iterable[_Union[BlockTable, _Mapping]]] = ..., eos_token_ids: _Optional[bytes] = ...) -> None: ...
+    is_beam: bool
+    def __init__(self, slot: _Optional[int] = ..., request_id: _Optional[bytes] = ..., choice: _Optional[int] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., block_tables: _Optional[_Iterable[_Union[BlockTable, _Mapping]]] = ..., eos_token_ids: _Optional[bytes] = ..., is_beam: bool = ...) -> None: ...
 
 class BlockTable(_message.Message):
     __slots__ = ("block_ids",)
@@ -218,5 +234,9 @@ class WorkerAuditReply(_message.Message):
     def __init__(self, query_id: _Optional[int] = ..., audit: _Optional[_Union[_audit_pb2.WorkerAudit, _Mapping]] = ..., slots: _Optional[bytes] = ...) -> None: ...
 
 class WorkerDrain(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WorkerLeaving(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

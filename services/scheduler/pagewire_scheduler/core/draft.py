@@ -1,0 +1,122 @@
+"""A plan being made: scheduling one sequence in it, with the budgets that are left."""
+
+from dataclasses import dataclass, field
+
+from pagewire_scheduler.core.guarantee import update_guarantee
+from pagewire_scheduler.core.preemption import preempt
+from pagewire_scheduler.core.queue_policy import QueuePolicy
+from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.step import StepPlan
+from pagewire_scheduler.core.worker_state import WorkerState
+
+
+@dataclass(slots=True)
+class Draft:
+    """A plan and the budgets left for it.
+
+    Attributes:
+        claimant: A waiting sequence for which room is being made: nobody behind it is started.
+        is_short: An older sequence waits for blocks on their way back: younger ones take none.
+        preempted: Sequences that gave way.
+    """
+
+    worker: WorkerState
+    plan: StepPlan
+    policy: QueuePolicy
+    is_caching: bool
+    num_tokens_left: int
+    claimant: Sequence | None = None
+    is_short: bool = False
+    sequences: list[Sequence] = field(default_factory=list)
+    preempted: list[Sequence] = field(default_factory=list)
+
+    def add(self, sequence: Sequence, num_tokens: int, fresh_blocks: list[int]) -> None:
+        """Schedule `num_tokens` of a running sequence and advance it."""
+        plan, slot = self.plan, sequence.slot
+        assert slot is not None
+        start = sequence.num_computed
+        end = start + num_tokens
+        is_sampled = end == len(sequence.tokens) + sequence.num_in_flight
+        plan.slots.append(slot)
+        plan.starts.append(start)
+        plan.num_new_tokens.append(num_tokens)
+        plan.samples.append(int(is_sampled))
+        plan.num_new_blocks.append(len(fresh_blocks))
+        if fresh_blocks:
+            plan.new_block_ids.extend(fresh_blocks)
+        if self.is_caching:
+            self._name(sequence, end)
+        sequence.num_computed = end
+        sequence.num_in_flight += is_sampled
+        sequence.num_outstanding += 1
+        sequence.last_step = plan.step_id
+        self.num_tokens_left -= num_tokens
+        self.sequences.append(sequence)
+        if sequence.followers and is_sampled and not sequence.is_beam:
+            self._fork_followers(sequence, fresh_blocks)
+        self._look_ahead(sequence)
+
+    def _look_ahead(self, sequence: Sequence) -> None:
+        """Note how far `sequence` can go on by single tokens that need nothing but arrays."""
+        table, chain = sequence.table, sequence.chain
+        is_special = sequence.is_tail_shared or sequence.is_beam or sequence.followers
+        if is_special or table is None or chain is None:
+            sequence.plain_until = 0
+            return
+        room = len(table.blocks) * chain.block_size
+        if self.is_caching:
+            # The step that fills a block, or the first after its last id is known, names it.
+            room = min(room, (table.num_named + 1) * chain.block_size - 1)
+        sequence.plain_until = room
+
+    def preempt(self, victim: Sequence) -> None:
+        """Let `victim` give way."""
+        self.preempted.append(victim)
+        preempt(self.worker, victim)
+
+    def _name(self, sequence: Sequence, end: int) -> None:
+        """Name the blocks before `end` whose ids are known; a sampled one's turn comes later."""
+        chain, table = sequence.chain, sequence.table
+        assert chain is not None
+        assert table is not None
+        end = min(end, len(sequence.tokens))
+        if end < (table.num_named + 1) * chain.block_size:
+            return
+        for index in table.name_until(end, chain, sequence.tokens, self.plan.step_id):
+            self.plan.named_blocks.append(table.blocks[index])
+            self.plan.names.append(chain.name(index, sequence.tokens))
+
+    def _fork_followers(self, leader: Sequence, fresh_blocks: list[int]) -> None:
+        """Start the other choices from the prompt that this step completes.
+
+        They sample from the same logits and share all blocks. Those without a slot are queued and
+        find the prompt in the cache.
+        """
+        worker = self.worker
+        followers, leader.followers = leader.followers, []
+        for follower in followers:
+            follower.leader, follower.worker = None, worker
+            if worker.num_free_slots:
+                self._fork(leader, follower, fresh_blocks)
+            else:
+                worker.waiting.push(follower)
+
+    def _fork(self, leader: Sequence, follower: Sequence, fresh_blocks: list[int]) -> None:
+        worker, plan, table, chain = self.worker, self.plan, leader.table, leader.chain
+        assert table is not None
+        assert chain is not None
+        assert leader.slot is not None
+        follower.advance(State.RUNNING)
+        slot = worker.take_slot(follower)
+        worker.enter_running(follower)
+        follower.table, follower.chain = table.fork(), chain.fork()
+        follower.num_computed = leader.num_computed
+        follower.num_cached_tokens = leader.num_cached_tokens
+        plan.fork_slots.append(slot)
+        plan.fork_sources.append(leader.slot)
+        plan.fork_choices.append(follower.choice)
+        leader.is_tail_shared = follower.is_tail_shared = True
+        update_guarantee(worker, leader)
+        # The worker forks before it appends blocks: each copy is told of its source's new ones.
+        self.add(follower, 0, fresh_blocks)

@@ -1,0 +1,31 @@
+"""Keeps what is set aside for a guaranteed sequence, or search, equal to what it may still take."""
+
+from pagewire_scheduler.core.admission import num_blocks_ever
+from pagewire_scheduler.core.block_table import RELEASED
+from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.worker_state import WorkerState
+
+
+def guarantee(worker: WorkerState, sequence: Sequence) -> None:
+    """Set aside all that `sequence`, which has just been given its first blocks, may still take."""
+    sequence.is_guaranteed = True
+    update_guarantee(worker, sequence)
+
+
+def update_guarantee(worker: WorkerState, sequence: Sequence) -> None:
+    """The tables of a sequence or its search have changed."""
+    if not sequence.is_guaranteed:
+        return
+    request = sequence.request
+    members = request.sequences if sequence.is_beam else [sequence]
+    held = {
+        block
+        for member in members
+        if member.table is not None
+        for block in member.table.blocks
+        if block != RELEASED
+    }
+    # A tail that others hold, too, takes a block for its copy without making the table longer.
+    num_copies = int(sequence.is_tail_shared and not sequence.is_beam)
+    num_left = num_blocks_ever(worker, sequence) - len(held) + num_copies
+    worker.reserve.set(request if sequence.is_beam else sequence, max(0, num_left))

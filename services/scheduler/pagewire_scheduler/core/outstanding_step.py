@@ -1,0 +1,77 @@
+"""Plans that were sent and not answered, and what comes free with their answers; plain data."""
+
+from dataclasses import dataclass, field
+
+from pagewire_scheduler.core.block_table import BlockTable
+from pagewire_scheduler.core.request import Request, Sequence
+from pagewire_scheduler.core.step import StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The part of one sequence in one step; `end` is the position after its last one."""
+
+    sequence: Sequence
+    slot: int
+    is_sampled: bool
+    end: int
+
+
+@dataclass(slots=True)
+class Release:
+    """A slot and a table that some step still names."""
+
+    slot: int
+    table: BlockTable
+
+
+@dataclass(slots=True)
+class OutstandingStep:
+    """A plan that was sent and not answered.
+
+    Attributes:
+        plan: What was sent. Kept as arrays: an object per sequence and step would cost more than
+            all that is done with it.
+        sequences: Who is in its slots, in their order.
+        named_blocks: Blocks that get a name with it; the plan's own list holds void ones, too.
+        branched: Beam requests whose forks and tokens it tells.
+        releases: What comes free with its answer, because it is the last step to name it.
+        is_void: A step before it failed, so whatever it answers means nothing.
+    """
+
+    plan: StepPlan
+    sequences: list[Sequence] = field(default_factory=list)
+    named_blocks: list[int] = field(default_factory=list)
+    branched: list[Request] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+    is_void: bool = False
+
+    @property
+    def step_id(self) -> int:
+        """Id of the plan."""
+        return self.plan.step_id
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """What it holds of each sequence."""
+        plan = self.plan
+        return [
+            Chunk(sequence, slot, bool(sample), start + num_tokens)
+            for sequence, slot, sample, start, num_tokens in zip(
+                self.sequences,
+                plan.slots,
+                plan.samples,
+                plan.starts,
+                plan.num_new_tokens,
+                strict=True,
+            )
+        ]
+
+    @property
+    def sampled(self) -> list[Sequence]:
+        """Sequences that a token is sampled for."""
+        return [
+            sequence
+            for sequence, sample in zip(self.sequences, self.plan.samples, strict=True)
+            if sample
+        ]

@@ -1,0 +1,95 @@
+"""The one place that says who is served first: first come first served, or fair between tenants.
+
+A policy makes the queues, counts the work, and says whose priority counts against whom.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal, Protocol
+
+from pagewire_scheduler.core.outstanding_step import OutstandingStep
+from pagewire_scheduler.core.request import Sequence, Submission
+from pagewire_scheduler.core.tenant_queue import OUTPUT_TOKEN_COST, TenantLedger, TenantQueue
+from pagewire_scheduler.core.waiting_queue import WaitingQueue
+
+PolicyName = Literal["fcfs", "fair"]
+
+MAX_PRIORITY: Final = 100
+# A request of priority p is served as if it had come p times this later. So it is overtaken by
+# younger ones of a better priority for a while, but not for ever: with time, age wins.
+PRIORITY_SECONDS: Final = 10.0
+
+
+def rank(submission: Submission, now: float) -> float:
+    """Return where a request that arrives now stands among all others; smaller comes first."""
+    return now + submission.priority * PRIORITY_SECONDS
+
+
+class QueuePolicy(Protocol):
+    """What a policy decides."""
+
+    def create_queue(self) -> WaitingQueue:
+        """Return an empty queue in the policy's order."""
+        ...
+
+    def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
+        """`sequence` starts, with `num_tokens` to compute."""
+
+    def charge_samples(self, step: OutstandingStep) -> None:
+        """A step is sent that samples a token for some of its sequences."""
+
+    def is_preferred(self, sequence: Sequence, running: Sequence) -> bool:
+        """Whether `sequence` may take the place of `running` by its priority alone."""
+        ...
+
+
+class FirstComeFirstServed:
+    """Order of arrival, moved by the priority."""
+
+    def create_queue(self) -> WaitingQueue:
+        """Return a queue in order of rank."""
+        return WaitingQueue()
+
+    def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
+        """Nobody counts."""
+
+    def charge_samples(self, step: OutstandingStep) -> None:
+        """Nobody counts."""
+
+    def is_preferred(self, sequence: Sequence, running: Sequence) -> bool:
+        """Priorities count between all."""
+        return _has_better_priority(sequence, running)
+
+
+class FairBetweenTenants:
+    """The tenant that was served least first; within a tenant, order of arrival and priority."""
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self.ledger = TenantLedger(weights)
+
+    def create_queue(self) -> WaitingQueue:
+        """Return a queue that looks at what tenants were served."""
+        return TenantQueue(self.ledger)
+
+    def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
+        """Charge the whole prompt at once, else one tenant would start all it has in one step."""
+        self.ledger.charge(sequence.request.submission.tenant, num_tokens)
+
+    def charge_samples(self, step: OutstandingStep) -> None:
+        """Charge each output token."""
+        for sequence in step.sampled:
+            self.ledger.charge(sequence.request.submission.tenant, OUTPUT_TOKEN_COST)
+
+    def is_preferred(self, sequence: Sequence, running: Sequence) -> bool:
+        """A tenant's priorities are its own affair."""
+        tenant, other = sequence.request.submission.tenant, running.request.submission.tenant
+        return tenant == other and _has_better_priority(sequence, running)
+
+
+def create_policy(name: PolicyName, weights: Mapping[str, float]) -> QueuePolicy:
+    """Return the policy of that name."""
+    return FairBetweenTenants(weights) if name == "fair" else FirstComeFirstServed()
+
+
+def _has_better_priority(sequence: Sequence, running: Sequence) -> bool:
+    priority, other = sequence.request.submission.priority, running.request.submission.priority
+    return priority < other

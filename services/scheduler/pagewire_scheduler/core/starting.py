@@ -1,0 +1,199 @@
+"""Starts waiting sequences, in the order of the queueing policy, where there is room for them.
+
+Who does not fit does not hold up those behind, and is not starved by them: after MAX_SKIPS younger
+ones were started in front of it, or at once when its priority is better, it evicts younger ones as
+soon as that makes enough room. What older ones hold it has to wait for in any case, so letting
+others pass meanwhile costs it nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pagewire_scheduler.core.admission import num_blocks_ever
+from pagewire_scheduler.core.beam_group import start_group
+from pagewire_scheduler.core.block_table import BlockTable
+from pagewire_scheduler.core.draft import Draft
+from pagewire_scheduler.core.guarantee import guarantee
+from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS, victims
+from pagewire_scheduler.core.prefix_cache import find_prefix
+from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.step import NewSequence
+
+MAX_SKIPS: Final = 16
+# How many that do not fit are looked past in one plan.
+_MAX_BLOCKED: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a sequence would start with: cached blocks, and how many it needs in all."""
+
+    hits: list[int]
+    num_blocks: int
+
+
+def make_way(draft: Draft) -> None:
+    """Evict for the first who may: before anything is planned, because what is planned stays."""
+    index = 0
+    while (sequence := draft.worker.waiting.at(index)) is not None and index < _MAX_BLOCKED:
+        if not _is_pressing(draft, sequence):
+            return
+        if _place_for(draft, sequence) is None and _make_room(draft, sequence):
+            draft.claimant = sequence
+            return
+        index += 1
+
+
+def start_waiting(draft: Draft) -> None:
+    """Start as many waiting sequences as fit."""
+    worker = draft.worker
+    blocked: list[Sequence] = []
+    while draft.num_tokens_left > 0 and len(blocked) < _MAX_BLOCKED:
+        if blocked and not worker.num_free_slots:
+            break
+        sequence = worker.waiting.at(len(blocked))
+        if sequence is None:
+            break
+        if start(draft, sequence):
+            for passed in blocked:
+                passed.num_skipped += 1
+        elif sequence is draft.claimant:
+            break  # its room is on its way back, and for nobody else
+        else:
+            blocked.append(sequence)
+    worker.is_blocked = len(worker.waiting) > 0
+
+
+def start(draft: Draft, sequence: Sequence) -> bool:
+    """Start a waiting sequence if there are slots and blocks for it; return whether it was."""
+    place = _place_for(draft, sequence)
+    if place is None:
+        return False
+    worker, num_hits = draft.worker, len(place.hits)
+    worker.waiting.remove(sequence)
+    sequence.num_skipped = 0
+    table = sequence.table = BlockTable(worker.pool)
+    table.share(place.hits)
+    table.grow(place.num_blocks - num_hits)
+    if sequence.num_preemptions >= MAX_PREEMPTIONS:
+        guarantee(worker, sequence)
+    _enter(draft, sequence, num_hits * worker.info.model.block_size)
+    return True
+
+
+def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
+    """Return where a waiting sequence can start now, or None.
+
+    Blocks for all its tokens at once, so that two long prompts cannot each hold half of what both
+    need; and one in reserve per running sequence, which will need it within a block's worth of
+    steps.
+    """
+    worker, pool = draft.worker, draft.worker.pool
+    if worker.num_free_slots < _num_slots(sequence):
+        return None
+    block_size = worker.info.model.block_size
+    chain = worker.chain_for(sequence)
+    hits = find_prefix(pool.cache, chain, sequence.tokens) if draft.is_caching else []
+    num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
+    num_free = worker.num_free_for(sequence) - num_revived - len(worker.running)
+    num_blocks = needed = -(-len(sequence.tokens) // block_size)
+    if worker.info.window is not None:
+        num_blocks = needed = _num_blocks_in_window(draft, num_blocks, len(hits), num_free)
+    if sequence.num_preemptions >= MAX_PREEMPTIONS:
+        needed = max(num_blocks, num_blocks_ever(worker, sequence))
+    return _Place(hits, num_blocks) if needed - len(hits) <= num_free else None
+
+
+def _enter(draft: Draft, sequence: Sequence, num_cached: int) -> None:
+    """Let a sequence that has its blocks run, and schedule its first tokens."""
+    worker, table = draft.worker, sequence.table
+    assert table is not None
+    sequence.advance(State.RUNNING)
+    worker.take_slot(sequence)
+    worker.enter_running(sequence)
+    sequence.num_computed = num_cached
+    if sequence.num_cached_tokens is None:
+        sequence.num_cached_tokens = min(num_cached, sequence.num_prompt)
+    if sequence.is_beam:
+        start_group(sequence)
+        sequence.num_reserved_slots = _num_slots(sequence) - 1
+        worker.num_reserved_slots += sequence.num_reserved_slots
+    worker.counts.num_queried_tokens += len(sequence.tokens) - 1
+    worker.counts.num_hit_tokens += num_cached
+    draft.policy.charge_admission(sequence, len(sequence.tokens) - num_cached)
+    draft.plan.new_sequences.append(_describe(sequence, table))
+    room = len(table.blocks) * worker.info.model.block_size - num_cached
+    draft.add(sequence, min(sequence.num_to_compute, draft.num_tokens_left, room), [])
+
+
+def _num_slots(sequence: Sequence) -> int:
+    """Return how many slots it needs: all beams of a search run or none."""
+    return len(sequence.request.sequences) if sequence.is_beam else 1
+
+
+def _num_blocks_in_window(draft: Draft, num_blocks: int, num_hits: int, num_free: int) -> int:
+    """Return the blocks to start with where old ones fall out of the attention window.
+
+    Those of the first step are enough, or as many as there are, but at least one that is new.
+    """
+    block_size = draft.worker.info.model.block_size
+    first_step = num_hits + -(-draft.num_tokens_left // block_size)
+    return min(num_blocks, first_step, max(num_hits + 1, num_hits + num_free))
+
+
+def _is_pressing(draft: Draft, sequence: Sequence) -> bool:
+    """Whether it has been passed often enough, or is preferred to the youngest that runs."""
+    if sequence.num_skipped >= MAX_SKIPS:
+        return True
+    youngest = next(victims(draft.worker, sequence), None)
+    return youngest is not None and draft.policy.is_preferred(sequence, youngest)
+
+
+def _make_room(draft: Draft, sequence: Sequence) -> bool:
+    """Evict younger sequences if that makes room for `sequence`; return whether room is made.
+
+    It may be on its way back with steps under way.
+    """
+    worker = draft.worker
+    block_size = worker.info.model.block_size
+    needed = num_blocks_ever(worker, sequence)
+    if sequence.num_preemptions < MAX_PREEMPTIONS:
+        needed = min(needed, -(-len(sequence.tokens) // block_size))
+    needed += len(worker.running)
+    coming = worker.num_releasing_blocks
+    num_free, num_slots = worker.num_free_for(sequence) + coming, worker.num_free_slots
+    num_slots += worker.num_releasing_slots
+    evicted: list[Sequence] = []
+    for victim in victims(worker, sequence):
+        if num_free >= needed and num_slots >= _num_slots(sequence):
+            break
+        evicted.append(victim)
+        assert victim.table is not None
+        num_free += len(victim.table.blocks)
+        num_slots += 1
+        needed -= 1
+    if num_free < needed or num_slots < _num_slots(sequence):
+        return False
+    if not coming:
+        for victim in evicted:
+            if victim.state is State.RUNNING:  # else it left with the search of another victim
+                draft.preempt(victim)
+    return True
+
+
+def _describe(sequence: Sequence, table: BlockTable) -> NewSequence:
+    submission = sequence.request.submission
+    group = sequence.request.beams
+    assert sequence.slot is not None
+    return NewSequence(
+        slot=sequence.slot,
+        request_id=submission.request_id,
+        choice=sequence.choice,
+        prompt_token_ids=submission.prompt_token_ids,
+        emitted_token_ids=tuple(sequence.emitted_from(0)),
+        sampling=submission.sampling,
+        block_ids=tuple(table.blocks),
+        eos_token_ids=submission.eos_token_ids,
+        num_candidates=group.search.num_candidates if group is not None else 0,
+    )
