@@ -16,7 +16,7 @@ HISTORY = $(shell ls protos/history/*.binpb 2>/dev/null | sort -V | tail -1)
 
 .DEFAULT_GOAL := help
 
-.PHONY: .venv help run check format test test-unit test-long test-floor proto wheel clean
+.PHONY: .venv help run check format test test-unit test-long test-floor simulate mutants proto wheel clean
 .PHONY: lint lint-format lint-rules lint-types lint-imports lint-protos
 
 help: ## list the targets
@@ -86,6 +86,13 @@ test: $(STAMP) ## every test but those marked long
 
 test-unit: $(STAMP) ## unit and architecture tests
 	$(BIN)/python -m pytest tests/unit tests/architecture -m "not long" $(PARALLEL)
+
+SEEDS ?= 1000
+simulate: $(STAMP) ## random histories of a whole cell, SEEDS=n of them
+	cd tests && ../$(BIN)/python -m simulation.run --seeds $(SEEDS)
+
+mutants: $(STAMP) ## plant bugs one by one; the simulation must find each
+	cd tests && ../$(BIN)/python -m simulation.mutants
 
 # Asks first, since pytest calls a run without tests a failure.
 test-long: $(STAMP) ## the tests marked long

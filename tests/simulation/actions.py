@@ -1,0 +1,211 @@
+"""What the kinds of events do: requests, clients and time. Each returns whether there was anything
+to do it to."""
+
+from typing import Any
+
+from simulation import actions_faults, actions_links
+from simulation.asks import Numbers, draw_ask, draw_beam_params
+from simulation.client import Ask, Client
+from simulation.frontend import Frontend, Letters
+from simulation.world import World
+
+from pagewire_frontend import session as session_module
+from pagewire_frontend.events import FinishReason
+from pagewire_frontend.journal import JournalEntry
+from pagewire_frontend.selection import computed
+from pagewire_scheduler.core.request import Submission
+from pagewire_scheduler.core.scheduler_core import SchedulerCore
+from pagewire_scheduler.core.worker_state import WorkerInfo
+from pagewire_shared.sampling import SamplingParams
+
+HAS_WINDOWS = "window" in WorkerInfo.__dataclass_fields__
+HAS_BEAMS = "beam_search" in Submission.__dataclass_fields__
+
+
+def unknown_kinds() -> list[str]:
+    """Kinds that the core under test does not know yet."""
+    needs = {
+        "submit_beam": HAS_BEAMS,
+        "drain_worker": hasattr(SchedulerCore, "drain_worker"),
+        "reset_cache": hasattr(SchedulerCore, "reset_prefix_cache"),
+    }
+    return [kind for kind, is_known in needs.items() if not is_known]
+
+
+def pump(world: World, a: int, b: int, c: int) -> bool:
+    return sum(world.turn() for _ in range(1 + b % 7)) > 0
+
+
+def _submit(world: World, a: int, b: int, c: int, **fields: Any) -> bool:
+    if not world.frontends:
+        return False
+    frontend = world.frontends[a % len(world.frontends)]
+    world.num_requests += 1
+    ask = draw_ask(world.num_requests, Numbers(a, b, c), **fields)
+    return open_client(world, frontend, ask)
+
+
+def open_client(world: World, frontend: Frontend, ask: Ask) -> bool:
+    """Let a client send `ask` to `frontend`."""
+    ask.window = world.configuration.window
+    block_size = world.configuration.block_size
+    ask.may_be_refused |= world.configuration.max_num_waiting < 100
+    length = len(ask.prompt) + (ask.params.max_tokens or 0)
+    if ask.params.use_beam_search:
+        length *= ask.params.n  # beams may come to have nothing in common
+    ask.may_be_too_large |= length > world.configuration.num_small_blocks * block_size
+    frontend.loop.enter()
+    world.asks[ask.request_id] = ask
+    params, selection = computed(ask.params)
+    entry = JournalEntry(
+        request_id=ask.request_id,
+        model="tiny",
+        prompt_token_ids=ask.prompt,
+        params=params,
+        eos_token_ids=ask.eos_ids,
+        tenant=ask.tenant,
+        cache_salt=ask.cache_salt,
+        priority=ask.priority,
+    )
+    session = session_module.Session(
+        entry, Letters(), arrived_at=world.clock.now, deadline=ask.deadline, selection=selection
+    )
+    frontend.open(Client(ask, session, world.clock, world.coverage, world.may_fail))
+    return True
+
+
+def submit(world: World, a: int, b: int, c: int) -> bool:
+    return _submit(world, a, b, c)
+
+
+def submit_shared(world: World, a: int, b: int, c: int) -> bool:
+    return _submit(world, a, b, c, is_shared=True)
+
+
+def submit_many(world: World, a: int, b: int, c: int) -> bool:
+    return _submit(world, a, b, c, num_choices=2 + b % 3)
+
+
+def submit_beam(world: World, a: int, b: int, c: int) -> bool:
+    numbers = Numbers(a, b, c, 1)
+    return _submit(world, a, b, c, params=draw_beam_params(numbers))
+
+
+def submit_deadline(world: World, a: int, b: int, c: int) -> bool:
+    seconds = (0.0, 0.02, 0.2, 1.0, 3.0)[b % 5]
+    return _submit(world, a, b, c, deadline=world.clock.now + seconds)
+
+
+def submit_poison(world: World, a: int, b: int, c: int) -> bool:
+    if world.is_quiet:
+        return False
+    return _submit(world, a, b, c, is_poison=True)
+
+
+def submit_too_large(world: World, a: int, b: int, c: int) -> bool:
+    """More blocks than any worker has, or more than a small one has."""
+    configuration = world.configuration
+    prompt = tuple(range(1, 24)) * (1 + c % 3)
+    return _submit(
+        world,
+        a,
+        b,
+        c,
+        prompt=prompt,
+        params=SamplingParams(seed=c, max_tokens=max(1, configuration.max_model_len - len(prompt))),
+        eos_ids=(),
+        may_be_too_large=True,
+    )
+
+
+def burst(world: World, a: int, b: int, c: int) -> bool:
+    """Requests that arrive together and begin alike."""
+    return sum(_submit(world, a, b % 7, c + i, is_shared=True) for i in range(2 + b % 4)) > 0
+
+
+def cancel_request(world: World, a: int, b: int, c: int) -> bool:
+    """The client goes away."""
+    frontends = [frontend for frontend in world.frontends if frontend.clients]
+    if not frontends:
+        return False
+    frontend = frontends[a % len(frontends)]
+    frontend.close(frontend.clients[b % len(frontend.clients)])
+    return True
+
+
+def cancel_choice(world: World, a: int, b: int, c: int) -> bool:
+    """One choice is not wanted any more; as a stop string that ends it at this token."""
+    clients = [
+        client
+        for client in world.clients()
+        if client.session.entry.handle is not None
+        and not getattr(client.session.entry.params, "use_beam_search", False)
+    ]
+    if not clients:
+        return False
+    client = clients[a % len(clients)]
+    entry = client.session.entry
+    index = b % len(entry.choices)
+    choice = entry.choices[index]
+    if choice.is_finished or not choice.token_ids:
+        return False
+    client.ask.expected()[index] = (list(choice.token_ids), FinishReason.STOP)
+    frontend = next(f for f in world.frontends if client in f.clients)
+    frontend.loop.enter()
+    entry.cut(index, choice.next_position)
+    carrier = client.session.carrier
+    client.session._end(index, FinishReason.STOP, None)
+    if carrier is not None:
+        carrier.abort_choice(client.session, index)
+    return True
+
+
+def client_reads_late(world: World, a: int, b: int, c: int) -> bool:
+    for frontend in world.frontends:
+        frontend.read()
+    return bool(world.frontends)
+
+
+def outbox_full(world: World, a: int, b: int, c: int) -> bool:
+    """The next request finds no room in the outbox: it is refused."""
+    ends = [end for frontend in world.frontends for end in frontend.ends if end.outgoing]
+    if not ends:
+        return False
+    end = ends[a % len(ends)]
+    assert end.outgoing is not None
+    end.outgoing.is_full = True
+    numbers = Numbers(a, b, c)
+    world.num_requests += 1
+    ask = draw_ask(world.num_requests, numbers, may_be_refused=True)
+    open_client(world, end.frontend, ask)
+    if end.outgoing is not None:
+        end.outgoing.is_full = False
+    return True
+
+
+def time(world: World, a: int, b: int, c: int) -> bool:
+    world.pass_time((0.01, 0.05, 0.1, 0.3)[a % 4])
+    return True
+
+
+def time_jump(world: World, a: int, b: int, c: int) -> bool:
+    """Long enough for deadlines and leases, in steps that leave the watches awake."""
+    for _ in range(4):
+        world.pass_time((0.3, 0.6, 1.6)[a % 3])
+        world.turn()
+    return True
+
+
+def pause_scheduler(world: World, a: int, b: int, c: int) -> bool:
+    """The scheduler's process stood still: nobody is to blame for the silence."""
+    world.pass_time(3.0, lateness=3.0)
+    return True
+
+
+def act(world: World, kind: str, a: int, b: int, c: int) -> bool:
+    """Let one event happen; False when it found nothing to happen to."""
+    world.dice = hash((a, b, c)) & (1 << 64) - 1
+    for module in (globals(), vars(actions_faults), vars(actions_links)):
+        if kind in module:
+            return bool(module[kind](world, a, b, c))
+    raise KeyError(kind)

@@ -1,0 +1,272 @@
+"""Faults of the network, and messages that nobody should have sent."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from simulation.actions_faults import cut
+from simulation.asks import Numbers, draw_ask
+from simulation.cell import WorkerPeer
+from simulation.frontend import LinkEnd
+from simulation.streams import Stream
+from simulation.world import World
+
+from pagewire_frontend import link_messages
+from pagewire_frontend.journal import JournalEntry
+from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
+from pagewire_scheduler.core.step import StepResult
+
+
+def _streams(world: World, is_wanted: Callable[[Stream], bool]) -> list[Stream]:
+    return [s for cell in world.cells for s in cell.streams if is_wanted(s) and not s.is_cut]
+
+
+def delay_stream(world: World, a: int, b: int, c: int) -> bool:
+    streams = _streams(world, lambda stream: True)
+    if not streams:
+        return False
+    streams[a % len(streams)].frozen_until = world.clock.now + (0.02, 0.1, 0.5, 1.5)[b % 4]
+    return True
+
+
+def cut_frontend(world: World, a: int, b: int, c: int) -> bool:
+    streams = _streams(world, lambda stream: stream.kind == "frontend")
+    if not streams:
+        return False
+    stream = streams[a % len(streams)]
+    cut(world, stream, b, c)
+    if c % 3 == 0 and isinstance(stream.dialer, LinkEnd):
+        # The frontend notices first and is back while the scheduler still reads the old stream.
+        stream.dialer.end()
+    return True
+
+
+def _is_output(message: Any) -> bool:
+    return getattr(message, "WhichOneof", lambda _: None)("message") in ("tokens", "finished")
+
+
+def _with_output(world: World, count: int) -> list[tuple[Stream, int]]:
+    """(stream, index) of tokens and ends on their way, `count` of them one after the other."""
+    return [
+        (stream, index)
+        for stream in _streams(world, lambda stream: stream.kind == "frontend")
+        for index in range(len(stream.down) - count + 1)
+        if all(_is_output(stream.down[index + i]) for i in range(count))
+    ]
+
+
+def lose_tokens(world: World, a: int, b: int, c: int) -> bool:
+    """Tokens are lost; what follows them shows the gap."""
+    found = [
+        (s, i) for s, i in _with_output(world, 1) if s.down[i].WhichOneof("message") == "tokens"
+    ]
+    if not found:
+        return False
+    stream, index = found[a % len(found)]
+    del stream.down[index]
+    return True
+
+
+def duplicate_to_frontend(world: World, a: int, b: int, c: int) -> bool:
+    found = _with_output(world, 1)
+    if not found:
+        return False
+    stream, index = found[a % len(found)]
+    stream.down.insert(index + 1 + b % (len(stream.down) - index), stream.down[index])
+    return True
+
+
+def reorder_to_frontend(world: World, a: int, b: int, c: int) -> bool:
+    found = _with_output(world, 2)
+    if not found:
+        return False
+    stream, index = found[a % len(found)]
+    first, second = stream.down[index], stream.down[index + 1]
+    stream.down[index], stream.down[index + 1] = second, first
+    return True
+
+
+def duplicate_from_frontend(world: World, a: int, b: int, c: int) -> bool:
+    """A submit or an abort arrives twice."""
+    found = [
+        (stream, index)
+        for stream in _streams(world, lambda stream: stream.kind == "frontend")
+        for index, message in enumerate(stream.up)
+        if message.WhichOneof("message") in ("submit", "abort")
+    ]
+    if not found:
+        return False
+    stream, index = found[a % len(found)]
+    stream.is_odd = True
+    stream.up.insert(index + 1 + b % (len(stream.up) - index), stream.up[index])
+    return True
+
+
+def _results(world: World, count: int) -> list[tuple[Stream, list[int]]]:
+    found = []
+    for stream in _streams(world, lambda stream: stream.kind == "worker"):
+        indices = [i for i, message in enumerate(stream.up) if hasattr(message, "result")]
+        if len(indices) >= count:
+            found.append((stream, indices))
+    return found
+
+
+def lose_result(world: World, a: int, b: int, c: int) -> bool:
+    """The worker will seem stuck."""
+    found = _results(world, 1)
+    if not found:
+        return False
+    stream, indices = found[a % len(found)]
+    del stream.up[indices[b % len(indices)]]
+    return True
+
+
+def duplicate_result(world: World, a: int, b: int, c: int) -> bool:
+    found = _results(world, 1)
+    if not found:
+        return False
+    stream, indices = found[a % len(found)]
+    stream.up.append(stream.up[indices[b % len(indices)]])
+    return True
+
+
+def reorder_results(world: World, a: int, b: int, c: int) -> bool:
+    found = _results(world, 2)
+    if not found:
+        return False
+    stream, indices = found[a % len(found)]
+    i, j = indices[0], indices[1]
+    stream.up[i], stream.up[j] = stream.up[j], stream.up[i]
+    return True
+
+
+def _peers(world: World) -> list[WorkerPeer]:
+    streams = _streams(world, lambda stream: stream.kind == "worker")
+    return [stream.peer for stream in streams if stream.peer is not None]
+
+
+def late_result(world: World, a: int, b: int, c: int) -> bool:
+    """A result of an old stream arrives on the new one, or on that of another worker."""
+    peers = _peers(world)
+    if not peers or not world.late_answers:
+        return False
+    answer = world.late_answers.pop(a % len(world.late_answers))
+    _expect_refusal(world, peers[b % len(peers)], answer.result)
+    return True
+
+
+def unknown_step(world: World, a: int, b: int, c: int) -> bool:
+    """The answer to a step that is not the oldest under way."""
+    peers = [peer for peer in _peers(world) if peer.is_current]
+    if not peers:
+        return False
+    peer = peers[a % len(peers)]
+    worker = peer.core.workers[peer.info.worker_id]
+    oldest = worker.outstanding[0].step_id if worker.outstanding else worker.next_step_id
+    step_id = max(0, oldest + (1, 5, -1)[b % 3])
+    result = _blank(peer, step_id)
+    _expect_refusal(world, peer, result)
+    return True
+
+
+def _blank(peer: WorkerPeer, step_id: int) -> StepResult:
+    return StepResult(peer.core.settings.generation, peer.info.incarnation, step_id)
+
+
+def _expect_refusal(world: World, peer: WorkerPeer, result: Any) -> None:
+    """Deliver what must change nothing."""
+    core = peer.core
+    worker = core.workers.get(peer.info.worker_id)
+    before = [step.step_id for step in worker.outstanding] if worker else []
+    cell = next(cell for cell in world.cells if cell.step_loop and cell.core is core)
+    cell.loop.enter()
+    peer._step_loop.apply(peer, result)
+    worker = core.workers.get(peer.info.worker_id)
+    after = [step.step_id for step in worker.outstanding] if worker else []
+    is_same = after[: len(before)] == before
+    world.coverage.require("foreign_results_change_nothing", is_same, f"{before} -> {after}")
+    world.coverage.invariants["foreign_results_change_nothing"] += 1
+
+
+def broken_result(world: World, a: int, b: int, c: int) -> bool:
+    """A result that contradicts its plan: the worker is cut off, and nothing is applied."""
+    found = [
+        (stream, indices[0])
+        for stream, indices in _results(world, 1)
+        if stream.peer is not None and stream.peer.is_current
+    ]
+    if not found:
+        return False
+    stream, index = found[a % len(found)]
+    answer = stream.up[index]
+    worker = stream.peer.core.workers[stream.peer.info.worker_id]
+    step = worker.outstanding[0] if worker.outstanding else None
+    result = answer.result
+    is_next = step is not None and step.step_id == result.step_id and not step.is_void
+    if not is_next or result.failure is not None:
+        return False
+    for _ in range(index + 1):
+        stream.up.popleft()
+    stream.up.appendleft(replace(result, slots=[*result.slots, 99]))
+    stream.cell.is_odd = True
+    stream.cell.receive(stream)
+    stream.cell.is_odd = False
+    is_cut = worker.info.worker_id not in stream.peer.core.workers
+    world.coverage.require("foreign_results_change_nothing", is_cut, "a broken result was taken")
+    return True
+
+
+def submit_odd(world: World, a: int, b: int, c: int) -> bool:
+    """A submit that another version, or another frontend, might send: with output of an earlier
+    life, of a known id, of an old epoch, or of an unknown kind."""
+    streams = _streams(world, lambda s: s.kind == "frontend" and s.peer is not None)
+    streams = [stream for stream in streams if isinstance(stream.dialer, LinkEnd)]
+    if not streams:
+        return False
+    stream = streams[a % len(streams)]
+    world.num_requests += 1
+    numbers = Numbers(a, b, c)
+    ask = draw_ask(world.num_requests, numbers, window=world.configuration.window)
+    world.asks[ask.request_id] = ask
+    message = _odd_submit(world, ask, numbers, stream)
+    if message is None:
+        return False
+    stream.is_odd = True
+    stream.cell.loop.enter()
+    stream.peer._receive(pb.AttachFrontendRequest(submit=message))
+    return True
+
+
+def _odd_submit(world: World, ask: Any, numbers: Numbers, stream: Stream) -> pb.Submit | None:
+    entry = JournalEntry(
+        request_id=ask.request_id,
+        model="tiny",
+        prompt_token_ids=ask.prompt,
+        params=ask.params,
+        eos_token_ids=ask.eos_ids,
+        tenant=ask.tenant,
+        cache_salt=ask.cache_salt,
+        priority=ask.priority,
+    )
+    handle = 1_000_000 + world.num_requests
+    # No tokens of the model, and nobody is there yet who could say so.
+    kind = numbers.below(6) if stream.cell.core.workers else 6
+    message = link_messages.submit_message(entry.submit(handle), None).submit
+    tokens = ask.expected()[0][0]
+    if kind <= 2:
+        # Whole outputs, and parts of them, under a first epoch.
+        num = len(tokens) if kind else numbers.below(len(tokens) + 1)
+        message.emitted[0].token_ids = b"".join(t.to_bytes(4, "little") for t in tokens[:num])
+    elif kind == 3:
+        live = [r for r in stream.cell.core.requests.values() if r.submission.epoch]
+        if not live:
+            return None
+        known = live[numbers.below(len(live))]
+        message.request_id, message.epoch = known.request_id, known.submission.epoch - 1
+    elif kind == 4:
+        message.priority = 10**6
+    elif kind == 6:
+        message.prompt_token_ids = b"\0\x01\0\0" * 3
+    else:
+        message.prompt_token_ids = b""
+    return message

@@ -1,0 +1,231 @@
+"""One scheduler process: the real step loop, core and frontend links, with streams in memory. Owns
+what a gRPC server around them would own."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from simulation.clock import Clock, VirtualLoop
+from simulation.streams import Stream
+
+from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
+from pagewire_scheduler.core.scheduler_core import CoreSettings, SchedulerCore
+from pagewire_scheduler.core.step import StepPlan, StepResult
+from pagewire_scheduler.core.worker_state import WorkerInfo
+from pagewire_scheduler.frontend_convert import served_models
+from pagewire_scheduler.frontend_link import FrontendLink
+from pagewire_scheduler.liveness import ProgressWatch
+from pagewire_scheduler.loop import StepLoop
+from pagewire_shared.arrays import pack_u32
+from pagewire_shared.errors import PagewireError, WireError
+
+OnPlan = Callable[["WorkerPeer", StepPlan], None]
+OnResult = Callable[["WorkerPeer", Any], None]
+
+
+class WorkerPeer:
+    """The loop's view of a worker's stream; WorkerLink without messages."""
+
+    def __init__(
+        self, step_loop: StepLoop, info: WorkerInfo, stream: Stream, on_plan: OnPlan
+    ) -> None:
+        self.info = info
+        self.watch = ProgressWatch(step_loop.clock())
+        self.stream = stream
+        self.is_drained = False
+        self._step_loop = step_loop
+        self._on_plan = on_plan
+        self._is_closed = False
+
+    @property
+    def core(self) -> SchedulerCore:
+        return self._step_loop.core
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the loop hears this stream of the worker."""
+        return self._step_loop.workers.get(self.info.worker_id) is self
+
+    def send_plan(self, plan: StepPlan) -> None:
+        self._on_plan(self, plan)
+        self.stream.send_down(plan)
+
+    def send_drained(self) -> None:
+        self.is_drained = True
+        self.stream.send_down("drained")
+
+    def close(self, error: PagewireError | None) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self.stream.leave_up()
+            self._step_loop.detach_worker(self)
+
+
+class Cell:
+    """A scheduler process that can die and return.
+
+    Attributes:
+        step_loop: The real thing; None while it is down.
+        on_result: Told of every result before it is applied.
+        on_plan: Told of every plan before it is sent.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        clock: Clock,
+        settings: dict[str, Any],
+        on_result: OnResult,
+        on_plan: OnPlan,
+    ) -> None:
+        self.number = number
+        self.clock = clock
+        self.settings = settings
+        self.on_result = on_result
+        self.on_plan = on_plan
+        self.streams: list[Stream] = []
+        self.num_lives = 0
+        self.step_loop: StepLoop | None = None
+        self.loop = VirtualLoop(clock)
+        self.last_tick = 0.0
+
+    # Life.
+
+    def start(self) -> None:
+        self.num_lives += 1
+        self.loop = VirtualLoop(self.clock)
+        self.loop.enter()
+        values = {"clock": lambda: self.clock.now, **self.settings}
+        known = inspect.signature(StepLoop.__init__).parameters
+        step_loop = StepLoop(**{name: values[name] for name in values if name in known})
+        step_loop.core = SchedulerCore(
+            core_settings({**self.settings, "generation": step_loop.generation.number})
+        )
+        self.step_loop = step_loop
+
+    def die(self) -> None:
+        """Killed: what was written may still arrive."""
+        self.step_loop = None
+        for stream in self.streams:
+            stream.leave_up()
+        self.streams = []
+
+    @property
+    def is_up(self) -> bool:
+        return self.step_loop is not None
+
+    @property
+    def core(self) -> SchedulerCore:
+        assert self.step_loop is not None
+        return self.step_loop.core
+
+    def connect(self, stream: Stream) -> None:
+        self.streams.append(stream)
+
+    def worker_stream(self, worker_id: bytes) -> Stream | None:
+        """The stream over which plans go to a worker, if it is attached."""
+        peer = self.step_loop.workers.get(worker_id) if self.step_loop else None
+        return peer.stream if isinstance(peer, WorkerPeer) else None
+
+    # What arrives.
+
+    def receive(self, stream: Stream) -> None:
+        """Take the oldest message of a stream, or notice its end."""
+        self.loop.enter()
+        if not stream.up:
+            stream.is_up_over = True
+            if stream in self.streams:
+                self.streams.remove(stream)
+            if stream.peer is not None:
+                stream.peer.close(None)
+            return
+        message = stream.up.popleft()
+        try:
+            if stream.peer is None:
+                self._welcome(stream, message)
+            elif stream.kind == "worker":
+                self._from_worker(stream.peer, message)
+            else:
+                stream.peer._receive(message)
+        except PagewireError as error:
+            self._break(stream, error)
+
+    def _break(self, stream: Stream, error: PagewireError) -> None:
+        if isinstance(error, WireError) and stream.kind == "worker" and not self.is_odd:
+            raise AssertionError(f"an honest worker is cut off: {error.message}")
+        if stream.peer is not None:
+            stream.peer.close(error)
+        stream.leave_up()
+
+    is_odd = False
+    """Set while a broken result is delivered on purpose."""
+
+    def _welcome(self, stream: Stream, hello: Any) -> None:
+        assert self.step_loop is not None
+        if stream.kind == "worker":
+            info, highest = hello
+            self.step_loop.observe_generation(highest)
+            stream.peer = WorkerPeer(self.step_loop, info, stream, self.on_plan)
+            generation = self.step_loop.attach_worker(stream.peer)
+            stream.send_down(("welcome", generation))
+        else:
+            self._welcome_frontend(stream, hello.hello)
+
+    def _welcome_frontend(self, stream: Stream, hello: pb.FrontendHello) -> None:
+        assert self.step_loop is not None
+        link = stream.peer = FrontendLink(self.step_loop, hello, _no_audit)
+        # The beginning of FrontendLink.run.
+        generation, resumed, events = self.step_loop.attach_frontend(link)
+        welcome = pb.Welcome(
+            protocol=1,
+            generation=generation,
+            resumed_handles=pack_u32(resumed),
+            served_models=served_models(self.step_loop.core.models()),
+        )
+        link._send(pb.AttachFrontendResponse(welcome=welcome))
+        link.send_events(events)
+
+    def _from_worker(self, peer: WorkerPeer, message: Any) -> None:
+        assert self.step_loop is not None
+        if isinstance(message, StepResult):
+            self.step_loop.apply(peer, message)
+        elif message == "leaving":
+            self.step_loop.drain(peer)
+        elif isinstance(message, tuple):
+            self.step_loop.advance(peer, message[1])
+        else:
+            self.on_result(peer, message)
+            self.step_loop.apply(peer, message.result)
+
+    # Time and the loop.
+
+    def turn(self) -> None:
+        """Run the loop's callbacks and write what waits in outboxes."""
+        if self.step_loop is None:
+            return
+        self.loop.drain()
+        for stream in self.streams:
+            if stream.kind == "frontend" and stream.peer is not None:
+                outbox = stream.peer._outbox
+                while outbox._messages:
+                    stream.send_down(outbox._messages.popleft())
+                if outbox.is_closed and not stream.is_cut:
+                    stream.leave_up()
+
+    def tick(self, lateness: float) -> None:
+        if self.step_loop is not None:
+            self.loop.enter()
+            self.last_tick = self.clock.now
+            self.step_loop._tick(self.clock.now, lateness)
+            self.turn()
+
+
+def core_settings(values: dict[str, Any]) -> CoreSettings:
+    """Settings as far as this core knows them."""
+    known = {field.name for field in fields(CoreSettings)}
+    return CoreSettings(**{name: value for name, value in values.items() if name in known})
+
+
+async def _no_audit() -> Any:
+    raise AssertionError("no simulation asks for an audit")

@@ -1,0 +1,190 @@
+"""A client of one request: what it asks, what the naive model says it must get, and a reader that
+holds every event against that."""
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulation.clock import Clock
+from simulation.coverage import Coverage, Violation
+from simulation.naive import generate
+from simulation.naive_beams import search
+
+from pagewire_frontend.events import Closed, Delta, Finished, FinishReason
+from pagewire_frontend.session import Session
+from pagewire_shared.errors import PagewireError
+from pagewire_shared.ids import RequestId
+from pagewire_shared.sampling import SamplingParams
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEF"
+
+
+@dataclass(slots=True)
+class Ask:
+    """A request as its client means it, and what may happen to it."""
+
+    request_id: RequestId
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    eos_ids: tuple[int, ...]
+    tenant: str | None
+    cache_salt: bytes | None
+    salt: bytes
+    priority: int
+    deadline: float | None
+    window: int | None
+    is_poison: bool = False
+    may_be_too_large: bool = False
+    may_be_refused: bool = False
+    outputs: list[tuple[list[int], FinishReason]] | None = None
+
+    def expected(self) -> list[tuple[list[int], FinishReason]]:
+        """Tokens and reason per choice."""
+        if self.outputs is None:
+            beam = getattr(self.params, "beam", None)
+            if beam is None:
+                self.outputs = [self._sampled(choice) for choice in range(self.params.n)]
+            else:
+                self.outputs = self._searched(beam)
+        return self.outputs
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        return frozenset(self.params.stop_token_ids) | frozenset(self.eos_ids)
+
+    def _sampled(self, choice: int) -> tuple[list[int], FinishReason]:
+        params = self.params
+        tokens, is_stopped = generate(
+            self.prompt,
+            salt=self.salt,
+            seed=params.seed or 0,
+            choice=choice,
+            max_tokens=params.max_tokens or 0,
+            min_tokens=params.min_tokens,
+            stop_ids=self.stop_ids,
+            window=self.window,
+        )
+        text = ""
+        for index, token in enumerate(tokens):
+            if index < params.min_tokens or token in self.stop_ids:
+                continue
+            text += LETTERS[token]
+            if any(text.endswith(stop) for stop in params.stop):
+                return tokens[: index + 1], FinishReason.STOP
+        return tokens, FinishReason.STOP if is_stopped else FinishReason.LENGTH
+
+    def _searched(self, beam: Any) -> list[tuple[list[int], FinishReason]]:
+        outputs = search(
+            self.prompt,
+            salt=self.salt,
+            width=self.params.n,
+            max_tokens=self.params.max_tokens or 0,
+            length_penalty=beam.length_penalty,
+            early_stopping=beam.early_stopping,
+            end_ids=self.stop_ids,
+            num_end_ids=len(self.stop_ids),
+            window=self.window,
+        )
+        return [
+            (
+                list(tokens),
+                FinishReason.STOP if tokens[-1] in self.stop_ids else FinishReason.LENGTH,
+            )
+            for tokens in outputs
+        ]
+
+
+@dataclass
+class Client:
+    """Reads one session to its end.
+
+    Attributes:
+        may_fail: Requests that a failed step may have ended, by the failures planted.
+    """
+
+    ask: Ask
+    session: Session
+    clock: Clock
+    coverage: Coverage
+    may_fail: set[bytes]
+    tokens: dict[int, list[int]] = field(default_factory=dict)
+    ends: dict[int, FinishReason] = field(default_factory=dict)
+    error: PagewireError | None = None
+
+    def __post_init__(self) -> None:
+        self._events: Any = self.session.events()
+        self._waiting: Generator[Any, Any, Any] | None = None
+        self._blocker: Any = None
+
+    def read(self) -> bool:
+        """Take what is ready; True when there will be no more."""
+        if self._waiting is not None and not self._blocker.done():
+            return False
+        while True:
+            try:
+                if self._waiting is None:
+                    self._waiting = self._events.asend(None)
+                self._blocker = self._waiting.send(None)
+                return False
+            except StopIteration as ready:
+                self._waiting = None
+                if self._take(ready.value):
+                    return True
+            except PagewireError as error:
+                self._waiting = None
+                self.refuse(error)
+                return True
+
+    def _take(self, event: Any) -> bool:
+        if isinstance(event, Delta):
+            self._take_delta(event)
+        elif isinstance(event, Finished):
+            self._take_end(event)
+        elif isinstance(event, Closed):
+            num_choices = self.ask.params.n
+            self._need(len(self.ends) == num_choices, "one_end_each", "a choice did not end")
+            return True
+        return False
+
+    def _take_delta(self, delta: Delta) -> None:
+        known = self.tokens.setdefault(delta.choice, [])
+        name = "positions_contiguous"
+        self._need(delta.choice not in self.ends, name, "tokens after an end")
+        self._need(delta.first_position == len(known), name, f"{delta.first_position} comes next")
+        known.extend(delta.token_ids)
+        if delta.first_position:
+            self.coverage.invariants[name] += 1
+        truth = self.ask.expected()[delta.choice][0]
+        is_right = known == truth[: len(known)]
+        self._need(is_right, "tokens_of_the_model", f"{known} instead of {truth}")
+        self.coverage.invariants["tokens_of_the_model"] += 1
+        ids = [entry.token_id for entry in delta.logprobs]
+        self._need(ids in ([], delta.token_ids), name, "log-probabilities of other tokens")
+
+    def _take_end(self, end: Finished) -> None:
+        self._need(end.choice not in self.ends, "one_end_each", "a choice ends twice")
+        tokens, reason = self.ask.expected()[end.choice]
+        got = self.tokens.get(end.choice, [])
+        detail = f"choice {end.choice} has {got}, {end.reason} instead of {tokens}, {reason}"
+        self._need(got == tokens and end.reason is reason, "tokens_of_the_model", detail)
+        self.ends[end.choice] = end.reason
+        self.coverage.invariants["one_end_each"] += 1
+
+    def refuse(self, error: PagewireError) -> None:
+        """The request failed: there must be a reason for it."""
+        self.error = error
+        ask, code = self.ask, error.code
+        is_allowed = {
+            "deadline_exceeded": ask.deadline is not None and self.clock.now >= ask.deadline - 0.01,
+            "rate_limit_exceeded": ask.may_be_refused,
+            "context_length_exceeded": ask.may_be_too_large,
+            # Beams run together, so a search may be too wide for the workers there are.
+            "invalid_value": error.field == "n" and ask.params.use_beam_search,
+            "internal_error": ask.is_poison or ask.request_id in self.may_fail,
+        }.get(code, False)
+        self._need(is_allowed, "one_end_each", f"failed without a reason: {error!r}")
+        self.coverage.facts[f"failed with {code}"] += 1
+
+    def _need(self, is_right: bool, invariant: str, detail: str) -> None:
+        if not is_right:
+            raise Violation(invariant, detail)

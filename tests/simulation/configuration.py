@@ -1,0 +1,50 @@
+"""What kind of cell a seed makes: sizes, policies and peers. Plain data, drawn once."""
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The fixed conditions of one world."""
+
+    block_size: int
+    num_blocks: int
+    num_small_blocks: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    steps_in_flight: int
+    window: int | None
+    is_caching: bool
+    policy: str
+    max_num_waiting: int
+    num_frontends: int
+    num_cells: int
+    num_workers: int
+    max_model_len: int = 48
+
+
+def draw(seed: int, *, has_windows: bool) -> Configuration:
+    """Return the conditions of a seed."""
+    dice = random.Random(seed * 2 + 1)
+    block_size = dice.choice([2, 4, 4, 8])
+    # The longest ordinary request has 40 tokens; tiny pools hold little more than one.
+    least = 40 // block_size
+    num_blocks = least + dice.choice([0, 1, 2, 4, 8, 16, 40])
+    max_num_seqs = dice.choice([2, 4, 6, 8])
+    batched = max(max_num_seqs, dice.choice([3, 7, 12, 24, 64]))
+    return Configuration(
+        block_size=block_size,
+        num_blocks=num_blocks,
+        num_small_blocks=max(2, num_blocks // 2),
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=batched,
+        steps_in_flight=dice.choice([1, 2, 2, 2, 3]),
+        window=dice.choice([None, None, 8]) if has_windows else None,
+        is_caching=dice.random() < 0.85,
+        policy=dice.choice(["fcfs", "fair"]),
+        max_num_waiting=dice.choice([100, 100, 100, 12]),
+        num_frontends=dice.choice([1, 2, 2]),
+        num_cells=1 if dice.random() < 0.85 else 2,
+        num_workers=dice.choice([1, 1, 2, 3]),
+    )

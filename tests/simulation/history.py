@@ -1,0 +1,154 @@
+"""A seed from its first event to the quiet end, and what is asked of it. Owns no event."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulation import actions
+from simulation.clock import Clock, virtual_time
+from simulation.configuration import Configuration, draw
+from simulation.coverage import Coverage, Violation, counted_moves
+from simulation.events import WEIGHTS, Event, draw_events
+from simulation.invariants import check_world
+from simulation.observers import Observers
+from simulation.world import World
+
+NUM_EVENTS = 300
+MAX_QUIET_TURNS = 20_000
+CHECK_EVERY = 8
+"""Turns of the quiet phase between two checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong, where."""
+
+    invariant: str
+    detail: str
+    event_number: int
+
+
+def kinds() -> list[str]:
+    unknown = actions.unknown_kinds()
+    return [kind for kind in WEIGHTS if kind not in unknown]
+
+
+def configuration_of(seed: int) -> Configuration:
+    return draw(seed, has_windows=actions.HAS_WINDOWS)
+
+
+def events_of(seed: int, num_events: int = NUM_EVENTS) -> list[Event]:
+    return draw_events(seed, num_events, kinds())
+
+
+def run(
+    configuration: Configuration, events: Sequence[Event], coverage: Coverage
+) -> tuple[Failure | None, bytes]:
+    """Run a history; return what failed, and the digest of all that was sent."""
+    clock = Clock()
+    number = -1
+    with counted_moves(coverage), virtual_time(clock):
+        world = World(configuration, coverage, clock)
+        with Observers(world):
+            try:
+                for event in events:
+                    number += 1
+                    apply(world, event)
+                number = len(events)
+                settle(world)
+            except Violation as violation:
+                return Failure(violation.invariant, str(violation), number), b""
+            except Exception as error:  # noqa: BLE001 whatever it is, it is a finding
+                detail = f"{type(error).__name__}: {error}"
+                return Failure("no_crash", detail, number), b""
+    return None, world.log.digest()
+
+
+def apply(world: World, event: Event) -> None:
+    """Let one event happen and check everything."""
+    kind, a, b, c = event
+    if actions.act(world, kind, a, b, c):
+        world.coverage.events[kind] += 1
+    world.finish_turn()
+    check_world(world)
+
+
+def settle(world: World) -> None:
+    """Heal everything, let everything end, and require that nothing is left."""
+    world.is_quiet = True
+    world.dice = 12345
+    for cell in world.cells:
+        for stream in cell.streams:
+            stream.frozen_until = 0.0
+        world.start_worker(cell)
+    ends = [end for frontend in world.frontends for end in frontend.ends]
+    for dialer in (*world.workers, *ends):
+        if dialer.stream is not None:
+            dialer.stream.frozen_until = 0.0
+    for worker in world.workers:
+        worker.frozen_until = 0.0
+    deadline = world.clock.now + 120.0
+    num_turns = 0
+    while not is_settled(world):
+        num_turns += 1
+        if world.clock.now > deadline or num_turns > MAX_QUIET_TURNS:
+            raise Violation("everything_ends", _what_is_left(world))
+        if not world.turn():
+            for frontend in world.frontends:
+                frontend.read()
+            world.pass_time(0.25)
+        world.finish_turn()
+        if num_turns % CHECK_EVERY == 0:
+            check_world(world)
+    check_world(world)
+    everything_is_free(world)
+
+
+def is_settled(world: World) -> bool:
+    """Whether nothing is open and nothing is on its way."""
+    if any(frontend.clients for frontend in world.frontends):
+        return False
+    if any(cell.core.requests for cell in world.cells):
+        return False
+    if len(world.cells) and any(len(c.core.frontends) > len(world.frontends) for c in world.cells):
+        return False
+    states = [cell.core.workers.get(w.worker_id) for w in world.workers for cell in [w.cell]]
+    if any(state is None or state.outstanding for state in states):
+        return False
+    return not world.moves()
+
+
+def _what_is_left(world: World) -> str:
+    clients = [
+        f"{client.ask.request_id.hex()[:4]} {client.session.entry.state.value}"
+        for client in world.clients()
+    ]
+    requests = [
+        f"{sequence.key} {sequence.state.value}"
+        for cell in world.cells
+        for request in cell.core.requests.values()
+        for sequence in request.sequences
+    ]
+    return f"open: {clients[:5]}, in schedulers: {requests[:5]}, moves: {len(world.moves())}"
+
+
+def everything_is_free(world: World) -> None:
+    """At rest nobody holds anything."""
+    name = "everything_is_free"
+    require = world.coverage.require
+    for cell in world.cells:
+        for worker in cell.core.workers.values():
+            require(name, not any(worker.pool.ref_counts), "blocks are held")
+            require(name, worker.pool.num_free == worker.pool.num_blocks, "blocks are missing")
+            require(name, not worker.running and not len(worker.waiting), "sequences are left")
+            free = sorted(worker.free_slots) == list(range(len(worker.slots)))
+            require(name, free, "slots are missing")
+        for frontend in cell.core.frontends.values():
+            require(name, not frontend.requests and not frontend.handles, "handles are left")
+    for process in world.workers:
+        require(name, not process.replica.slots, "a worker was not told of freed slots")
+    for frontend in world.frontends:
+        require(name, not len(frontend.journal), "journal entries are left")
+        carried = sum(len(end.link.carried) for end in frontend.ends)
+        require(name, not carried and not frontend.pool._waiting, "sessions are carried")
+    world.coverage.invariants[name] += 1
+    world.coverage.invariants["everything_ends"] += 1

@@ -1,0 +1,76 @@
+"""Bugs planted in journal, links and loop."""
+
+from simulation.mutant import CORE, FRONTEND, Mutant, mutant
+
+LINKS: list[Mutant] = [
+    mutant(
+        "old_incarnation_heard",
+        "A late result of an earlier attach is applied when its step id fits.",
+        CORE + "scheduler_core",
+        "if identity != (self.settings.generation, worker.info.incarnation, expected):",
+        "if result.step_id != expected:",
+    ),
+    mutant(
+        "old_epoch_heard",
+        "A submit of an older epoch replaces the newer one.",
+        CORE + "resubmit",
+        "    if submission.epoch < known.submission.epoch:\n",
+        "    if submission.epoch < 0:\n",
+    ),
+    mutant(
+        "lease_without_end",
+        "Requests of a frontend that is gone run for ever.",
+        CORE + "scheduler_core",
+        "if f.lease_end <= now]",
+        "if f.lease_end < 0]",
+    ),
+    mutant(
+        "journal_skips_gaps",
+        "A chunk that begins behind the next position is taken.",
+        FRONTEND + "journal",
+        "        if num_known < 0:\n",
+        "        if num_known < -99:\n",
+    ),
+    mutant(
+        "journal_keeps_epoch",
+        "A request that is submitted again keeps its epoch.",
+        FRONTEND + "journal",
+        "        self.epoch += 1\n",
+        "        self.epoch = max(self.epoch, 0)\n",
+    ),
+    mutant(
+        "journal_ends_early",
+        "An end is believed although tokens before it are missing.",
+        FRONTEND + "journal",
+        "        if journal.next_position != num_tokens:\n",
+        "        if journal.next_position > num_tokens:\n",
+    ),
+    mutant(
+        "link_forgets_to_ask_again",
+        "A gap is noticed and nothing is done about it.",
+        FRONTEND + "link_sessions",
+        "            if verdict is Verdict.GAP:\n",
+        "            if verdict is None:\n",
+    ),
+    mutant(
+        "link_believes_all_resumed",
+        "After a re-attach what the scheduler does not know is waited for.",
+        FRONTEND + "link_sessions",
+        "            if is_wanted and handle in resumed:\n",
+        "            if is_wanted:\n",
+    ),
+    mutant(
+        "link_keeps_old_handles",
+        "Handles of a broken stream stay in use.",
+        FRONTEND + "link_sessions",
+        "        self._by_handle.clear()\n",
+        "",
+    ),
+    mutant(
+        "link_drops_cancel",
+        "The scheduler is not told that a client has gone.",
+        FRONTEND + "link_sessions",
+        "        self.forget(session)\n        if handle is not None:\n",
+        "        self.forget(session)\n        if handle is None:\n",
+    ),
+]

@@ -1,0 +1,87 @@
+"""What every request must produce, computed the slow way: without scheduler, blocks or batch.
+
+A position's cell stands for its keys and values: it depends on the token and on everything before
+it. A token depends on all cells it attends to, on seed, choice and position, and on nothing else.
+"""
+
+import math
+import struct
+from collections.abc import Sequence
+
+Cell = int
+VOCAB_SIZE = 32
+EOS = 31
+
+_MASK = (1 << 61) - 2
+
+
+def root_cell(salt: bytes) -> Cell:
+    """The cell before the first. Real keys do not depend on the salt; these do, so that a block
+    shared between tenants is a wrong token."""
+    value = 7
+    for byte in salt:
+        value = hash((value, byte))
+    return value
+
+
+def next_cell(previous: Cell, token: int, position: int) -> Cell:
+    return hash((previous, token, position))
+
+
+def cells_of(root: Cell, tokens: Sequence[int]) -> list[Cell]:
+    """One cell per token."""
+    cells = []
+    for position, token in enumerate(tokens):
+        root = next_cell(root, token, position)
+        cells.append(root)
+    return cells
+
+
+def context_of(cells: Sequence[Cell], window: int | None) -> int:
+    """What a query behind `cells` reads: all of them, or the last `window`."""
+    return hash(tuple(cells if window is None else cells[-window:]))
+
+
+def sample(context: int, *, seed: int, choice: int, position: int) -> int:
+    """The token at `position` of the output of `choice`."""
+    word = hash((context, seed, choice, position)) & _MASK
+    return (word >> 7) % VOCAB_SIZE
+
+
+def logprobs(context: int) -> list[float]:
+    """Natural log-probability of every token, rounded as on the wire."""
+    logits = [((hash((context, token)) & _MASK) >> 9) % 4096 / 700.0 for token in range(VOCAB_SIZE)]
+    total = math.log(sum(map(math.exp, logits)))
+    values = [logit - total for logit in logits]
+    return list(struct.unpack(f"{VOCAB_SIZE}f", struct.pack(f"{VOCAB_SIZE}f", *values)))
+
+
+def most_likely(context: int, num: int) -> list[tuple[int, float]]:
+    """The `num` most likely tokens and their log-probabilities, the most likely first."""
+    values = logprobs(context)
+    order = sorted(range(VOCAB_SIZE), key=lambda token: (-values[token], token))
+    return [(token, values[token]) for token in order[:num]]
+
+
+def generate(
+    prompt: Sequence[int],
+    *,
+    salt: bytes,
+    seed: int,
+    choice: int,
+    max_tokens: int,
+    min_tokens: int,
+    stop_ids: frozenset[int],
+    window: int | None,
+) -> tuple[list[int], bool]:
+    """Tokens of one choice, and whether a stop token ended it."""
+    cells = cells_of(root_cell(salt), prompt)
+    tokens: list[int] = []
+    while len(tokens) < max_tokens:
+        context = context_of(cells, window)
+        token = sample(context, seed=seed, choice=choice, position=len(tokens))
+        tokens.append(token)
+        cells.append(next_cell(cells[-1], token, len(cells)))
+        if token in stop_ids and len(tokens) > min_tokens:
+            return tokens, True
+    return tokens, False

@@ -1,0 +1,295 @@
+"""A worker without a model: it holds what a KV cache would hold, applies plans in the order the
+wire prescribes, and computes tokens from what its block tables really point to.
+
+It never raises for a wrong plan. What contradicts the contract is noted with the result, because a
+plan made on top of a failed one may be wrong without any fault: whoever takes the result knows.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from simulation.naive import Cell, most_likely, next_cell, root_cell, sample
+
+from pagewire_scheduler.core.step import NewSequence, StepFailure, StepPlan, StepResult
+from pagewire_scheduler.core.worker_state import WorkerInfo
+from pagewire_worker.block_names import BlockNames
+
+UNWRITTEN = -1
+GARBAGE = -2
+
+
+@dataclass(slots=True)
+class Slot:
+    """A sequence as the worker knows it."""
+
+    new: NewSequence
+    choice: int
+    tokens: list[int]
+    blocks: list[int]
+    num_computed: int
+    root: Cell
+
+
+@dataclass(slots=True)
+class Answer:
+    """A result, what was wrong with its plan (None where nothing was), and the names it gave, each
+    with the last cell of its block."""
+
+    result: StepResult
+    problem: str | None = None
+    named: list[tuple[bytes, Cell]] = field(default_factory=list)
+
+
+class PlanProblem(Exception):
+    """A plan contradicts what the worker holds."""
+
+
+@dataclass
+class Replica:
+    """Memory and slots of one worker process; outlives its streams.
+
+    Attributes:
+        window: Positions that a query attends to; None for all.
+        salt_of: Salt of a request.
+        names: Content names, as the real worker keeps them.
+        content_of: Last cell of the block under each name ever given, shared by all replicas.
+        is_poison: Whether a request makes every step fail that it is in.
+    """
+
+    info: WorkerInfo
+    window: int | None
+    salt_of: Callable[[bytes], bytes]
+    is_poison: Callable[[bytes], bool]
+    content_of: dict[bytes, Cell]
+    memory: list[Cell] = field(default_factory=list)
+    slots: dict[int, Slot] = field(default_factory=dict)
+    names: BlockNames = field(default_factory=BlockNames)
+    num_suspect_steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.memory = [UNWRITTEN] * (self.info.num_blocks * self.info.model.block_size)
+
+    def drop_slots(self) -> None:
+        self.slots.clear()
+
+    def held(self, info: WorkerInfo) -> WorkerInfo:
+        """The hello: `info` with the blocks that are VALID here."""
+        held = tuple((name, block) for block, name in sorted(self.names.held().items()))
+        return replace(info, held=held)  # type: ignore[arg-type]
+
+    # One step.
+
+    def run(self, plan: StepPlan, failure: StepFailure | None = None) -> Answer:
+        """Run a plan, or fail it with `failure`."""
+        for slot in plan.freed_slots:
+            self.slots.pop(slot, None)
+        before = self._saved()
+        problem = None
+        try:
+            self._apply_diff(plan)
+            self._check_rows(plan)
+        except PlanProblem as error:
+            problem = str(error)
+            failure = failure or StepFailure(problem)
+        failure = failure or self._poisoned(plan)
+        if failure is not None:
+            if problem is None:
+                self._spoil(plan)
+            self.slots = before
+            self.num_suspect_steps = self.info.steps_in_flight - 1
+            return Answer(self._result(plan, failure), problem)
+        result = self._forward(plan)
+        size = self.info.model.block_size
+        last = [self.memory[(block + 1) * size - 1] for block in plan.named_blocks]
+        named = list(zip(plan.names, last, strict=True))
+        self._apply_names(plan, named)
+        return Answer(result, None, named)  # type: ignore[arg-type]
+
+    def _saved(self) -> dict[int, Slot]:
+        return {
+            number: replace(slot, tokens=[*slot.tokens], blocks=[*slot.blocks])
+            for number, slot in self.slots.items()
+        }
+
+    def _result(self, plan: StepPlan, failure: StepFailure | None = None) -> StepResult:
+        return StepResult(plan.generation, plan.incarnation, plan.step_id, failure=failure)
+
+    def _poisoned(self, plan: StepPlan) -> StepFailure | None:
+        for slot in plan.slots:
+            if self.is_poison(self.slots[slot].new.request_id):
+                return StepFailure("poisoned")
+        return None
+
+    def _apply_diff(self, plan: StepPlan) -> None:
+        starts = dict(zip(plan.slots, plan.starts, strict=True))
+        for new in plan.new_sequences:
+            _require(new.slot not in self.slots, f"slot {new.slot} is taken")
+            _require(new.slot in starts, f"slot {new.slot} is new and not scheduled")
+            self.slots[new.slot] = Slot(
+                new,
+                new.choice,
+                [*new.prompt_token_ids, *new.emitted_token_ids],
+                list(new.block_ids),
+                starts[new.slot],
+                root_cell(self.salt_of(new.request_id)),
+            )
+        self._fork(plan)
+        for slot, token in zip(plan.appended_slots, plan.appended_token_ids, strict=True):
+            _require(slot in self.slots, "a token is appended to an empty slot")
+            _require(
+                self.slots[slot].new.num_candidates > 0, "a token is appended to what is no beam"
+            )
+            self.slots[slot].tokens.append(token)
+        fresh = iter(plan.new_block_ids)
+        for slot, num_new in zip(plan.slots, plan.num_new_blocks, strict=True):
+            _require(slot in self.slots, f"slot {slot} is scheduled and empty")
+            self.slots[slot].blocks.extend(next(fresh) for _ in range(num_new))
+        _require(next(fresh, None) is None, "blocks for nobody")
+        self._swap_copied(plan)
+
+    def _fork(self, plan: StepPlan) -> None:
+        copies = []
+        rows = zip(plan.fork_slots, plan.fork_sources, plan.fork_choices, strict=True)
+        for slot, source, choice in rows:
+            _require(source in self.slots, "a fork of an empty slot")
+            state = self.slots[source]
+            copies.append(
+                (
+                    slot,
+                    replace(state, choice=choice, tokens=[*state.tokens], blocks=[*state.blocks]),
+                )
+            )
+        for slot, state in copies:
+            self.slots[slot] = state
+
+    def _swap_copied(self, plan: StepPlan) -> None:
+        rows = zip(plan.copy_slots, plan.copy_sources, plan.copy_destinations, strict=True)
+        for slot, source, destination in rows:
+            _require(slot in self.slots, "a copy for an empty slot")
+            blocks = self.slots[slot].blocks
+            # Blocks before the window may be anyone's by now, so the last place counts.
+            _require(source in blocks, "a copy of a block that the slot does not hold")
+            blocks[len(blocks) - 1 - blocks[::-1].index(source)] = destination
+
+    def _check_rows(self, plan: StepPlan) -> None:
+        size = self.info.model.block_size
+        for slot, start, count in zip(plan.slots, plan.starts, plan.num_new_tokens, strict=True):
+            state, end = self.slots[slot], start + count
+            _require(end <= len(state.tokens), f"slot {slot} computes a token not known")
+            _require(count > 0 or slot in plan.fork_slots, f"slot {slot} has nothing to compute")
+            is_next = start <= state.num_computed or not count
+            _require(is_next, f"slot {slot} starts at {start} behind {state.num_computed}")
+            _require(end <= len(state.blocks) * size, f"slot {slot} has too few blocks")
+
+    # The forward pass.
+
+    def _forward(self, plan: StepPlan) -> StepResult:
+        size = self.info.model.block_size
+        self.names.forget(plan.copy_destinations)
+        copied = [self.memory[b * size : (b + 1) * size] for b in plan.copy_sources]
+        for destination, cells in zip(plan.copy_destinations, copied, strict=True):
+            self.memory[destination * size : (destination + 1) * size] = cells
+        rows = list(zip(plan.slots, plan.starts, plan.num_new_tokens, plan.samples, strict=True))
+        for slot, start, count, _ in rows:
+            self._write(self.slots[slot], start, count)
+        result = self._result(plan)
+        tops: list[Sequence[tuple[int, float]]] = []
+        for slot, start, count, is_sampled in rows:
+            state = self.slots[slot]
+            state.num_computed = max(state.num_computed, start + count)
+            if is_sampled:
+                self._sample(slot, state, start + count, result, tops)
+        _add_logprobs(result, tops)
+        return result
+
+    def _write(self, state: Slot, start: int, count: int) -> None:
+        size, memory = self.info.model.block_size, self.memory
+        previous = state.root
+        if start and count:
+            previous = memory[state.blocks[(start - 1) // size] * size + (start - 1) % size]
+        for position in range(start, start + count):
+            block = state.blocks[position // size]
+            if position % size == 0:
+                self.names.forget([block])
+            previous = next_cell(previous, state.tokens[position], position)
+            memory[block * size + position % size] = previous
+
+    def _sample(
+        self,
+        slot: int,
+        state: Slot,
+        end: int,
+        result: StepResult,
+        tops: list[Sequence[tuple[int, float]]],
+    ) -> None:
+        context = self.read(state.blocks, end)
+        sampling, num_prompt = state.new.sampling, len(state.new.prompt_token_ids)
+        position = end - num_prompt
+        token = sample(context, seed=sampling.seed or 0, choice=state.choice, position=position)
+        num_candidates, wanted = state.new.num_candidates, sampling.logprobs
+        result.slots.append(slot)
+        result.counts.append(1)
+        result.token_ids.append(token)
+        if num_candidates:
+            # What it sampled is of no use; the scheduler chooses among the likeliest.
+            tops.append(most_likely(context, num_candidates))
+            result.logprobs.append(math.nan)
+            return
+        state.tokens.append(token)
+        if wanted is None:
+            tops.append(())
+            result.logprobs.append(math.nan)
+        else:
+            known = dict(most_likely(context, 32))
+            tops.append(most_likely(context, wanted))
+            result.logprobs.append(known[token])
+
+    def read(self, blocks: Sequence[int], end: int) -> int:
+        """What a query behind `end` positions sees through a block table."""
+        size, memory = self.info.model.block_size, self.memory
+        first = 0 if self.window is None else max(0, end - self.window)
+        cells: list[Cell] = []
+        for index in range(first // size, -(-end // size)):
+            block = blocks[index]
+            cells += memory[block * size : (block + 1) * size]
+        begin = first - first // size * size
+        return hash(tuple(cells[begin : begin + end - first]))
+
+    def _spoil(self, plan: StepPlan) -> None:
+        """What a failed step leaves behind in the blocks it was to write."""
+        size = self.info.model.block_size
+        for slot, start, count in zip(plan.slots, plan.starts, plan.num_new_tokens, strict=True):
+            blocks = self.slots[slot].blocks
+            for position in range(start, start + count):
+                block = blocks[position // size]
+                if position % size == 0:
+                    self.names.forget([block])
+                self.memory[block * size + position % size] = GARBAGE
+
+    # Names.
+
+    def _apply_names(self, plan: StepPlan, named: Sequence[tuple[bytes, Cell]]) -> None:
+        if self.num_suspect_steps:
+            self.num_suspect_steps -= 1
+            return
+        for block, name in zip(plan.named_blocks, plan.names, strict=True):
+            self.names.name(block, name)
+        for name, cell in named:
+            self.content_of.setdefault(name, cell)
+
+
+def _add_logprobs(result: StepResult, tops: list[Sequence[tuple[int, float]]]) -> None:
+    """Only when somebody asked, as the real worker does."""
+    if all(map(math.isnan, result.logprobs)) and not any(tops):
+        result.logprobs.clear()
+        return
+    for top in tops:
+        result.num_top.append(len(top))
+        result.top_token_ids.extend(token for token, _ in top)
+        result.top_logprobs.extend(value for _, value in top)
+
+
+def _require(is_right: bool, message: str) -> None:
+    if not is_right:
+        raise PlanProblem(message)

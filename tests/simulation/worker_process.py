@@ -1,0 +1,99 @@
+"""One worker process: its stream to the scheduler, the plans that wait and the replica that runs
+them. The rules of the stream are those of the worker's `_Attach`."""
+
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+from simulation.replica import Replica
+from simulation.streams import Stream
+
+from pagewire_scheduler.core.step import StepFailure, StepPlan
+
+
+class WorkerProcess:
+    """A worker that dials one cell for ever.
+
+    Attributes:
+        queue: Plans received and not run.
+        failure: How the next step fails, if it does.
+        frozen_until: It runs no step before.
+        is_leaving: It asked to be drained and will end.
+        has_left: It has ended.
+    """
+
+    def __init__(self, number: int, replica: Replica, cell: Any) -> None:
+        self.number = number
+        self.replica = replica
+        self.cell = cell
+        self.stream: Stream | None = None
+        self.incarnation = 0
+        self.generation = 0
+        self.highest_generation = 0
+        self.queue: deque[StepPlan] = deque()
+        self.failure: StepFailure | None = None
+        self.frozen_until = 0.0
+        self.is_leaving = False
+        self.has_left = False
+        self.num_steps = 0
+
+    @property
+    def worker_id(self) -> bytes:
+        return self.replica.info.worker_id
+
+    def dial(self, incarnation: int) -> None:
+        """Open a stream and say hello with what is VALID here."""
+        assert self.stream is None
+        self.incarnation = incarnation
+        self.generation = 0
+        self.queue.clear()
+        self.stream = Stream("worker", self, self.cell)
+        self.cell.connect(self.stream)
+        info = self.replica.held(replace(self.replica.info, incarnation=incarnation))
+        self.stream.send_up((info, self.highest_generation))
+        if self.is_leaving:
+            self.stream.send_up("leaving")
+
+    def lose(self) -> None:
+        """The stream is over for this side: what waits is not run."""
+        if self.stream is not None:
+            self.stream.leave_down()
+            self.stream = None
+        self.queue.clear()
+
+    def receive(self) -> None:
+        """Take the oldest message, or notice the end of the stream."""
+        stream = self.stream
+        assert stream is not None
+        if not stream.down:
+            stream.is_down_over = True
+            self.lose()
+            return
+        message = stream.down.popleft()
+        if isinstance(message, StepPlan):
+            self._take_plan(message)
+        elif message == "drained":
+            assert self.is_leaving, "a worker is sent away that did not ask"
+            self.has_left = True
+            self.lose()
+        elif isinstance(message, tuple):
+            self.generation = message[1]
+            assert self.generation >= self.highest_generation, "a generation goes back"
+            self.highest_generation = self.generation
+            self.replica.drop_slots()
+
+    def _take_plan(self, plan: StepPlan) -> None:
+        assert self.generation, "a plan came before the welcome"
+        if plan.generation < self.generation or plan.incarnation != self.incarnation:
+            raise AssertionError("a plan of an old generation or another incarnation")
+        self.queue.append(plan)
+
+    def run(self) -> None:
+        """Run the oldest plan and send what comes of it."""
+        plan = self.queue.popleft()
+        self.num_steps += 1
+        failure, self.failure = self.failure, None
+        answer = self.replica.run(plan, failure)
+        if self.stream is not None:
+            self.stream.send_up(("progress", self.num_steps))
+            self.stream.send_up(answer)

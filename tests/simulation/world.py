@@ -1,0 +1,243 @@
+"""A whole cell in one process: schedulers, workers, frontends and clients, with a clock that only
+events move. Owns the processes and the order in which messages arrive."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from simulation.cell import Cell, WorkerPeer
+from simulation.client import Ask, Client
+from simulation.clock import Clock
+from simulation.configuration import Configuration
+from simulation.coverage import Coverage
+from simulation.frontend import MODEL, TOKENIZER, Frontend
+from simulation.naive import VOCAB_SIZE
+from simulation.plan_checks import PlanChecks
+from simulation.replica import Answer, Replica
+from simulation.streams import Stream
+from simulation.worker_process import WorkerProcess
+
+from pagewire_scheduler.core.load import LoadLimits
+from pagewire_scheduler.core.step import StepFailure, StepPlan
+from pagewire_scheduler.core.trials import unit_of
+from pagewire_scheduler.core.worker_state import ModelInfo, OutstandingStep, WorkerInfo
+
+TURN_SECONDS = 0.002
+Move = tuple[Callable[..., None], Any]
+
+
+class World:
+    """Everything that lives, and everything that is known to be true of it.
+
+    Attributes:
+        may_fail: Requests that a planted failure may have ended.
+        late_answers: Results whose streams were cut before they arrived.
+        log: Digest of every plan and every message to a frontend, in order.
+    """
+
+    def __init__(self, configuration: Configuration, coverage: Coverage, clock: Clock) -> None:
+        self.configuration = configuration
+        self.coverage = coverage
+        self.clock = clock
+        self.asks: dict[bytes, Ask] = {}
+        self.may_fail: set[bytes] = set()
+        self.content_of: dict[bytes, int] = {}
+        self.late_answers: list[Answer] = []
+        self.workers: list[WorkerProcess] = []
+        self.frontends: list[Frontend] = []
+        self.checks: dict[int, PlanChecks] = {}
+        self.num_requests = self.num_workers = self.num_incarnations = self.num_lives = 0
+        self.dice = 1
+        self.is_quiet = False
+        self.log = hashlib.blake2b(digest_size=16)
+        self.cells = [
+            Cell(number, self.clock, self._settings(), self._on_result, self._on_plan)
+            for number in range(configuration.num_cells)
+        ]
+        for cell in self.cells:
+            cell.start()
+        for number in range(configuration.num_frontends):
+            self.start_frontend(number)
+        for number in range(configuration.num_workers):
+            self.start_worker(self.cells[number % len(self.cells)])
+
+    def _settings(self) -> dict[str, Any]:
+        configuration = self.configuration
+        return {
+            "is_caching": configuration.is_caching,
+            "max_num_waiting": configuration.max_num_waiting,
+            "limits": LoadLimits(max_num_waiting=configuration.max_num_waiting),
+            "lease_seconds": 5.0,
+            "policy": configuration.policy,
+            "tenant_weights": {"a": 1.0, "b": 2.0},
+        }
+
+    # Processes.
+
+    def start_frontend(self, number: int) -> None:
+        self.num_lives += 1
+        self.frontends.append(
+            Frontend(number, self.num_lives % 256, self.cells, self.clock, self.coverage)
+        )
+
+    def start_worker(self, cell: Cell, *, is_small: bool = False) -> None:
+        self.num_workers += 1
+        number, configuration = self.num_workers, self.configuration
+        model = {
+            "name": MODEL,
+            "model_fingerprint": b"m" * 32,
+            "tokenizer_fingerprint": TOKENIZER,
+            "max_model_len": configuration.max_model_len,
+            "vocab_size": VOCAB_SIZE,
+            "block_size": configuration.block_size,
+        }
+        info = WorkerInfo(
+            worker_id=number.to_bytes(16, "big"),
+            incarnation=0,
+            model=ModelInfo(**model),  # type: ignore[arg-type]
+            layout_fingerprint=b"l" * 16,
+            dtype="float32",
+            num_blocks=configuration.num_small_blocks if is_small else configuration.num_blocks,
+            max_num_seqs=configuration.max_num_seqs,
+            max_num_batched_tokens=configuration.max_num_batched_tokens,
+            steps_in_flight=configuration.steps_in_flight,
+            window=configuration.window,
+        )
+        replica = Replica(info, configuration.window, self.salt_of, self.is_poison, self.content_of)
+        self.workers.append(WorkerProcess(number, replica, cell))
+
+    def salt_of(self, request_id: bytes) -> bytes:
+        return self.asks[request_id].salt
+
+    def is_poison(self, request_id: bytes) -> bool:
+        return self.asks[request_id].is_poison
+
+    def clients(self) -> list[Client]:
+        return [client for frontend in self.frontends for client in frontend.clients]
+
+    # What goes over the streams.
+
+    def _on_plan(self, peer: WorkerPeer, plan: StepPlan) -> None:
+        checks = self.checks.get(id(peer))
+        if checks is None:
+            window = self.configuration.window
+            checks = self.checks[id(peer)] = PlanChecks(peer, window, self.coverage)
+        checks.sent(plan)
+        self.log.update(repr(plan).encode())
+
+    def _on_result(self, peer: WorkerPeer, answer: Answer) -> None:
+        """A result arrives in order on its own stream: what it may say, and what it answers."""
+        core, info, result = peer.core, peer.info, answer.result
+        worker = core.workers.get(info.worker_id) if peer.is_current else None
+        if worker is None or not worker.outstanding:
+            return
+        step = worker.outstanding[0]
+        identity = (core.settings.generation, info.incarnation, step.step_id)
+        if (result.generation, result.incarnation, result.step_id) != identity:
+            self.coverage.facts["results refused"] += 1
+            return
+        if answer.problem is not None:
+            self.coverage.require("plans_are_possible", step.is_void, answer.problem)
+        self.coverage.invariants["plans_are_possible"] += 1
+        for name, cell in answer.named if not step.is_void else ():
+            known = self.content_of.setdefault(name, cell)
+            self.coverage.require("names_say_content", known == cell, "one name, two contents")
+        if result.failure is not None and not step.is_void:
+            self._note_failure(step, result.failure)
+        self.checks[id(peer)].answered(result.step_id)
+
+    def _note_failure(self, step: OutstandingStep, failure: StepFailure) -> None:
+        """Only a culprit may fail for it, or who was alone in the step."""
+        live = [chunk for chunk in step.chunks if not chunk.sequence.state.is_finished]
+        blamed = [chunk for chunk in live if chunk.slot in failure.culprit_slots]
+        if not blamed and len({id(unit_of(chunk.sequence)) for chunk in live}) == 1:
+            blamed = live
+        self.may_fail.update(chunk.sequence.request.request_id for chunk in blamed)
+
+    # Turns.
+
+    def roll(self, sides: int) -> int:
+        """A number below `sides`, drawn from what the event brought."""
+        self.dice = (self.dice * 6364136223846793005 + 1442695040888963407) & (1 << 64) - 1
+        return (self.dice >> 33) % sides
+
+    def moves(self) -> list[Move]:
+        """Everything that could happen next by itself."""
+        now = self.clock.now
+        moves: list[Move] = []
+        for cell in self.cells:
+            moves += [(self._up, stream) for stream in cell.streams if stream.has_up(now)]
+        for worker in self.workers:
+            stream = worker.stream
+            if stream is None:
+                if worker.cell.is_up:
+                    moves.append((self._dial_worker, worker))
+            elif stream.has_down(now):
+                moves.append((self._down, worker))
+            if worker.queue and now >= worker.frozen_until:
+                moves.append((self._run, worker))
+        for frontend in self.frontends:
+            for end in frontend.ends:
+                if end.stream is None:
+                    if end.cell.is_up:
+                        moves.append((self._dial_frontend, end))
+                elif end.stream.has_down(now):
+                    moves.append((self._down, end))
+        return moves
+
+    def turn(self) -> bool:
+        """Let one thing happen; False when nothing can."""
+        moves = self.moves()
+        if not moves:
+            return False
+        self.clock.now += TURN_SECONDS
+        move, argument = moves[self.roll(len(moves))]
+        move(argument)
+        return True
+
+    def finish_turn(self) -> None:
+        """Let all event loops run what is ready."""
+        for cell in self.cells:
+            cell.turn()
+        for frontend in self.frontends:
+            frontend.loop.drain()
+
+    def _up(self, stream: Stream) -> None:
+        cell = stream.cell
+        cell.receive(stream)
+        if self.roll(4):
+            cell.turn()
+
+    def _down(self, dialer: Any) -> None:
+        if isinstance(dialer, WorkerProcess):
+            dialer.receive()
+            if dialer.has_left:
+                self.workers.remove(dialer)
+                self.coverage.facts["workers drained"] += 1
+            return
+        if dialer.stream.down:
+            self.log.update(repr(dialer.stream.down[0]).encode())
+        dialer.receive()
+        dialer.frontend.loop.drain()
+        if self.roll(2):
+            dialer.frontend.read()
+
+    def _run(self, worker: WorkerProcess) -> None:
+        worker.run()
+
+    def _dial_worker(self, worker: WorkerProcess) -> None:
+        self.num_incarnations += 1
+        worker.dial(self.num_incarnations)
+
+    def _dial_frontend(self, end: Any) -> None:
+        end.dial()
+
+    def pass_time(self, seconds: float, *, lateness: float = 0.0) -> None:
+        """Move the clock and let everybody notice."""
+        self.clock.now += seconds
+        for frontend in self.frontends:
+            frontend.loop.drain()
+            for end in frontend.ends:
+                end.give_up()
+        for cell in self.cells:
+            cell.tick(lateness)
