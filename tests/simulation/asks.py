@@ -60,7 +60,7 @@ def draw_params(numbers: Numbers, num_choices: int) -> SamplingParams:
         max_tokens=max_tokens,
         min_tokens=min(max_tokens, numbers.pick((0, 0, 0, 2))),
         stop=("a", "bc") if numbers.chance(15) else (),
-        stop_token_ids=(3, 5) if numbers.chance(25) else (),
+        stop_token_ids=(3, 5) if numbers.chance(40) else (),
         logprobs=numbers.pick((0, 2)) if numbers.chance(15) else None,
     )
 

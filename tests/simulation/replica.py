@@ -259,6 +259,8 @@ class Replica:
     def _spoil(self, plan: StepPlan) -> None:
         """What a failed step leaves behind in the blocks it was to write."""
         size = self.info.model.block_size
+        # Copies are made, and names dropped, before the model runs and may fail.
+        self.names.forget(plan.copy_destinations)
         for slot, start, count in zip(plan.slots, plan.starts, plan.num_new_tokens, strict=True):
             blocks = self.slots[slot].blocks
             for position in range(start, start + count):

@@ -8,6 +8,7 @@ from pagewire_scheduler.core.beam_group import advance_group, leave_group
 from pagewire_scheduler.core.choices import follow
 from pagewire_scheduler.core.events import TokensEvent
 from pagewire_scheduler.core.frontend_state import tokens_event
+from pagewire_scheduler.core.guarantee import update_guarantee
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.preemption import roll_back
 from pagewire_scheduler.core.request import Request, Sequence, TokenLogprobs
@@ -115,7 +116,7 @@ def apply_result(worker: WorkerState, result: StepResult) -> Applied:
         else:
             _apply_tokens(step.sampled, result.token_ids, applied)
         if worker.info.window is not None:
-            _release_before_window(step, worker.info.window, worker.info.model.block_size)
+            _release_before_window(worker, step, worker.info.window)
     worker.finish_step(step)
     if worker.returning:
         _requeue(worker)
@@ -216,11 +217,12 @@ def _end_if_due(sequence: Sequence, applied: Applied) -> None:
         applied.finished.append(sequence)
 
 
-def _release_before_window(step: OutstandingStep, window: int, block_size: int) -> None:
+def _release_before_window(worker: WorkerState, step: OutstandingStep, window: int) -> None:
     """Give back the blocks that no later step reads: they start at or after the ends of this one.
 
     A query at position p reads the keys from p - window + 1.
     """
+    block_size = worker.info.model.block_size
     for chunk in step.chunks:
         table = chunk.sequence.table
         # A table of a later life of the sequence starts anew: its chunks end where it says.
@@ -228,6 +230,7 @@ def _release_before_window(step: OutstandingStep, window: int, block_size: int) 
             first = (chunk.end - window + 1) // block_size
             if first > table.num_released:
                 table.release_before(min(first, len(table.blocks)))
+                update_guarantee(worker, chunk.sequence)
 
 
 def _apply_failure(

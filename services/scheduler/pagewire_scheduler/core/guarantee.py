@@ -18,12 +18,14 @@ def update_guarantee(worker: WorkerState, sequence: Sequence) -> None:
         return
     request = sequence.request
     members = request.sequences if sequence.is_beam else [sequence]
+    # What falls out of a window and is in other tables, too, does not come free for this one.
+    is_own_only = worker.info.window is not None
     held = {
         block
         for member in members
         if member.table is not None
         for block in member.table.blocks
-        if block != RELEASED
+        if block != RELEASED and not (is_own_only and worker.pool.ref_counts[block] > 1)
     }
     # A tail that others hold, too, takes a block for its copy without making the table longer.
     num_copies = int(sequence.is_tail_shared and not sequence.is_beam)

@@ -102,6 +102,9 @@ def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
         num_blocks = needed = _num_blocks_in_window(draft, num_blocks, len(hits), num_free)
     if sequence.num_preemptions >= MAX_PREEMPTIONS:
         needed = max(num_blocks, num_blocks_ever(worker, sequence))
+        if worker.info.window is not None:
+            # Blocks shared with others leave the window and have to be replaced.
+            return _Place(hits, num_blocks) if needed - num_revived <= num_free else None
     return _Place(hits, num_blocks) if needed - len(hits) <= num_free else None
 
 
