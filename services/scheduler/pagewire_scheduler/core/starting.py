@@ -96,6 +96,11 @@ def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
     chain = worker.chain_for(sequence)
     hits = find_prefix(pool.cache, chain, sequence.tokens) if draft.is_caching else []
     num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
+    if worker.info.window is not None:
+        # A prefix longer than the pool is held for a moment only, but must leave room to go on.
+        spare = worker.num_free_for(sequence) - len(worker.running) - 1
+        while hits and num_revived > max(0, spare):
+            num_revived -= pool.ref_counts[hits.pop()] == 0
     num_free = worker.num_free_for(sequence) - num_revived - len(worker.running)
     num_blocks = needed = -(-len(sequence.tokens) // block_size)
     if worker.info.window is not None:
