@@ -181,7 +181,7 @@ def _fork_into(worker: WorkerState, parent: Sequence, child: Sequence) -> None:
     child.num_computed = parent.num_computed
     child.num_cached_tokens = parent.num_cached_tokens
     child.is_tail_shared = parent.is_tail_shared = True
-    child.is_guaranteed = parent.is_guaranteed
+    child.is_guaranteed, child.is_private = parent.is_guaranteed, parent.is_private
 
 
 def _finish(worker: WorkerState, request: Request, group: BeamGroup) -> list[Sequence]:

@@ -45,7 +45,7 @@ class Draft:
         plan.num_new_blocks.append(len(fresh_blocks))
         if fresh_blocks:
             plan.new_block_ids.extend(fresh_blocks)
-        if self.is_caching:
+        if self.is_caching and not sequence.is_private:
             self._name(sequence, end)
         sequence.num_computed = end
         sequence.num_in_flight += is_sampled
@@ -65,7 +65,7 @@ class Draft:
             sequence.plain_until = 0
             return
         room = len(table.blocks) * chain.block_size
-        if self.is_caching:
+        if self.is_caching and not sequence.is_private:
             # The step that fills a block, or the first after its last id is known, names it.
             room = min(room, (table.num_named + 1) * chain.block_size - 1)
         sequence.plain_until = room
@@ -97,7 +97,7 @@ class Draft:
         followers, leader.followers = leader.followers, []
         for follower in followers:
             follower.leader, follower.worker = None, worker
-            if worker.num_free_slots:
+            if worker.num_free_slots and not leader.is_private:
                 self._fork(leader, follower, fresh_blocks)
             else:
                 worker.waiting.push(follower)

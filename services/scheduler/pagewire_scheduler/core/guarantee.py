@@ -9,7 +9,17 @@ from pagewire_scheduler.core.worker_state import WorkerState
 def guarantee(worker: WorkerState, sequence: Sequence) -> None:
     """Set aside all that `sequence`, which has just been given its first blocks, may still take."""
     sequence.is_guaranteed = True
+    sequence.is_private = is_to_be_private(worker)
     update_guarantee(worker, sequence)
+
+
+def is_to_be_private(worker: WorkerState) -> bool:
+    """Whether a guaranteed sequence of `worker` may share no block with others.
+
+    What falls out of its attention window has to come free, or more would be set aside than there
+    is. The beams of a search share among themselves, and that is counted.
+    """
+    return worker.info.window is not None
 
 
 def update_guarantee(worker: WorkerState, sequence: Sequence) -> None:
@@ -18,14 +28,12 @@ def update_guarantee(worker: WorkerState, sequence: Sequence) -> None:
         return
     request = sequence.request
     members = request.sequences if sequence.is_beam else [sequence]
-    # What falls out of a window and is in other tables, too, does not come free for this one.
-    is_own_only = worker.info.window is not None
     held = {
         block
         for member in members
         if member.table is not None
         for block in member.table.blocks
-        if block != RELEASED and not (is_own_only and worker.pool.ref_counts[block] > 1)
+        if block != RELEASED
     }
     # A tail that others hold, too, takes a block for its copy without making the table longer.
     num_copies = int(sequence.is_tail_shared and not sequence.is_beam)

@@ -134,6 +134,7 @@ class Sequence:
         num_preemptions: How often it gave way to others.
         num_reserved_slots: Slots kept free for the other beams of its search.
         is_guaranteed: Whether all blocks it may ever need are set aside; never preempted.
+        is_private: Whether its blocks are neither found in nor entered into the cache, nor forked.
         is_beam: Whether tokens are appended by the search instead of by its samples.
         candidates: What a beam may go on with: (token, log-probability), the likeliest first.
     """
@@ -167,6 +168,7 @@ class Sequence:
     num_preemptions: int = 0
     num_reserved_slots: int = 0
     is_guaranteed: bool = False
+    is_private: bool = False
     is_beam: bool = False
     candidates: Seq[tuple[int, float]] | None = None
     logprobs: list[TokenLogprobs | None] = field(default_factory=list)

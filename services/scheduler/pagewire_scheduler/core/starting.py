@@ -13,7 +13,7 @@ from pagewire_scheduler.core.admission import num_blocks_ever
 from pagewire_scheduler.core.beam_group import start_group
 from pagewire_scheduler.core.block_table import BlockTable
 from pagewire_scheduler.core.draft import Draft
-from pagewire_scheduler.core.guarantee import guarantee
+from pagewire_scheduler.core.guarantee import guarantee, is_to_be_private
 from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS, victims
 from pagewire_scheduler.core.prefix_cache import find_prefix
 from pagewire_scheduler.core.request import Sequence
@@ -94,7 +94,10 @@ def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
         return None
     block_size = worker.info.model.block_size
     chain = worker.chain_for(sequence)
-    hits = find_prefix(pool.cache, chain, sequence.tokens) if draft.is_caching else []
+    is_guaranteed = sequence.num_preemptions >= MAX_PREEMPTIONS
+    is_private = is_guaranteed and is_to_be_private(worker)
+    is_looking = draft.is_caching and not is_private
+    hits = find_prefix(pool.cache, chain, sequence.tokens) if is_looking else []
     num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
     if worker.info.window is not None:
         # A prefix longer than the pool is held for a moment only, but must leave room to go on.
@@ -105,11 +108,8 @@ def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
     num_blocks = needed = -(-len(sequence.tokens) // block_size)
     if worker.info.window is not None:
         num_blocks = needed = _num_blocks_in_window(draft, num_blocks, len(hits), num_free)
-    if sequence.num_preemptions >= MAX_PREEMPTIONS:
+    if is_guaranteed:
         needed = max(num_blocks, num_blocks_ever(worker, sequence))
-        if worker.info.window is not None:
-            # Blocks shared with others leave the window and have to be replaced.
-            return _Place(hits, num_blocks) if needed - num_revived <= num_free else None
     return _Place(hits, num_blocks) if needed - len(hits) <= num_free else None
 
 

@@ -186,7 +186,7 @@ class WorkerState:
         sequence.num_computed = sequence.plain_until = 0
         sequence.is_tail_shared = False
         if sequence.is_guaranteed:
-            sequence.is_guaranteed = False
+            sequence.is_guaranteed = sequence.is_private = False
             self.reserve.drop(sequence.request if sequence.is_beam else sequence)
         self.num_reserved_slots -= sequence.num_reserved_slots
         sequence.num_reserved_slots = 0
