@@ -6,6 +6,7 @@ from typing import Any
 from simulation import actions_faults, actions_links
 from simulation.asks import Numbers, draw_ask, draw_beam_params
 from simulation.client import Ask, Client
+from simulation.configuration import NO_LIMIT
 from simulation.frontend import Frontend, Letters
 from simulation.world import World
 
@@ -13,23 +14,7 @@ from pagewire_frontend import session as session_module
 from pagewire_frontend.events import FinishReason
 from pagewire_frontend.journal import JournalEntry
 from pagewire_frontend.selection import computed
-from pagewire_scheduler.core.request import Submission
-from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.worker_state import WorkerInfo
 from pagewire_shared.sampling import SamplingParams
-
-HAS_WINDOWS = "window" in WorkerInfo.__dataclass_fields__
-HAS_BEAMS = "beam_search" in Submission.__dataclass_fields__
-
-
-def unknown_kinds() -> list[str]:
-    """Kinds that the core under test does not know yet."""
-    needs = {
-        "submit_beam": HAS_BEAMS,
-        "drain_worker": hasattr(SchedulerCore, "drain_worker"),
-        "reset_cache": hasattr(SchedulerCore, "reset_prefix_cache"),
-    }
-    return [kind for kind, is_known in needs.items() if not is_known]
 
 
 def pump(world: World, a: int, b: int, c: int) -> bool:
@@ -49,7 +34,7 @@ def open_client(world: World, frontend: Frontend, ask: Ask) -> bool:
     """Let a client send `ask` to `frontend`."""
     ask.window = world.configuration.window
     block_size = world.configuration.block_size
-    ask.may_be_refused |= world.configuration.max_num_waiting < 100
+    ask.may_be_refused |= world.configuration.max_num_waiting < NO_LIMIT
     length = len(ask.prompt) + (ask.params.max_tokens or 0)
     num_blocks = -(-length // block_size)
     if ask.params.use_beam_search:
@@ -145,7 +130,7 @@ def cancel_choice(world: World, a: int, b: int, c: int) -> bool:
         client
         for client in world.clients()
         if client.session.entry.handle is not None
-        and not getattr(client.session.entry.params, "use_beam_search", False)
+        and not client.session.entry.params.use_beam_search
     ]
     if not clients:
         return False

@@ -41,7 +41,7 @@ class Ask:
     def expected(self) -> list[tuple[list[int], FinishReason]]:
         """Tokens and reason per choice."""
         if self.outputs is None:
-            beam = getattr(self.params, "beam", None)
+            beam = self.params.beam
             if beam is None:
                 self.outputs = [self._sampled(choice) for choice in range(self.params.n)]
             else:

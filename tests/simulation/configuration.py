@@ -3,6 +3,9 @@
 import random
 from dataclasses import dataclass
 
+NO_LIMIT = 1000
+"""More sequences than ever wait in one world."""
+
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
@@ -24,7 +27,7 @@ class Configuration:
     max_model_len: int = 48
 
 
-def draw(seed: int, *, has_windows: bool) -> Configuration:
+def draw(seed: int) -> Configuration:
     """Return the conditions of a seed."""
     dice = random.Random(seed * 2 + 1)
     block_size = dice.choice([2, 4, 4, 8])
@@ -40,10 +43,10 @@ def draw(seed: int, *, has_windows: bool) -> Configuration:
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=batched,
         steps_in_flight=dice.choice([1, 2, 2, 2, 3]),
-        window=dice.choice([None, None, 8]) if has_windows else None,
+        window=dice.choice([None, None, 8]),
         is_caching=dice.random() < 0.85,
         policy=dice.choice(["fcfs", "fair"]),
-        max_num_waiting=dice.choice([100, 100, 100, 12]),
+        max_num_waiting=dice.choice([*(NO_LIMIT,) * 3, 12]),
         num_frontends=dice.choice([1, 2, 2]),
         num_cells=1 if dice.random() < 0.85 else 2,
         num_workers=dice.choice([1, 1, 2, 3]),

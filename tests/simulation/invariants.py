@@ -102,8 +102,7 @@ def one_writer(worker: WorkerState, holders: Counter[int], coverage: Coverage) -
                 raise Violation("one_writer", f"{sequence.key} will write shared block {block}")
         is_partial = computed % size and computed // size < len(sequence.table.blocks)
         if is_partial and holders[sequence.table.blocks[computed // size]] > 1:
-            is_known = getattr(sequence, "is_tail_shared", False)
-            if not is_known:
+            if not sequence.is_tail_shared:
                 raise Violation("one_writer", f"{sequence.key} does not know of its shared tail")
             coverage.facts["shared tails"] += 1
     if len(worker.running) > 1:

@@ -11,9 +11,10 @@ from simulation.world import World
 
 from pagewire_scheduler.core.draft import Draft
 from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS
+from pagewire_scheduler.core.queue_policy import FairBetweenTenants
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.starting import MAX_SKIPS
+from pagewire_scheduler.core.starting import MAX_BLOCKED, MAX_SKIPS
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.worker_state import WorkerState
 
@@ -112,8 +113,12 @@ class Observers:
         num_free = worker.pool.num_free - worker.reserve.num_blocks - len(worker.running)
         newest = worker.outstanding[-1].plan.num_new_tokens if worker.outstanding else []
         has_tokens = sum(newest) < worker.info.max_num_batched_tokens
+        looked_at = [worker.waiting.at(index) for index in range(MAX_BLOCKED)]
         for sequence in worker.waiting:
             me = _choice(sequence)
+            if sequence not in looked_at:
+                self._idle_since.pop(me, None)
+                continue
             is_possible = not (worker.trials or sequence.is_beam or sequence.num_preemptions)
             needed = -(-len(sequence.tokens) // size)
             is_full = not has_tokens or worker.num_free_slots < 1 or needed > num_free
@@ -131,9 +136,9 @@ class Observers:
 
     def _tenants_share(self, core: SchedulerCore) -> None:
         """13: tenants that wait have been served about equally, by their weights."""
-        ledger = getattr(core.policy, "ledger", None)
-        if ledger is None:
+        if not isinstance(core.policy, FairBetweenTenants):
             return
+        ledger = core.policy.ledger
         waiting = {
             sequence.request.submission.tenant
             for worker in core.workers.values()

@@ -12,8 +12,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from simulation import actions, history, shrink
+from simulation import history, shrink
 from simulation.coverage import INVARIANTS, Coverage, later_moves, reachable_moves
+from simulation.events import WEIGHTS
 
 CHUNK = 20
 REPEAT_EVERY = 8
@@ -78,8 +79,7 @@ def _sum(total: Outcome, parts: object, first: int, num_seeds: int) -> Outcome:
 
 def missing(coverage: Coverage, least: float) -> list[str]:
     """Return what was exercised less than `least` times."""
-    unknown = actions.unknown_kinds()
-    wanted = [(coverage.events, kind) for kind in history.kinds() if kind not in unknown]
+    wanted = [(coverage.events, kind) for kind in WEIGHTS]
     wanted += [(coverage.moves, move) for move in reachable_moves()]
     wanted += [(coverage.invariants, name) for name in INVARIANTS]
     return [f"{name}: {counts[name]}" for counts, name in wanted if counts[name] < least]
@@ -89,7 +89,7 @@ def print_tables(coverage: Coverage) -> None:
     """Show all counts."""
     moves = {move: coverage.moves[move] for move in reachable_moves()}
     tables = {
-        "events": {kind: coverage.events[kind] for kind in history.kinds()},
+        "events": {kind: coverage.events[kind] for kind in WEIGHTS},
         "moves": moves,
         "invariants": {name: coverage.invariants[name] for name in INVARIANTS},
         "facts": dict(sorted(coverage.facts.items())),
@@ -138,8 +138,6 @@ def main() -> int:
     started = time.monotonic()
     outcome = run_seeds(options.first, options.seeds, options.jobs, options.events)
     print_tables(outcome.coverage)
-    for kind in actions.unknown_kinds():
-        print(f"not known to this core: {kind}")
     few = missing(outcome.coverage, options.seeds / 10)
     for name in few:
         print(f"exercised too rarely: {name}")

@@ -122,6 +122,9 @@ def _scheduler_audit(report: CoreReport) -> audit_pb2.SchedulerAudit:
         num_requests=report.num_requests,
         num_waiting=report.num_waiting,
         num_running=report.num_running,
+        num_preemptions=report.counts.num_preemptions,
+        num_rejected=report.counts.num_rejected,
+        num_dropped_results=report.counts.num_dropped_results,
         pools=[
             audit_pb2.PoolAudit(
                 worker=pool.worker_id.hex(),
@@ -131,6 +134,9 @@ def _scheduler_audit(report: CoreReport) -> audit_pb2.SchedulerAudit:
                 num_free=pool.num_free,
                 num_slots=pool.num_slots,
                 num_steps_in_flight=pool.num_steps_in_flight,
+                num_computed_tokens=pool.counts.num_computed_tokens,
+                num_queried_tokens=pool.counts.num_queried_tokens,
+                num_hit_tokens=pool.counts.num_hit_tokens,
             )
             for pool in report.pools
         ],

@@ -259,8 +259,9 @@ def _apply_failure(
         for sequence in void.sequences:
             _roll_back(worker, sequence)
         # What the step told of beams is undone on the worker, of those not computed in it, too.
+        # A search that has begun anew on another worker is none of this one's.
         for request in void.branched:
-            if request.beams is not None:
+            if request.beams is not None and request.beams.live[0].worker is worker:
                 _roll_back(worker, request.beams.live[0])
 
 

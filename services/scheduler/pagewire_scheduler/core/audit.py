@@ -3,14 +3,15 @@ changes nothing."""
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagewire_scheduler.core.block_pool import BlockPool
 from pagewire_scheduler.core.block_table import RELEASED
+from pagewire_scheduler.core.core_settings import CoreCounts
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_scheduler.core.worker_state import WorkerCounts, WorkerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +33,17 @@ class PoolReport:
     num_free: int
     num_slots: int
     num_steps_in_flight: int
+    counts: WorkerCounts
 
 
 @dataclass(frozen=True, slots=True)
 class CoreReport:
-    """What the core holds."""
+    """What the core holds, and its totals."""
 
     num_requests: int
     num_waiting: int
     num_running: int
+    counts: CoreCounts
     pools: tuple[PoolReport, ...]
     findings: tuple[Finding, ...]
 
@@ -65,6 +68,7 @@ def audit(core: SchedulerCore) -> CoreReport:
         num_requests=len(core.requests),
         num_waiting=sum(s.state in waiting for s in sequences),
         num_running=sum(s.state is State.RUNNING for s in sequences),
+        counts=replace(core.counts),
         pools=tuple(pools),
         findings=tuple(findings),
     )
@@ -109,6 +113,7 @@ def _pool_report(worker: WorkerState) -> PoolReport:
         num_free=num_blocks - len(held) - len(cached),
         num_slots=len(held_slots(worker)),
         num_steps_in_flight=len(worker.outstanding),
+        counts=replace(worker.counts),
     )
 
 

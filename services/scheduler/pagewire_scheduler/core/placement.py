@@ -11,6 +11,8 @@ from pagewire_scheduler.core.worker_state import WorkerState
 # What one more sequence in a batch costs its neighbours over its life, in tokens of prefill. Any
 # value well above 1 spreads sequences, and well below a long prompt lets a cached prefix win.
 SEQUENCE_COST_TOKENS = 16
+# Tokens computed again delay all who come after, too; so they weigh more than a wait of their own.
+PREFILL_WEIGHT = 2
 
 
 def choose_worker(
@@ -25,29 +27,49 @@ def choose_worker(
     for worker in workers:
         if worker.is_draining or not fits(worker, sequence):
             continue
-        num_expected = len(sequence.tokens)
-        if is_caching:
-            hits = find_prefix(worker.pool.cache, worker.chain_for(sequence), sequence.tokens)
-            num_expected -= len(hits) * worker.info.model.block_size
-        load = worker.waiting.num_expected + SEQUENCE_COST_TOKENS * worker.num_sequences
-        if best is None or load + num_expected < best_cost:
-            best, best_cost = worker, load + num_expected
+        num_expected = _num_expected(worker, sequence, is_caching=is_caching)
+        cost = _load(worker) + PREFILL_WEIGHT * num_expected
+        if best is None or cost < best_cost:
+            best, best_cost = worker, cost
             sequence.num_expected = num_expected
     return best
 
 
-def choose_donor(workers: Iterable[WorkerState], worker: WorkerState) -> WorkerState | None:
-    """Return who should hand its next waiting sequence to an idle `worker`, or None.
+def take_over(
+    workers: Iterable[WorkerState], worker: WorkerState, *, is_caching: bool
+) -> Sequence | None:
+    """Take a waiting sequence from whoever should hand one to an idle `worker`; None for nobody.
 
-    Only those that could not start it in their newest plan: a sequence that has just come stays
-    where its prefix is.
+    Where slots or blocks are missing, the next one comes whatever is cached there: it could wait
+    for long. Where only the budget of tokens was used up, it comes if that is cheaper than to stay.
     """
     donors = [
         donor
         for donor in workers
-        if donor.is_blocked
-        and len(donor.waiting)
+        if len(donor.waiting)
         and not donor.trials
         and donor.num_sequences > worker.num_sequences + 1
     ]
-    return max(donors, key=lambda donor: len(donor.waiting), default=None)
+    for donor in sorted(donors, key=lambda donor: -len(donor.waiting)):
+        sequence = donor.waiting.at(0)
+        if sequence is None or not fits(worker, sequence):
+            continue
+        num_expected = _num_expected(worker, sequence, is_caching=is_caching)
+        num_more = num_expected - sequence.num_expected
+        if donor.is_blocked or _load(worker) + PREFILL_WEIGHT * num_more < _load(donor):
+            donor.waiting.remove(sequence)
+            sequence.num_expected = num_expected
+            return sequence
+    return None
+
+
+def _num_expected(worker: WorkerState, sequence: Sequence, *, is_caching: bool) -> int:
+    """Return how many tokens of `sequence` would have to be computed on `worker`."""
+    if not is_caching:
+        return len(sequence.tokens)
+    hits = find_prefix(worker.pool.cache, worker.chain_for(sequence), sequence.tokens)
+    return len(sequence.tokens) - len(hits) * worker.info.model.block_size
+
+
+def _load(worker: WorkerState) -> int:
+    return worker.waiting.num_expected + SEQUENCE_COST_TOKENS * worker.num_sequences

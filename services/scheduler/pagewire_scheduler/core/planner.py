@@ -73,6 +73,7 @@ def _complete(draft: Draft) -> None:
     worker.next_step_id += 1
     step = OutstandingStep(plan, draft.sequences, list(plan.named_blocks), branched)
     worker.outstanding.append(step)
+    worker.counts.num_computed_tokens += worker.info.max_num_batched_tokens - draft.num_tokens_left
     for block, name in worker.take_void_names() if worker.void_blocks else ():
         plan.named_blocks.append(block)
         plan.names.append(name)

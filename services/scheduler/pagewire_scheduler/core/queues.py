@@ -3,9 +3,9 @@ Owns the lists of workers per model; starts nothing."""
 
 from collections.abc import Iterable, Iterator
 
-from pagewire_scheduler.core.admission import fits, max_len
+from pagewire_scheduler.core.admission import max_len
 from pagewire_scheduler.core.beam_group import restart_group
-from pagewire_scheduler.core.placement import choose_donor, choose_worker
+from pagewire_scheduler.core.placement import choose_worker, take_over
 from pagewire_scheduler.core.queue_policy import QueuePolicy
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
@@ -102,19 +102,16 @@ class ModelQueues:
                 self.place(sequence)
 
     def balance(self, worker: WorkerState) -> None:
-        """Move waiting sequences to `worker` while it has slots and others cannot start theirs."""
+        """Move waiting sequences to `worker` while it has slots and nothing of its own to start."""
         peers = self.workers(worker.info.model.name)
         if len(peers) < 2 or len(worker.waiting) or worker.is_draining or worker.trials:
             return
-        num_moves = worker.num_free_slots
-        while num_moves > 0 and (donor := choose_donor(peers, worker)) is not None:
-            sequence = donor.waiting.at(0)
-            if sequence is None or not fits(worker, sequence):
+        for _ in range(worker.num_free_slots):
+            sequence = take_over(peers, worker, is_caching=self._is_caching)
+            if sequence is None:
                 return
-            donor.waiting.remove(sequence)
             worker.waiting.push(sequence)
             sequence.worker = worker
-            num_moves -= 1
 
     def _all(self) -> Iterator[WaitingQueue]:
         for workers in self._workers.values():

@@ -22,7 +22,7 @@ from pagewire_scheduler.core.step import NewSequence
 
 MAX_SKIPS: Final = 16
 # How many that do not fit are looked past in one plan.
-_MAX_BLOCKED: Final = 8
+MAX_BLOCKED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _Place:
 def make_way(draft: Draft) -> None:
     """Evict for the first who may: before anything is planned, because what is planned stays."""
     index = 0
-    while (sequence := draft.worker.waiting.at(index)) is not None and index < _MAX_BLOCKED:
+    while (sequence := draft.worker.waiting.at(index)) is not None and index < MAX_BLOCKED:
         if not _is_pressing(draft, sequence):
             return
         if _place_for(draft, sequence) is None and _make_room(draft, sequence):
@@ -49,7 +49,7 @@ def start_waiting(draft: Draft) -> None:
     """Start as many waiting sequences as fit."""
     worker = draft.worker
     blocked: list[Sequence] = []
-    while draft.num_tokens_left > 0 and len(blocked) < _MAX_BLOCKED:
+    while draft.num_tokens_left > 0 and len(blocked) < MAX_BLOCKED:
         if blocked and not worker.num_free_slots:
             break
         sequence = worker.waiting.at(len(blocked))
@@ -62,7 +62,7 @@ def start_waiting(draft: Draft) -> None:
             break  # its room is on its way back, and for nobody else
         else:
             blocked.append(sequence)
-    worker.is_blocked = len(worker.waiting) > 0
+    worker.is_blocked = draft.num_tokens_left > 0 and len(worker.waiting) > 0
 
 
 def start(draft: Draft, sequence: Sequence) -> bool:

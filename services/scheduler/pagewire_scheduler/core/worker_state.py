@@ -56,9 +56,16 @@ class WorkerInfo:
 
 
 @dataclass(slots=True)
-class CacheCounts:
-    """Prompt and resumed tokens looked up in the prefix cache, and found."""
+class WorkerCounts:
+    """Totals since the worker attached; nothing decides by them.
 
+    Attributes:
+        num_computed_tokens: Tokens that plans told it to compute.
+        num_queried_tokens: Prompt and resumed tokens looked up in the prefix cache.
+        num_hit_tokens: Those found there.
+    """
+
+    num_computed_tokens: int = 0
     num_queried_tokens: int = 0
     num_hit_tokens: int = 0
 
@@ -78,7 +85,7 @@ class WorkerState:
         num_reserved_slots: Free slots kept for the beams of searches that have begun.
         running: RUNNING sequences, ordered by their keys.
         waiting: Sequences placed here that do not run.
-        is_blocked: Whether the newest plan left sequences waiting.
+        is_blocked: Whether who waits lacked slots or blocks in the newest plan that looked at them.
         outstanding: Steps under way, oldest first.
         reserve: Blocks set aside.
         branched: Beam requests whose moves the next plan tells; a dictionary for its order.
@@ -105,7 +112,7 @@ class WorkerState:
         self.trials = Trials()
         self.returning: set[Sequence] = set()
         self.is_draining = False
-        self.counts = CacheCounts()
+        self.counts = WorkerCounts()
         self.outstanding: deque[OutstandingStep] = deque()
         self.void_blocks: dict[int, int] = {}  # block -> the void step that named it
         self.next_step_id = 1

@@ -17,7 +17,7 @@ class AuditFinding(_message.Message):
     def __init__(self, process: _Optional[str] = ..., kind: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class PoolAudit(_message.Message):
-    __slots__ = ("worker", "num_blocks", "num_held", "num_cached", "num_free", "num_slots", "num_steps_in_flight")
+    __slots__ = ("worker", "num_blocks", "num_held", "num_cached", "num_free", "num_slots", "num_steps_in_flight", "num_computed_tokens", "num_queried_tokens", "num_hit_tokens")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_HELD_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,9 @@ class PoolAudit(_message.Message):
     NUM_FREE_FIELD_NUMBER: _ClassVar[int]
     NUM_SLOTS_FIELD_NUMBER: _ClassVar[int]
     NUM_STEPS_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    NUM_COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_QUERIED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     num_blocks: int
     num_held: int
@@ -32,21 +35,30 @@ class PoolAudit(_message.Message):
     num_free: int
     num_slots: int
     num_steps_in_flight: int
-    def __init__(self, worker: _Optional[str] = ..., num_blocks: _Optional[int] = ..., num_held: _Optional[int] = ..., num_cached: _Optional[int] = ..., num_free: _Optional[int] = ..., num_slots: _Optional[int] = ..., num_steps_in_flight: _Optional[int] = ...) -> None: ...
+    num_computed_tokens: int
+    num_queried_tokens: int
+    num_hit_tokens: int
+    def __init__(self, worker: _Optional[str] = ..., num_blocks: _Optional[int] = ..., num_held: _Optional[int] = ..., num_cached: _Optional[int] = ..., num_free: _Optional[int] = ..., num_slots: _Optional[int] = ..., num_steps_in_flight: _Optional[int] = ..., num_computed_tokens: _Optional[int] = ..., num_queried_tokens: _Optional[int] = ..., num_hit_tokens: _Optional[int] = ...) -> None: ...
 
 class SchedulerAudit(_message.Message):
-    __slots__ = ("num_requests", "num_waiting", "num_running", "pools", "findings")
+    __slots__ = ("num_requests", "num_waiting", "num_running", "pools", "findings", "num_preemptions", "num_rejected", "num_dropped_results")
     NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
     NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
     POOLS_FIELD_NUMBER: _ClassVar[int]
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    NUM_REJECTED_FIELD_NUMBER: _ClassVar[int]
+    NUM_DROPPED_RESULTS_FIELD_NUMBER: _ClassVar[int]
     num_requests: int
     num_waiting: int
     num_running: int
     pools: _containers.RepeatedCompositeFieldContainer[PoolAudit]
     findings: _containers.RepeatedCompositeFieldContainer[AuditFinding]
-    def __init__(self, num_requests: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[PoolAudit, _Mapping]]] = ..., findings: _Optional[_Iterable[_Union[AuditFinding, _Mapping]]] = ...) -> None: ...
+    num_preemptions: int
+    num_rejected: int
+    num_dropped_results: int
+    def __init__(self, num_requests: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_running: _Optional[int] = ..., pools: _Optional[_Iterable[_Union[PoolAudit, _Mapping]]] = ..., findings: _Optional[_Iterable[_Union[AuditFinding, _Mapping]]] = ..., num_preemptions: _Optional[int] = ..., num_rejected: _Optional[int] = ..., num_dropped_results: _Optional[int] = ...) -> None: ...
 
 class WorkerAudit(_message.Message):
     __slots__ = ("worker", "num_slots", "num_blocks_in_tables", "num_named_blocks", "num_steps_queued", "findings")

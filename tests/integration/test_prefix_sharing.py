@@ -1,0 +1,117 @@
+"""What is computed once: the prompt of many choices, a prefix that many bring at once, and what the
+earlier turns of a conversation left behind; counted by the scheduler of a real deployment."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import grpc.aio
+import pytest
+
+from pagewire_protos.frontend.v1 import inference_pb2_grpc
+from support.checkpoints import make_checkpoint
+from support.clusters import Cluster, start_cluster
+from support.streams import Stream, audit, completion, follow_all
+
+BLOCK_SIZE = 16
+NUM_CONVERSATIONS = 64
+NUM_TURNS = 4
+NUM_TOKENS = 8
+VOCABULARY = range(3, 500)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the scheduler has counted, per worker."""
+
+    computed: list[int]
+    hits: list[int]
+
+
+def totals(cluster: Cluster) -> Totals:
+    pools = sorted(
+        asyncio.run(audit(cluster.grpc_address)).scheduler.pools, key=lambda pool: pool.worker
+    )
+    return Totals(
+        [pool.num_computed_tokens for pool in pools], [pool.num_hit_tokens for pool in pools]
+    )
+
+
+def computed_since(cluster: Cluster, before: Totals) -> list[int]:
+    return [now - then for now, then in zip(totals(cluster).computed, before.computed, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = make_checkpoint(tmp_path_factory.mktemp("sharing") / "model", hidden=64, layers=2)
+    cluster = start_cluster(
+        folder,
+        dtype="float32",
+        num_workers=2,
+        max_model_len=1100,
+        max_num_seqs=64,
+        kv_cache_memory="64MiB",
+    )
+    yield cluster
+    cluster.local.stop()
+
+
+def some_tokens(dice: random.Random, count: int) -> list[int]:
+    return dice.choices(VOCABULARY, k=count)
+
+
+def test_a_prompt_of_eight_choices_is_computed_once(pair: Cluster) -> None:
+    before = totals(pair)
+    request = completion(pair.model, some_tokens(random.Random(1), 1000), 10, temperature=1.0)
+    request.options.n = 8
+    (stream,) = asyncio.run(follow_all(pair.grpc_address, [request]))
+    assert stream.is_closed
+    # The first token of each choice comes with the prompt, the last is never computed.
+    assert sum(computed_since(pair, before)) == 1000 + 8 * 9
+
+
+def test_a_prefix_that_comes_sixteen_times_at_once_is_computed_once_per_worker(
+    pair: Cluster,
+) -> None:
+    before = totals(pair)
+    prefix = some_tokens(random.Random(2), 62 * BLOCK_SIZE)
+    requests = [completion(pair.model, [*prefix, 10 + number], 2) for number in range(16)]
+    streams = asyncio.run(follow_all(pair.grpc_address, requests))
+    assert [stream.error for stream in streams] == [""] * 16
+    # Beside the prefix, per request: the token after it, and one token decoded.
+    assert sum(computed_since(pair, before)) <= 2 * len(prefix) + 16 * 2
+
+
+async def talk(stub: object, cluster: Cluster, number: int) -> int:
+    """Hold one conversation; return how many tokens its later turns could have found cached."""
+    dice = random.Random(f"talk {number}")
+    text = some_tokens(dice, dice.randrange(50, 400))
+    num_reusable = 0
+    for turn in range(NUM_TURNS):
+        stream = Stream(completion(cluster.model, text, NUM_TOKENS))
+        await stream.follow(stub)  # type: ignore[arg-type]
+        assert not stream.error
+        text += stream.token_ids
+        if turn < NUM_TURNS - 1:
+            # Full blocks; the token sampled last was never computed.
+            num_reusable += (len(text) - 1) // BLOCK_SIZE * BLOCK_SIZE
+        text += some_tokens(dice, 30)
+        await asyncio.sleep(dice.random() * 0.2)
+    return num_reusable
+
+
+async def all_talk(cluster: Cluster) -> int:
+    async with grpc.aio.insecure_channel(cluster.grpc_address) as channel:
+        stub = inference_pb2_grpc.InferenceServiceStub(channel)
+        talks = [talk(stub, cluster, number) for number in range(NUM_CONVERSATIONS)]
+        return sum(await asyncio.gather(*talks))
+
+
+def test_conversations_find_their_earlier_turns_and_load_stays_even(pair: Cluster) -> None:
+    before = totals(pair)
+    num_reusable = asyncio.run(all_talk(pair))
+    num_hits = sum(totals(pair).hits) - sum(before.hits)
+    assert num_hits >= 0.95 * num_reusable
+    one, two = computed_since(pair, before)
+    assert max(one, two) <= 1.2 * (one + two) / 2
