@@ -11,12 +11,15 @@ import pytest
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
 from support.checkpoints import make_checkpoint
 from support.clusters import Cluster, start_cluster
-from support.streams import Stream, audit, completion
+from support.processes import wait_until
+from support.streams import Stream, audit, completion, follow_all
 
+NUM_STREAMS = 8
+NUM_PROMPT = 20
 NUM_TOKENS = 300
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = make_checkpoint(tmp_path_factory.mktemp("drain") / "model", hidden=128, layers=3)
     # Children take their flags from the environment, too.
@@ -29,24 +32,42 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.local.stop()
 
 
-async def streams_over_a_drain(cluster: Cluster) -> list[Stream]:
+async def streams_over_a_drain(cluster: Cluster) -> tuple[list[Stream], dict[str, int]]:
+    """Return the streams, and how many each worker ran when one of them was told to end."""
     async with grpc.aio.insecure_channel(cluster.grpc_address) as channel:
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
-        streams = [Stream(completion(cluster.model, [i + 3] * 20, NUM_TOKENS)) for i in range(8)]
+        streams = [
+            Stream(completion(cluster.model, [i + 3] * NUM_PROMPT, NUM_TOKENS))
+            for i in range(NUM_STREAMS)
+        ]
         tasks = [asyncio.create_task(stream.follow(stub)) for stream in streams]
         while not all(stream.token_ids for stream in streams):
             await asyncio.sleep(0.01)
-        leaving = cluster.processes["worker"][0]
-        os.kill(leaving, signal.SIGTERM)
+        pools = (await audit(cluster.grpc_address)).scheduler.pools
+        os.kill(cluster.processes["worker"][0], signal.SIGTERM)
         await asyncio.gather(*tasks)
-        return streams
+        return streams, {pool.worker: pool.num_slots for pool in pools}
 
 
 def test_streams_end_where_they_run(pair: Cluster) -> None:
-    before = set(pair.processes["worker"])
-    streams = asyncio.run(streams_over_a_drain(pair))
+    leaving = pair.processes["worker"][0]
+    streams, num_running = asyncio.run(streams_over_a_drain(pair))
+    assert sum(num_running.values()) == NUM_STREAMS
+    assert [stream.error for stream in streams] == [""] * NUM_STREAMS
     assert all(len(stream.token_ids) == NUM_TOKENS for stream in streams)
     report = asyncio.run(audit(pair.grpc_address))
-    # Nobody was moved: no prompt was computed a second time on the other worker.
     assert not report.findings
-    assert len(before & set(pair.processes["worker"])) >= 1
+    # Nothing of those on the other one was computed by the one that stayed.
+    stayed = [pool for pool in report.scheduler.pools if pool.num_computed_tokens]
+    assert len(stayed) >= 1
+    for pool in stayed:
+        own = num_running[pool.worker] * (NUM_PROMPT + NUM_TOKENS - 1)
+        assert pool.num_computed_tokens == own
+    wait_until(lambda: leaving not in pair.processes["worker"], 30.0, "the worker leaves")
+
+
+def test_what_comes_after_runs_elsewhere(pair: Cluster) -> None:
+    (stream,) = asyncio.run(
+        follow_all(pair.grpc_address, [completion(pair.model, [7] * NUM_PROMPT, 5)])
+    )
+    assert (stream.error, len(stream.token_ids)) == ("", 5)
