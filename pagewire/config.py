@@ -13,6 +13,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.flags import did_you_mean
 from pagewire_shared.settings import ENVIRONMENT_PREFIX, Loaded, resolve, setting
 from pagewire_shared.sizes import parse_size
+from pagewire_shared.tenant_weight import parse_tenant_weight
 
 
 def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
@@ -28,6 +29,12 @@ def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def _tenant_weight(text: str) -> str:
+    """Return `text`, which goes on to the scheduler as it is. Raises StartupError."""
+    parse_tenant_weight(text)
+    return text
 
 
 _PORT = integer(0, 65535)
@@ -70,7 +77,9 @@ class ServeConfig:
         None, "Who is served first: fcfs, or fair between tenants", choices=("fcfs", "fair")
     )
     tenant_weight: tuple[str, ...] = setting(
-        (), "TENANT=WEIGHT, its share under the fair policy; repeatable"
+        (),
+        "TENANT=WEIGHT, its share under the fair policy; repeatable",
+        parse=_tenant_weight,
     )
     max_num_waiting: int | None = setting(
         None, "Sequences that may wait; more are refused with 429", parse=_COUNT

@@ -1,4 +1,4 @@
-"""The second word of `pagewire admin audit` and `pagewire config show`. Runs nothing."""
+"""The second word of commands such as `pagewire admin audit`. Runs nothing."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,8 @@ def choose_action(
     command: str, argv: Sequence[str], actions: Mapping[str, str]
 ) -> tuple[str, list[str]]:
     """Return the action and the words behind it; exits with 0 after --help and 2 after misuse."""
-    shown = "\n".join(f"  {name:<10} {text}" for name, text in actions.items())
+    width = max(map(len, actions))
+    shown = "\n".join(f"  {name:<{width}}  {text}" for name, text in actions.items())
     usage = f"usage: pagewire {command} ACTION [...]\n\n{shown}"
     word = argv[0] if argv else ""
     if word in actions:

@@ -1,32 +1,52 @@
-"""`pagewire admin audit`: prints what a running deployment holds. Changes nothing."""
+"""`pagewire admin`: `audit` prints what a running deployment holds, `reset-prefix-cache` makes it
+forget what it computed before. Decides nothing itself."""
 
 import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from pagewire.admin_client import CellReport, audit
+from pagewire.admin_client import CellReport, audit, reset_prefix_cache
 from pagewire.cli.actions import choose_action
 from pagewire.cli.commands import EXIT_FAILED
 from pagewire_shared.flags import HintingParser
 
-_AUDIT_HELP = "walk the tables, pools, queues and slots of every process"
+_AUDIT = "audit"
+_RESET = "reset-prefix-cache"
+_ACTIONS = {
+    _AUDIT: "walk the tables, pools, queues and slots of every process",
+    _RESET: "forget cached prefixes, so that new requests compute theirs again",
+}
 
 
 def run(name: str, argv: Sequence[str]) -> int:
-    """Print the audit; 1 when it found something that should not be there."""
-    action, rest = choose_action(name, argv, {"audit": _AUDIT_HELP})
-    parser = HintingParser(prog=f"pagewire {name} {action}", description=_AUDIT_HELP)
+    """Run one action and return the exit status. Raises PagewireError when nobody answers."""
+    action, rest = choose_action(name, argv, _ACTIONS)
+    parser = HintingParser(prog=f"pagewire {name} {action}", description=_ACTIONS[action])
     parser.add_argument("--server", required=True, help="gRPC address of a frontend or scheduler")
+    return _audit(parser, rest) if action == _AUDIT else _reset_prefix_cache(parser, rest)
+
+
+def _audit(parser: HintingParser, argv: Sequence[str]) -> int:
+    """Print the audit; 1 when it found something that should not be there."""
     parser.add_argument("--timeout-seconds", type=float, default=2.0, help="wait for peers (2)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    options = parser.parse_args(rest)
+    options = parser.parse_args(argv)
     cells = asyncio.run(audit(options.server, timeout_seconds=options.timeout_seconds))
     if options.json:
         print(json.dumps([asdict(cell) for cell in cells], indent=2))
     else:
         print("\n\n".join(describe(cell) for cell in cells))
     return EXIT_FAILED if any(cell.findings for cell in cells) else 0
+
+
+def _reset_prefix_cache(parser: HintingParser, argv: Sequence[str]) -> int:
+    """Make every cell forget, and print how many blocks that were."""
+    parser.add_argument("--model", metavar="NAME", help="served name (default: all models)")
+    options = parser.parse_args(argv)
+    num_blocks = asyncio.run(reset_prefix_cache(options.server, model=options.model))
+    print(f"forgot {num_blocks} cached {'block' if num_blocks == 1 else 'blocks'}")
+    return 0
 
 
 def describe(cell: CellReport) -> str:

@@ -30,7 +30,7 @@ COMMANDS: dict[str, Command] = {
     "scheduler": Command("role", "start one scheduler"),
     "worker": Command("role", "start one worker"),
     "kvstore": Command("role", "start one KV store"),
-    "admin": Command("admin", "ask a running deployment: admin audit --server ADDRESS"),
+    "admin": Command("admin", "of a running deployment: admin audit, admin reset-prefix-cache"),
     "config": Command("config", "show the effective configuration: config show"),
 }
 

@@ -9,8 +9,8 @@ from pagewire_shared.errors import InvalidRequestError
 
 MAX_BEAM_WIDTH = 16
 MAX_BEAM_CANDIDATES = 8 * MAX_BEAM_WIDTH
-"""Most alternatives per row that a search may ask of a worker. The search of transformers looks at
-max(2, 1 + number of end-of-sequence ids) per beam, all beams together."""
+"""Likeliest next tokens that a search may ask of a worker per beam: its width, and one for each
+token that ends a sequence. The scheduler refuses a search that needs more."""
 
 # Scores divide by length ** penalty: within this bound no length of a sequence overflows a float.
 MAX_LENGTH_PENALTY = 10.0

@@ -4,17 +4,12 @@ import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from pagewire_shared.beam import (
-    MAX_BEAM_CANDIDATES,
-    MAX_BEAM_WIDTH,
-    BeamParams,
-    EarlyStopping,
-    early_stopping_from,
-)
+from pagewire_shared.beam import MAX_BEAM_WIDTH, BeamParams, EarlyStopping, early_stopping_from
 from pagewire_shared.errors import InvalidRequestError
 
 MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 4
+MAX_STOP_TOKEN_IDS = 128
 MIN_SEED = -(2**63)
 MAX_SEED = 2**64 - 1
 
@@ -36,10 +31,11 @@ class SamplingParams:
         top_k: Number of most likely tokens kept; 0 or -1 keeps all.
         min_p: Smallest probability kept, as a fraction of the largest, in [0, 1].
         seed: 64 bits, signed or not: -1 and 2**64 - 1 are one seed; drawn by the frontend when
-        None. max_tokens: Most tokens to generate; None for the rest of the context.
+            None.
+        max_tokens: Most tokens to generate; None for the rest of the context.
         min_tokens: No stop token before this many tokens.
         stop: Texts that end a choice; the match is cut.
-        stop_token_ids: Tokens that end a choice.
+        stop_token_ids: Tokens that end a choice, at most 128.
         ignore_eos: Do not stop at the end-of-sequence token.
         logprobs: Alternatives reported per token; None for none at all.
         skip_special_tokens: Leave special tokens out of the text.
@@ -82,10 +78,8 @@ class SamplingParams:
             if not isinstance(getattr(self, name), bool):
                 raise InvalidRequestError(f"{name} must be true or false", field=name)
         if self.logprobs is not None:
-            limit = MAX_BEAM_CANDIDATES if self.use_beam_search else MAX_LOGPROBS
-            _check_int("logprobs", self.logprobs, 0, limit)
-        for token_id in self.stop_token_ids:
-            _check_int("stop_token_ids", token_id, 0, 2**32 - 1)
+            _check_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        _check_stop_token_ids(self.stop_token_ids)
         if self.top_k == -1:
             object.__setattr__(self, "top_k", 0)
         if self.seed is not None:
@@ -189,6 +183,16 @@ def _as_stop(stop: object) -> tuple[str, ...]:
     if not all(isinstance(value, str) and value for value in values):
         raise InvalidRequestError("stop must hold non-empty strings", field="stop")
     return values
+
+
+def _check_stop_token_ids(token_ids: tuple[int, ...]) -> None:
+    if len(token_ids) > MAX_STOP_TOKEN_IDS:
+        raise InvalidRequestError(
+            f"stop_token_ids takes at most {MAX_STOP_TOKEN_IDS} ids, got {len(token_ids)}",
+            field="stop_token_ids",
+        )
+    for token_id in token_ids:
+        _check_int("stop_token_ids", token_id, 0, 2**32 - 1)
 
 
 def _check_int(name: str, value: object, low: int, high: int) -> None:

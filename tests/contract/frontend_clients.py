@@ -4,11 +4,7 @@ import asyncio
 
 import grpc.aio
 import pytest
-from contract.frontend_peers import (
-    WAIT_SECONDS,
-    RunningFrontend,
-    eventually,
-)
+from contract.frontend_peers import WAIT_SECONDS, Attach, RunningFrontend, eventually
 
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
@@ -70,3 +66,10 @@ class Reader:
         await eventually(
             lambda: len(self.ids.get(choice, [])) >= num_tokens, f"{num_tokens} tokens"
         )
+
+
+async def has_read(frontend: RunningFrontend, attach: Attach) -> None:
+    """Wait until the frontend has read all that `attach` was given to send: it reads in order."""
+    probe = Reader(frontend, completion())
+    attach.say(await attach.next("submit"), ".")
+    await probe.end()

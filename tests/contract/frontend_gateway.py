@@ -5,25 +5,16 @@ from contextlib import asynccontextmanager
 
 import httpx
 import openai
-from contract.frontend_peers import (
-    WAIT_SECONDS,
-    ScriptedScheduler,
-    listening,
-    running_frontend,
-    served,
-)
+from contract.frontend_peers import WAIT_SECONDS, attached_frontend
 
 
 @asynccontextmanager
 async def gateway(checkpoint, **settings):
     """Yield (client, attach, frontend)."""
-    scheduler = ScriptedScheduler(served(checkpoint))
     async with (
-        listening(scheduler) as port,
-        running_frontend(checkpoint, [port], **settings) as frontend,
+        attached_frontend(checkpoint, **settings) as (frontend, attach),
         httpx.AsyncClient(base_url=frontend.http_url, timeout=WAIT_SECONDS) as client,
     ):
-        attach = await scheduler.attached()
         await frontend.status.wait("ready")
         yield client, attach, frontend
 

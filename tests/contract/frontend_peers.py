@@ -41,11 +41,11 @@ def ids_of(text: str) -> list[int]:
 class Attach:
     """One attached frontend as the scheduler sees it."""
 
-    def __init__(self, hello: wire.FrontendHello, context: Any) -> None:
+    def __init__(self, hello: wire.FrontendHello, scheduler: "ScriptedScheduler") -> None:
         self.hello = hello
         self.received: asyncio.Queue[wire.AttachFrontendRequest] = asyncio.Queue()
         self.to_send: asyncio.Queue[wire.AttachFrontendResponse | None] = asyncio.Queue()
-        self._context = context
+        self._scheduler = scheduler
 
     async def next(self, kind: str) -> Any:
         """Return the next message, which must be of `kind`; heartbeats are skipped."""
@@ -105,9 +105,22 @@ class Attach:
         self.tokens(submit, begin, ids[begin:])
         self.finish(submit, len(ids))
 
+    def answer(
+        self, submit: wire.Submit, choice: int, text: str, *, logprob: float | None = None
+    ) -> None:
+        """Send a whole choice; `logprob` is that of each token."""
+        ids = ids_of(text)
+        logprobs = [] if logprob is None else [logprob] * len(ids)
+        self.tokens(submit, 0, ids, choice=choice, logprobs=logprobs)
+        self.finish(submit, len(ids), choice=choice)
+
     def end(self) -> None:
         """End the stream."""
         self.to_send.put_nowait(None)
+
+    async def next_attach(self) -> "Attach":
+        """Return the stream that the frontend opens next to the same scheduler."""
+        return await self._scheduler.attached()
 
 
 @dataclass
@@ -128,7 +141,7 @@ class ScriptedScheduler(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
         if self.refusal is not None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, self.refusal)
         first = await anext(request_iterator)
-        attach = Attach(first.hello, context)
+        attach = Attach(first.hello, self)
         held = first.hello.held if first.hello.held_generation == self.generation else []
         welcome = wire.Welcome(
             protocol=1,
@@ -247,6 +260,19 @@ async def running_frontend(
     finally:
         context.stop.set()
         await task
+
+
+@asynccontextmanager
+async def attached_frontend(
+    checkpoint: Path, *, is_resuming: bool = True, **settings: Any
+) -> AsyncIterator[tuple[RunningFrontend, Attach]]:
+    """Run a frontend that is attached to a scripted scheduler of its own."""
+    scheduler = ScriptedScheduler(served(checkpoint), is_resuming=is_resuming)
+    async with (
+        listening(scheduler) as port,
+        running_frontend(checkpoint, [port], **settings) as frontend,
+    ):
+        yield frontend, await scheduler.attached()
 
 
 async def eventually(is_reached: Callable[[], bool], what: str) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from pathlib import Path
 
 import httpx
 import openai
@@ -22,12 +21,6 @@ from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
 from pagewire_shared.errors import InternalError, OverloadedError
 from pagewire_shared.rpc.errors import to_detail
-from support.text_models import make_text_model
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return make_text_model(tmp_path / "tiny")
 
 
 async def test_openai_chat(checkpoint):

@@ -1,17 +1,6 @@
 """Every error of the gateway is the OpenAI envelope and names its field."""
 
-from pathlib import Path
-
-import pytest
 from contract.frontend_gateway import gateway, post
-
-from support.text_models import make_text_model
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return make_text_model(tmp_path / "tiny")
-
 
 BEAM = {"prompt": "x", "use_beam_search": True, "n": 2}
 BAD_BODIES = [

@@ -1,12 +1,11 @@
 """Deadlines, refusals and bad requests over gRPC."""
 
-from pathlib import Path
-
 import grpc.aio
 import pytest
 from contract.frontend_clients import Reader, completion
 from contract.frontend_peers import (
     ScriptedScheduler,
+    attached_frontend,
     listening,
     running_frontend,
     served,
@@ -20,15 +19,8 @@ from pagewire_shared.rpc.errors import from_rpc_error, to_detail
 from support.text_models import make_text_model
 
 
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return make_text_model(tmp_path / "tiny")
-
-
 async def test_a_deadline_travels_and_ends_the_request(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         reader = Reader(frontend, completion(), timeout=0.5)
         submit = await attach.next("submit")
         assert 0 < submit.remaining_ms <= 500
@@ -37,12 +29,7 @@ async def test_a_deadline_travels_and_ends_the_request(checkpoint):
 
 
 async def test_the_servers_own_deadline_is_a_typed_error(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with (
-        listening(scheduler) as port,
-        running_frontend(checkpoint, [port], max_request_seconds=0.3) as frontend,
-    ):
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint, max_request_seconds=0.3) as (frontend, attach):
         reader = Reader(frontend, completion())
         submit = await attach.next("submit")
         error = await reader.error()
@@ -52,9 +39,7 @@ async def test_the_servers_own_deadline_is_a_typed_error(checkpoint):
 
 
 async def test_a_refused_request_fails_with_the_schedulers_reason(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         reader = Reader(frontend, completion())
         submit = await attach.next("submit")
         detail = to_detail(OverloadedError("full"))
@@ -125,8 +110,7 @@ async def test_a_worker_with_another_tokenizer_is_not_used(checkpoint, tmp_path,
     ],
 )
 async def test_bad_requests_name_their_field(checkpoint, request_, code, field):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
+    async with attached_frontend(checkpoint) as (frontend, _):
         await frontend.status.wait("ready")
         error = await Reader(frontend, request_).error()
     assert error.code() is code

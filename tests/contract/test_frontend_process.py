@@ -8,17 +8,9 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 from contract.frontend_peers import ScriptedScheduler, listening, served
-
-from support.text_models import make_text_model
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return make_text_model(tmp_path / "tiny")
 
 
 def start(checkpoint, *flags, scheduler="127.0.0.1:1"):

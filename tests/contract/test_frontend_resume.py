@@ -1,12 +1,10 @@
 """Streams that survive losses: positions stay gap-free, no token lost or doubled."""
 
-from pathlib import Path
-
-import pytest
 from contract.frontend_clients import Reader, completion
 from contract.frontend_peers import (
     STOP,
     ScriptedScheduler,
+    attached_frontend,
     eventually,
     ids_of,
     listening,
@@ -19,12 +17,6 @@ from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
 from pagewire_shared.arrays import unpack_u32
 from pagewire_shared.errors import OverloadedError
 from pagewire_shared.rpc.errors import to_detail
-from support.text_models import make_text_model
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return make_text_model(tmp_path / "tiny")
 
 
 async def test_a_new_generation_gets_the_request_again_from_the_next_position(checkpoint):
@@ -61,15 +53,13 @@ async def test_a_new_generation_gets_the_request_again_from_the_next_position(ch
 
 
 async def test_the_same_generation_goes_on_with_the_same_epoch(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         reader = Reader(frontend, completion())
         submit = await attach.next("submit")
         attach.tokens(submit, 0, ids_of("ab"))
         await reader.holds(2)
         attach.end()
-        attach = await scheduler.attached()
+        attach = await attach.next_attach()
         [held] = attach.hello.held
         assert (held.request_id, held.epoch) == (submit.request_id, 0)
         resent = wire.Submit(handle=held.handle, epoch=0)
@@ -81,14 +71,12 @@ async def test_the_same_generation_goes_on_with_the_same_epoch(checkpoint):
 
 
 async def test_what_the_scheduler_forgot_is_submitted_again(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint), is_resuming=False)
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint, is_resuming=False) as (frontend, attach):
         reader = Reader(frontend, completion())
         attach.tokens(await attach.next("submit"), 0, ids_of("ab"))
         await reader.holds(2)
         attach.end()
-        attach = await scheduler.attached()
+        attach = await attach.next_attach()
         again = await attach.next("submit")
         assert again.epoch == 1
         assert again.handle not in {held.handle for held in attach.hello.held}
@@ -98,9 +86,7 @@ async def test_what_the_scheduler_forgot_is_submitted_again(checkpoint):
 
 
 async def test_a_gap_is_not_waited_for(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         reader = Reader(frontend, completion())
         submit = await attach.next("submit")
         attach.tokens(submit, 0, ids_of("ab"))
@@ -115,9 +101,7 @@ async def test_a_gap_is_not_waited_for(checkpoint):
 
 
 async def test_duplicates_are_dropped(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         reader = Reader(frontend, completion())
         submit = await attach.next("submit")
         attach.tokens(submit, 0, ids_of("ab"))
@@ -131,9 +115,7 @@ async def test_duplicates_are_dropped(checkpoint):
 
 
 async def test_an_end_with_more_tokens_than_held_is_a_gap(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         reader = Reader(frontend, completion())
         submit = await attach.next("submit")
         attach.tokens(submit, 0, ids_of("ab"))
@@ -146,9 +128,7 @@ async def test_an_end_with_more_tokens_than_held_is_a_gap(checkpoint):
 
 
 async def test_an_end_lost_with_its_scheduler_needs_no_scheduler(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint), is_resuming=False)
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint, is_resuming=False) as (frontend, attach):
         full = Reader(frontend, completion(max_tokens=3))
         attach.tokens(await attach.next("submit"), 0, ids_of("abc"))
         stopped = Reader(frontend, completion(stop_token_ids=ids_of("z")))
@@ -158,7 +138,7 @@ async def test_an_end_lost_with_its_scheduler_needs_no_scheduler(checkpoint):
         attach.end()
         await full.end()
         await stopped.end()
-        attach = await scheduler.attached()
+        attach = await attach.next_attach()
         assert attach.received.empty() or (await attach.next("heartbeat"))
     assert full.finished[0].reason == sampling_pb2.FINISH_REASON_LENGTH
     assert stopped.finished[0].reason == STOP
@@ -167,14 +147,12 @@ async def test_an_end_lost_with_its_scheduler_needs_no_scheduler(checkpoint):
 
 
 async def test_a_resumed_stream_outlives_an_overloaded_scheduler(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint), is_resuming=False)
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint, is_resuming=False) as (frontend, attach):
         reader = Reader(frontend, completion())
         attach.tokens(await attach.next("submit"), 0, ids_of("a"))
         await reader.holds(1)
         attach.end()
-        attach = await scheduler.attached()
+        attach = await attach.next_attach()
         again = await attach.next("submit")
         detail = to_detail(OverloadedError("full", retry_after_ms=10))
         attach.send(rejected=wire.Rejected(handle=again.handle, epoch=1, error=detail))
@@ -186,15 +164,10 @@ async def test_a_resumed_stream_outlives_an_overloaded_scheduler(checkpoint):
 
 
 async def test_a_silent_scheduler_is_dialled_again(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with (
-        listening(scheduler) as port,
-        running_frontend(checkpoint, [port], silence_seconds=0.5) as frontend,
-    ):
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint, silence_seconds=0.5) as (frontend, attach):
         reader = Reader(frontend, completion())
         await attach.next("submit")
-        second = await scheduler.attached()
+        second = await attach.next_attach()
         [held] = second.hello.held
         resent = wire.Submit(handle=held.handle, epoch=0)
         second.tokens(resent, 0, ids_of("a"))

@@ -1,12 +1,12 @@
 """The frontend between a gRPC client and a scripted scheduler: text, choices and their ends."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from contract.frontend_clients import Reader, completion
 from contract.frontend_peers import (
     ScriptedScheduler,
+    attached_frontend,
     ids_of,
     listening,
     running_frontend,
@@ -20,18 +20,10 @@ from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
 from pagewire_shared.arrays import unpack_u32
 from pagewire_shared.errors import ModelNotFoundError
-from support.text_models import make_text_model
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return make_text_model(tmp_path / "tiny")
 
 
 async def test_text_streams_without_ever_splitting_a_character(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         reader = Reader(frontend, completion("hi", seed=7))
         submit = await attach.next("submit")
         assert unpack_u32(submit.prompt_token_ids) == ids_of("hi")
@@ -52,9 +44,7 @@ async def test_text_streams_without_ever_splitting_a_character(checkpoint):
 
 
 async def test_a_seed_is_drawn_and_told(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         readers = [Reader(frontend, completion()) for _ in range(2)]
         submits = [await attach.next("submit") for _ in readers]
         for submit in submits:
@@ -65,9 +55,7 @@ async def test_a_seed_is_drawn_and_told(checkpoint):
 
 
 async def test_a_stop_string_across_tokens_cuts_exactly_and_aborts(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         reader = Reader(frontend, completion(stop=["END"]))
         submit = await attach.next("submit")
         attach.tokens(submit, 0, ids_of("oneE"))
@@ -82,9 +70,7 @@ async def test_a_stop_string_across_tokens_cuts_exactly_and_aborts(checkpoint):
 
 
 async def test_one_choice_stops_while_the_other_goes_on(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         reader = Reader(frontend, completion(n=2, stop=["!"]))
         submit = await attach.next("submit")
         assert len(submit.emitted) == 2
@@ -104,9 +90,7 @@ async def test_one_choice_stops_while_the_other_goes_on(checkpoint):
 
 
 async def test_cancelling_a_call_aborts_at_once(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         reader = Reader(frontend, completion())
         submit = await attach.next("submit")
         attach.tokens(submit, 0, ids_of("a"))
@@ -125,9 +109,7 @@ async def test_cancelling_a_call_aborts_at_once(checkpoint):
 
 
 async def test_an_audit_asks_the_scheduler(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         admin = admin_pb2_grpc.AdminServiceStub(frontend.channel)
         call = admin.Audit(admin_pb2.AuditRequest(timeout_ms=2000))
         query = await attach.next("audit_query")
@@ -139,9 +121,7 @@ async def test_an_audit_asks_the_scheduler(checkpoint):
 
 
 async def test_a_reset_asks_the_scheduler(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         for model in ("tiny", None):
             call = asyncio.create_task(reset_prefix_cache(frontend.address, model=model))
             query = await attach.next("reset_prefix_cache")
@@ -149,14 +129,23 @@ async def test_a_reset_asks_the_scheduler(checkpoint):
             answer = wire.ResetPrefixCacheAnswer(query_id=query.query_id, num_blocks=12)
             attach.send(prefix_cache_reset=answer)
             assert await call == 12
-        with pytest.raises(ModelNotFoundError):
+        with pytest.raises(ModelNotFoundError) as caught:
             await reset_prefix_cache(frontend.address, model="nope")
+        assert caught.value.field == "model"
+
+
+async def test_a_reset_of_a_model_without_workers_is_refused(checkpoint):
+    none_left = served(checkpoint)
+    none_left.models[0].num_workers = 0
+    scheduler = ScriptedScheduler(none_left)
+    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
+        await scheduler.attached()
+        with pytest.raises(ModelNotFoundError, match="no worker serves 'tiny'"):
+            await reset_prefix_cache(frontend.address, model="tiny")
 
 
 async def test_logprobs_pass_through(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
-        attach = await scheduler.attached()
+    async with attached_frontend(checkpoint) as (frontend, attach):
         reader = Reader(frontend, completion(logprobs=0))
         submit = await attach.next("submit")
         attach.tokens(submit, 0, ids_of("ab"), logprobs=[-0.5, -1.5])
@@ -166,8 +155,7 @@ async def test_logprobs_pass_through(checkpoint):
 
 
 async def test_tokenize_and_detokenize(checkpoint):
-    scheduler = ScriptedScheduler(served(checkpoint))
-    async with listening(scheduler) as port, running_frontend(checkpoint, [port]) as frontend:
+    async with attached_frontend(checkpoint) as (frontend, _):
         await frontend.status.wait("ready")
         plain = await frontend.stub.Tokenize(pb.TokenizeRequest(text="aé"))
         assert (list(plain.token_ids), plain.max_model_len) == (ids_of("aé"), 512)

@@ -16,9 +16,16 @@ from contract.scheduler_peers import (
 from contract.scripted_frontend import ScriptedFrontend
 from contract.scripted_worker import ScriptedWorker
 
+from pagewire.admin_client import reset_prefix_cache
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as fa
-from pagewire_shared.errors import PeerRefusedError, StartupError, UnavailableError, WireError
+from pagewire_shared.errors import (
+    ModelNotFoundError,
+    PeerRefusedError,
+    StartupError,
+    UnavailableError,
+    WireError,
+)
 
 
 async def test_misfits_are_refused_with_the_reason(tmp_path: Path) -> None:
@@ -117,6 +124,23 @@ async def test_a_peer_that_does_not_answer_is_a_finding(tmp_path: Path) -> None:
             await frontend.until(lambda: frontend.models == ["tiny"])
             report = await _audit(scheduler, timeout_ms=200)
             assert [finding.kind for finding in report.findings] == ["no_answer"]
+
+
+async def test_a_reset_forgets_what_a_model_has_cached(tmp_path: Path) -> None:
+    async with (
+        running_scheduler(tmp_path) as scheduler,
+        frontend_of(scheduler) as frontend,
+        attached(ScriptedWorker(scheduler.address)),
+    ):
+        await frontend.until(lambda: frontend.models == ["tiny"])
+        await frontend.submit(1, list(range(1, 12)), max_tokens=6)
+        await frontend.until(lambda: (1, 0) in frontend.finished)
+        await quiet(scheduler)
+        with pytest.raises(ModelNotFoundError, match="no worker serves 'nope'") as caught:
+            await reset_prefix_cache(scheduler.address, model="nope")
+        assert caught.value.field == "model"
+        assert await reset_prefix_cache(scheduler.address, model="tiny") > 0
+        assert await reset_prefix_cache(scheduler.address) == 0
 
 
 async def test_heartbeats_go_to_frontends(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ The checkpoints have random weights and no end token of their own, so some token
 end a sequence: many searches end before max_tokens, and by all three rules of early_stopping.
 """
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from pagewire import LLM, SamplingParams
 from support.golden_cases import make_golden_checkpoint, make_prompts
+from support.streams import audit
 
 WIDTH = 4
 NUM_TOKENS = 24
@@ -55,16 +57,17 @@ def cut_at_the_end(tokens: list[int]) -> list[int]:
     return tokens
 
 
-CASES: list[tuple[str, dict[str, Any]]] = [
-    ("llama", {"block_size": 8, "steps_in_flight": 2}),
-    # So few blocks that searches give way to each other and start again.
-    ("qwen3", {"block_size": 16, "kv_cache_memory": 1280 * 4 * 2 * 64 * 2 * 4}),
+# (checkpoint, whether there are so few blocks that searches give way to each other and start again,
+# keywords)
+CASES: list[tuple[str, bool, dict[str, Any]]] = [
+    ("llama", False, {"block_size": 8, "steps_in_flight": 2}),
+    ("qwen3", True, {"block_size": 16, "kv_cache_memory": 1280 * 4 * 2 * 64 * 2 * 4}),
 ]
 
 
-@pytest.mark.parametrize(("name", "keywords"), CASES)
+@pytest.mark.parametrize(("name", "gives_way", "keywords"), CASES)
 def test_beam_search_equals_transformers(
-    tmp_path: Path, name: str, keywords: dict[str, Any]
+    tmp_path: Path, name: str, gives_way: bool, keywords: dict[str, Any]
 ) -> None:
     folder = make_golden_checkpoint(tmp_path, name)
     prompts = [prompt for prompt in make_prompts() if len(prompt) <= 256][:NUM_PROMPTS]
@@ -84,9 +87,14 @@ def test_beam_search_equals_transformers(
     requests = [{"prompt_token_ids": prompt} for prompt in prompts]
     with LLM(str(folder), dtype="float32", max_num_seqs=32, max_model_len=720, **keywords) as llm:
         outputs = llm.generate(requests, params, use_tqdm=False)
+        report = asyncio.run(audit(llm.cluster.grpc_address))
+    if gives_way:
+        assert report.scheduler.num_preemptions > 0
     found = [[list(one.token_ids) for one in output.outputs] for output in outputs]
     expected = search_by_transformers(folder, prompts)
     assert len(found) == NUM_PROMPTS
-    assert any(len(tokens) < NUM_TOKENS for one in expected for tokens in one)
+    for rule in range(len(RULES)):
+        lengths = {len(tokens) for one in expected[rule :: len(RULES)] for tokens in one}
+        assert min(lengths) < NUM_TOKENS, f"{RULES[rule]} ended no search"
     wrong = [index for index in range(NUM_PROMPTS) if found[index] != expected[index]]
     assert not wrong, (wrong, found[wrong[0]], expected[wrong[0]])

@@ -20,6 +20,7 @@ STORIES = [
 ]
 # What the short form of the evaluation asks of every cell and side.
 NUM_PROMPTS = 20
+EVALUATION_SECONDS = 100
 TABLE = "\n".join(
     f"{key}: {value}"
     for key, value in {
@@ -99,6 +100,10 @@ def test_answers(client: openai.OpenAI, turns: list[tuple[str, str]], wanted: st
 def test_the_short_evaluation_finds_every_skill_above_its_floor(url: str) -> None:
     command = [sys.executable, str(RECIPE / "evaluate.py"), "--url", url, "--wrong", "2"]
     run = subprocess.run(
-        [*command, "--limit", str(NUM_PROMPTS)], capture_output=True, text=True, check=False
+        [*command, "--limit", str(NUM_PROMPTS)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=EVALUATION_SECONDS,
     )
     assert run.returncode == 0, run.stdout + run.stderr

@@ -195,6 +195,18 @@ def test_audit_of_an_idle_deployment(cluster: Cluster) -> None:
     assert cell["findings"] == []
 
 
+def test_the_prefix_cache_can_be_reset(cluster: Cluster) -> None:
+    server = ("--server", cluster.grpc_address)
+    first = run("admin", "reset-prefix-cache", *server)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert first.stdout.startswith("forgot ")
+    again = run("admin", "reset-prefix-cache", *server)
+    assert again.stdout == "forgot 0 cached blocks\n"
+    unknown = run("admin", "reset-prefix-cache", *server, "--model", "nope")
+    assert unknown.returncode == 1
+    assert unknown.stderr == "pagewire admin: error: no worker serves 'nope'\n"
+
+
 def test_a_role_by_its_name_becomes_that_process(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "pagewire", "kvstore", "--listen", f"unix:{tmp_path / 's'}"],

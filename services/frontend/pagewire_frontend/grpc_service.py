@@ -9,13 +9,12 @@ import grpc.aio
 from pagewire_frontend import grpc_convert
 from pagewire_frontend.engine import Engine, GenerationRequest
 from pagewire_frontend.events import Event
-from pagewire_frontend.model_registry import ModelRegistry
 from pagewire_frontend.scheduler_link import SchedulerLink
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
-from pagewire_shared.errors import InvalidRequestError, UnavailableError
+from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, UnavailableError
 
 SERVICE_NAMES = (
     pb.DESCRIPTOR.services_by_name["InferenceService"].full_name,
@@ -110,9 +109,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """Passes an operator's questions on to every attached scheduler."""
 
-    def __init__(self, pool: SchedulerPool, models: ModelRegistry) -> None:
+    def __init__(self, pool: SchedulerPool) -> None:
         self._pool = pool
-        self._models = models
 
     async def Audit(
         self, request: admin_pb2.AuditRequest, context: Context
@@ -128,10 +126,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.ResetPrefixCacheRequest, context: Context
     ) -> admin_pb2.ResetPrefixCacheResponse:
         """Make every cell forget its cached prefixes, of one model or of all."""
-        model = None
-        if request.HasField("model"):
-            model = self._models.find(request.model).name
+        model = request.model if request.HasField("model") else None
         links = self._attached()
+        if model is not None:
+            links = [link for link in links if link.serves(model)]
+            if not links:
+                raise ModelNotFoundError(f"no worker serves {model!r}")
         counts = await asyncio.gather(
             *(link.reset_prefix_cache(model, RESET_SECONDS) for link in links)
         )
@@ -147,4 +147,4 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 def register(server: grpc.aio.Server, engine: Engine, pool: SchedulerPool) -> None:
     """Add both services to a server."""
     inference_pb2_grpc.add_InferenceServiceServicer_to_server(InferenceService(engine), server)
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(pool, engine.models), server)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(pool), server)

@@ -1,21 +1,11 @@
 """Settings of the scheduler role. Reads nothing itself."""
 
-import math
 from dataclasses import dataclass
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.process import ProcessConfig
 from pagewire_shared.settings import setting
-
-
-def _weight(text: str) -> tuple[str, float]:
-    tenant, separator, weight = text.rpartition("=")
-    if not separator:
-        raise ValueError("must be TENANT=WEIGHT")
-    value = float(weight)
-    if not 0.0 < value < math.inf:
-        raise ValueError("a weight must be greater than 0")
-    return tenant, value
+from pagewire_shared.tenant_weight import parse_tenant_weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +28,7 @@ class SchedulerConfig(ProcessConfig):
     tenant_weight: tuple[tuple[str, float], ...] = setting(
         (),
         "TENANT=WEIGHT, its share under the fair policy, 1 by default; repeatable",
-        parse=_weight,
+        parse=parse_tenant_weight,
     )
     max_num_waiting: int = setting(4096, "Sequences that may wait; more are refused")
     max_waiting_tokens: int = setting(16 * 2**20, "Tokens of waiting sequences; more are refused")

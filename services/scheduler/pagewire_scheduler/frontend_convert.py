@@ -99,8 +99,7 @@ def _beam(message: pb.Submit) -> BeamParams | None:
 def _defaults(beam: BeamParams | None, num_choices: int) -> SamplingParams:
     """Return what absent fields of the sampling mean.
 
-    That of a beam search says so, which checks its width and leaves room for as many alternatives
-    as the search asks of workers.
+    Those of a beam search say so, which checks its width and that nothing filters its tokens.
     """
     if beam is None:
         return _DEFAULTS

@@ -146,6 +146,7 @@ class FrontendLink:
         self._loop.submit(self, request)
 
     def _reset_prefix_cache(self, message: pb.ResetPrefixCacheQuery) -> None:
+        # The frontend refuses a model that no cell serves; its last worker may have left since.
         model = message.model if message.HasField("model") else None
         num_blocks = self._loop.reset_prefix_cache(model)
         answer = pb.ResetPrefixCacheAnswer(query_id=message.query_id, num_blocks=num_blocks)

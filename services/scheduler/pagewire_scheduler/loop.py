@@ -133,7 +133,7 @@ class StepLoop:
         check_worker(info, [model for model, _ in self.core.models()], tokenizers)
         generation = self.generation.issue()
         self.workers[info.worker_id] = peer
-        self._logged(f"worker {short(info.worker_id)} serves {info.model.name}")
+        _logger.info("worker %s serves %s", short(info.worker_id), info.model.name)
         self._dispatch(self._guard(lambda: self.core.attach_worker(info)))
         self._models_changed()
         # After the caller has put its welcome into the outbox.
@@ -146,7 +146,7 @@ class StepLoop:
         if self.workers.get(worker_id) is not peer:
             return
         del self.workers[worker_id]
-        self._logged(f"worker {short(worker_id)} is gone")
+        _logger.info("worker %s is gone", short(worker_id))
         self._guard(lambda: self.core.detach_worker(worker_id))
         self._models_changed()
         self._plan_soon()
@@ -172,7 +172,8 @@ class StepLoop:
         worker_id = peer.info.worker_id
         if self.workers.get(worker_id) is peer:
             self._guard(lambda: self.core.drain_worker(worker_id))
-            self._logged(f"worker {short(worker_id)} drains")
+            _logger.info("worker %s drains", short(worker_id))
+            self._models_changed()
             self._plan_soon()
 
     # Frontends
@@ -186,7 +187,7 @@ class StepLoop:
         check_frontend(info, [model for model, _ in self.core.models()])
         generation = self.generation.issue()
         self.frontends[info.frontend_id] = peer
-        self._logged(f"frontend {short(info.frontend_id)} attached")
+        _logger.info("frontend %s attached", short(info.frontend_id))
         resumed, events = self._guard(
             lambda: self.core.attach_frontend(
                 info.frontend_id, info.held, is_same_generation=info.held_generation == generation
@@ -201,7 +202,7 @@ class StepLoop:
         if self.frontends.get(frontend_id) is not peer:
             return
         del self.frontends[frontend_id]
-        self._logged(f"frontend {short(frontend_id)} is gone")
+        _logger.info("frontend %s is gone", short(frontend_id))
         self._guard(lambda: self.core.detach_frontend(frontend_id, self.clock()))
 
     def submit(self, peer: FrontendPeer, submission: Submission) -> None:
@@ -221,7 +222,10 @@ class StepLoop:
 
     def reset_prefix_cache(self, model: str | None) -> int:
         """Forget cached prefixes of `model`, or of all; return the number of blocks."""
-        return self._guard(lambda: self.core.reset_prefix_cache(model))
+        num_blocks = self._guard(lambda: self.core.reset_prefix_cache(model))
+        # Workers would offer the forgotten names again.
+        self._plan_soon()
+        return num_blocks
 
     # Time
 
@@ -294,6 +298,3 @@ class StepLoop:
             # The core may be half changed. All of it can be rebuilt by the peers: start afresh.
             self.fail(error)
             raise
-
-    def _logged(self, message: str) -> None:
-        _logger.info(message)

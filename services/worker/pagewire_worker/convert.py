@@ -11,6 +11,7 @@ from pagewire_shared.arrays import (
     unpack_names,
     view_u32,
 )
+from pagewire_shared.beam import MAX_BEAM_CANDIDATES
 from pagewire_shared.convert import finding, protocol_range, sampling_from_message
 from pagewire_shared.errors import WireError
 from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
@@ -19,10 +20,6 @@ from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.step import NewRequest, StepPlan, StepResult
 
 _DEFAULTS = SamplingParams(max_tokens=None)
-
-MAX_ALTERNATIVES = 1024
-"""Alternatives per token that a scheduler may ask for: a beam search of the widest kind looks at
-several times its width."""
 
 
 def plan_from_message(message: wire.StepPlan) -> StepPlan:
@@ -106,9 +103,9 @@ def _sampling_from_message(
     """Return the parameters, and apart from them what a scheduler asks for beyond MAX_LOGPROBS."""
     if message.logprobs <= MAX_LOGPROBS:
         return sampling_from_message(message, defaults=_DEFAULTS), None
-    if message.logprobs > MAX_ALTERNATIVES:
+    if message.logprobs > MAX_BEAM_CANDIDATES:
         raise WireError(
-            f"logprobs: at most {MAX_ALTERNATIVES} alternatives, got {message.logprobs}",
+            f"logprobs: at most {MAX_BEAM_CANDIDATES} alternatives, got {message.logprobs}",
             field="logprobs",
         )
     rest = sampling_pb2.SamplingParams()

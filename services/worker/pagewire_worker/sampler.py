@@ -64,6 +64,8 @@ def _ban(logits: Tensor, rows: SamplingRows) -> Tensor:
         return logits
     allowed = logits.clone()
     for row, token_ids in rows.banned:
+        # A checkpoint may name an end-of-sequence id that its vocabulary lacks: none to ban.
+        token_ids = token_ids[token_ids < logits.shape[1]]
         allowed[row, torch.from_numpy(token_ids).to(logits.device)] = float("-inf")
     return allowed
 

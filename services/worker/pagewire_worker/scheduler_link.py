@@ -64,9 +64,13 @@ class SchedulerLink:
         self._drained = asyncio.Event()
 
     async def leave(self) -> None:
-        """Ask for nothing new, and return when nothing is left to do; `run` must go on."""
+        """Ask for nothing new, and return when nothing is left to do; `run` must go on.
+
+        Without a scheduler nothing is: what ran here goes on elsewhere.
+        """
         self._leaving.set()
-        await self._drained.wait()
+        if self._attached.is_set():
+            await self._drained.wait()
 
     async def run(self) -> None:
         """Attach and re-attach for ever. Raises PeerRefusedError when the scheduler refuses."""
@@ -78,6 +82,8 @@ class SchedulerLink:
             now = time.monotonic()
             if self._attached.is_set():
                 self._attached.clear()
+                if self._leaving.is_set():
+                    self._drained.set()
                 backoff.reset()
                 waiting_since = logged_at = now
                 _logger.warning("lost the scheduler at %s: %s", self._address, error)

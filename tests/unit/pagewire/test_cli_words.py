@@ -45,6 +45,8 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["config", "shw"], "did you mean show?"),
         (["admin"], "no action given"),
         (["admin", "audit"], "--server"),
+        (["admin", "reset-prefix-cach"], "did you mean reset-prefix-cache?"),
+        (["admin", "reset-prefix-cache"], "--server"),
         (["bench", "--num-prompt", "4"], "did you mean --num-prompts?"),
     ],
 )
@@ -57,6 +59,22 @@ def test_misuse_is_one_line_and_status_2(
     assert error.count("\n") == 1
 
 
+def test_reset_prefix_cache_asks_for_one_model_or_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    async def reset(address: str, *, model: str | None = None) -> int:
+        asked.append((address, model))
+        return len(asked)
+
+    monkeypatch.setattr("pagewire.cli.admin.reset_prefix_cache", reset)
+    words = ("admin", "reset-prefix-cache", "--server", "h:1")
+    assert exit_status(*words, "--model", "m") == exit_status(*words) == 0
+    assert asked == [("h:1", "m"), ("h:1", None)]
+    assert capsys.readouterr().out == "forgot 1 cached block\nforgot 2 cached blocks\n"
+
+
 @pytest.mark.parametrize(
     ("words", "place"),
     [
@@ -67,6 +85,8 @@ def test_misuse_is_one_line_and_status_2(
         (["--dtype", "float8"], "--dtype"),
         (["--kvstore", "nowhere"], "--kvstore: 'nowhere'"),
         (["--metrics-port", "x"], "--metrics-port: 'x'"),
+        (["--tenant-weight", "foo"], "--tenant-weight: 'foo' is not TENANT=WEIGHT"),
+        (["--tenant-weight", "a=x"], "--tenant-weight: 'a=x'"),
         (["no/such/folder/here"], "no/such/folder/here does not exist"),
         (["--config", "no-such-file.yaml"], "no-such-file.yaml"),
     ],

@@ -13,6 +13,7 @@ from pagewire.local.layout import (
     threads_per_worker,
 )
 from pagewire.models import ServedModel
+from pagewire_shared.errors import StartupError
 
 FOLDER = Path("/run/x")
 ON_PORTS = Endpoints("0.0.0.0", 80, 81, "")
@@ -113,3 +114,14 @@ def test_keywords_are_the_flags_of_serve() -> None:
     assert (loaded.config.max_num_seqs, loaded.config.block_size) == (4, 8)
     with pytest.raises(TypeError, match=r"'max_seqs'; did you mean max_num_seqs\?"):
         config_from_keywords({"max_seqs": 4}, {})
+
+
+def test_weights_of_tenants_reach_the_scheduler_as_they_were_written(tmp_path: Path) -> None:
+    config = config_from_keywords({"tenant_weight": ["a=2", "b=0.50"]}, {}).config
+    arguments = plan(config, str(tmp_path))["scheduler"].arguments
+    assert [arguments[i + 1] for i, w in enumerate(arguments) if w == "--tenant-weight"] == [
+        "a=2",
+        "b=0.50",
+    ]
+    with pytest.raises(StartupError, match="--tenant-weight: 'foo'"):
+        config_from_keywords({"tenant_weight": ["foo"]}, {})

@@ -1,12 +1,14 @@
 """A core with one frontend and one worker whose answers a test writes by hand."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.core_settings import CoreSettings
-from pagewire_scheduler.core.events import Event
+from pagewire_scheduler.core.events import Event, FinishedEvent
 from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
@@ -15,6 +17,28 @@ from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams
 
 FRONTEND = b"f" * 16
+MAX_TURNS = 3000
+
+
+def submission(number: int, prompt: Sequence[int], **fields: object) -> Submission:
+    """Return a request of one choice unless told otherwise."""
+    values: dict[str, Any] = {
+        "request_id": RequestId(number.to_bytes(16, "little")),
+        "epoch": 0,
+        "handle": number,
+        "model": "tiny",
+        "prompt_token_ids": tuple(prompt),
+        "emitted": ((),),
+        "sampling": SamplingParams(max_tokens=8),
+        **fields,
+    }
+    values.setdefault("is_finished", (False,) * len(values["emitted"]))
+    return Submission(**values)
+
+
+def finished(events: Iterable[Event]) -> list[FinishedEvent]:
+    """Return those of `events` that end a choice."""
+    return [event for event in events if isinstance(event, FinishedEvent)]
 
 
 class Cell:
@@ -41,18 +65,7 @@ class Cell:
         self.core.attach_worker(self.info)
 
     def submit(self, number: int, prompt: list[int], **fields: object) -> list[Event]:
-        values: dict[str, object] = {
-            "request_id": RequestId(bytes([number]) * 16),
-            "epoch": 0,
-            "handle": number,
-            "model": "tiny",
-            "prompt_token_ids": tuple(prompt),
-            "emitted": ((),),
-            "is_finished": (False,),
-            "sampling": SamplingParams(max_tokens=8),
-        }
-        values.update(fields)
-        return self.core.submit(FRONTEND, Submission(**values), self.now)  # type: ignore[arg-type]
+        return self.core.submit(FRONTEND, submission(number, prompt, **fields), self.now)
 
     def plan(self) -> StepPlan | None:
         plan = self.core.plan(self.info.worker_id)
@@ -72,3 +85,19 @@ class Cell:
         events = self.core.apply(self.info.worker_id, result)
         check_integrity(self.core)
         return events
+
+    def turns(self) -> Iterator[list[Event]]:
+        """Plan as far ahead as allowed and answer the oldest plan, until nothing is planned;
+        yields what each answer brings."""
+        plans: list[StepPlan] = []
+        for _ in range(MAX_TURNS):
+            while (plan := self.plan()) is not None:
+                plans.append(plan)
+            if not plans:
+                return
+            yield self.answer(plans.pop(0))
+        raise AssertionError(f"still busy after {MAX_TURNS} steps")
+
+    def run(self) -> list[Event]:
+        """Take turns to the end and return all that they bring."""
+        return [event for events in self.turns() for event in events]

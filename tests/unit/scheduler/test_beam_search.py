@@ -3,13 +3,15 @@
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import pytest
-from unit.scheduler.cell import FRONTEND, Cell
+from unit.scheduler.cell import FRONTEND, Cell, finished
+from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import audit
 from pagewire_scheduler.core.beam_search import Beam, BeamSearch
-from pagewire_scheduler.core.events import Event, FinishedEvent, TokensEvent
+from pagewire_scheduler.core.events import Event, RejectedEvent, TokensEvent
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepPlan
 from pagewire_shared.beam import BeamParams
@@ -96,51 +98,45 @@ class BeamCell(Cell):
         super().__init__(**changes)  # type: ignore[arg-type]
         self.texts: dict[int, tuple[int, ...]] = {}
 
-    def run(self, plan: StepPlan) -> list[Event]:
+    def answer(self, plan: StepPlan, token: int = 9, **fields: object) -> list[Event]:
         for new in plan.new_sequences:
             self.texts[new.slot] = new.prompt_token_ids + new.emitted_token_ids
         forks = zip(plan.fork_slots, plan.fork_sources, strict=True)
         self.texts |= {slot: self.texts[source] for slot, source in forks}
-        for slot, token in zip(plan.appended_slots, plan.appended_token_ids, strict=True):
-            self.texts[slot] += (token,)
+        for slot, appended in zip(plan.appended_slots, plan.appended_token_ids, strict=True):
+            self.texts[slot] += (appended,)
         sampled = [s for s, is_sampled in zip(plan.slots, plan.samples, strict=True) if is_sampled]
         tops = [likeliest(self.texts[slot][3:], 5) for slot in sampled]
-        return self.answer(
+        return super().answer(
             plan,
+            token,
             num_top=[5] * len(sampled),
-            top_token_ids=[token for top in tops for token, _ in top],
+            top_token_ids=[one for top in tops for one, _ in top],
             top_logprobs=[value for top in tops for _, value in top],
+            **fields,
         )
 
 
 def beams_of(cell: BeamCell, width: int = 4, **fields: object) -> None:
+    fields = {"eos_token_ids": (EOS,), "sampling": SamplingParams(max_tokens=7), **fields}
     cell.submit(
         1,
         [1, 2, 3],
         emitted=((),) * width,
         is_finished=(False,) * width,
         beam_search=BeamParams(),
-        eos_token_ids=(EOS,),
-        sampling=SamplingParams(max_tokens=7),
         **fields,
     )
-
-
-def run_to_the_end(cell: BeamCell) -> list[Event]:
-    events: list[Event] = []
-    while (plan := cell.plan()) is not None:
-        events += cell.run(plan)
-    return events
 
 
 def test_a_group_finds_what_the_search_finds() -> None:
     cell = BeamCell()
     beams_of(cell)
-    events = run_to_the_end(cell)
+    events = cell.run()
     tokens = {e.choice: e.token_ids for e in events if isinstance(e, TokensEvent)}
     wanted = search_all(BeamParams(), 4, 7, 0)
     assert [tokens[choice] for choice in range(4)] == wanted
-    ends = [e for e in events if isinstance(e, FinishedEvent)]
+    ends = finished(events)
     assert [e.num_tokens for e in ends] == [len(one) for one in wanted]
     report = audit(cell.core)
     assert report.pools[0].num_held == 0
@@ -152,7 +148,7 @@ def test_nothing_is_emitted_before_the_end_and_one_step_is_out_at_a_time() -> No
     beams_of(cell)
     first = cell.planned()
     assert cell.plan() is None
-    assert not cell.run(first)
+    assert not cell.answer(first)
     second = cell.planned()
     assert cell.plan() is None
     assert len(second.fork_slots) == 3
@@ -163,12 +159,12 @@ def test_nothing_is_emitted_before_the_end_and_one_step_is_out_at_a_time() -> No
 def test_a_group_gives_way_as_a_whole_and_starts_again() -> None:
     cell = BeamCell(num_blocks=9, steps_in_flight=1, max_num_seqs=6)
     beams_of(cell, width=2)
-    cell.run(cell.planned())
-    cell.run(cell.planned())
+    cell.answer(cell.planned())
+    cell.answer(cell.planned())
     # Older by its priority, and in need of more than what is free.
     cell.submit(2, [9] * 24, priority=-5, sampling=SamplingParams(max_tokens=2))
-    events = run_to_the_end(cell)
-    ends = [e for e in events if isinstance(e, FinishedEvent)]
+    events = cell.run()
+    ends = finished(events)
     assert next(e.handle for e in ends) == 2, "the older one was served first"
     tokens = [e.token_ids for e in events if isinstance(e, TokensEvent) and e.handle == 1]
     assert tokens == search_all(BeamParams(), 2, 7, 0)
@@ -178,10 +174,10 @@ def test_a_group_gives_way_as_a_whole_and_starts_again() -> None:
 def test_a_search_that_is_aborted_leaves_nothing() -> None:
     cell = BeamCell()
     beams_of(cell)
-    cell.run(cell.planned())
-    cell.run(cell.planned())
+    cell.answer(cell.planned())
+    cell.answer(cell.planned())
     cell.core.abort(FRONTEND, 1, None)
-    run_to_the_end(cell)
+    cell.run()
     report = audit(cell.core)
     assert report.pools[0].num_held == 0
     assert not report.num_requests
@@ -190,9 +186,9 @@ def test_a_search_that_is_aborted_leaves_nothing() -> None:
 def test_an_aborted_search_ends_with_no_tokens() -> None:
     cell = BeamCell()
     beams_of(cell, deadline=1.0)
-    cell.run(cell.planned())
-    cell.run(cell.planned())
-    ends = [e for e in cell.core.tick(2.0) if isinstance(e, FinishedEvent)]
+    cell.answer(cell.planned())
+    cell.answer(cell.planned())
+    ends = finished(cell.core.tick(2.0))
     assert [(e.state, e.num_tokens) for e in ends] == [(State.FINISHED_ABORTED, 0)] * 4
 
 
@@ -206,3 +202,27 @@ def test_more_beams_than_slots_are_refused() -> None:
         beam_search=BeamParams(),
     )
     assert event.error.field == "n"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("num_ends", "is_refused"), [(124, False), (125, True)])
+def test_more_candidates_than_a_worker_gives_are_refused(num_ends: int, is_refused: bool) -> None:
+    model = replace(worker_info(1).model, vocab_size=1000)
+    cell = BeamCell(model=model)
+    ends = tuple(range(100, 100 + num_ends))
+    events = cell.submit(
+        1,
+        [1, 2, 3],
+        emitted=((),) * 4,
+        is_finished=(False,) * 4,
+        beam_search=BeamParams(),
+        eos_token_ids=ends[:1],
+        sampling=SamplingParams(max_tokens=7, stop_token_ids=ends),
+    )
+    refusals = [event.error.field for event in events if isinstance(event, RejectedEvent)]
+    assert refusals == (["stop_token_ids"] if is_refused else [])
+
+
+def test_ignored_ends_are_no_candidates() -> None:
+    cell = BeamCell(model=replace(worker_info(1).model, vocab_size=1000))
+    beams_of(cell, sampling=SamplingParams(max_tokens=7, ignore_eos=True), eos_token_ids=range(200))
+    assert cell.planned().new_sequences[0].num_candidates == 4

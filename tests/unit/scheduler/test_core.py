@@ -1,10 +1,14 @@
 """Single behaviours of the core, each in the smallest cell that shows it."""
 
+from typing import Any
+
+import pytest
 from unit.scheduler.cell import FRONTEND, Cell
 
 from pagewire_scheduler.core.audit import audit
 from pagewire_scheduler.core.events import FinishedEvent, RejectedEvent, TokensEvent
 from pagewire_scheduler.core.state import State
+from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling import SamplingParams
 
 
@@ -108,8 +112,13 @@ def test_forks_of_a_prompt_in_chunks_are_told_of_the_newest_blocks() -> None:
 def test_choices_without_a_slot_find_the_prompt_in_the_cache() -> None:
     cell = Cell(max_num_seqs=2)
     cell.submit(1, [1] * 9, emitted=((), (), ()), is_finished=(False,) * 3)
-    assert cell.planned().num_new_tokens == [9, 0]
-    assert len(cell.core.workers[cell.info.worker_id].waiting) == 1
+    plan = cell.planned()
+    assert plan.num_new_tokens == [9, 0]
+    while [new.choice for new in plan.new_sequences] != [2]:
+        cell.answer(plan)
+        plan = cell.planned()
+    row = plan.slots.index(plan.new_sequences[0].slot)
+    assert (plan.starts[row], plan.num_new_tokens[row]) == (8, 1)
 
 
 def test_when_the_first_choice_ends_early_the_next_computes_the_prompt() -> None:
@@ -175,3 +184,28 @@ def test_what_can_never_fit_is_refused() -> None:
     assert isinstance(event, RejectedEvent)
     assert event.error.code == "context_length_exceeded"
     assert not cell.core.requests
+
+
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [
+        ("prompt", {"prompt": [1, 40]}),
+        ("emitted", {"emitted": ((3,), (39, 40)), "is_finished": (False, True)}),
+        ("stop_token_ids", {"sampling": SamplingParams(max_tokens=8, stop_token_ids=(39, 40))}),
+    ],
+)
+def test_ids_outside_the_vocabulary_are_refused(field: str, fields: dict[str, Any]) -> None:
+    cell = Cell()
+    assert cell.info.model.vocab_size == 40
+    (event,) = cell.submit(1, **{"prompt": [1], **fields})
+    assert isinstance(event, RejectedEvent)
+    assert isinstance(event.error, InvalidRequestError)
+    assert event.error.field == field
+
+
+def test_the_last_ids_of_the_vocabulary_and_foreign_eos_ids_are_accepted() -> None:
+    cell = Cell()
+    sampling = SamplingParams(max_tokens=8, stop_token_ids=(39,))
+    fields = {"emitted": ((38,),), "sampling": sampling, "eos_token_ids": (40,)}
+    assert not cell.submit(1, [39], **fields)
+    assert cell.planned().slots

@@ -11,7 +11,6 @@ from pagewire_scheduler.core.request import TokenLogprobs
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepFailure, StepResult
 from pagewire_shared.errors import WireError
-from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams
 
 
@@ -100,7 +99,8 @@ def test_logprobs_are_kept_for_a_resend() -> None:
     plan = cell.planned()
     cell.answer(plan, logprobs=[-0.5], num_top=[2], top_token_ids=[9, 8], top_logprobs=[-0.5, -1.5])
     cell.core.detach_frontend(FRONTEND, now=0.0)
-    held = [Held(RequestId(bytes([1]) * 16), 0, 4, (0,))]
+    (request_id,) = cell.core.requests
+    held = [Held(request_id, 0, 4, (0,))]
     resumed, (event,) = cell.core.attach_frontend(FRONTEND, held, is_same_generation=True)
     assert resumed == [4]
     assert isinstance(event, TokensEvent)

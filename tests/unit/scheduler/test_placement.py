@@ -4,19 +4,16 @@ import random
 from dataclasses import dataclass, field, replace
 
 import pytest
-from unit.scheduler.hellos import worker_info
+from unit.scheduler.cell import FRONTEND, submission
+from unit.scheduler.hellos import MODEL, worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.events import Event, FinishedEvent, TokensEvent
-from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.worker_state import ModelInfo
-from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams
 
-FRONTEND = b"f" * 16
 BLOCK_SIZE = 16
 
 
@@ -25,17 +22,13 @@ class Cluster:
     """A core whose workers answer one plan per turn, with equal speed."""
 
     num_workers: int
-    num_blocks: int = 4000
     max_num_seqs: int = 64
     dice: random.Random = field(default_factory=lambda: random.Random(1))
 
     def __post_init__(self) -> None:
         self.core = SchedulerCore(CoreSettings(generation=1))
         self.core.attach_frontend(FRONTEND, [], is_same_generation=False)
-        model = replace(
-            worker_info(1).model, max_model_len=8000, block_size=BLOCK_SIZE, vocab_size=50_000
-        )
-        assert isinstance(model, ModelInfo)
+        model = replace(MODEL, max_model_len=8000, block_size=BLOCK_SIZE, vocab_size=50_000)
         self.plans: dict[bytes, list[StepPlan]] = {}
         self.num_computed: dict[bytes, int] = {}
         self.num_requests = 0
@@ -43,7 +36,7 @@ class Cluster:
             info = worker_info(
                 number,
                 model=model,
-                num_blocks=self.num_blocks,
+                num_blocks=4000,
                 max_num_seqs=self.max_num_seqs,
                 max_num_batched_tokens=2048,
             )
@@ -53,20 +46,10 @@ class Cluster:
 
     def submit(self, prompt: tuple[int, ...], num_choices: int = 1, max_tokens: int = 20) -> int:
         self.num_requests += 1
-        self.core.submit(
-            FRONTEND,
-            Submission(
-                request_id=RequestId(self.num_requests.to_bytes(16, "little")),
-                epoch=0,
-                handle=self.num_requests,
-                model="tiny",
-                prompt_token_ids=prompt,
-                emitted=((),) * num_choices,
-                is_finished=(False,) * num_choices,
-                sampling=SamplingParams(max_tokens=max_tokens, ignore_eos=True),
-            ),
-            0.0,
-        )
+        sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+        emitted = ((),) * num_choices
+        new = submission(self.num_requests, prompt, emitted=emitted, sampling=sampling)
+        self.core.submit(FRONTEND, new, 0.0)
         return self.num_requests
 
     def turn(self) -> list[Event]:

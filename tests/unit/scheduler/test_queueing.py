@@ -1,8 +1,9 @@
 """Who is served first, who is passed by whom and how often, and what is refused at the door."""
 
 import pytest
-from unit.scheduler.cell import Cell
+from unit.scheduler.cell import Cell, finished
 
+from pagewire_scheduler.core.audit import audit
 from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent
 from pagewire_scheduler.core.load import LoadLimits
@@ -13,14 +14,9 @@ from pagewire_scheduler.core.state import State
 from pagewire_shared.sampling import SamplingParams
 
 
-def run(cell: Cell, num_steps: int = 1000) -> list[FinishedEvent]:
-    ends: list[FinishedEvent] = []
-    for _ in range(num_steps):
-        plan = cell.plan()
-        if plan is None:
-            break
-        ends += [event for event in cell.answer(plan) if isinstance(event, FinishedEvent)]
-    return ends
+def served(cell: Cell) -> list[int]:
+    """Return the handles in the order in which they end."""
+    return [end.handle for end in finished(cell.run())]
 
 
 def started(cell: Cell) -> list[int]:
@@ -39,7 +35,7 @@ def test_a_better_priority_goes_first_and_age_wins_in_the_end() -> None:
     cell.submit(3, [3], priority=0, sampling=SamplingParams(max_tokens=1))
     cell.now = PRIORITY_SECONDS * 2
     cell.submit(4, [4], priority=0, sampling=SamplingParams(max_tokens=1))
-    assert [end.handle for end in run(cell)] == [1, 3, 2, 4]
+    assert served(cell) == [1, 3, 2, 4]
 
 
 def test_a_better_priority_takes_the_slot_of_a_running_one_that_is_younger_by_rank() -> None:
@@ -47,7 +43,7 @@ def test_a_better_priority_takes_the_slot_of_a_running_one_that_is_younger_by_ra
     cell.submit(1, [1], sampling=SamplingParams(max_tokens=20))
     cell.answer(cell.planned())
     cell.submit(2, [2], priority=-1, sampling=SamplingParams(max_tokens=1))
-    assert [end.handle for end in run(cell)] == [2, 1]
+    assert served(cell) == [2, 1]
 
 
 def test_one_without_room_is_passed_a_bounded_number_of_times() -> None:
@@ -67,12 +63,12 @@ def test_one_without_room_is_passed_a_bounded_number_of_times() -> None:
         new = [one.prompt_token_ids[0] for one in plan.new_sequences]
         is_started = 2 in new
         num_passed += sum(one > 2 for one in new)
-        ends += [e.handle for e in cell.answer(plan) if isinstance(e, FinishedEvent)]
+        ends += [end.handle for end in finished(cell.answer(plan))]
         if is_started:
             break
     assert is_started, "it was starved"
     assert 0 < num_passed <= MAX_SKIPS + 2
-    ends += [end.handle for end in run(cell)]
+    ends += served(cell)
     assert sorted(ends) == sorted(range(1, number + 1))
 
 
@@ -91,14 +87,11 @@ def test_nobody_gives_way_more_often_than_is_promised() -> None:
         cell.submit(number, [number] * 5, sampling=SamplingParams(max_tokens=24))
     counts: dict[int, int] = {}
     ends: list[FinishedEvent] = []
-    for _ in range(3000):
-        plan = cell.plan()
-        if plan is None:
-            break
+    for events in cell.turns():
         for request in cell.core.requests.values():
             handle = request.submission.handle
             counts[handle] = max(counts.get(handle, 0), request.sequences[0].num_preemptions)
-        ends += [e for e in cell.answer(plan) if isinstance(e, FinishedEvent)]
+        ends += finished(events)
     assert len(ends) == 29
     assert 0 < max(counts.values()) <= MAX_PREEMPTIONS
 
@@ -112,7 +105,7 @@ def served_in_order(cell: Cell, tenants: list[str]) -> list[str]:
     for number, tenant in enumerate(tenants, start=1):
         sampling = SamplingParams(max_tokens=2)
         cell.submit(number, [number] * 4, tenant=tenant, sampling=sampling)
-    return [tenants[end.handle - 1] for end in run(cell)]
+    return [tenants[handle - 1] for handle in served(cell)]
 
 
 def test_a_tenant_with_many_requests_does_not_hold_up_another() -> None:
@@ -128,10 +121,9 @@ def test_weights_are_shares() -> None:
 def test_a_tenant_that_was_away_has_not_saved_up() -> None:
     cell = fair_cell()
     served_in_order(cell, ["busy"] * 10)
-    order = []
     for number, tenant in enumerate(["new"] * 6 + ["busy"] * 6, start=20):
         cell.submit(number, [number] * 4, tenant=tenant, sampling=SamplingParams(max_tokens=2))
-    order = ["new" if end.handle < 26 else "busy" for end in run(cell)]
+    order = ["new" if handle < 26 else "busy" for handle in served(cell)]
     assert 2 <= order[:6].count("busy") <= 4
 
 
@@ -168,9 +160,14 @@ def test_what_was_taken_is_given_back() -> None:
     cell = Cell(settings=CoreSettings(generation=3), steps_in_flight=1)
     for number in range(1, 6):
         cell.submit(number, [number] * 12)
-    assert cell.core.load.num_bytes > 0
-    run(cell)
-    assert cell.core.load.num_bytes == 0
+    core = cell.core
+    assert (core.queues.num_waiting, core.queues.num_waiting_tokens) == (5, 5 * 12)
+    assert core.load.num_bytes > 0
+    cell.run()
+    assert (core.queues.num_waiting, core.queues.num_waiting_tokens) == (0, 0)
+    assert core.load.num_bytes == 0
+    (pool,) = audit(core).pools
+    assert (pool.num_held, pool.num_slots) == (0, 0)
 
 
 def test_the_hint_follows_the_rate_at_which_requests_end() -> None:
@@ -178,7 +175,7 @@ def test_the_hint_follows_the_rate_at_which_requests_end() -> None:
     cell.core.tick(0.0)
     for number in range(1, 21):
         cell.submit(number, [number] * 2, sampling=SamplingParams(max_tokens=1))
-    run(cell)
+    cell.run()
     for second in range(1, 3):
         cell.core.tick(float(second))
     assert cell.core.load.retry_after_ms(1) == 1000
@@ -200,7 +197,7 @@ def test_a_request_that_comes_again_keeps_its_place() -> None:
     cell.submit(2, [2])
     cell.submit(3, [3])
     cell.submit(2, [2], epoch=1, handle=9)
-    assert [end.handle for end in run(cell)] == [1, 9, 3]
+    assert served(cell) == [1, 9, 3]
 
 
 def test_states_of_those_that_wait_are_right() -> None:

@@ -1,10 +1,11 @@
 """Sliding windows: blocks that no later step reads come free, and nothing else does."""
 
 import pytest
-from unit.scheduler.cell import Cell
+from unit.scheduler.cell import Cell, finished
 
 from pagewire_scheduler.core.block_table import RELEASED
 from pagewire_scheduler.core.events import FinishedEvent, RejectedEvent
+from pagewire_scheduler.core.step import StepPlan
 from pagewire_shared.sampling import SamplingParams
 
 BLOCK_SIZE = 4
@@ -15,28 +16,33 @@ def held(cell: Cell) -> int:
     return pool.num_blocks - pool.num_free
 
 
+class WindowCell(Cell):
+    """A cell in which every plan finds the blocks that it reads."""
+
+    def plan(self) -> StepPlan | None:
+        plan = super().plan()
+        if plan is None:
+            return None
+        assert self.info.window is not None
+        for sequence in self.core.workers[self.info.worker_id].running:
+            assert sequence.table is not None
+            # Counted from the first position that it computes.
+            first = max(0, plan.starts[0] - self.info.window + 1) // BLOCK_SIZE
+            assert RELEASED not in sequence.table.blocks[first:]
+        return plan
+
+
 @pytest.mark.parametrize("window", [1, 4, 7, 8, 13])
 @pytest.mark.parametrize("steps_in_flight", [1, 2])
 def test_a_long_text_holds_the_blocks_of_its_window_only(window: int, steps_in_flight: int) -> None:
-    cell = Cell(
+    cell = WindowCell(
         window=window, num_blocks=40, steps_in_flight=steps_in_flight, max_num_batched_tokens=8
     )
     cell.submit(1, [1] * 30, sampling=SamplingParams(max_tokens=25))
-    plans, most = [], 0
+    most = 0
     ends: list[FinishedEvent] = []
-    for _ in range(200):
-        while (plan := cell.plan()) is not None:
-            plans.append(plan)
-            worker = cell.core.workers[cell.info.worker_id]
-            for sequence in worker.running:
-                assert sequence.table is not None
-                # What this plan reads, counted from the first position it computes.
-                first = max(0, plan.starts[0] - window + 1) // BLOCK_SIZE
-                assert RELEASED not in sequence.table.blocks[first:]
-        if not plans:
-            break
-        plan = plans.pop(0)
-        ends += [event for event in cell.answer(plan) if isinstance(event, FinishedEvent)]
+    for events in cell.turns():
+        ends += finished(events)
         most = max(most, held(cell))
     assert ends[0].num_tokens == 25
     # Window, and what the steps under way compute.
@@ -47,15 +53,7 @@ def test_a_long_text_holds_the_blocks_of_its_window_only(window: int, steps_in_f
 def test_a_text_longer_than_the_pool_runs_when_its_window_fits() -> None:
     cell = Cell(window=8, num_blocks=8, max_num_batched_tokens=8)
     assert not cell.submit(1, [1] * 30, sampling=SamplingParams(max_tokens=30))
-    plans = []
-    ends: list[FinishedEvent] = []
-    for _ in range(300):
-        while (plan := cell.plan()) is not None:
-            plans.append(plan)
-        if not plans:
-            break
-        ends += [e for e in cell.answer(plans.pop(0)) if isinstance(e, FinishedEvent)]
-    assert [end.num_tokens for end in ends] == [30]
+    assert [end.num_tokens for end in finished(cell.run())] == [30]
 
 
 def test_a_window_larger_than_the_pool_is_refused() -> None:
@@ -64,19 +62,12 @@ def test_a_window_larger_than_the_pool_is_refused() -> None:
     assert isinstance(event, RejectedEvent)
 
 
-def test_two_long_texts_share_a_small_pool() -> None:
+def test_three_long_texts_share_a_small_pool() -> None:
     cell = Cell(window=8, num_blocks=9, max_num_batched_tokens=16)
     for number in (1, 2, 3):
         cell.submit(number, [number] * 30, sampling=SamplingParams(max_tokens=30))
-    plans = []
-    ends: list[FinishedEvent] = []
-    for _ in range(1000):
-        while (plan := cell.plan()) is not None:
-            plans.append(plan)
-        if not plans:
-            break
-        ends += [e for e in cell.answer(plans.pop(0)) if isinstance(e, FinishedEvent)]
-    assert sorted(end.handle for end in ends) == [1, 2, 3]
+    ends = finished(cell.run())
+    assert sorted((end.handle, end.num_tokens) for end in ends) == [(1, 30), (2, 30), (3, 30)]
     assert held(cell) == 0
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pagewire_shared.convert import sampling_from_message, sampling_to_message
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling import MAX_STOP_TOKEN_IDS, SamplingParams
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,7 @@ from pagewire_shared.sampling import SamplingParams
         ("stop", ["a", "b", "c", "d", "e"]),
         ("stop", [""]),
         ("stop_token_ids", [-1]),
+        ("stop_token_ids", range(MAX_STOP_TOKEN_IDS + 1)),
         ("ignore_eos", 1),
     ],
 )
@@ -50,6 +51,8 @@ def test_spellings_are_normalised() -> None:
     assert params.top_k == 0
     assert params.stop_token_ids == (3,)
     assert SamplingParams(seed=-1).seed == 2**64 - 1
+    most = tuple(range(MAX_STOP_TOKEN_IDS))
+    assert SamplingParams(stop_token_ids=most).stop_token_ids == most
 
 
 def test_wire_round_trip() -> None:

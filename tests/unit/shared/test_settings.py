@@ -8,6 +8,7 @@ import pytest
 from pagewire_shared.errors import StartupError
 from pagewire_shared.settings import load_config, resolve, setting
 from pagewire_shared.sizes import format_size, parse_size
+from pagewire_shared.tenant_weight import parse_tenant_weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +84,15 @@ def test_sizes(text: str | int, size: int) -> None:
 def test_format_size() -> None:
     assert format_size(1536) == "1.5 KiB"
     assert format_size(12) == "12 B"
+
+
+def test_tenant_weights() -> None:
+    assert parse_tenant_weight("a=2") == ("a", 2.0)
+    assert parse_tenant_weight("x=y=0.5") == ("x=y", 0.5)
+    assert parse_tenant_weight("=3") == ("", 3.0)
+
+
+@pytest.mark.parametrize("text", ["a", "a=", "a=b", "a=0", "a=-1", "a=inf", "a=nan"])
+def test_bad_tenant_weights_are_shown(text: str) -> None:
+    with pytest.raises(StartupError, match=repr(text)):
+        parse_tenant_weight(text)

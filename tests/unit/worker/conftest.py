@@ -3,10 +3,8 @@
 import pytest
 import torch
 
-from pagewire_worker.config import WorkerConfig
-from pagewire_worker.loader import Replica, load_replica
 from support.checkpoints import make_checkpoint
-from support.worker_driver import Driver
+from support.worker_driver import Driver, load
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -46,12 +44,6 @@ def checkpoint(tmp_path_factory):
     return get
 
 
-def load(folder, **settings) -> Replica:
-    """Load a replica with small defaults."""
-    defaults = {"max_model_len": 256, "max_num_seqs": 40, "cpu_threads": 1, "dtype": "float32"}
-    return load_replica(WorkerConfig(model=str(folder), **{**defaults, **settings}))
-
-
 @pytest.fixture
 def replica(checkpoint):
     """Return a function that loads a variant."""
@@ -61,13 +53,10 @@ def replica(checkpoint):
 @pytest.fixture
 def driver(replica):
     """Return a function that loads a variant and wraps it in a Driver."""
+    return lambda name, **settings: Driver.of(replica(name, **settings))
 
-    def make(name, **settings):
-        loaded = replica(name, **settings)
-        return Driver(
-            loaded.executor,
-            num_blocks=loaded.info.num_blocks,
-            block_size=loaded.info.cache_groups[0].block_size,
-        )
 
-    return make
+@pytest.fixture
+def llama(driver) -> Driver:
+    """A Driver of the plain Llama in blocks of 16."""
+    return driver("llama", block_size=16)

@@ -6,29 +6,19 @@ import pytest
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.arrays import pack_u32
+from pagewire_shared.beam import MAX_BEAM_CANDIDATES
 from pagewire_shared.errors import WireError
 from pagewire_worker.convert import plan_from_message
-from support.worker_driver import PROMPT, Driver, request
+from support.worker_driver import PROMPT, request
 
 WIDE = 64
 END = len(PROMPT)
 
 
-@pytest.fixture
-def llama(driver) -> Driver:
-    return driver("llama", block_size=16)
-
-
-def run(driver, rows, **fields):
-    result = driver.run(rows, **fields)
-    assert result.failure is None, result.failure
-    return result
-
-
 def alternatives(driver, tokens):
     """Return the most likely tokens behind `tokens`, computed afresh in a slot of its own."""
     new = request(20, prompt=tokens, blocks=[100, 101, 102, 103], num_logprobs=WIDE)
-    result = run(driver, [(20, 0, len(tokens), 1, 0)], new_requests=[new])
+    result = driver.run_well([(20, 0, len(tokens), 1, 0)], new_requests=[new])
     driver.freed.append(20)
     return result.top_token_ids.tolist(), result.top_logprobs
 
@@ -48,15 +38,13 @@ def assert_same(found, expected):
 def start_beams(driver):
     """Run the prompt as a beam, then go on as two beams with tokens of another choice than the
     worker's."""
-    first = run(
-        driver,
+    first = driver.run_well(
         [(0, 0, END, 1, 0)],
         new_requests=[request(0, is_beam=True, num_logprobs=WIDE)],
     )
     assert first.num_top.tolist() == [WIDE]
     second, third = first.top_token_ids[1:3].tolist()
-    result = run(
-        driver,
+    result = driver.run_well(
         [(0, END, 1, 1, 0), (1, END, 1, 1, 0)],
         fork_slots=[1],
         fork_sources=[0],
@@ -96,7 +84,7 @@ ROWS = [(0, END + 1, 1, 1, 0), (1, END + 1, 1, 1, 0)]
 
 def test_beams_swap_their_slots(llama):
     one, two, _ = start_beams(llama)
-    result = run(llama, ROWS, **SWAP)
+    result = llama.run_well(ROWS, **SWAP)
     assert_same(of_row(result, 0), alternatives(llama, [*two, 11]))
     assert_same(of_row(result, 1), alternatives(llama, [*one, 12]))
     assert llama.executor.audit().findings == ()
@@ -108,7 +96,7 @@ def test_a_swap_is_undone_when_the_step_fails(llama, monkeypatch):
         patch.setattr(llama.executor._backend, "forward", lambda batch: 1 / 0)
         assert llama.run(ROWS, **SWAP).failure is not None
     appended = {"appended_slots": [0, 1], "appended_token_ids": [11, 12]}
-    result = run(llama, ROWS, **appended)
+    result = llama.run_well(ROWS, **appended)
     assert_same(of_row(result, 0), alternatives(llama, [*one, 11]))
     assert_same(of_row(result, 1), alternatives(llama, [*two, 12]))
 
@@ -128,13 +116,13 @@ def test_a_bad_append_changes_nothing(fields, text, llama):
     failure = llama.run([(0, END + 1, 1, 1, 0)], **fields).failure
     assert text in failure.message
     good = {"appended_slots": [0], "appended_token_ids": [11]}
-    result = run(llama, [(0, END + 1, 1, 1, 0)], **good)
+    result = llama.run_well([(0, END + 1, 1, 1, 0)], **good)
     assert_same(of_row(result, 0), alternatives(llama, [*one, 11]))
 
 
 def test_nothing_is_appended_behind_the_context(driver):
     one = driver("llama", block_size=16, max_model_len=END)
-    run(one, [(0, 0, END, 1, 0)], new_requests=[request(0, is_beam=True)])
+    one.run_well([(0, 0, END, 1, 0)], new_requests=[request(0, is_beam=True)])
     failure = one.run([], appended_slots=[0], appended_token_ids=[5]).failure
     assert "behind the context" in failure.message
 
@@ -153,7 +141,9 @@ def new_message(**sampling):
     )
 
 
-@pytest.mark.parametrize(("wanted", "own"), [(64, 64), (1024, 1024), (20, None), (0, None)])
+@pytest.mark.parametrize(
+    ("wanted", "own"), [(64, 64), (MAX_BEAM_CANDIDATES, MAX_BEAM_CANDIDATES), (20, None), (0, None)]
+)
 def test_a_scheduler_may_ask_for_more_alternatives_than_clients(wanted, own):
     (new,) = plan_from_message(message(new_requests=[new_message(logprobs=wanted)])).new_requests
     assert new.is_beam
@@ -162,8 +152,9 @@ def test_a_scheduler_may_ask_for_more_alternatives_than_clients(wanted, own):
 
 
 def test_more_alternatives_than_any_beam_needs_are_refused():
+    too_many = MAX_BEAM_CANDIDATES + 1
     with pytest.raises(WireError) as caught:
-        plan_from_message(message(new_requests=[new_message(logprobs=1025)]))
+        plan_from_message(message(new_requests=[new_message(logprobs=too_many)]))
     assert caught.value.field == "logprobs"
 
 

@@ -5,12 +5,7 @@ import pytest
 
 from pagewire_shared.sampling import SamplingParams
 from pagewire_worker.step import StepPlan
-from support.worker_driver import PROMPT, Driver, Running, request, start
-
-
-@pytest.fixture
-def llama(driver) -> Driver:
-    return driver("llama", block_size=16)
+from support.worker_driver import PROMPT, Running, request, start
 
 
 def test_result_carries_the_plans_identity(llama):

@@ -7,12 +7,6 @@ import torch
 from pagewire_shared.sampling import SamplingParams
 from support.worker_driver import PROMPT, Driver, request, start
 
-
-@pytest.fixture
-def llama(driver) -> Driver:
-    return driver("llama", block_size=16)
-
-
 BAD_PLANS = {
     "slot is taken": {"new_requests": [request(0)], "rows": [(0, 0, 8, 0, 0)]},
     "not known": {"rows": [(0, 42, 1, 1, 0)]},
@@ -85,7 +79,7 @@ def test_a_failed_chunk_fails_the_chunk_behind_it(llama, monkeypatch):
     assert llama.run([(0, 10, 10, 0, 0)]).failure is not None
     monkeypatch.setattr(llama.executor._backend, "forward", forward)
     assert "computed" in llama.run([(0, 20, 10, 0, 0)]).failure.message
-    assert llama.run([(0, 10, 30, 1, 0)]).failure is None
+    llama.run_well([(0, 10, 30, 1, 0)])
 
 
 def test_the_last_position_of_the_context(driver):
@@ -94,7 +88,7 @@ def test_the_last_position_of_the_context(driver):
     assert len(output) == 8
     start(one)
     for i in range(8):
-        assert one.run([(0, len(PROMPT) + i, 1, 1, 0)]).failure is None
+        one.run_well([(0, len(PROMPT) + i, 1, 1, 0)])
     assert one.run([(0, 48, 1, 1, 0)]).failure is not None
 
 
@@ -107,8 +101,7 @@ def test_progress_advances_per_layer(checkpoint):
     loaded = load_replica(config, on_layer=lambda: layers.append(1))
     num_before = len(layers)
     assert num_before > 0
-    one = Driver(loaded.executor, num_blocks=loaded.info.num_blocks, block_size=16)
-    start(one)
+    start(Driver.of(loaded))
     assert len(layers) - num_before == 2
 
 

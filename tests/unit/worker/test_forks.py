@@ -5,21 +5,10 @@ import pytest
 import torch
 
 from pagewire_shared.sampling import SamplingParams
-from support.worker_driver import PROMPT, Driver, Running, request, start
+from support.worker_driver import PROMPT, Running, request, start
 
 SAMPLING = SamplingParams(seed=77, temperature=1.0, top_p=0.95, logprobs=2, max_tokens=None)
 NUM_TOKENS = 12
-
-
-@pytest.fixture
-def llama(driver) -> Driver:
-    return driver("llama", block_size=16)
-
-
-def run(driver, rows, **fields):
-    result = driver.run(rows, **fields)
-    assert result.failure is None, result.failure
-    return result
 
 
 def separate_choices(driver, num_choices):
@@ -37,16 +26,17 @@ def separate_choices(driver, num_choices):
 
 def forked_choices(driver, first_steps, forks):
     """Run `first_steps`, the last of which forks, then decode all three; tokens are never fed."""
-    results = [run(driver, rows, **fields) for rows, fields in first_steps[:-1]]
-    rows, fields = first_steps[-1]
-    results = [run(driver, rows, **fields, **forks)]
+    *before, (rows, fields) = first_steps
+    for earlier, given in before:
+        driver.run_well(earlier, **given)
+    results = [driver.run_well(rows, **fields, **forks)]
     # The last block of the prompt is shared until here: two of the three get a copy.
     copies = {"copy_slots": [1, 2], "copy_sources": [202, 202], "copy_destinations": [205, 206]}
     for position in range(len(PROMPT), len(PROMPT) + NUM_TOKENS - 1):
         is_full = position % 16 == 0
         rows = [(slot, position, 1, 1, int(is_full)) for slot in range(3)]
         blocks = [207, 208, 209] if is_full else []
-        results.append(run(driver, rows, new_block_ids=blocks, **copies))
+        results.append(driver.run_well(rows, new_block_ids=blocks, **copies))
         copies = {}
     return np.array([r.token_ids for r in results]).T, np.array([r.logprobs for r in results]).T
 
@@ -90,8 +80,7 @@ def test_forked_choices_equal_separate_ones(name, attention, driver):
 
 
 def test_a_copy_leaves_the_sibling_untouched(llama):
-    run(
-        llama,
+    llama.run_well(
         [(0, 0, 40, 1, 0), (1, 40, 0, 1, 0)],
         new_requests=[request(0)],
         fork_slots=[1],
@@ -102,7 +91,7 @@ def test_a_copy_leaves_the_sibling_untouched(llama):
     layers = llama.executor._backend.kv_cache.layers
     before = [layer.key[2].clone() for layer in layers]
     copy = {"copy_slots": [1], "copy_sources": [2], "copy_destinations": [7]}
-    run(llama, [(1, 40, 1, 1, 0)], **copy)
+    llama.run_well([(1, 40, 1, 1, 0)], **copy)
     for layer, kept in zip(layers, before, strict=True):
         assert torch.equal(layer.key[2], kept)
         assert torch.equal(layer.key[7, :8], kept[:8])
@@ -117,15 +106,15 @@ def test_all_sources_are_read_before_any_block_is_written(llama):
     layer = llama.executor._backend.kv_cache.layers[1]
     first, second = layer.value[0].clone(), layer.value[1].clone()
     copies = {"copy_slots": [0, 0], "copy_sources": [0, 1], "copy_destinations": [1, 9]}
-    run(llama, [], **copies)
+    llama.run_well([], **copies)
     assert torch.equal(layer.value[1], first)
     assert torch.equal(layer.value[9], second)
 
 
 def test_a_copied_block_has_no_name(llama):
     names = {"named_blocks": [1, 7], "names": [b"a" * 16, b"b" * 16]}
-    run(llama, [(0, 0, 40, 1, 0)], new_requests=[request(0)], **names)
-    run(llama, [], copy_slots=[0], copy_sources=[1], copy_destinations=[7])
+    llama.run_well([(0, 0, 40, 1, 0)], new_requests=[request(0)], **names)
+    llama.run_well([], copy_slots=[0], copy_sources=[1], copy_destinations=[7])
     assert llama.executor.held_names() == {1: b"a" * 16}
 
 
@@ -171,7 +160,7 @@ def test_a_bad_plan_is_refused_and_changes_nothing(text, llama):
     (expected,) = llama.generate([PROMPT], max_tokens=3)
     name = {"named_blocks": [9], "names": [b"n" * 16]}
     first = start(llama)
-    run(llama, [(3, 0, 40, 0, 0)], new_requests=[other(3, blocks=[4, 5, 6])], **name)
+    llama.run_well([(3, 0, 40, 0, 0)], new_requests=[other(3, blocks=[4, 5, 6])], **name)
     layer = llama.executor._backend.kv_cache.layers[0]
     before = layer.key.clone()
     rows, fields = BAD_PLANS[text]
@@ -182,7 +171,7 @@ def test_a_bad_plan_is_refused_and_changes_nothing(text, llama):
     assert llama.executor.held_names() == {9: b"n" * 16}
     audit = llama.executor.audit()
     assert (audit.slots, audit.num_blocks_in_tables, audit.findings) == ((0, 3), 6, ())
-    second = run(llama, [NEXT])
+    second = llama.run_well([NEXT])
     assert [*first.token_ids, *second.token_ids] == expected[:2]
 
 
@@ -194,12 +183,12 @@ def test_a_fork_is_undone_when_the_model_breaks(llama, monkeypatch):
         assert llama.run([NEXT, (1, 41, 0, 1, 0)], **FORK, **COPY).failure is not None
     audit = llama.executor.audit()
     assert (audit.slots, audit.num_blocks_in_tables) == ((0,), 3)
-    results = [run(llama, [(0, 40 + i, 1, 1, 0)]) for i in range(3)]
+    results = [llama.run_well([(0, 40 + i, 1, 1, 0)]) for i in range(3)]
     assert [int(r.token_ids[0]) for r in results] == expected[1:]
 
 
 def test_a_fork_needs_the_blocks_that_its_source_gets_in_the_same_plan(llama):
-    run(llama, [(0, 0, 32, 0, 0)], new_requests=[request(0, blocks=[0, 1])])
+    llama.run_well([(0, 0, 32, 0, 0)], new_requests=[request(0, blocks=[0, 1])])
     result = llama.run([(0, 32, 8, 1, 1), (1, 40, 0, 1, 0)], new_block_ids=[2], **FORK)
     assert "too few blocks" in result.failure.message
     assert result.failure.culprit_slots == (1,)
@@ -209,5 +198,5 @@ def test_a_fork_keeps_stop_tokens_and_min_tokens(llama):
     (likely,) = llama.generate([PROMPT], max_tokens=1)
     sampling = SamplingParams(temperature=0, max_tokens=None, min_tokens=1)
     new = request(0, sampling=sampling, eos_token_ids=likely)
-    result = run(llama, [(0, 0, 40, 1, 0), (1, 40, 0, 1, 0)], new_requests=[new], **FORK)
+    result = llama.run_well([(0, 0, 40, 1, 0), (1, 40, 0, 1, 0)], new_requests=[new], **FORK)
     assert result.token_ids[0] == result.token_ids[1] != likely[0]

@@ -204,6 +204,13 @@ def test_min_tokens_keeps_stop_tokens_away():
     assert logits[0, 7] == 50.0
 
 
+def test_an_end_token_that_the_vocabulary_lacks_bans_nothing():
+    logits = torch.zeros((1, VOCAB))
+    logits[:, 7], logits[:, 9] = 50.0, 40.0
+    sampled = sample(logits, rows_of([(params(temperature=0, min_tokens=3), 0, [7, VOCAB])], [0]))
+    assert sampled.token_ids.tolist() == [9]
+
+
 def test_logprobs_are_of_the_raw_logits():
     logits = logits_of(3)
     requests = [

@@ -10,12 +10,10 @@ from transformers import AutoModelForCausalLM
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_shared.errors import StartupError
 from pagewire_worker.attention.base import AttentionMetadata
-from pagewire_worker.config import WorkerConfig
 from pagewire_worker.convert import layout_to_message
-from pagewire_worker.loader import load_replica
 from pagewire_worker.models.window import mistral_window, qwen_window, refuse_window
 from support.checkpoints import make_checkpoint
-from support.worker_driver import GREEDY, Driver, Running, request
+from support.worker_driver import GREEDY, Driver, Running, load, request
 
 WINDOW = 13
 BLOCK_SIZE = 4
@@ -52,19 +50,11 @@ def oracle(folder):
     return logits
 
 
-def load(folder, **settings):
-    defaults = {"max_model_len": 256, "max_num_seqs": 40, "cpu_threads": 1, "dtype": "float32"}
-    settings = {"block_size": BLOCK_SIZE, **defaults, **settings}
-    return load_replica(WorkerConfig(model=str(folder), **settings))
-
-
 @pytest.fixture
 def mistral(folder):
-    def make(attention):
-        loaded = load(folder, attention_backend=attention)
-        return Driver(loaded.executor, num_blocks=loaded.info.num_blocks, block_size=BLOCK_SIZE)
-
-    return make
+    return lambda attention: Driver.of(
+        load(folder, block_size=BLOCK_SIZE, attention_backend=attention)
+    )
 
 
 def assert_greedy(oracle, prompt, output):
@@ -142,8 +132,7 @@ def test_a_block_given_back_may_return_to_the_same_sequence(attention, mistral):
         needs_block = position == 11 * BLOCK_SIZE
         # Block 0 holds positions 0 to 3: the window left them behind long ago.
         new = [0] if needs_block else [1] if position == 12 * BLOCK_SIZE else []
-        result = one.run([(0, position, 1, 1, len(new))], new_block_ids=new)
-        assert result.failure is None, result.failure
+        result = one.run_well([(0, position, 1, 1, len(new))], new_block_ids=new)
         tokens.append(result.token_ids[0])
     assert tokens == expected
     assert one.executor.audit().findings == ()
@@ -152,9 +141,9 @@ def test_a_block_given_back_may_return_to_the_same_sequence(attention, mistral):
 def test_a_copy_replaces_the_block_within_the_window(mistral):
     one = mistral("sdpa")
     new = request(0, prompt=PROMPT, blocks=[5, *range(10, 19), 5])
-    assert one.run([(0, 0, 41, 0, 0)], new_requests=[new]).failure is None
+    one.run_well([(0, 0, 41, 0, 0)], new_requests=[new])
     copy = {"copy_slots": [0], "copy_sources": [5], "copy_destinations": [7]}
-    assert one.run([], **copy).failure is None
+    one.run_well([], **copy)
     assert one.executor._slots.block_table[0, [0, 10]].tolist() == [5, 7]
 
 

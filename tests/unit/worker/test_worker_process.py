@@ -193,6 +193,33 @@ async def test_waits_for_a_scheduler_that_is_not_there(start_worker, sockets):
     assert (await wait(process))[0] == 0
 
 
+async def test_draining_without_a_scheduler_ends_at_once(start_worker, sockets):
+    process = await start_worker(None, "--drain-seconds=60")
+    fake = FakeScheduler()
+    async with listening(fake, Address(path=f"{sockets}/scheduler")):
+        stream, _ = await fake.attach()
+        await stream.next("progress")
+    line = ""
+    while "lost the scheduler" not in line:
+        line = (await asyncio.wait_for(process.stderr.readline(), 30)).decode()
+        assert line
+    process.send_signal(signal.SIGTERM)
+    assert (await wait(process))[0] == 0
+
+
+async def test_draining_ends_with_the_scheduler(start_worker, sockets):
+    process = await start_worker(None, "--drain-seconds=60")
+    fake = FakeScheduler()
+    async with listening(fake, Address(path=f"{sockets}/scheduler")):
+        stream, _ = await fake.attach()
+        await stream.next("progress")
+        process.send_signal(signal.SIGTERM)
+        await stream.next("leaving")
+        with pytest.raises(asyncio.TimeoutError):
+            await wait(process, timeout=0.5)
+    assert (await wait(process))[0] == 0
+
+
 async def test_a_bad_checkpoint_ends_the_process_with_one_line(start_worker, tmp_path):
     returncode, _, err = await wait(await start_worker(tmp_path))
     assert returncode == 1

@@ -1,14 +1,12 @@
 """What is refused at the door: requests that could never end well, and too many of them."""
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 
 from pagewire_scheduler.core.request import Sequence, Submission
 from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo, WorkerState
-from pagewire_shared.errors import (
-    ContextLengthError,
-    InvalidRequestError,
-    PagewireError,
-)
+from pagewire_shared.beam import MAX_BEAM_CANDIDATES
+from pagewire_shared.errors import ContextLengthError, InvalidRequestError, PagewireError
 from pagewire_shared.priority import check_priority
 
 
@@ -77,20 +75,40 @@ def check_fits(submission: Submission, workers: Seq[WorkerState]) -> None:
             f"context of {model.max_model_len}",
             field="prompt",
         )
-    if max(submission.prompt_token_ids) >= model.vocab_size:
-        raise InvalidRequestError(
-            f"the prompt has token ids outside the vocabulary of {model.vocab_size}", field="prompt"
-        )
-    largest = max(workers, key=lambda worker: worker.info.num_blocks)
-    needed = _num_blocks_ever(submission, largest.info)
-    if needed > largest.info.num_blocks:
+    _check_vocabulary(submission, model.vocab_size)
+    roomy = [
+        worker
+        for worker in workers
+        if _num_blocks_ever(submission, worker.info) <= worker.info.num_blocks
+    ]
+    if not roomy:
+        largest = max(workers, key=lambda worker: worker.info.num_blocks).info
         raise ContextLengthError(
-            f"prompt and max_tokens need {needed} KV blocks, the largest worker has "
-            f"{largest.info.num_blocks}",
+            f"prompt and max_tokens need {_num_blocks_ever(submission, largest)} KV blocks, the "
+            f"largest worker has {largest.num_blocks}",
             field="max_tokens",
         )
     if submission.beam_search is not None:
-        _check_beams(submission, workers)
+        _check_beams(submission, roomy)
+
+
+def _check_vocabulary(submission: Submission, vocab_size: int) -> None:
+    """Raise InvalidRequestError for ids that no token of the model has.
+
+    Ids of end-of-sequence tokens may lie outside: they are the model's own, and what is never
+    sampled ends nothing.
+    """
+    emitted = (token_id for choice in submission.emitted for token_id in choice)
+    checked: tuple[tuple[str, str, Iterable[int]], ...] = (
+        ("prompt", "the prompt has", submission.prompt_token_ids),
+        ("emitted", "emitted has", emitted),
+        ("stop_token_ids", "stop_token_ids has", submission.sampling.stop_token_ids),
+    )
+    for field, subject, token_ids in checked:
+        if max(token_ids, default=0) >= vocab_size:
+            raise InvalidRequestError(
+                f"{subject} token ids outside the vocabulary of {vocab_size}", field=field
+            )
 
 
 def error_of(submission: Submission, workers: Seq[WorkerState]) -> PagewireError | None:
@@ -103,6 +121,7 @@ def error_of(submission: Submission, workers: Seq[WorkerState]) -> PagewireError
 
 
 def _check_beams(submission: Submission, workers: Seq[WorkerState]) -> None:
+    """Check a search for those of the workers that have enough blocks for it."""
     width = len(submission.emitted)
     num_slots = max(len(worker.slots) for worker in workers)
     if width > num_slots:
@@ -110,7 +129,16 @@ def _check_beams(submission: Submission, workers: Seq[WorkerState]) -> None:
             f"{width} beams are more than the {num_slots} sequences that a worker runs at once",
             field="n",
         )
-    ends = {*submission.sampling.stop_token_ids, *submission.eos_token_ids}
+    sampling = submission.sampling
+    eos_token_ids = () if sampling.ignore_eos else submission.eos_token_ids
+    ends = {*sampling.stop_token_ids, *eos_token_ids}
+    # As BeamSearch.num_candidates: a worker refuses a plan with more, and cuts off the stream.
+    if width + len(ends) > MAX_BEAM_CANDIDATES:
+        raise InvalidRequestError(
+            f"{width} beams and {len(ends)} end tokens need {width + len(ends)} candidates per "
+            f"beam, more than {MAX_BEAM_CANDIDATES}",
+            field="stop_token_ids",
+        )
     vocab_size = workers[0].info.model.vocab_size
     if width + len(ends) > vocab_size:
         raise InvalidRequestError(

@@ -138,9 +138,23 @@ def _check(worker: WorkerState, step: OutstandingStep, result: StepResult) -> No
     num_top = sum(result.num_top)
     if not num_top == len(result.top_token_ids) == len(result.top_logprobs):
         raise WireError(f"step {step.step_id} does not have the alternatives that num_top counts")
-    is_beam_without = any(sequence.is_beam for sequence in step.sequences) and not result.num_top
-    if is_beam_without and any(sequence.is_beam for sequence in step.sampled):
-        raise WireError(f"step {step.step_id} has no alternatives for its beams")
+    if num_top and max(result.top_token_ids) >= worker.info.model.vocab_size:
+        raise WireError(f"step {step.step_id} returned an alternative outside the vocabulary")
+    if any(sequence.is_beam for sequence in step.sequences):
+        _check_alternatives(step, result)
+
+
+def _check_alternatives(step: OutstandingStep, result: StepResult) -> None:
+    """Every beam needs as many likeliest tokens as its search may look at."""
+    sampled = step.sampled
+    counts = result.num_top or [0] * len(sampled)
+    for sequence, count in zip(sampled, counts, strict=True):
+        group = sequence.request.beams if sequence.is_beam else None
+        if group is not None and count < group.search.num_candidates:
+            raise WireError(
+                f"step {step.step_id} has {count} alternatives for a beam that needs "
+                f"{group.search.num_candidates}"
+            )
 
 
 def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applied) -> None:

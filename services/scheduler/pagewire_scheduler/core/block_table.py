@@ -1,5 +1,6 @@
 """The blocks of one sequence in order of position; the one owner that releases them."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from pagewire_scheduler.core.block_pool import BlockPool
@@ -93,3 +94,24 @@ class BlockTable:
             self._pool.release(block)
         self.blocks = []
         self.num_named = self.num_released = 0
+
+
+class LeavingBlocks:
+    """Tables that are to be given back together: how many blocks come free with them.
+
+    Blocks that others hold, too, do not.
+    """
+
+    __slots__ = ("_num_holders", "_pool", "num_free")
+
+    def __init__(self, pool: BlockPool) -> None:
+        self._pool = pool
+        self._num_holders: Counter[int] = Counter()
+        self.num_free = 0
+
+    def add(self, table: BlockTable) -> None:
+        """Count one more table."""
+        for block in table.blocks:
+            if block != RELEASED:
+                self._num_holders[block] += 1
+                self.num_free += self._num_holders[block] == self._pool.ref_counts[block]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pagewire_scheduler.core.request import Request, Submission
-from pagewire_shared.errors import OverloadedError
+from pagewire_shared.errors import InvalidRequestError, OverloadedError
 
 # Of one CPython int beside the small ones, and of a reference to it.
 _TOKEN_BYTES: Final = 28
@@ -43,23 +43,30 @@ class Load:
         self._last_tick: float | None = None
 
     def check(self, submission: Submission, num_waiting: int, num_tokens: int) -> None:
-        """Raise OverloadedError when `submission` goes beyond a limit.
+        """Raise OverloadedError when `submission` goes beyond a limit with what is held already,
+        and InvalidRequestError when it does so alone.
 
         `num_waiting` sequences with `num_tokens` tokens wait already.
         """
         limits = self.limits
         num_new = len(submission.emitted) - sum(submission.is_finished)
         num_new_tokens = len(submission.prompt_token_ids) + sum(map(len, submission.emitted))
-        for name, held, new, most in (
-            ("sequences are waiting", num_waiting, num_new, limits.max_num_waiting),
-            ("tokens are waiting", num_tokens, num_new_tokens, limits.max_waiting_tokens),
+        num_bytes = bytes_at_most(submission)
+        for field, name, held, new, most in (
+            ("n", "sequences are waiting", num_waiting, num_new, limits.max_num_waiting),
+            ("prompt", "tokens are waiting", num_tokens, num_new_tokens, limits.max_waiting_tokens),
             (
+                "max_tokens",
                 "bytes are taken by requests",
                 self.num_bytes,
-                bytes_at_most(submission),
+                num_bytes,
                 limits.max_request_bytes,
             ),
         ):
+            if new > most:
+                raise InvalidRequestError(
+                    f"the request alone counts {new}, where {name} up to {most}", field=field
+                )
             if held + new > most:
                 raise OverloadedError(
                     f"{held} {name}, of at most {most}; try again later",

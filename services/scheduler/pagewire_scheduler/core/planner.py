@@ -29,11 +29,14 @@ def plan_step(
     else:
         make_way(draft)
         schedule_running(draft)
-        if not draft.is_short:
+        if draft.is_short:
+            worker.is_blocked = len(worker.waiting) > 0
+        else:
             start_waiting(draft)
-    # With nothing to run, freed slots are told once no answer is under way that could lead to a
-    # plan.
-    if not plan.slots and (worker.outstanding or not worker.untold_slots):
+    # With nothing to run, freed slots and forgotten names are told once no answer is under way that
+    # could lead to a plan.
+    is_to_tell = bool(worker.untold_slots or worker.void_blocks)
+    if not plan.slots and (worker.outstanding or not is_to_tell):
         return None
     _complete(draft)
     return draft
@@ -53,7 +56,9 @@ def _schedule_trial(draft: Draft) -> None:
         elif sequence.queue is worker.waiting and draft.num_tokens_left > 0:
             start(draft, sequence)
     if not draft.sequences:
-        # Others hold what the suspects need; let them go on, and try again when they have.
+        # Others hold what the suspects need; let them go on, and try again when they have. Who is
+        # first among them may take from a suspect that is short itself.
+        draft.is_short = False
         schedule_running(draft)
 
 

@@ -13,7 +13,6 @@ from pagewire_scheduler.core.waiting_queue import WaitingQueue
 
 PolicyName = Literal["fcfs", "fair"]
 
-MAX_PRIORITY: Final = 100
 # A request of priority p is served as if it had come p times this later. So it is overtaken by
 # younger ones of a better priority for a while, but not for ever: with time, age wins.
 PRIORITY_SECONDS: Final = 10.0

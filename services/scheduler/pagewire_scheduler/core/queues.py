@@ -42,8 +42,11 @@ class ModelQueues:
         return self._workers.get(model, [])
 
     def models(self) -> list[tuple[ModelInfo, int]]:
-        """Return every model with at least one worker, and how many it has."""
-        return [(workers[0].info.model, len(workers)) for workers in self._workers.values()]
+        """Return every model with at least one worker, and how many take new sequences."""
+        return [
+            (workers[0].info.model, sum(not worker.is_draining for worker in workers))
+            for workers in self._workers.values()
+        ]
 
     def add_worker(self, worker: WorkerState) -> list[Sequence]:
         """Enter a worker; return, taken out and in order, the sequences that had none."""
@@ -92,9 +95,13 @@ class ModelQueues:
         sequence.worker = worker
 
     def drain(self, worker: WorkerState) -> None:
-        """Give `worker` nothing new; what waits there moves to others of its model, if any can."""
+        """Give `worker` nothing new; what waits there moves to others of its model, if any can.
+
+        Suspects on trial stay until it is over.
+        """
         worker.is_draining = True
-        if worker.trials:
+        worker.is_drain_due = bool(worker.trials)
+        if worker.is_drain_due:
             return
         for sequence in sorted(worker.waiting, key=lambda sequence: sequence.key):
             if sequence.state is State.WAITING:

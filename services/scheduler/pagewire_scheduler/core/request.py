@@ -42,7 +42,7 @@ class Submission:
         eos_token_ids: End-of-sequence ids of the model.
         salt: Tenant and cache salt, canonically encoded; only equal salts share blocks.
         tenant: Who is charged for the work; empty for the default tenant.
-        priority: Lower runs first, from -MAX_PRIORITY to MAX_PRIORITY.
+        priority: Lower runs first; its bounds are in pagewire_shared.priority.
         deadline: Instant on the caller's clock, or None.
         beam_search: Search with as many beams as there are choices, instead of sampling.
     """

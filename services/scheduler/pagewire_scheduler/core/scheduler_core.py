@@ -91,6 +91,8 @@ class SchedulerCore:
         worker = self.workers[worker_id]
         if not worker.has_credit:
             return None
+        if worker.is_drain_due and not worker.trials:
+            self.queues.drain(worker)
         self.queues.balance(worker)
         draft = plan_step(
             worker, self.settings.generation, self.policy, is_caching=self.settings.is_caching
@@ -166,7 +168,7 @@ class SchedulerCore:
                 # What comes again keeps its place.
                 place = (known.arrival, known.rank)
                 self._drop(known)
-            self._check_admission(submission)
+            self._check_admission(submission, is_known=known is not None)
         except PagewireError as error:
             self.counts.num_rejected += 1
             return [RejectedEvent(frontend_id, submission.handle, submission.epoch, error)]
@@ -214,12 +216,13 @@ class SchedulerCore:
 
     # Inside
 
-    def _check_admission(self, submission: Submission) -> None:
+    def _check_admission(self, submission: Submission, *, is_known: bool) -> None:
         workers = self.queues.workers(submission.model)
         error = error_of(submission, workers) if workers else None
         if error is not None:
             raise error
-        self.load.check(submission, self.queues.num_waiting, self.queues.num_waiting_tokens)
+        if not is_known:
+            self.load.check(submission, self.queues.num_waiting, self.queues.num_waiting_tokens)
 
     def _enter(self, sequences: list[Sequence]) -> list[Event]:
         """Queue sequences that are to run, or end those that cannot or need not."""
@@ -260,6 +263,8 @@ class SchedulerCore:
 
     def _abort_ended(self, request: Request, next_positions: Seq[int]) -> None:
         """End the choices that the frontend has ended without our hearing of it."""
+        if request.is_beam and not all(position == ENDED for position in next_positions):
+            return  # the beams of a search are no choices yet
         for sequence, position in zip(request.sequences, next_positions, strict=True):
             if position == ENDED and not sequence.state.is_finished:
                 end_sequence(sequence, State.FINISHED_ABORTED)

@@ -169,21 +169,22 @@ def _make_room(draft: Draft, sequence: Sequence) -> bool:
     if sequence.num_preemptions < MAX_PREEMPTIONS:
         needed = min(needed, -(-len(sequence.tokens) // block_size))
     needed += len(worker.running)
-    coming = worker.num_releasing_blocks
-    num_free, num_slots = worker.num_free_for(sequence) + coming, worker.num_free_slots
-    num_slots += worker.num_releasing_slots
+    leaving = worker.leaving_blocks()
+    is_waiting_for_steps = leaving.num_free > 0
+    num_free = worker.num_free_for(sequence)
+    num_slots = worker.num_free_slots + worker.num_releasing_slots
     evicted: list[Sequence] = []
     for victim in victims(worker, sequence):
-        if num_free >= needed and num_slots >= _num_slots(sequence):
+        if num_free + leaving.num_free >= needed and num_slots >= _num_slots(sequence):
             break
         evicted.append(victim)
         assert victim.table is not None
-        num_free += len(victim.table.blocks)
+        leaving.add(victim.table)
         num_slots += 1
         needed -= 1
-    if num_free < needed or num_slots < _num_slots(sequence):
+    if num_free + leaving.num_free < needed or num_slots < _num_slots(sequence):
         return False
-    if not coming:
+    if not is_waiting_for_steps:
         for victim in evicted:
             if victim.state is State.RUNNING:  # else it left with the search of another victim
                 draft.preempt(victim)
@@ -202,6 +203,6 @@ def _describe(sequence: Sequence, table: BlockTable) -> NewSequence:
         emitted_token_ids=tuple(sequence.emitted_from(0)),
         sampling=submission.sampling,
         block_ids=tuple(table.blocks),
-        eos_token_ids=submission.eos_token_ids,
+        eos_token_ids=() if submission.sampling.ignore_eos else submission.eos_token_ids,
         num_candidates=group.search.num_candidates if group is not None else 0,
     )

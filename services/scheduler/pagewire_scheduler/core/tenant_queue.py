@@ -2,7 +2,8 @@
 
 The virtual token counter of Sheng et al., "Fairness in Serving Large Language Models" (OSDI 2024,
 arXiv:2401.00588): the tenant that was served least, by tokens divided by its weight, comes first; a
-tenant that comes back is lifted to the least of those who waited, so that nobody saves up.
+tenant that comes back is lifted to the least of those who wait, or with nobody waiting to who left
+last, so that nobody saves up.
 """
 
 import heapq
@@ -24,20 +25,21 @@ class TenantLedger:
         self._weights = weights
         self._served: dict[str, float] = {}
         self._num_waiting: dict[str, int] = {}
-        self._floor = 0.0
+        self._last_left = 0.0
 
     def served(self, tenant: str) -> float:
-        """Return the counter of `tenant`."""
-        return self._served.get(tenant, self._floor)
+        """Return the counter of `tenant`; of one forgotten, that of who left last."""
+        return self._served.get(tenant, self._last_left)
 
     def enter(self, tenant: str) -> None:
         """A sequence of `tenant` waits; the first one lifts its counter."""
-        count = self._num_waiting.get(tenant, 0)
-        if not count:
-            least = min((self._served[one] for one in self._num_waiting), default=self._floor)
-            self._served[tenant] = max(self.served(tenant), least)
-            self._forget_idle()
-        self._num_waiting[tenant] = count + 1
+        if tenant in self._num_waiting:
+            self._num_waiting[tenant] += 1
+            return
+        least = min((self._served[one] for one in self._num_waiting), default=self._last_left)
+        self._served[tenant] = max(self._served.get(tenant, least), least)
+        self._num_waiting[tenant] = 1
+        self._forget_idle()
 
     def leave(self, tenant: str) -> None:
         """A sequence of `tenant` waits no more."""
@@ -46,7 +48,7 @@ class TenantLedger:
             self._num_waiting[tenant] = count
         else:
             del self._num_waiting[tenant]
-            self._floor = max(self._floor, self._served[tenant])
+            self._last_left = self._served[tenant]
 
     def charge(self, tenant: str, num_tokens: int) -> None:
         """Count work done for `tenant`."""

@@ -43,6 +43,9 @@ class WaitingQueue:
         assert sequence.queue is None, "a sequence is queued twice"
         assert sequence.key not in self._members, "two sequences have one key"
         sequence.queue = self
+        if not sequence.num_expected:
+            # Nobody has looked what is cached of it.
+            sequence.num_expected = len(sequence.tokens)
         self._members[sequence.key] = sequence
         self.num_tokens += len(sequence.tokens)
         self.num_expected += sequence.num_expected

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pagewire_scheduler.core.block_pool import BlockPool
+from pagewire_scheduler.core.block_table import LeavingBlocks
 from pagewire_scheduler.core.outstanding_step import OutstandingStep, Release
 from pagewire_scheduler.core.prefix_cache import NameChain
 from pagewire_scheduler.core.request import Key, Request, Sequence
@@ -92,6 +93,7 @@ class WorkerState:
         trials: Sequences among which one made a step fail.
         returning: PREEMPTED sequences that a step under way still names.
         is_draining: Whether it gets no new requests.
+        is_drain_due: Whether those that wait are to move once no trial is under way.
         counts: Totals of its prefix cache.
     """
 
@@ -111,7 +113,7 @@ class WorkerState:
         self.branched: dict[Request, None] = {}
         self.trials = Trials()
         self.returning: set[Sequence] = set()
-        self.is_draining = False
+        self.is_draining = self.is_drain_due = False
         self.counts = WorkerCounts()
         self.outstanding: deque[OutstandingStep] = deque()
         self.void_blocks: dict[int, int] = {}  # block -> the void step that named it
@@ -141,10 +143,16 @@ class WorkerState:
 
     @property
     def num_releasing_blocks(self) -> int:
-        """Blocks of tables that come free when steps under way return (shared ones counted too)."""
-        return sum(
-            len(release.table.blocks) for step in self.outstanding for release in step.releases
-        )
+        """Blocks that come free when steps under way return."""
+        return self.leaving_blocks().num_free
+
+    def leaving_blocks(self) -> LeavingBlocks:
+        """Return the blocks of tables that are given back when steps under way return."""
+        leaving = LeavingBlocks(self.pool)
+        for step in self.outstanding:
+            for release in step.releases:
+                leaving.add(release.table)
+        return leaving
 
     @property
     def num_releasing_slots(self) -> int:
