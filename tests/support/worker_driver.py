@@ -3,10 +3,13 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pagewire_shared.sampling import SamplingParams
+from pagewire_worker.config import WorkerConfig
 from pagewire_worker.executor import Executor
+from pagewire_worker.loader import Replica, load_replica
 from pagewire_worker.step import NewRequest, StepPlan, StepResult
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=None)
@@ -42,6 +45,13 @@ class Driver:
         random.Random(5).shuffle(self.free_blocks)
         self.step_id = 0
         self.freed: list[int] = []
+
+    @classmethod
+    def of(cls, replica: Replica) -> "Driver":
+        """Return one that uses the whole cache of `replica`."""
+        info = replica.info
+        block_size = info.cache_groups[0].block_size
+        return cls(replica.executor, num_blocks=info.num_blocks, block_size=block_size)
 
     def generate(
         self,
@@ -92,8 +102,7 @@ class Driver:
             count = 0 if is_new else len(blocks)
             rows.append((sequence.slot, sequence.num_computed, num_new, samples, count))
             sequence.num_computed = end
-        result = self.run(rows, new_requests=new_requests, new_block_ids=new_blocks)
-        assert result.failure is None, result.failure
+        result = self.run_well(rows, new_requests=new_requests, new_block_ids=new_blocks)
         by_slot = {s.slot: s for s in sequences}
         for slot, token in zip(result.slots, result.token_ids, strict=True):
             by_slot[int(slot)].output.append(int(token))
@@ -133,6 +142,20 @@ class Driver:
                 },
             )
         )
+
+    def run_well(
+        self, rows: Sequence[tuple[int, int, int, int, int]], **fields: object
+    ) -> StepResult:
+        """Run a plan that must not fail."""
+        result = self.run(rows, **fields)
+        assert result.failure is None, result.failure
+        return result
+
+
+def load(folder: Path, **settings: Any) -> Replica:
+    """Load a replica with small defaults."""
+    defaults = {"max_model_len": 256, "max_num_seqs": 40, "cpu_threads": 1, "dtype": "float32"}
+    return load_replica(WorkerConfig(model=str(folder), **{**defaults, **settings}))
 
 
 def request(
