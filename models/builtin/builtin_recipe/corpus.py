@@ -5,6 +5,7 @@ gives the same text.
 import random
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -21,7 +22,12 @@ from builtin_recipe.skills.lists import (
     reverse_exchanges,
 )
 from builtin_recipe.skills.numbers import arithmetic_exchanges, sequence_exchanges
-from builtin_recipe.skills.stories import draw_long_story, draw_story, story_exchanges
+from builtin_recipe.skills.stories import (
+    draw_long_story,
+    draw_story,
+    long_story_exchanges,
+    story_exchanges,
+)
 from builtin_recipe.skills.story_requests import draw_cast
 from builtin_recipe.skills.system_prompts import draw_plain_prompt, draw_rule, persona_exchanges
 from builtin_recipe.skills.tables import lookup_exchanges
@@ -35,6 +41,7 @@ from builtin_recipe.wording import Draw
 Skill = Callable[[Draw], list[Exchange]]
 Mix = Mapping[str, float]
 
+LONG_STORY_SKILL: Final = "long story"
 SKILLS: Final[Mapping[str, Skill]] = {
     "copy": any_copy_exchanges,
     "reverse": reverse_exchanges,
@@ -48,6 +55,7 @@ SKILLS: Final[Mapping[str, Skill]] = {
     "small talk": small_talk_exchanges,
     "open question": open_question_exchanges,
     "story": story_exchanges,
+    LONG_STORY_SKILL: long_story_exchanges,
 }
 SYSTEM_SKILL: Final = "system prompt"
 
@@ -83,7 +91,16 @@ MAIN_MIX: Final[Mix] = {
     "small talk": 5.0,
     "open question": 8.0,
 }
-LONG_MIX: Final[Mix] = {"lookup": 70.0, "copy": 10.0, "story": 8.0, "fact": 6.0, SYSTEM_SKILL: 6.0}
+# A long story fits in no shorter row, and takes up most of one.
+MIDDLE_MIX: Final[Mix] = {**MAIN_MIX, LONG_STORY_SKILL: 3.0}
+LONG_MIX: Final[Mix] = {
+    "lookup": 70.0,
+    "copy": 10.0,
+    "story": 5.0,
+    LONG_STORY_SKILL: 3.0,
+    "fact": 6.0,
+    SYSTEM_SKILL: 6.0,
+}
 
 # A rule is judged with the answer it changes, so the answers under one are of the surer kinds.
 _RULED_SKILLS: Final[tuple[Skill, ...]] = (
@@ -95,12 +112,14 @@ _RULED_SKILLS: Final[tuple[Skill, ...]] = (
     small_talk_exchanges,
 )
 _NEXT_TURN_SKILLS: Final = tuple(
-    name for name in SKILLS if name not in ("lookup", "fact", "open question")
+    name for name in SKILLS if name not in ("lookup", "fact", "open question", LONG_STORY_SKILL)
 )
 _PERSONA_SHARE: Final = 0.35
 _PLAIN_PROMPT_SHARE: Final = 0.25
 _NEXT_TURN_SHARE: Final = 0.22
 _RULED_SIZE: Final = 0.3
+# How many requests have their words changed at random, so that users' own words mislead less.
+_LOOSENESS: Final = 0.15
 
 
 def ruled_conversation(draw: Draw) -> Conversation:
@@ -109,7 +128,7 @@ def ruled_conversation(draw: Draw) -> Conversation:
         prompt, exchanges = persona_exchanges(draw)
         return make_conversation(exchanges, prompt)
     rule = draw_rule(draw)
-    small = Draw(draw.rng, min(draw.size, _RULED_SIZE), draw.is_held_out)
+    small = replace(draw, size=min(draw.size, _RULED_SIZE))
     exchanges = []
     # Without repeats: the second talk about facts would ask for one as untold that the first told.
     for skill in draw.rng.sample(_RULED_SKILLS, draw.rng.randint(1, 2)):
@@ -126,7 +145,7 @@ def draw_conversation(
 
     `size` between 0 and 1 steers the length of lists and tables.
     """
-    draw = Draw(rng, size)
+    draw = Draw(rng, size, looseness=_LOOSENESS)
     if skill is None:
         skill = rng.choices(list(mix), list(mix.values()))[0]
     if skill == SYSTEM_SKILL:

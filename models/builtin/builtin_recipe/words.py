@@ -88,6 +88,11 @@ DAYS: Final = _words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
 MONTHS: Final = _words(
     "January February March April May June July August September October November December"
 )
+SMALL_WORDS: Final = _words(
+    "the a of and in to is was with for on at by from that this not but or as are you we they "
+    "it very more some all no so then here there can will up out over under about after "
+    "before"
+)
 # What most English text is made of besides the words above; only copied.
 COMMON_WORDS: Final = _words(
     "quick slow fast big great good bad best better new young high low long short hot cold warm "
@@ -115,6 +120,13 @@ COMMON_WORDS: Final = _words(
     "against during until while each every both few many much most such any one two three four "
     "five six seven eight nine ten hundred thousand been being have has had do does did may must "
     "should would could might shall us me them these those am were be an"
+)
+# Those of them that could decide what is asked, or what a thing is called.
+DECIDING_WORDS: Final = _words(
+    "how many count number first second last next same other end ends begin begins back away left "
+    "right up down line lines long name call calls called story after before between more my your "
+    "our his her their its example around one two three four five six seven eight nine ten "
+    "hundred thousand"
 )
 LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from builtin_recipe.conversation import chat_text
 from builtin_recipe.corpus import (
-    MAIN_MIX,
+    MIDDLE_MIX,
     SKILLS,
     corpus_vocabulary,
     draw_conversation,
@@ -69,8 +69,8 @@ def test_another_seed_gives_another_corpus():
 
 
 def test_the_mix_names_every_skill():
-    assert set(SKILLS) < set(MAIN_MIX)
-    for skill in MAIN_MIX:
+    assert set(SKILLS) < set(MIDDLE_MIX)
+    for skill in MIDDLE_MIX:
         roles = [turn.role for turn in draw_conversation(random.Random(1), 0.3, skill=skill)]
         assert roles[-1] == "assistant"
         assert [role for role in roles if role != "system"] == ["user", "assistant"] * (
@@ -106,7 +106,7 @@ def test_stories_are_a_small_part_of_the_answers():
     rng = random.Random(11)
     num_characters = Counter()
     for _ in range(2000):
-        skill = rng.choices(list(MAIN_MIX), list(MAIN_MIX.values()))[0]
+        skill = rng.choices(list(MIDDLE_MIX), list(MIDDLE_MIX.values()))[0]
         turns = draw_conversation(rng, rng.uniform(0.1, 0.6), skill=skill)
         answers = [turn.text for turn in turns if turn.role == "assistant"]
         num_characters[skill] += sum(map(len, answers))

@@ -11,6 +11,7 @@ from builtin_recipe.evaluation.exam import CELLS, chosen_cells, draw_questions
 
 from support.processes import free_port
 
+NUM_ASKED = 6
 SKILLS = "copy,json"
 # A cell that is only reported.
 UNBOUND = "lookup in 4 lines after the question"
@@ -74,7 +75,7 @@ def examined(server, capsys):
     def examine_server(mode, *options):
         server.mode = mode
         url = f"http://127.0.0.1:{server.server_port}/v1"
-        status = evaluate.main(["--url", url, "--limit", "6", *options])
+        status = evaluate.main(["--url", url, "--limit", str(NUM_ASKED), *options])
         return status, capsys.readouterr()
 
     return examine_server
@@ -93,7 +94,7 @@ def test_right_answers_end_with_status_0(examined):
 def test_wrong_and_cut_answers_end_with_status_1(examined, mode):
     status, printed = examined(mode, "--skills", SKILLS, "--wrong", "1")
     assert status == 1
-    num_cells = len(chosen_cells(SKILLS.split(",")))
+    num_cells = sum(cell.floor is not None for cell in chosen_cells(SKILLS.split(",")))
     assert f"cells below their floor: {num_cells}" in printed.out
     assert printed.out.count("<- below its floor: trained, held out") == num_cells
     assert printed.out.count("[json, held out]") == 1
@@ -107,7 +108,8 @@ def test_no_floor_no_failure(examined):
 def test_failed_requests_are_wrong_counted_and_named(examined):
     status, printed = examined("broken", "--skills", SKILLS)
     assert status == 2
-    assert "72 requests failed: InternalServerError: HTTP 500: " in printed.out
+    num_asked = 2 * NUM_ASKED * len(chosen_cells(SKILLS.split(",")))
+    assert f"{num_asked} requests failed: InternalServerError: HTTP 500: " in printed.out
     assert "out of order" in printed.out
     assert printed.err == "evaluate.py: not one request was answered\n"
 

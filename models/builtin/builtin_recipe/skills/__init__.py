@@ -1,1 +1,1 @@
-"""What the model is taught: wordings, and the draw of an example with its right answer."""
+"""What the model is taught: the draw of an example with its right answer."""

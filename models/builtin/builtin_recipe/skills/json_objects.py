@@ -16,6 +16,7 @@ _LINE_START: Final = re.compile(r"\n[a-z]")
 
 # {keys} is the list of keys, {text} the sentence bare or set apart, {quoted} the same in quotes.
 _REQUESTS: Final = Wordings(
+    keywords="json",
     trained=(
         "[turn|convert|change|make] this[ sentence| text|] into [JSON|a JSON object] with the keys"
         " {keys}: {text}",
@@ -92,8 +93,6 @@ _REQUESTS: Final = Wordings(
         "[summarize|describe] [this|the sentence] [with|by] [JSON|a JSON object] of {keys}: {text}",
         "{keys} [to|into|as] JSON: {text}",
         "[look at|here comes] {quoted}. [Which|What] JSON has its {keys}?",
-    ),
-    held_out=(
         "write a JSON object for this sentence. It should have the keys {keys}. {text}",
         "{text}\nI need this as JSON, and the keys should be {keys}.",
         "how would you write {quoted} as JSON with the keys {keys}?",
@@ -105,6 +104,101 @@ _REQUESTS: Final = Wordings(
         "my sentence is {quoted} and I want it as JSON with the keys {keys}.",
         "the JSON object needs the keys {keys}. Here is the sentence: {text}",
         "pull {keys} out of this sentence and put them in JSON: {text}",
+        "I have a [sentence|note|line of text] and need JSON with the keys {keys}. {text}",
+        "I have this note: {text}\n[My program|The app|My script] needs JSON with the keys {keys}.",
+        "[my program|my app|our server|the database] only reads JSON. It wants the"
+        " [keys|fields] {keys}: {text}",
+        "for [my database|my app|a program|my notes], [turn|make|convert] this into JSON with"
+        " {keys}: {text}",
+        "[my boss|my teacher|a customer] wants {keys} [as|in] JSON. [The note says|The text"
+        " is]: {text}",
+        "my [boss|teacher] sent me this: {text}\nPlease make JSON of it with the keys {keys}.",
+        "[someone|a friend] wrote: {quoted} [Make|Write|Give me] JSON with the keys {keys}.",
+        "someone wrote {quoted} on a piece of paper. Save it as JSON with the keys {keys}.",
+        "a [friend|man|woman] said {quoted} and I need {keys} from that in JSON.",
+        "if you [were to|had to] store {quoted} as JSON with the keys {keys}, what would it be?",
+        "if the [keys|fields] are {keys}, what is the JSON for {quoted}?",
+        "it would help me to have this as JSON with the keys {keys}: {text}",
+        "your [answer|reply|output] should contain only JSON with the keys {keys}. {text}",
+        "your [answer|reply] is a JSON object and has the [keys|fields] {keys}. [Here is the"
+        " text|Text]: {text}",
+        "the [answer|output|result] should be [JSON|one JSON object] with the keys {keys}."
+        " Text: {text}",
+        "no [words|sentence|text] around it, [just|only] the JSON object with the keys {keys}:"
+        " {text}",
+        "do not explain. [Just|Only] JSON, with the keys {keys}: {text}",
+        "{text}\n[No explanation|No other text], just JSON with the keys {keys}.",
+        "{text}\n[Who reads this needs|My program needs|I am after] {keys}, as JSON.",
+        "{quoted}\n[Can|Could] [you make|I have|I get] JSON of [this|that] with the keys {keys}?",
+        "{quoted}\nThe [keys|fields] I [need|want|use] are {keys}. Format: JSON.",
+        "{quoted}: [read|take] the [values|facts] of {keys} from it and [answer|reply] in JSON.",
+        "[note|message|line]: {text}\n[wanted|needed]: JSON with {keys}",
+        "[structure|format|organize] [this|the text|this note] as JSON with the [keys|fields]"
+        " {keys}: {text}",
+        "[pick|dig|filter] {keys} out of this [note|line|message] and [answer in|give"
+        " me|write] JSON: {text}",
+        "[map|match] this [sentence|text] to the [keys|fields] {keys} and [print|return] JSON:"
+        " {text}",
+        "for each of the keys {keys}, find [the value|what the text says]. [Reply in|Return]"
+        " JSON. {text}",
+        "for every key of {keys}, put [its value|the right word or number] in a JSON object."
+        " Text: {text}",
+        "each of {keys} should be a key of [your|the] JSON object. [The text|The sentence]: {text}",
+        "[a|one] JSON object, please. [It has|Its keys are|With the keys] {keys}. [It is"
+        " about|Text]: {text}",
+        "which values do {keys} have in this [sentence|text|note]? [Give|Write|Show] them as"
+        " JSON. {text}",
+        "what are the values of {keys} in {quoted}? [Use JSON|Answer as JSON].",
+        "[do you know|can you show me] how this looks in JSON, with {keys} as keys? {text}",
+        "[how does|how would] {quoted} look [as|in] JSON if the keys are {keys}?",
+        "what JSON object with the keys {keys} [tells|says] the same as this? {text}",
+        "we [collect|store|keep] such notes as JSON with the keys {keys}. [Do it for|The next"
+        " one is]: {text}",
+        "we only keep {keys} of each note, in JSON. Here is one: {text}",
+        "let's make JSON of a sentence. The keys: {keys}. The sentence: {text}",
+        "[in my file|in the file], every line is JSON with {keys}. [Write|Make] the line for:"
+        " {text}",
+        "[prepare|print|output|deliver] [a JSON object|JSON], keys {keys}, for the"
+        " [following|next] text: {text}",
+        "[copy|move|sort] the facts of this [sentence|note] into JSON under the keys {keys}:"
+        " {text}",
+        "[from|out of] the [following|next] [sentence|line], [I need|we want] {keys} in a JSON"
+        " object: {text}",
+        "[after|below] this line [comes|is] a [text|sentence]. Make JSON with the keys"
+        " {keys}.\n{text}",
+        "[here|below] you [see|find] a text. {text}\n[It has|It tells] {keys}. Write these in"
+        " JSON.",
+        "[understand|study|check] the [sentence|text] and fill the JSON keys {keys}: {text}",
+        "the text [says|tells us]: {text}\nSo what is {keys}? [JSON only|Answer in JSON].",
+        "there is [a text|a sentence] to [turn into|make into|write as] JSON. [Use|Take] the"
+        " keys {keys}. {text}",
+        "you are a [tool|program|parser] that [returns|writes|speaks] JSON. Keys: {keys}."
+        " Text: {text}",
+        "you [get|read] a text and [return|write] JSON with the [keys|fields] {keys}. The text"
+        " is {quoted}.",
+        "[name|label|mark] the facts with {keys} and [reply in|write] JSON: {text}",
+        "[remember|notice] this: {text}\nTell me {keys} of it as a JSON object.",
+        *("{text}\n{keys} as JSON, please.", "{text}\n[Keys|Fields|JSON keys]: {keys}"),
+        *("{text}\nJSON: {keys}", "{text}\n-> JSON with {keys}", "{text} -> JSON ({keys})"),
+        *("{quoted} -> JSON with the keys {keys}", "{quoted} as JSON, keys {keys}[.|]"),
+        *("to JSON ({keys}): {text}", "JSON! [Keys|Fields]: {keys}. [Sentence|Text|Note]: {text}"),
+        "format: JSON\nkeys: {keys}\n[text|note|message]: {text}",
+        "[format|output]: JSON with {keys}\n[text|input]: {text}",
+        "is it possible to get {keys} from this as JSON? {text}",
+    ),
+    held_out=(
+        "make a JSON object from this sentence, with {keys} as keys: {text}",
+        "{text}\nGive me that as JSON. Keys: {keys}",
+        "can you pull {keys} out of {quoted} and give me JSON?",
+        "please convert the following to JSON using the keys {keys}:\n{text}",
+        "what would this look like as a JSON object with the fields {keys}? {text}",
+        "{text}\n\nPlease write the above as a JSON object. Use the keys {keys}[ in that order|].",
+        "text: {text}\nformat: JSON\nkeys: {keys}",
+        "read the following sentence and fill in a JSON object with {keys}:\n{text}",
+        "how do I write this in JSON? {text}\nThe fields are {keys}.",
+        "I'm saving some data. Put {keys} into JSON for me: {text}",
+        "I only want JSON back, with the keys {keys}: {text}",
+        "I got this message: {text}\nI need {keys} from it in JSON format.",
     ),
 )
 # A whole list pattern: opening, what stands before and after a key, separator, last one, closing.

@@ -31,6 +31,12 @@ _ACTIONS: Final = (
     "[can|could|will|would] you [call|visit|pay|invite|pick up|wait for] {person}?",
     "[can|could|will|would] you [order|buy|fix|clean|open|bring] [my {thing}|{a_thing}|it]?",
     "[subscribe|sign me up|log in] [to {word}|for a course|to my bank|with my password].",
+    "it would be kind of you to [call {person}|water my plants|order {food}|fix my {thing}].",
+    "[someone|somebody] has to [feed the {animal}|call {person}|pay the bill], please do it.",
+    "from tomorrow on, wake me at [six|seven|eight|noon].",
+    "[get|find] me the [phone number|address|email] of {person}.",
+    "if it rains in {place}, [close my window|call me|cancel the trip].",
+    "my [car|phone|bike|{thing}] needs [a repair|new tires|to be cleaned], please arrange it.",
 )
 # Texts to write, change or explain; never stories.
 _TEXTS: Final = (
@@ -64,6 +70,12 @@ _TEXTS: Final = (
     "[is|was] {person} [right|a good person|better than {person}|really dead]?",
     "do you [agree with {person}|think that {things} are {trait}|think {topic} is good]?",
     "[rewrite|shorten|improve|rate|grade] [my essay|my poem|my letter|this text|my CV].",
+    "for my [mother|boss|friend], [compose|write] a birthday [poem|card|speech].",
+    "I have to give a speech [on|about] {topic}. [Write it|Help me with it], please.",
+    "my teacher wants an essay [on|about] {topic}. Write it.",
+    "turn my notes on {topic} into an [essay|article].",
+    "the {language} for {phrase}, please.",
+    "it would help me to have a [poem|speech|letter] about {topic}.",
 )
 # Troubles and remarks that ask nothing.
 _REMARKS: Final = (

@@ -16,6 +16,7 @@ from builtin_recipe.words import (
     NAMES,
     NOUNS,
     PLACES,
+    SMALL_WORDS,
     TRAITS,
     capitalized,
     plural,
@@ -66,51 +67,6 @@ _FRAMES: Final = (
     "thank you for the {trait} {noun}, it is just what I need",
     "when it rains, the {noun} stays in the {place}",
 )
-_SMALL_WORDS: Final = (
-    "the",
-    "a",
-    "of",
-    "and",
-    "in",
-    "to",
-    "is",
-    "was",
-    "with",
-    "for",
-    "on",
-    "at",
-    "by",
-    "from",
-    "that",
-    "this",
-    "not",
-    "but",
-    "or",
-    "as",
-    "are",
-    "you",
-    "we",
-    "they",
-    "it",
-    "very",
-    "more",
-    "some",
-    "all",
-    "no",
-    "so",
-    "then",
-    "here",
-    "there",
-    "can",
-    "will",
-    "up",
-    "out",
-    "over",
-    "under",
-    "about",
-    "after",
-    "before",
-)
 
 
 def _filled(rng: random.Random, frame: str) -> str:
@@ -138,7 +94,7 @@ def _filled(rng: random.Random, frame: str) -> str:
 def _salad_word(rng: random.Random) -> str:
     form = rng.random()
     if form < 0.25:
-        return rng.choice(_SMALL_WORDS)
+        return rng.choice(SMALL_WORDS)
     if form < 0.55:
         return rng.choice(COMMON_WORDS)
     if form < 0.82:
@@ -156,7 +112,7 @@ def draw_sentence(rng: random.Random) -> str:
         text = _filled(rng, rng.choice(_FRAMES))
     else:
         # Few sentences open with a noun, and a capital one is split into pieces by the tokenizer.
-        words = [rng.choice(_SMALL_WORDS), *(_salad_word(rng) for _ in range(rng.randint(3, 11)))]
+        words = [rng.choice(SMALL_WORDS), *(_salad_word(rng) for _ in range(rng.randint(3, 11)))]
         if rng.random() < 0.3:
             words[rng.randrange(len(words) - 1)] += ","
         text = " ".join(words)

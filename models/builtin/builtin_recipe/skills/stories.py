@@ -23,8 +23,8 @@ MIN_STORY_WORDS: Final = 35
 MIN_LONG_STORY_WORDS: Final = 150
 # More would crowd the context of a chat.
 _MAX_LONG_STORY_WORDS: Final = 240
-_LONG_SHARE: Final = 0.15
 _MAX_MIDDLE: Final = 2
+_TOPIC_SHARE: Final = 0.9
 
 
 @lru_cache(maxsize=50_000)
@@ -193,15 +193,18 @@ def draw_long_story(rng: random.Random, cast: Cast) -> str:
         num_middle = max(1, num_middle + (1 if _num_words(story) < MIN_LONG_STORY_WORDS else -1))
 
 
-def story_exchanges(draw: Draw, has_topic: bool | None = None) -> list[Exchange]:
+def story_exchanges(draw: Draw) -> list[Exchange]:
     """Return one request for a story and a story about what was asked for."""
-    rng = draw.rng
-    cast = draw_cast(rng, rng.random() < 0.9 if has_topic is None else has_topic)
-    is_long = rng.random() < _LONG_SHARE
-    request = draw_request(draw, cast.topic, is_long)
-    if is_long:
-        return [Exchange(request, draw_long_story(rng, cast))]
+    cast = draw_cast(draw.rng, draw.rng.random() < _TOPIC_SHARE)
+    request = draw_request(draw, cast.topic)
     # A planned story is the same in every chat, however short the chat is to be.
     is_planned = cast.plot is not None
-    num_middle = _MAX_MIDDLE if is_planned else draw_length(rng, 0, _MAX_MIDDLE, draw.size)
-    return [Exchange(request, draw_story(rng, cast, num_middle))]
+    num_middle = _MAX_MIDDLE if is_planned else draw_length(draw.rng, 0, _MAX_MIDDLE, draw.size)
+    return [Exchange(request, draw_story(draw.rng, cast, num_middle))]
+
+
+def long_story_exchanges(draw: Draw) -> list[Exchange]:
+    """Return one request for a long story and a story of two or three episodes."""
+    cast = draw_cast(draw.rng, draw.rng.random() < _TOPIC_SHARE)
+    request = draw_request(draw, cast.topic, is_long=True)
+    return [Exchange(request, draw_long_story(draw.rng, cast))]

@@ -3,18 +3,43 @@
 It owns every answer that is the same whatever the question names.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from builtin_recipe.conversation import Exchange
 from builtin_recipe.skills.open_questions import QUESTIONS
 from builtin_recipe.skills.open_slots import filled
-from builtin_recipe.skills.talk_wordings import TALKS
 from builtin_recipe.wording import Draw, Wordings
+from builtin_recipe.wordings.reactions import AGREED, PRAISED
+from builtin_recipe.wordings.talk import GOODBYE, GREETING, WELCOME
+from builtin_recipe.wordings.talk_of_the_model import ABILITIES, SELF, WELL
 from builtin_recipe.words import capitalized
 
 REFUSAL: Final = "I cannot answer that."
 REMEMBERED: Final = "OK, I will remember that."
 
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """An answer, and what users say to get it."""
+
+    answer: str
+    wordings: Wordings
+
+
+TALKS: Final = (
+    Talk("Hello! How can I help you?", GREETING),
+    Talk("I am the small built-in model of Pagewire.", SELF),
+    Talk(
+        "I can tell stories, copy and reverse lists, look things up, count, add and make JSON.",
+        ABILITIES,
+    ),
+    Talk("You are welcome!", WELCOME),
+    Talk("I am fine, thank you.", WELL),
+    Talk("Goodbye!", GOODBYE),
+    Talk("OK.", AGREED),
+    Talk("Thank you!", PRAISED),
+)
 FIXED_ANSWERS: Final = (REFUSAL, REMEMBERED, *(talk.answer for talk in TALKS))
 
 
@@ -52,12 +77,24 @@ _ASIDES: Final = Wordings(
         *("I am not sure whom to ask.", "My teacher in {place} wants an answer from me."),
         *("I [lost|won] a bet with {person}.", "Nobody in my [family|class|office] knows this."),
         "[To be honest|As you see], I know little about {topic}.",
+        *("Last night I dreamed of {a_thing}.", "My friends say you are good at this."),
+        *("I have been thinking about this for {number} days.", "It has been a long day."),
+        *("{person} gave me {a_thing} for my birthday.", "I just came home from {place}."),
+        *("In {place} everybody talks about {topic}.", "Maybe this is a strange thing to ask."),
+        *("My {animal} sits next to me while I write this.", "{person} told me to ask you."),
+        *("Please excuse my English, it is not perfect.", "On the train to {place} I had an idea."),
+        *("I have asked [many people|everybody|three teachers] already.", "Outside it is raining."),
+        *("I am curious.", "I was never good at {topic}.", "We are planning a trip to {place}."),
+        *("At home we have {number} {things}.", "I hope you can answer this.", "This one is hard."),
+        *("I read a book on {topic} once.", "My class in {place} talks about nothing else."),
+        "Last {month} I bought {a_thing}.",
     ),
     held_out=(
-        *("Last night I dreamed of {a_thing}.", "My friends say you are good at this."),
-        "I have been thinking about this for {number} days.",
-        *("{person} gave me {a_thing} for my birthday.", "It has been a long day."),
-        "In {place} everybody talks about {topic}.",
+        "I am new here and still learning how this works.",
+        "My phone is nearly empty, so I will be quick.",
+        "It is for a quiz with my friends tonight.",
+        *("I tried to find it in a book about {topic}, but could not.", "This may sound silly."),
+        "I live in {place}, if that helps.",
     ),
 )
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from builtin_recipe.conversation import END_OF_TEXT, Conversation
-from builtin_recipe.corpus import EARLY_MIX, LONG_MIX, MAIN_MIX, Mix, draw_conversation
+from builtin_recipe.corpus import EARLY_MIX, LONG_MIX, MAIN_MIX, MIDDLE_MIX, Mix, draw_conversation
 from builtin_recipe.model.chat_tokenizer import PAD, encode_conversation
 from builtin_recipe.model.network import IGNORED_LABEL
 
@@ -49,12 +49,12 @@ class Phase:
 CURRICULUM: Final = (
     Phase(0.0, (RowPlan(1.0, 192, 0.0, 0.3),)),
     Phase(0.12, (RowPlan(1.0, 192, 0.0, 0.45),)),
-    Phase(0.25, (RowPlan(0.65, 192, 0.1, 0.6), RowPlan(0.35, 384, 0.2, 0.6))),
+    Phase(0.25, (RowPlan(0.65, 192, 0.1, 0.6), RowPlan(0.35, 384, 0.2, 0.6, MIDDLE_MIX))),
     Phase(
         0.45,
         (
             RowPlan(0.5, 192, 0.1, 0.9),
-            RowPlan(0.35, 384, 0.3, 0.75),
+            RowPlan(0.35, 384, 0.3, 0.75, MIDDLE_MIX),
             RowPlan(0.15, 1024, 0.5, 0.85, LONG_MIX),
         ),
     ),
@@ -62,7 +62,7 @@ CURRICULUM: Final = (
         0.6,
         (
             RowPlan(0.46, 192, 0.1, 1.0),
-            RowPlan(0.3, 384, 0.3, 0.9),
+            RowPlan(0.3, 384, 0.3, 0.9, MIDDLE_MIX),
             RowPlan(0.24, 2048, 0.6, 1.0, LONG_MIX),
         ),
     ),

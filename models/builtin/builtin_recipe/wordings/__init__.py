@@ -1,0 +1,1 @@
+"""How users word their requests, trained and held out: patterns, and nothing else."""
