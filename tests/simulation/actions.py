@@ -3,10 +3,9 @@ to do it to."""
 
 from typing import Any
 
-from simulation import actions_faults, actions_links
-from simulation.asks import Numbers, draw_ask, draw_beam_params
+from simulation import actions_faults, actions_links, actions_odd
+from simulation.asks import Numbers, draw_ask, draw_beam_params, salt_of
 from simulation.client import Ask, Client
-from simulation.configuration import NO_LIMIT
 from simulation.frontend import Frontend, Letters
 from simulation.world import World
 
@@ -15,6 +14,9 @@ from pagewire_frontend.events import FinishReason
 from pagewire_frontend.journal import JournalEntry
 from pagewire_frontend.selection import computed
 from pagewire_shared.sampling import SamplingParams
+
+OTHERS = (actions_faults, actions_links, actions_odd)
+"""Modules of other kinds of events."""
 
 
 def pump(world: World, a: int, b: int, c: int) -> bool:
@@ -33,13 +35,6 @@ def _submit(world: World, a: int, b: int, c: int, **fields: Any) -> bool:
 def open_client(world: World, frontend: Frontend, ask: Ask) -> bool:
     """Let a client send `ask` to `frontend`."""
     ask.window = world.configuration.window
-    block_size = world.configuration.block_size
-    ask.may_be_refused |= world.configuration.max_num_waiting < NO_LIMIT
-    length = len(ask.prompt) + (ask.params.max_tokens or 0)
-    num_blocks = -(-length // block_size)
-    if ask.params.use_beam_search:
-        num_blocks *= ask.params.n  # beams may come to have nothing in common
-    ask.may_be_too_large |= num_blocks > world.configuration.num_small_blocks
     frontend.loop.enter()
     world.asks[ask.request_id] = ask
     params, selection = computed(ask.params)
@@ -56,7 +51,7 @@ def open_client(world: World, frontend: Frontend, ask: Ask) -> bool:
     session = session_module.Session(
         entry, Letters(), arrived_at=world.clock.now, deadline=ask.deadline, selection=selection
     )
-    frontend.open(Client(ask, session, world.clock, world.coverage, world.may_fail))
+    frontend.open(Client(ask, session, world.coverage, world.excuses.allow))
     return True
 
 
@@ -88,8 +83,6 @@ def submit_deadline(world: World, a: int, b: int, c: int) -> bool:
 
 
 def submit_poison(world: World, a: int, b: int, c: int) -> bool:
-    if world.is_quiet:
-        return False
     return _submit(world, a, b, c, is_poison=True)
 
 
@@ -105,13 +98,32 @@ def submit_too_large(world: World, a: int, b: int, c: int) -> bool:
         prompt=prompt,
         params=SamplingParams(seed=c, max_tokens=max(1, configuration.max_model_len - len(prompt))),
         eos_ids=(),
-        may_be_too_large=True,
     )
 
 
 def burst(world: World, a: int, b: int, c: int) -> bool:
     """Requests that arrive together and begin alike."""
     return sum(_submit(world, a, b % 7, c + i, is_shared=True) for i in range(2 + b % 4)) > 0
+
+
+def crowd(world: World, a: int, b: int, c: int) -> bool:
+    """One large request, and many small ones that keep coming after it; all of one tenant."""
+    if not world.frontends:
+        return False
+    fields: dict[str, Any] = {"tenant": "a", "cache_salt": None, "salt": salt_of("a", None)}
+    fields |= {"priority": 0, "eos_ids": ()}
+    configuration = world.configuration
+    length = min(44, configuration.num_blocks * configuration.block_size - 4)
+    large, small = SamplingParams(seed=c, max_tokens=2), SamplingParams(seed=c, max_tokens=4)
+    for number in range(60):
+        if number == 6:
+            prompt = tuple((c + 3 * i) % 29 for i in range(length))
+            _submit(world, a, b, c, prompt=prompt, params=large, **fields)
+        prompt = tuple((c + number + 5 * i) % 29 for i in range(2 + number % 5))
+        _submit(world, a, b, c, prompt=prompt, params=small, **fields)
+        for _ in range(1 + b % 4):
+            world.turn()
+    return True
 
 
 def cancel_request(world: World, a: int, b: int, c: int) -> bool:
@@ -140,7 +152,11 @@ def cancel_choice(world: World, a: int, b: int, c: int) -> bool:
     choice = entry.choices[index]
     if choice.is_finished or not choice.token_ids:
         return False
-    client.ask.expected()[index] = (list(choice.token_ids), FinishReason.STOP)
+    known = list(choice.token_ids)
+    truth = client.ask.expected()[index][0]
+    is_right = known == truth[: len(known)]
+    world.coverage.require("tokens_of_the_model", is_right, f"{known} instead of {truth}")
+    client.ask.expected()[index] = (known, FinishReason.STOP)
     frontend = next(f for f in world.frontends if client in f.clients)
     frontend.loop.enter()
     entry.cut(index, choice.next_position)
@@ -152,9 +168,12 @@ def cancel_choice(world: World, a: int, b: int, c: int) -> bool:
 
 
 def client_reads_late(world: World, a: int, b: int, c: int) -> bool:
-    for frontend in world.frontends:
-        frontend.read()
-    return bool(world.frontends)
+    """The clients of a frontend read nothing for a while, whatever is ready for them."""
+    if not world.frontends:
+        return False
+    frontend = world.frontends[a % len(world.frontends)]
+    frontend.unread_until = world.clock.now + (0.05, 0.3, 1.0, 3.0)[b % 4]
+    return True
 
 
 def outbox_full(world: World, a: int, b: int, c: int) -> bool:
@@ -196,7 +215,7 @@ def pause_scheduler(world: World, a: int, b: int, c: int) -> bool:
 def act(world: World, kind: str, a: int, b: int, c: int) -> bool:
     """Let one event happen; False when it found nothing to happen to."""
     world.dice = hash((a, b, c)) & (1 << 64) - 1
-    for module in (globals(), vars(actions_faults), vars(actions_links)):
+    for module in (globals(), *map(vars, OTHERS)):
         if kind in module:
             return bool(module[kind](world, a, b, c))
     raise KeyError(kind)

@@ -1,5 +1,6 @@
 """Faults of processes and steps: what breaks, and how it comes back."""
 
+from simulation.replica import Answer
 from simulation.streams import Stream
 from simulation.worker_process import WorkerProcess
 from simulation.world import World
@@ -65,11 +66,19 @@ def stuck_worker(world: World, a: int, b: int, c: int) -> bool:
     worker = _busy(world, a)
     if worker is None:
         return False
+    stream = worker.stream
+    is_silent = stream is not None and not stream.up
     worker.frozen_until = world.clock.now + 30.0
     for _ in range(5):
         world.pass_time(1.0)
         world.turn()
     worker.frozen_until = 0.0
+    if stream is not None and is_silent:
+        # One that was slow before is given more time.
+        is_slow = max(stream.peer.watch._intervals, default=0.0) >= 0.4
+        detail = "a worker that stands still is not given up"
+        world.coverage.require("progress", stream.is_cut or is_slow, detail)
+        world.coverage.facts["stuck workers given up"] += stream.is_cut
     return True
 
 
@@ -87,7 +96,7 @@ def cut(world: World, stream: Stream, b: int, c: int) -> None:
     """Break a stream somewhere; remember results that are lost on the way."""
     num_up, num_down = b % (len(stream.up) + 1), c % (len(stream.down) + 1)
     lost = list(stream.up)[num_up:]
-    world.late_answers += [message for message in lost if hasattr(message, "result")]
+    world.late_answers += [message for message in lost if isinstance(message, Answer)]
     stream.cut(num_up, num_down)
 
 

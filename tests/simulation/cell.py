@@ -1,16 +1,14 @@
 """One scheduler process: the real step loop, core and frontend links, with streams in memory. Owns
 what a gRPC server around them would own."""
 
-import inspect
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 from simulation.clock import Clock, VirtualLoop
 from simulation.streams import Stream
 
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_scheduler.core.scheduler_core import CoreSettings, SchedulerCore
+from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.step import StepPlan, StepResult
 from pagewire_scheduler.core.worker_state import WorkerInfo
 from pagewire_scheduler.frontend_convert import served_models
@@ -85,7 +83,6 @@ class Cell:
         self.on_result = on_result
         self.on_plan = on_plan
         self.streams: list[Stream] = []
-        self.num_lives = 0
         self.step_loop: StepLoop | None = None
         self.loop = VirtualLoop(clock)
         self.last_tick = 0.0
@@ -93,16 +90,9 @@ class Cell:
     # Life.
 
     def start(self) -> None:
-        self.num_lives += 1
         self.loop = VirtualLoop(self.clock)
         self.loop.enter()
-        values = {"clock": lambda: self.clock.now, **self.settings}
-        known = inspect.signature(StepLoop.__init__).parameters
-        step_loop = StepLoop(**{name: values[name] for name in values if name in known})
-        step_loop.core = SchedulerCore(
-            core_settings({**self.settings, "generation": step_loop.generation.number})
-        )
-        self.step_loop = step_loop
+        self.step_loop = StepLoop(clock=lambda: self.clock.now, **self.settings)
 
     def die(self) -> None:
         """Killed: what was written may still arrive."""
@@ -152,8 +142,8 @@ class Cell:
             self._break(stream, error)
 
     def _break(self, stream: Stream, error: PagewireError) -> None:
-        if isinstance(error, WireError) and stream.kind == "worker" and not self.is_odd:
-            raise AssertionError(f"an honest worker is cut off: {error.message}")
+        if isinstance(error, WireError) and not (self.is_odd or stream.is_odd):
+            raise AssertionError(f"an honest {stream.kind} is cut off: {error.message}")
         if stream.peer is not None:
             stream.peer.close(error)
         stream.leave_up()
@@ -219,12 +209,6 @@ class Cell:
             self.last_tick = self.clock.now
             self.step_loop._tick(self.clock.now, lateness)
             self.turn()
-
-
-def core_settings(values: dict[str, Any]) -> CoreSettings:
-    """Settings as far as this core knows them."""
-    known = {field.name for field in fields(CoreSettings)}
-    return CoreSettings(**{name: value for name, value in values.items() if name in known})
 
 
 async def _no_audit() -> Any:

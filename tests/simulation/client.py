@@ -1,13 +1,12 @@
 """A client of one request: what it asks, what the naive model says it must get, and a reader that
 holds every event against that."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulation.clock import Clock
 from simulation.coverage import Coverage, Violation
-from simulation.naive import generate
+from simulation.naive import LETTERS, generate
 from simulation.naive_beams import search
 
 from pagewire_frontend.events import Closed, Delta, Finished, FinishReason
@@ -15,8 +14,6 @@ from pagewire_frontend.session import Session
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams
-
-LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEF"
 
 
 @dataclass(slots=True)
@@ -34,7 +31,6 @@ class Ask:
     deadline: float | None
     window: int | None
     is_poison: bool = False
-    may_be_too_large: bool = False
     may_be_refused: bool = False
     outputs: list[tuple[list[int], FinishReason]] | None = None
 
@@ -82,7 +78,6 @@ class Ask:
             length_penalty=beam.length_penalty,
             early_stopping=beam.early_stopping,
             end_ids=self.stop_ids,
-            num_end_ids=len(self.stop_ids),
             window=self.window,
         )
         return [
@@ -99,14 +94,13 @@ class Client:
     """Reads one session to its end.
 
     Attributes:
-        may_fail: Requests that a failed step may have ended, by the failures planted.
+        may_end: Whether the request may end with an error.
     """
 
     ask: Ask
     session: Session
-    clock: Clock
     coverage: Coverage
-    may_fail: set[bytes]
+    may_end: Callable[[Ask, PagewireError], bool]
     tokens: dict[int, list[int]] = field(default_factory=dict)
     ends: dict[int, FinishReason] = field(default_factory=dict)
     error: PagewireError | None = None
@@ -173,17 +167,9 @@ class Client:
     def refuse(self, error: PagewireError) -> None:
         """The request failed: there must be a reason for it."""
         self.error = error
-        ask, code = self.ask, error.code
-        is_allowed = {
-            "deadline_exceeded": ask.deadline is not None and self.clock.now >= ask.deadline - 0.01,
-            "rate_limit_exceeded": ask.may_be_refused,
-            "context_length_exceeded": ask.may_be_too_large,
-            # Beams run together, so a search may be too wide for the workers there are.
-            "invalid_value": error.field == "n" and ask.params.use_beam_search,
-            "internal_error": ask.is_poison or ask.request_id in self.may_fail,
-        }.get(code, False)
+        is_allowed = self.may_end(self.ask, error)
         self._need(is_allowed, "one_end_each", f"failed without a reason: {error!r}")
-        self.coverage.facts[f"failed with {code}"] += 1
+        self.coverage.facts[f"failed with {error.code}"] += 1
 
     def _need(self, is_right: bool, invariant: str, detail: str) -> None:
         if not is_right:

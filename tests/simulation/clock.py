@@ -140,10 +140,6 @@ class VirtualLoop:
                 return
             self._ready.append(heapq.heappop(self._timers)[2])
 
-    @property
-    def next_timer(self) -> float | None:
-        return self._timers[0][0] if self._timers else None
-
 
 @contextmanager
 def virtual_time(clock: Clock) -> Iterator[None]:

@@ -1,13 +1,14 @@
 """One frontend process: the real journal, sessions, links and pool, with streams in memory and
 clients that hold what they read against the naive model."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from simulation.client import Client
 from simulation.clock import Clock, VirtualLoop
 from simulation.coverage import Coverage
-from simulation.naive import VOCAB_SIZE
+from simulation.naive import LETTERS
 from simulation.streams import Stream
 
 from pagewire_frontend import link_messages
@@ -19,7 +20,6 @@ from pagewire_shared.rpc.address import Address
 
 MODEL = "tiny"
 TOKENIZER = b"t" * 32
-LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEF"
 
 
 class Letters:
@@ -32,24 +32,24 @@ class Letters:
         return "".join(LETTERS[token] for token in token_ids)
 
 
-assert len(LETTERS) == VOCAB_SIZE
-
-
 class Outgoing:
     """What a link calls its stream."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, num_submits: Counter[bytes]) -> None:
         self.stream = stream
+        self.num_submits = num_submits
         self.is_full = False
 
     def offer(self, message: Any) -> bool:
         if self.is_full:
             self.is_full = False
             return False
-        self.stream.send_up(message)
+        self.send(message)
         return True
 
     def send(self, message: Any) -> None:
+        if message.WhichOneof("message") == "submit":
+            self.num_submits[message.submit.request_id] += 1
         self.stream.send_up(message)
 
 
@@ -96,7 +96,7 @@ class LinkEnd:
             if self.asked is not None:
                 asked, self.asked = self.asked, None
                 assert message.WhichOneof("message") == "welcome"
-                self.outgoing = Outgoing(stream)
+                self.outgoing = Outgoing(stream, self.frontend.num_submits)
                 self.link._welcome(self.outgoing, message.welcome, asked)  # type: ignore[arg-type]
             else:
                 self.link._dispatch(message)
@@ -123,7 +123,12 @@ class LinkEnd:
 
 
 class Frontend:
-    """A frontend process and its clients."""
+    """A frontend process and its clients.
+
+    Attributes:
+        unread_until: Its clients read nothing before.
+        num_submits: How often each request was submitted.
+    """
 
     def __init__(
         self, number: int, life: int, cells: list[Any], clock: Clock, coverage: Coverage
@@ -145,6 +150,8 @@ class Frontend:
         self.pool = SchedulerPool(addresses, settings, self.journal, max_waiting=64)
         self.ends = [LinkEnd(self, link, cell) for link, cell in zip(self.pool, cells, strict=True)]
         self.clients: list[Client] = []
+        self.unread_until = 0.0
+        self.num_submits: Counter[bytes] = Counter()
 
     def open(self, client: Client) -> None:
         """As Engine.open after its checks."""
@@ -170,6 +177,8 @@ class Frontend:
 
     def read(self) -> None:
         """Let every client read what is ready; close those that have everything."""
+        if self.clock.now < self.unread_until:
+            return
         self.loop.enter()
         for client in list(self.clients):
             if client.read():

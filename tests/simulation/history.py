@@ -71,18 +71,22 @@ def apply(world: World, event: Event) -> None:
 
 def settle(world: World) -> None:
     """Heal everything, let everything end, and require that nothing is left."""
-    world.is_quiet = True
     world.dice = 12345
     for cell in world.cells:
         for stream in cell.streams:
             stream.frozen_until = 0.0
-        world.start_worker(cell)
+        # Only where nobody is left who could do all the work: a new worker would take over what is
+        # stuck elsewhere.
+        if not any(worker.cell is cell and worker.is_lasting for worker in world.workers):
+            world.start_worker(cell)
     ends = [end for frontend in world.frontends for end in frontend.ends]
     for dialer in (*world.workers, *ends):
         if dialer.stream is not None:
             dialer.stream.frozen_until = 0.0
     for worker in world.workers:
         worker.frozen_until = 0.0
+    for frontend in world.frontends:
+        frontend.unread_until = 0.0
     deadline = world.clock.now + MAX_QUIET_SECONDS
     num_turns = 0
     while not is_settled(world):

@@ -8,12 +8,20 @@ FRONTEND = "pagewire_frontend."
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A bug; `patches` are (module, text, text instead)."""
+    """A bug.
+
+    Attributes:
+        patches: (module, text, text instead); the text is there exactly once.
+        caught_by: The invariants that it is there to show at work; what else fails does not count.
+    """
 
     name: str
     sentence: str
     patches: tuple[tuple[str, str, str], ...]
+    caught_by: frozenset[str]
 
 
-def mutant(name: str, sentence: str, module: str, before: str, after: str) -> Mutant:
-    return Mutant(name, sentence, ((module, before, after),))
+def mutant(
+    name: str, sentence: str, module: str, before: str, after: str, *caught_by: str
+) -> Mutant:
+    return Mutant(name, sentence, ((module, before, after),), frozenset(caught_by))

@@ -9,6 +9,7 @@ LINKS: list[Mutant] = [
         CORE + "scheduler_core",
         "if identity != (self.settings.generation, worker.info.incarnation, expected):",
         "if result.step_id != expected:",
+        "foreign_results_change_nothing",
     ),
     mutant(
         "old_epoch_heard",
@@ -16,6 +17,9 @@ LINKS: list[Mutant] = [
         CORE + "resubmit",
         "    if submission.epoch < known.submission.epoch:\n",
         "    if submission.epoch < 0:\n",
+        "tokens_of_the_model",
+        "one_end_each",
+        "cancel_frees",
     ),
     mutant(
         "lease_without_end",
@@ -23,6 +27,7 @@ LINKS: list[Mutant] = [
         CORE + "scheduler_core",
         "if f.lease_end <= now]",
         "if f.lease_end < 0]",
+        "everything_ends",
     ),
     mutant(
         "journal_skips_gaps",
@@ -30,6 +35,7 @@ LINKS: list[Mutant] = [
         FRONTEND + "journal",
         "        if num_known < 0:\n",
         "        if num_known < -99:\n",
+        "tokens_of_the_model",
     ),
     mutant(
         "journal_keeps_epoch",
@@ -37,6 +43,7 @@ LINKS: list[Mutant] = [
         FRONTEND + "journal",
         "        self.epoch += 1\n",
         "        self.epoch = max(self.epoch, 0)\n",
+        "tokens_of_the_model",
     ),
     mutant(
         "journal_ends_early",
@@ -44,13 +51,24 @@ LINKS: list[Mutant] = [
         FRONTEND + "journal",
         "        if journal.next_position != num_tokens:\n",
         "        if journal.next_position > num_tokens:\n",
+        "tokens_of_the_model",
     ),
-    mutant(
+    Mutant(
         "link_forgets_to_ask_again",
         "A gap is noticed and nothing is done about it.",
-        FRONTEND + "link_sessions",
-        "            if verdict is Verdict.GAP:\n",
-        "            if verdict is None:\n",
+        (
+            (
+                FRONTEND + "link_sessions",
+                "num_cached_tokens,\n            )\n            if verdict is Verdict.GAP:\n",
+                "num_cached_tokens,\n            )\n            if verdict is None:\n",
+            ),
+            (
+                FRONTEND + "link_sessions",
+                " else None,\n            )\n            if verdict is Verdict.GAP:\n",
+                " else None,\n            )\n            if verdict is None:\n",
+            ),
+        ),
+        frozenset({"everything_ends"}),
     ),
     mutant(
         "link_believes_all_resumed",
@@ -58,6 +76,7 @@ LINKS: list[Mutant] = [
         FRONTEND + "link_sessions",
         "            if is_wanted and handle in resumed:\n",
         "            if is_wanted:\n",
+        "everything_ends",
     ),
     mutant(
         "link_keeps_old_handles",
@@ -65,6 +84,7 @@ LINKS: list[Mutant] = [
         FRONTEND + "link_sessions",
         "        self._by_handle.clear()\n",
         "",
+        "one_end_each",
     ),
     mutant(
         "link_drops_cancel",
@@ -72,5 +92,6 @@ LINKS: list[Mutant] = [
         FRONTEND + "link_sessions",
         "        self.forget(session)\n        if handle is not None:\n",
         "        self.forget(session)\n        if handle is None:\n",
+        "cancel_frees",
     ),
 ]

@@ -10,6 +10,8 @@ REAL: list[Mutant] = [
         CORE + "apply",
         "    if worker.returning:\n",
         "    if False:\n",
+        "progress",
+        "everything_ends",
     ),
     mutant(
         "vllm_37164_foreign_block",
@@ -17,14 +19,27 @@ REAL: list[Mutant] = [
         CORE + "block_pool",
         "        self.unname(block)\n        self.ref_counts[block] = 1",
         "        self.ref_counts[block] = 1",
+        "names_say_content",
+        "tokens_of_the_model",
+        "one_writer",
     ),
     Mutant(
         "vllm_49674_preemption_cascade",
         "Who is short evicts all others at once, freed blocks or not, and nobody is ever safe.",
         (
             (CORE + "growth", "if worker.num_releasing_blocks or victim", "if victim"),
-            (CORE + "starting", ".num_preemptions >= MAX_PREEMPTIONS", ".num_preemptions < 0"),
+            (
+                CORE + "starting",
+                "    if sequence.num_preemptions >= MAX_PREEMPTIONS:\n        guarantee(",
+                "    if sequence.num_preemptions < 0:\n        guarantee(",
+            ),
+            (
+                CORE + "starting",
+                "    is_guaranteed = sequence.num_preemptions >= MAX_PREEMPTIONS\n",
+                "    is_guaranteed = False\n",
+            ),
         ),
+        frozenset({"bounded_preemption"}),
     ),
     mutant(
         "vllm_31731_head_of_line",
@@ -32,6 +47,7 @@ REAL: list[Mutant] = [
         CORE + "starting",
         "            blocked.append(sequence)\n",
         "            break\n",
+        "order_of_service",
     ),
     mutant(
         "vllm_ascend_14055_no_fence",
@@ -39,6 +55,7 @@ REAL: list[Mutant] = [
         CORE + "worker_state",
         "        if sequence.num_outstanding:\n",
         "        if False:\n",
+        "no_reissue_under_a_step",
     ),
 ]
 
@@ -49,6 +66,8 @@ BLOCKS: list[Mutant] = [
         CORE + "block_table",
         "            self._pool.acquire(block)\n",
         "",
+        "blocks_add_up",
+        "counts_match_holders",
     ),
     mutant(
         "missing_decrement",
@@ -56,6 +75,7 @@ BLOCKS: list[Mutant] = [
         CORE + "worker_state",
         "        release.table.release()\n",
         "",
+        "blocks_add_up",
     ),
     mutant(
         "double_free",
@@ -64,6 +84,8 @@ BLOCKS: list[Mutant] = [
         "            self._pool.release(block)\n        self.blocks = []",
         "            self._pool.release(block)\n            self._pool.release(block)\n"
         "        self.blocks = []",
+        "counts_match_holders",
+        "blocks_add_up",
     ),
     mutant(
         "slot_given_back_twice",
@@ -72,6 +94,8 @@ BLOCKS: list[Mutant] = [
         "        heapq.heappush(self.free_slots, release.slot)\n",
         "        heapq.heappush(self.free_slots, release.slot)\n"
         "        heapq.heappush(self.free_slots, release.slot)\n",
+        "step_within_bounds",
+        "no_reissue_under_a_step",
     ),
     mutant(
         "freed_slots_untold",
@@ -79,6 +103,8 @@ BLOCKS: list[Mutant] = [
         CORE + "worker_state",
         "untold, self.untold_slots = self.untold_slots, []",
         "untold, self.untold_slots = [], []",
+        "step_within_bounds",
+        "no_reissue_under_a_step",
     ),
     mutant(
         "salt_forgotten",
@@ -86,6 +112,8 @@ BLOCKS: list[Mutant] = [
         CORE + "worker_state",
         "salt=sequence.request.submission.salt,",
         'salt=b"",',
+        "names_say_content",
+        "tokens_of_the_model",
     ),
     mutant(
         "whole_prompt_from_cache",
@@ -93,6 +121,7 @@ BLOCKS: list[Mutant] = [
         CORE + "prefix_cache",
         "range((len(tokens) - 1) // chain.block_size)",
         "range(len(tokens) // chain.block_size)",
+        "plans_are_possible",
     ),
     mutant(
         "no_copy_on_write",
@@ -100,6 +129,7 @@ BLOCKS: list[Mutant] = [
         CORE + "growth",
         "if offset and table.is_shared(index):",
         "if offset < 0:",
+        "one_writer",
     ),
     mutant(
         "fork_without_sharing",
@@ -107,6 +137,8 @@ BLOCKS: list[Mutant] = [
         CORE + "block_table",
         "                self._pool.share(block)\n",
         "                pass\n",
+        "counts_match_holders",
+        "one_writer",
     ),
     mutant(
         "window_off_by_one",
@@ -114,6 +146,8 @@ BLOCKS: list[Mutant] = [
         CORE + "apply",
         "first = (chunk.end - window + 1) // block_size",
         "first = (chunk.end - window + 1) // block_size + 1",
+        "tokens_of_the_model",
+        "no_reissue_under_a_step",
     ),
 ]
 
@@ -124,6 +158,7 @@ STEPS: list[Mutant] = [
         CORE + "worker_state",
         "            step.is_void = True\n",
         "            step.is_void = False\n",
+        "plans_are_possible",
     ),
     mutant(
         "fork_as_the_same_choice",
@@ -131,6 +166,7 @@ STEPS: list[Mutant] = [
         CORE + "draft",
         "fork_choices.append(follower.choice)",
         "fork_choices.append(leader.choice)",
+        "step_within_bounds",
     ),
     mutant(
         "one_token_too_many",
@@ -138,6 +174,7 @@ STEPS: list[Mutant] = [
         CORE + "admission",
         "return len(submission.prompt_token_ids) + (",
         "return 1 + len(submission.prompt_token_ids) + (",
+        "tokens_of_the_model",
     ),
     mutant(
         "budget_off_by_one",
@@ -145,6 +182,7 @@ STEPS: list[Mutant] = [
         CORE + "planner",
         "worker.info.max_num_batched_tokens)",
         "worker.info.max_num_batched_tokens + 1)",
+        "step_within_bounds",
     ),
     mutant(
         "one_step_too_many",
@@ -152,6 +190,7 @@ STEPS: list[Mutant] = [
         CORE + "worker_state",
         "len(self.outstanding) < self.info.steps_in_flight",
         "len(self.outstanding) <= self.info.steps_in_flight",
+        "step_within_bounds",
     ),
     mutant(
         "unfair_pop",
@@ -159,6 +198,39 @@ STEPS: list[Mutant] = [
         CORE + "waiting_queue",
         "self._members[self._keys[index]]",
         "self._members[self._keys[-1 - index]]",
+        "order_of_service",
+    ),
+    mutant(
+        "skips_unbounded",
+        "Who does not fit is passed for ever.",
+        CORE + "starting",
+        "    if sequence.num_skipped >= MAX_SKIPS:\n",
+        "    if sequence.num_skipped >= 10**6:\n",
+        "order_of_service",
+    ),
+    mutant(
+        "tenants_in_one_queue",
+        "Tenants are counted, and served in order of arrival.",
+        CORE + "queue_policy",
+        "return TenantQueue(self.ledger)",
+        "return WaitingQueue()",
+        "tenants_share",
+    ),
+    mutant(
+        "tenants_not_charged",
+        "Nobody counts what tenants are served.",
+        CORE + "tenant_queue",
+        "= self.served(tenant) + num_tokens / weight",
+        "= self.served(tenant)",
+        "tenants_share",
+    ),
+    mutant(
+        "weights_upside_down",
+        "Who has twice the weight gets a half.",
+        CORE + "tenant_queue",
+        "+ num_tokens / weight",
+        "+ num_tokens * weight",
+        "tenants_share",
     ),
     mutant(
         "dropped_cancel",
@@ -166,6 +238,7 @@ STEPS: list[Mutant] = [
         CORE + "scheduler_core",
         "if choice in (None, sequence.choice) and not",
         "if choice == sequence.choice and not",
+        "cancel_frees",
     ),
     mutant(
         "deadlines_ignored",
@@ -173,6 +246,7 @@ STEPS: list[Mutant] = [
         CORE + "deadlines",
         "while self._heap and self._heap[0][0] <= now:",
         "while self._heap and self._heap[0][0] < 0:",
+        "one_end_each",
     ),
     mutant(
         "neighbours_fail_too",
@@ -180,6 +254,7 @@ STEPS: list[Mutant] = [
         CORE + "apply",
         "culprits = {alone} if alone is not None else set()",
         "culprits = {unit_of(chunk.sequence) for chunk in live}",
+        "one_end_each",
     ),
     mutant(
         "beam_score_off_by_one",
@@ -187,6 +262,7 @@ STEPS: list[Mutant] = [
         CORE + "beam_search",
         "branch.score / num_tokens**",
         "branch.score / (num_tokens + 1)**",
+        "tokens_of_the_model",
     ),
     mutant(
         "beam_forked_from_itself",
@@ -194,6 +270,8 @@ STEPS: list[Mutant] = [
         CORE + "beam_group",
         "moves.forks.append((child.slot, parent.slot, child.choice))",
         "moves.forks.append((child.slot, live[0].slot or 0, child.choice))",
+        "one_writer",
+        "tokens_of_the_model",
     ),
 ]
 

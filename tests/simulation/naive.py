@@ -9,7 +9,9 @@ import struct
 from collections.abc import Sequence
 
 Cell = int
-VOCAB_SIZE = 32
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEF"
+"""The text of each token."""
+VOCAB_SIZE = len(LETTERS)
 EOS = 31
 
 _MASK = (1 << 61) - 2

@@ -36,13 +36,12 @@ def search(
     length_penalty: float,
     early_stopping: bool | None,
     end_ids: frozenset[int],
-    num_end_ids: int,
     window: int | None,
 ) -> list[tuple[int, ...]]:
     """The outputs, best first. `early_stopping` None means "never"."""
     running = [Beam((), tuple(cells_of(root_cell(salt), prompt)), 0.0)]
     finished: list[Found] = []
-    num_kept = max(2, 1 + num_end_ids) * width
+    num_kept = max(2, 1 + len(end_ids)) * width
     can_improve = True
     for length in range(1, max_tokens + 1):
         candidates = _extended(running, num_kept, window)

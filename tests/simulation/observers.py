@@ -1,5 +1,5 @@
 """Watches the core while it works, for what no snapshot shows: who was started before whom, how
-often a sequence gave way, how evenly tenants were served."""
+often a sequence gave way, who was refused, how evenly tenants were served."""
 
 from collections import Counter
 from types import TracebackType
@@ -7,26 +7,28 @@ from typing import Any
 from unittest import mock
 
 from simulation.coverage import Violation
+from simulation.tenant_watch import TenantWatch
 from simulation.world import World
 
 from pagewire_scheduler.core.draft import Draft
+from pagewire_scheduler.core.events import Event, RejectedEvent
 from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS
-from pagewire_scheduler.core.queue_policy import FairBetweenTenants
-from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.request import Sequence, Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.starting import MAX_BLOCKED, MAX_SKIPS
 from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.step import StepPlan
 from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_shared.errors import OverloadedError
 
-MAX_OVERTAKEN = MAX_SKIPS + 64
-"""Younger sequences started on its worker while one waits there: the declared skips, and those that
-pass while older ones hold what it needs, which end after at most a context each."""
+MAX_OVERTAKEN = MAX_SKIPS + 16
+"""Younger sequences started on its worker while one waits there for what other younger ones hold:
+the declared skips, and those that pass until steps under way give back what it needs."""
 MAX_IDLE_PLANS = 10
 """Plans made while a slot, blocks and tokens for one that waits are free: room is being made for
 one in front of it."""
-MAX_UNFAIRNESS = 600.0
-"""Weighted tokens between the most and the least served of the tenants that wait: some requests of
-the largest size, since whole prompts are charged at once and what does not fit is passed."""
+MAX_NEEDLESS = 3
+"""Younger sequences started on its worker although one that waits there would have fit."""
 
 Choice = tuple[bytes, int]
 
@@ -39,13 +41,16 @@ class Observers:
         self._coverage = world.coverage
         self._patches: list[Any] = []
         self._overtaken: Counter[Choice] = Counter()
+        self._needless: Counter[Choice] = Counter()
         self._evicted: Counter[Choice] = Counter()
         self._idle_since: dict[Choice, tuple[int, int]] = {}
+        self._tenants: dict[SchedulerCore, TenantWatch] = {}
 
     def __enter__(self) -> "Observers":
         self._patch(Sequence, "advance", self._advanced)
         self._patch(Draft, "preempt", self._preempted)
         self._patch(SchedulerCore, "plan", self._planned)
+        self._patch(SchedulerCore, "submit", self._submitted)
         return self
 
     def __exit__(
@@ -62,19 +67,20 @@ class Observers:
 
         def method(target: Any, *args: Any) -> Any:
             result = original(target, *args)
-            observe(target, *args)
+            observe(result, target, *args)
             return result
 
         patch = mock.patch.object(owner, name, method)
         patch.start()
         self._patches.append(patch)
 
-    def _advanced(self, sequence: Sequence, target: State) -> None:
+    def _advanced(self, _: None, sequence: Sequence, target: State) -> None:
         """9: first come first served up to declared skips, among those with equal rights."""
         worker, me = sequence.worker, _choice(sequence)
         if target is not State.RUNNING:
             return
         self._overtaken.pop(me, None)
+        self._needless.pop(me, None)
         # A fork has no table yet; it takes no turn of anybody.
         if worker is None or sequence.table is None:
             return
@@ -84,14 +90,20 @@ class Observers:
             if is_fair and other.request.submission.tenant != tenant:
                 continue
             if other.key < sequence.key:
-                self._overtaken[_choice(other)] += 1
                 self._coverage.invariants["order_of_service"] += 1
-                count = self._overtaken[_choice(other)]
-                self._note("most overtaken", count)
-                if count > MAX_OVERTAKEN:
-                    raise Violation("order_of_service", f"{other.key} was passed {count} times")
+                if _may_have_room(worker, other, sequence):
+                    self._count(self._overtaken, other, "most overtaken", MAX_OVERTAKEN)
+                if _would_fit(worker, other):
+                    self._count(self._needless, other, "most needlessly overtaken", MAX_NEEDLESS)
 
-    def _preempted(self, draft: Draft, victim: Sequence) -> None:
+    def _count(self, counts: Counter[Choice], passed: Sequence, what: str, most: int) -> None:
+        counts[_choice(passed)] += 1
+        count = counts[_choice(passed)]
+        self._note(what, count)
+        if count > most:
+            raise Violation("order_of_service", f"{what}: {passed.key} was passed {count} times")
+
+    def _preempted(self, _: None, draft: Draft, victim: Sequence) -> None:
         """10: nobody gives way more often than declared."""
         me = _choice(victim)
         self._evicted[me] += 1
@@ -102,15 +114,26 @@ class Observers:
                 "bounded_preemption", f"{victim.key} gave way {self._evicted[me]} times"
             )
 
-    def _planned(self, core: SchedulerCore, worker_id: bytes) -> None:
+    def _planned(self, _: StepPlan | None, core: SchedulerCore, worker_id: bytes) -> None:
         self._nobody_waits_for_nothing(core.workers[worker_id])
-        self._tenants_share(core)
+        if self._world.configuration.policy == "fair":
+            self._tenants.setdefault(core, TenantWatch(self._coverage)).planned(core)
+
+    def _submitted(
+        self,
+        events: list[Event],
+        core: SchedulerCore,
+        frontend_id: bytes,
+        submission: Submission,
+        now: float,
+    ) -> None:
+        for event in events:
+            if isinstance(event, RejectedEvent) and isinstance(event.error, OverloadedError):
+                self._refused(core, submission)
 
     def _nobody_waits_for_nothing(self, worker: WorkerState) -> None:
         """9: what would fit is not held up for long by what does not."""
         plan = worker.outstanding[-1].step_id if worker.outstanding else 0
-        size = worker.info.model.block_size
-        num_free = worker.pool.num_free - worker.reserve.num_blocks - len(worker.running)
         newest = worker.outstanding[-1].plan.num_new_tokens if worker.outstanding else []
         has_tokens = sum(newest) < worker.info.max_num_batched_tokens
         looked_at = [worker.waiting.at(index) for index in range(MAX_BLOCKED)]
@@ -119,10 +142,7 @@ class Observers:
             if sequence not in looked_at:
                 self._idle_since.pop(me, None)
                 continue
-            is_possible = not (worker.trials or sequence.is_beam or sequence.num_preemptions)
-            needed = -(-len(sequence.tokens) // size)
-            is_full = not has_tokens or worker.num_free_slots < 1 or needed > num_free
-            if not is_possible or is_full:
+            if not has_tokens or not _would_fit(worker, sequence):
                 self._idle_since.pop(me, None)
                 continue
             life, since = self._idle_since.setdefault(me, (worker.info.incarnation, plan))
@@ -134,28 +154,45 @@ class Observers:
                 detail = f"{sequence.key} was not started in {plan - since} plans"
                 raise Violation("order_of_service", detail)
 
-    def _tenants_share(self, core: SchedulerCore) -> None:
-        """13: tenants that wait have been served about equally, by their weights."""
-        if not isinstance(core.policy, FairBetweenTenants):
-            return
-        ledger = core.policy.ledger
-        waiting = {
-            sequence.request.submission.tenant
-            for worker in core.workers.values()
-            for sequence in worker.waiting
-        }
-        if len(waiting) < 2:
-            return
-        served = [ledger.served(tenant) for tenant in waiting]
-        spread = max(served) - min(served)
-        self._note("largest unfairness", int(spread))
-        self._coverage.invariants["tenants_share"] += 1
-        if spread > MAX_UNFAIRNESS:
-            raise Violation("tenants_share", f"{spread:.0f} tokens between tenants that wait")
+    def _refused(self, core: SchedulerCore, submission: Submission) -> None:
+        """8: who is refused because many wait came when many did."""
+        num_waiting = sum(
+            sequence.state in (State.WAITING, State.PREEMPTED)
+            for request in core.requests.values()
+            for sequence in request.sequences
+        )
+        num_new = len(submission.emitted) - sum(submission.is_finished)
+        if num_waiting + num_new <= self._world.configuration.max_num_waiting:
+            raise Violation("one_end_each", f"refused while only {num_waiting} wait")
+        self._world.excuses.overloaded.add(submission.request_id)
 
     def _note(self, name: str, value: int) -> None:
         """Keep the largest value seen."""
         self._coverage.peaks[name] = max(self._coverage.peaks[name], value)
+
+
+def _would_fit(worker: WorkerState, sequence: Sequence) -> bool:
+    """Whether there are a slot and blocks for one that waits and needs nothing special."""
+    if worker.trials or sequence.is_beam or sequence.num_preemptions:
+        return False
+    num_free = worker.pool.num_free - worker.reserve.num_blocks - len(worker.running)
+    needed = -(-len(sequence.tokens) // worker.info.model.block_size)
+    return worker.num_free_slots > 0 and needed <= num_free
+
+
+def _may_have_room(worker: WorkerState, sequence: Sequence, started: Sequence) -> bool:
+    """Whether it would fit if the younger ones gave way, `started` just now among them; what older
+    ones hold it must wait for."""
+    if worker.trials or sequence.is_beam or sequence.num_preemptions:
+        return False
+    running = [*worker.running, started]
+    younger = [one for one in running if one.key > sequence.key and not one.is_guaranteed]
+    held = Counter(block for one in younger if one.table for block in one.table.blocks)
+    ref_counts = worker.pool.ref_counts
+    num_freed = sum(ref_counts[block] == count for block, count in held.items() if block >= 0)
+    num_free = worker.pool.num_free - worker.reserve.num_blocks + num_freed
+    needed = -(-len(sequence.tokens) // worker.info.model.block_size)
+    return needed + len(running) - len(younger) <= num_free
 
 
 def _choice(sequence: Sequence) -> Choice:

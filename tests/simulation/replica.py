@@ -53,7 +53,6 @@ class Replica:
         window: Positions that a query attends to; None for all.
         salt_of: Salt of a request.
         names: Content names, as the real worker keeps them.
-        content_of: Last cell of the block under each name ever given, shared by all replicas.
         is_poison: Whether a request makes every step fail that it is in.
     """
 
@@ -61,7 +60,6 @@ class Replica:
     window: int | None
     salt_of: Callable[[bytes], bytes]
     is_poison: Callable[[bytes], bool]
-    content_of: dict[bytes, Cell]
     memory: list[Cell] = field(default_factory=list)
     slots: dict[int, Slot] = field(default_factory=dict)
     names: BlockNames = field(default_factory=BlockNames)
@@ -103,7 +101,7 @@ class Replica:
         size = self.info.model.block_size
         last = [self.memory[(block + 1) * size - 1] for block in plan.named_blocks]
         named = list(zip(plan.names, last, strict=True))
-        self._apply_names(plan, named)
+        self._apply_names(plan)
         return Answer(result, None, named)  # type: ignore[arg-type]
 
     def _saved(self) -> dict[int, Slot]:
@@ -271,14 +269,12 @@ class Replica:
 
     # Names.
 
-    def _apply_names(self, plan: StepPlan, named: Sequence[tuple[bytes, Cell]]) -> None:
+    def _apply_names(self, plan: StepPlan) -> None:
         if self.num_suspect_steps:
             self.num_suspect_steps -= 1
             return
         for block, name in zip(plan.named_blocks, plan.names, strict=True):
             self.names.name(block, name)
-        for name, cell in named:
-            self.content_of.setdefault(name, cell)
 
 
 def _add_logprobs(result: StepResult, tops: list[Sequence[tuple[int, float]]]) -> None:

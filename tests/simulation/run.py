@@ -8,6 +8,7 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,14 +61,14 @@ def run_seeds(first: int, num_seeds: int, num_jobs: int, num_events: int) -> Out
     lengths = [num_events] * len(sizes)
     if num_jobs == 1:
         parts = map(run_chunk, starts, sizes, lengths)
-        return _sum(total, parts, first, num_seeds)
+        return _sum(total, parts, num_seeds)
     with ProcessPoolExecutor(num_jobs) as pool:
-        return _sum(total, pool.map(run_chunk, starts, sizes, lengths), first, num_seeds)
+        return _sum(total, pool.map(run_chunk, starts, sizes, lengths), num_seeds)
 
 
-def _sum(total: Outcome, parts: object, first: int, num_seeds: int) -> Outcome:
+def _sum(total: Outcome, parts: Iterable[Outcome], num_seeds: int) -> Outcome:
     started, num_done = time.monotonic(), 0
-    for part in parts:  # type: ignore[attr-defined]
+    for part in parts:
         total.coverage.add(part.coverage)
         total.failures.extend(part.failures)
         num_done += CHUNK

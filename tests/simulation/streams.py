@@ -74,10 +74,6 @@ class Stream:
         self.up.clear()
         self.is_up_over = True
 
-    @property
-    def is_over(self) -> bool:
-        return self.is_up_over and self.is_down_over
-
     def has_up(self, now: float) -> bool:
         """Whether the scheduler's side has something to notice."""
         is_ready = bool(self.up) or (self.is_cut and not self.is_up_over)

@@ -18,11 +18,12 @@ class WorkerProcess:
         queue: Plans received and not run.
         failure: How the next step fails, if it does.
         frozen_until: It runs no step before.
+        is_small: It has fewer blocks than others.
         is_leaving: It asked to be drained and will end.
         has_left: It has ended.
     """
 
-    def __init__(self, number: int, replica: Replica, cell: Any) -> None:
+    def __init__(self, number: int, replica: Replica, cell: Any, *, is_small: bool) -> None:
         self.number = number
         self.replica = replica
         self.cell = cell
@@ -33,6 +34,7 @@ class WorkerProcess:
         self.queue: deque[StepPlan] = deque()
         self.failure: StepFailure | None = None
         self.frozen_until = 0.0
+        self.is_small = is_small
         self.is_leaving = False
         self.has_left = False
         self.num_steps = 0
@@ -40,6 +42,11 @@ class WorkerProcess:
     @property
     def worker_id(self) -> bytes:
         return self.replica.info.worker_id
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it could do all the work there is."""
+        return not (self.is_small or self.is_leaving)
 
     def dial(self, incarnation: int) -> None:
         """Open a stream and say hello with what is VALID here."""

@@ -10,8 +10,9 @@ from simulation.client import Ask, Client
 from simulation.clock import Clock
 from simulation.configuration import Configuration
 from simulation.coverage import Coverage
+from simulation.excuses import Excuses
 from simulation.frontend import MODEL, TOKENIZER, Frontend
-from simulation.naive import VOCAB_SIZE
+from simulation.naive import VOCAB_SIZE, cells_of, root_cell
 from simulation.plan_checks import PlanChecks
 from simulation.replica import Answer, Replica
 from simulation.streams import Stream
@@ -23,6 +24,7 @@ from pagewire_scheduler.core.trials import unit_of
 from pagewire_scheduler.core.worker_state import ModelInfo, OutstandingStep, WorkerInfo
 
 TURN_SECONDS = 0.002
+TENANT_WEIGHTS = {"a": 1.0, "b": 2.0}
 Move = tuple[Callable[..., None], Any]
 
 
@@ -30,7 +32,8 @@ class World:
     """Everything that lives, and everything that is known to be true of it.
 
     Attributes:
-        may_fail: Requests that a planted failure may have ended.
+        excuses: Why requests may fail.
+        content_of: Last cell of the block under each name ever given.
         late_answers: Results whose streams were cut before they arrived.
         log: Digest of every plan and every message to a frontend, in order.
     """
@@ -40,7 +43,7 @@ class World:
         self.coverage = coverage
         self.clock = clock
         self.asks: dict[bytes, Ask] = {}
-        self.may_fail: set[bytes] = set()
+        self.excuses = Excuses(configuration, lambda: clock.now)
         self.content_of: dict[bytes, int] = {}
         self.late_answers: list[Answer] = []
         self.workers: list[WorkerProcess] = []
@@ -48,7 +51,6 @@ class World:
         self.checks: dict[int, PlanChecks] = {}
         self.num_requests = self.num_workers = self.num_incarnations = self.num_lives = 0
         self.dice = 1
-        self.is_quiet = False
         self.log = hashlib.blake2b(digest_size=16)
         self.cells = [
             Cell(number, self.clock, self._settings(), self._on_result, self._on_plan)
@@ -65,11 +67,10 @@ class World:
         configuration = self.configuration
         return {
             "is_caching": configuration.is_caching,
-            "max_num_waiting": configuration.max_num_waiting,
             "limits": LoadLimits(max_num_waiting=configuration.max_num_waiting),
             "lease_seconds": 5.0,
             "policy": configuration.policy,
-            "tenant_weights": {"a": 1.0, "b": 2.0},
+            "tenant_weights": TENANT_WEIGHTS,
         }
 
     # Processes.
@@ -83,18 +84,18 @@ class World:
     def start_worker(self, cell: Cell, *, is_small: bool = False) -> None:
         self.num_workers += 1
         number, configuration = self.num_workers, self.configuration
-        model = {
-            "name": MODEL,
-            "model_fingerprint": b"m" * 32,
-            "tokenizer_fingerprint": TOKENIZER,
-            "max_model_len": configuration.max_model_len,
-            "vocab_size": VOCAB_SIZE,
-            "block_size": configuration.block_size,
-        }
+        model = ModelInfo(
+            name=MODEL,
+            model_fingerprint=b"m" * 32,
+            tokenizer_fingerprint=TOKENIZER,
+            max_model_len=configuration.max_model_len,
+            vocab_size=VOCAB_SIZE,
+            block_size=configuration.block_size,
+        )
         info = WorkerInfo(
             worker_id=number.to_bytes(16, "big"),
             incarnation=0,
-            model=ModelInfo(**model),  # type: ignore[arg-type]
+            model=model,
             layout_fingerprint=b"l" * 16,
             dtype="float32",
             num_blocks=configuration.num_small_blocks if is_small else configuration.num_blocks,
@@ -103,8 +104,9 @@ class World:
             steps_in_flight=configuration.steps_in_flight,
             window=configuration.window,
         )
-        replica = Replica(info, configuration.window, self.salt_of, self.is_poison, self.content_of)
-        self.workers.append(WorkerProcess(number, replica, cell))
+        replica = Replica(info, configuration.window, self.salt_of, self.is_poison)
+        self.workers.append(WorkerProcess(number, replica, cell, is_small=is_small))
+        self.excuses.has_small |= is_small
 
     def salt_of(self, request_id: bytes) -> bytes:
         return self.asks[request_id].salt
@@ -123,7 +125,25 @@ class World:
             window = self.configuration.window
             checks = self.checks[id(peer)] = PlanChecks(peer, window, self.coverage)
         checks.sent(plan)
+        self._note_names(peer.core.workers[peer.info.worker_id].outstanding[-1])
         self.log.update(repr(plan).encode())
+
+    def _note_names(self, step: OutstandingStep) -> None:
+        """Say what the blocks that a plan names must hold, by the tokens they are named after."""
+        places = {
+            block: (sequence, index)
+            for sequence in step.sequences
+            if sequence.table is not None
+            for index, block in enumerate(sequence.table.blocks)
+        }
+        # What the plan names besides are names that no content has.
+        for block, name in zip(step.named_blocks, step.plan.names, strict=False):
+            sequence, index = places[block]
+            end = (index + 1) * self.configuration.block_size
+            root = root_cell(self.salt_of(sequence.request.request_id))
+            cell = cells_of(root, sequence.tokens[:end])[-1]
+            known = self.content_of.setdefault(name, cell)
+            self.coverage.require("names_say_content", known == cell, "one name, two contents")
 
     def _on_result(self, peer: WorkerPeer, answer: Answer) -> None:
         """A result arrives in order on its own stream: what it may say, and what it answers."""
@@ -140,8 +160,8 @@ class World:
             self.coverage.require("plans_are_possible", step.is_void, answer.problem)
         self.coverage.invariants["plans_are_possible"] += 1
         for name, cell in answer.named if not step.is_void else ():
-            known = self.content_of.setdefault(name, cell)
-            self.coverage.require("names_say_content", known == cell, "one name, two contents")
+            known = self.content_of.get(name, cell)
+            self.coverage.require("names_say_content", known == cell, "a name of something else")
         if result.failure is not None and not step.is_void:
             self._note_failure(step, result.failure)
         self.checks[id(peer)].answered(result.step_id)
@@ -152,7 +172,7 @@ class World:
         blamed = [chunk for chunk in live if chunk.slot in failure.culprit_slots]
         if not blamed and len({id(unit_of(chunk.sequence)) for chunk in live}) == 1:
             blamed = live
-        self.may_fail.update(chunk.sequence.request.request_id for chunk in blamed)
+        self.excuses.may_fail.update(chunk.sequence.request.request_id for chunk in blamed)
 
     # Turns.
 
