@@ -24,7 +24,7 @@ from pagewire_shared.errors import OverloadedError
 MAX_OVERTAKEN = MAX_SKIPS + 16
 """Younger sequences started on its worker while one waits there for what other younger ones hold:
 the declared skips, and those that pass until steps under way give back what it needs."""
-MAX_IDLE_PLANS = 10
+MAX_IDLE_PLANS = 20
 """Plans made while a slot, blocks and tokens for one that waits are free: room is being made for
 one in front of it."""
 MAX_NEEDLESS = 3

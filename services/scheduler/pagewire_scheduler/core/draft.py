@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from pagewire_scheduler.core.guarantee import update_guarantee
+from pagewire_scheduler.core.guarantee import may_fork, update_guarantee
 from pagewire_scheduler.core.preemption import preempt
 from pagewire_scheduler.core.queue_policy import QueuePolicy
 from pagewire_scheduler.core.request import Sequence
@@ -97,7 +97,7 @@ class Draft:
         followers, leader.followers = leader.followers, []
         for follower in followers:
             follower.leader, follower.worker = None, worker
-            if worker.num_free_slots and not leader.is_private:
+            if worker.num_free_slots and may_fork(worker, leader):
                 self._fork(leader, follower, fresh_blocks)
             else:
                 worker.waiting.push(follower)

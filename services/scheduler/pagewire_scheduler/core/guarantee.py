@@ -22,6 +22,17 @@ def is_to_be_private(worker: WorkerState) -> bool:
     return worker.info.window is not None
 
 
+def may_fork(worker: WorkerState, leader: Sequence) -> bool:
+    """Whether a choice may start with the blocks of `leader`.
+
+    A guaranteed one then needs a block more, for a copy of the tail that it shares.
+    """
+    if not leader.is_guaranteed or _num_copies(worker, leader):
+        return not leader.is_private
+    is_room = worker.pool.num_free > worker.reserve.num_blocks
+    return not leader.is_private and (is_room or not _has_open_tail(worker, leader))
+
+
 def update_guarantee(worker: WorkerState, sequence: Sequence) -> None:
     """The tables of a sequence or its search have changed."""
     if not sequence.is_guaranteed:
@@ -35,7 +46,16 @@ def update_guarantee(worker: WorkerState, sequence: Sequence) -> None:
         for block in member.table.blocks
         if block != RELEASED
     }
-    # A tail that others hold, too, takes a block for its copy without making the table longer.
-    num_copies = int(sequence.is_tail_shared and not sequence.is_beam)
-    num_left = num_blocks_ever(worker, sequence) - len(held) + num_copies
+    num_left = num_blocks_ever(worker, sequence) - len(held) + _num_copies(worker, sequence)
     worker.reserve.set(request if sequence.is_beam else sequence, max(0, num_left))
+
+
+def _num_copies(worker: WorkerState, sequence: Sequence) -> int:
+    """A tail that others hold, too, takes a block for its copy without making the table longer."""
+    is_shared = sequence.is_tail_shared and not sequence.is_beam
+    return int(is_shared and _has_open_tail(worker, sequence))
+
+
+def _has_open_tail(worker: WorkerState, sequence: Sequence) -> bool:
+    """Whether the next token goes into a block that has content already."""
+    return sequence.num_computed % worker.info.model.block_size > 0
