@@ -17,6 +17,7 @@ LINKS: list[Mutant] = [
         CORE + "resubmit",
         "    if submission.epoch < known.submission.epoch:\n",
         "    if submission.epoch < 0:\n",
+        "everything_ends",
         "tokens_of_the_model",
         "one_end_each",
         "cancel_frees",
