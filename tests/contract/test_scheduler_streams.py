@@ -15,6 +15,7 @@ from contract.scripted_worker import ScriptedWorker, expected
 
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as fa
+from pagewire_scheduler.core.losses import MAX_LOSSES
 from pagewire_shared.arrays import pack_u32, unpack_u32
 
 
@@ -62,6 +63,24 @@ async def test_a_request_waits_for_a_worker_and_survives_its_death(tmp_path: Pat
         async with attached(ScriptedWorker(scheduler.address)):
             await frontend.until(lambda: bool(frontend.finished))
         assert frontend.tokens[1, 0] == expected([1, 2, 3], 200)
+
+
+async def test_a_request_that_ends_every_worker_fails_and_others_go_on(tmp_path: Path) -> None:
+    async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
+        await frontend.submit(1, [1, 2, 3], max_tokens=9)
+        await frontend.submit(2, [4, 5, 6], max_tokens=9)
+        for _ in range(MAX_LOSSES):
+            worker = ScriptedWorker(scheduler.address)
+            async with attached(worker, is_open=False):
+                await eventually(lambda worker=worker: bool(worker.plans))
+            await frontend.until(lambda: frontend.models == [])
+        await frontend.until(lambda: bool(frontend.finished))
+        end = frontend.finished[1, 0]
+        assert end.reason == sampling_pb2.FINISH_REASON_FAILED
+        assert "workers were lost" in end.error.message
+        async with attached(ScriptedWorker(scheduler.address)):
+            await frontend.until(lambda: len(frontend.finished) == 2)
+        assert frontend.tokens[2, 0] == expected([4, 5, 6], 9)
 
 
 async def test_two_workers_share_the_load(tmp_path: Path) -> None:
@@ -136,6 +155,7 @@ async def test_a_deadline_ends_a_waiting_request(tmp_path: Path) -> None:
         await frontend.submit(1, [1, 2], remaining_ms=100)
         await frontend.until(lambda: (1, 0) in frontend.finished)
         end = frontend.finished[1, 0]
+        assert end.reason == sampling_pb2.FINISH_REASON_FAILED
         assert end.reason == sampling_pb2.FINISH_REASON_ABORTED
         assert end.error.code == "deadline_exceeded"
 

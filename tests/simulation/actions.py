@@ -86,6 +86,13 @@ def submit_poison(world: World, a: int, b: int, c: int) -> bool:
     return _submit(world, a, b, c, is_poison=True)
 
 
+def submit_deadly(world: World, a: int, b: int, c: int) -> bool:
+    """One that ends every worker that gets so far with it; every third is a search."""
+    numbers = Numbers(a, b, c, 1)
+    params = {"params": draw_beam_params(numbers)} if c % 3 == 0 else {}
+    return _submit(world, a, b, c, deadly_after=b % 5, **params)
+
+
 def submit_too_large(world: World, a: int, b: int, c: int) -> bool:
     """More blocks than any worker has, or more than a small one has."""
     configuration = world.configuration

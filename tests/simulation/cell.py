@@ -2,6 +2,7 @@
 what a gRPC server around them would own."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from simulation.clock import Clock, VirtualLoop
@@ -10,7 +11,7 @@ from simulation.streams import Stream
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.worker_state import WorkerInfo
+from pagewire_scheduler.core.worker_state import WorkerInfo, WorkerState
 from pagewire_scheduler.frontend_convert import served_models
 from pagewire_scheduler.frontend_link import FrontendLink
 from pagewire_scheduler.liveness import ProgressWatch
@@ -18,22 +19,32 @@ from pagewire_scheduler.loop import StepLoop
 from pagewire_shared.arrays import pack_u32
 from pagewire_shared.errors import PagewireError, WireError
 
-OnPlan = Callable[["WorkerPeer", StepPlan], None]
-OnResult = Callable[["WorkerPeer", Any], None]
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Who is told what happens in a cell, before it happens.
+
+    Attributes:
+        plan: Of every plan, before it is sent.
+        result: Of every answer, before it is applied.
+        loss: Of every worker, before it is detached from a scheduler of a generation.
+    """
+
+    plan: Callable[["WorkerPeer", StepPlan], None]
+    result: Callable[["WorkerPeer", Any], None]
+    loss: Callable[[WorkerState, int], None]
 
 
 class WorkerPeer:
     """The loop's view of a worker's stream; WorkerLink without messages."""
 
-    def __init__(
-        self, step_loop: StepLoop, info: WorkerInfo, stream: Stream, on_plan: OnPlan
-    ) -> None:
+    def __init__(self, step_loop: StepLoop, info: WorkerInfo, stream: Stream, hooks: Hooks) -> None:
         self.info = info
         self.watch = ProgressWatch(step_loop.clock())
         self.stream = stream
         self.is_drained = False
         self._step_loop = step_loop
-        self._on_plan = on_plan
+        self._hooks = hooks
         self._is_closed = False
 
     @property
@@ -46,7 +57,7 @@ class WorkerPeer:
         return self._step_loop.workers.get(self.info.worker_id) is self
 
     def send_plan(self, plan: StepPlan) -> None:
-        self._on_plan(self, plan)
+        self._hooks.plan(self, plan)
         self.stream.send_down(plan)
 
     def send_drained(self) -> None:
@@ -57,6 +68,9 @@ class WorkerPeer:
         if not self._is_closed:
             self._is_closed = True
             self.stream.leave_up()
+            if self.is_current:
+                worker = self.core.workers[self.info.worker_id]
+                self._hooks.loss(worker, self.core.settings.generation)
             self._step_loop.detach_worker(self)
 
 
@@ -65,8 +79,6 @@ class Cell:
 
     Attributes:
         step_loop: The real thing; None while it is down.
-        on_result: Told of every result before it is applied.
-        on_plan: Told of every plan before it is sent.
     """
 
     def __init__(
@@ -74,14 +86,12 @@ class Cell:
         number: int,
         clock: Clock,
         settings: dict[str, Any],
-        on_result: OnResult,
-        on_plan: OnPlan,
+        hooks: Hooks,
     ) -> None:
         self.number = number
         self.clock = clock
         self.settings = settings
-        self.on_result = on_result
-        self.on_plan = on_plan
+        self.hooks = hooks
         self.streams: list[Stream] = []
         self.step_loop: StepLoop | None = None
         self.loop = VirtualLoop(clock)
@@ -156,7 +166,7 @@ class Cell:
         if stream.kind == "worker":
             info, highest = hello
             self.step_loop.observe_generation(highest)
-            stream.peer = WorkerPeer(self.step_loop, info, stream, self.on_plan)
+            stream.peer = WorkerPeer(self.step_loop, info, stream, self.hooks)
             generation = self.step_loop.attach_worker(stream.peer)
             stream.send_down(("welcome", generation))
         else:
@@ -185,7 +195,7 @@ class Cell:
         elif isinstance(message, tuple):
             self.step_loop.advance(peer, message[1])
         else:
-            self.on_result(peer, message)
+            self.hooks.result(peer, message)
             self.step_loop.apply(peer, message.result)
 
     # Time and the loop.

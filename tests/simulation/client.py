@@ -18,7 +18,13 @@ from pagewire_shared.sampling import SamplingParams
 
 @dataclass(slots=True)
 class Ask:
-    """A request as its client means it, and what may happen to it."""
+    """A request as its client means it, and what may happen to it.
+
+    Attributes:
+        is_poison: It makes every step fail that it is in.
+        deadly_after: The worker dies that computes what comes after so many of its output tokens;
+            None for a harmless one.
+    """
 
     request_id: RequestId
     prompt: tuple[int, ...]
@@ -31,6 +37,7 @@ class Ask:
     deadline: float | None
     window: int | None
     is_poison: bool = False
+    deadly_after: int | None = None
     may_be_refused: bool = False
     outputs: list[tuple[list[int], FinishReason]] | None = None
 

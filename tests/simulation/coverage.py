@@ -28,6 +28,7 @@ INVARIANTS = (
     "cancel_frees",
     "order_of_service",
     "bounded_preemption",
+    "bounded_losses",
     "progress",
     "positions_contiguous",
     "tenants_share",

@@ -16,7 +16,7 @@ class Excuses:
 
     Attributes:
         has_small: Whether a small worker ever joined: for a while there may have been no other.
-        may_fail: Requests that a planted failure may have ended.
+        may_fail: Requests that a planted failure, or worker after worker lost, may have ended.
         overloaded: Requests that came when the queue was full.
     """
 
@@ -38,7 +38,9 @@ class Excuses:
             # Beams run together, so a search may be too wide for the workers there are.
             is_wide = ask.params.n > self.configuration.max_num_seqs
             return error.field == "n" and ask.params.use_beam_search and is_wide
-        is_planted = ask.is_poison or ask.request_id in self.may_fail
+        is_planted = (
+            ask.is_poison or ask.deadly_after is not None or ask.request_id in self.may_fail
+        )
         return error.code == "internal_error" and is_planted
 
     def is_too_large(self, ask: Ask) -> bool:

@@ -45,6 +45,10 @@ class PlanProblem(Exception):
     """A plan contradicts what the worker holds."""
 
 
+class Killed(Exception):
+    """The process ends in the middle of a step."""
+
+
 @dataclass
 class Replica:
     """Memory and slots of one worker process; outlives its streams.
@@ -54,12 +58,14 @@ class Replica:
         salt_of: Salt of a request.
         names: Content names, as the real worker keeps them.
         is_poison: Whether a request makes every step fail that it is in.
+        is_deadly: Whether computing so many tokens of a request ends the process.
     """
 
     info: WorkerInfo
     window: int | None
     salt_of: Callable[[bytes], bytes]
     is_poison: Callable[[bytes], bool]
+    is_deadly: Callable[[bytes, int], bool]
     memory: list[Cell] = field(default_factory=list)
     slots: dict[int, Slot] = field(default_factory=dict)
     names: BlockNames = field(default_factory=BlockNames)
@@ -79,7 +85,11 @@ class Replica:
     # One step.
 
     def run(self, plan: StepPlan, failure: StepFailure | None = None) -> Answer:
-        """Run a plan, or fail it with `failure`."""
+        """Run a plan, or fail it with `failure`.
+
+        Raises:
+            Killed: It computes what it does not survive.
+        """
         for slot in plan.freed_slots:
             self.slots.pop(slot, None)
         before = self._saved()
@@ -97,6 +107,7 @@ class Replica:
             self.slots = before
             self.num_suspect_steps = self.info.steps_in_flight - 1
             return Answer(self._result(plan, failure), problem)
+        self._survive(plan)
         result = self._forward(plan)
         size = self.info.model.block_size
         last = [self.memory[(block + 1) * size - 1] for block in plan.named_blocks]
@@ -118,6 +129,11 @@ class Replica:
             if self.is_poison(self.slots[slot].new.request_id):
                 return StepFailure("poisoned")
         return None
+
+    def _survive(self, plan: StepPlan) -> None:
+        for slot, start, count in zip(plan.slots, plan.starts, plan.num_new_tokens, strict=True):
+            if self.is_deadly(self.slots[slot].new.request_id, start + count):
+                raise Killed
 
     def _apply_diff(self, plan: StepPlan) -> None:
         starts = dict(zip(plan.slots, plan.starts, strict=True))

@@ -5,16 +5,17 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from simulation.cell import Cell, WorkerPeer
+from simulation.cell import Cell, Hooks, WorkerPeer
 from simulation.client import Ask, Client
 from simulation.clock import Clock
 from simulation.configuration import Configuration
 from simulation.coverage import Coverage
 from simulation.excuses import Excuses
 from simulation.frontend import MODEL, TOKENIZER, Frontend
+from simulation.loss_watch import LossWatch
 from simulation.naive import VOCAB_SIZE, cells_of, root_cell
 from simulation.plan_checks import PlanChecks
-from simulation.replica import Answer, Replica
+from simulation.replica import Answer, Killed, Replica
 from simulation.streams import Stream
 from simulation.worker_process import WorkerProcess
 
@@ -52,8 +53,10 @@ class World:
         self.num_requests = self.num_workers = self.num_incarnations = self.num_lives = 0
         self.dice = 1
         self.log = hashlib.blake2b(digest_size=16)
+        watch = LossWatch(coverage, self.excuses)
+        hooks = Hooks(self._on_plan, self._on_result, watch.lost)
         self.cells = [
-            Cell(number, self.clock, self._settings(), self._on_result, self._on_plan)
+            Cell(number, self.clock, self._settings(), hooks)
             for number in range(configuration.num_cells)
         ]
         for cell in self.cells:
@@ -104,7 +107,8 @@ class World:
             steps_in_flight=configuration.steps_in_flight,
             window=configuration.window,
         )
-        replica = Replica(info, configuration.window, self.salt_of, self.is_poison)
+        window = configuration.window
+        replica = Replica(info, window, self.salt_of, self.is_poison, self.is_deadly)
         self.workers.append(WorkerProcess(number, replica, cell, is_small=is_small))
         self.excuses.has_small |= is_small
 
@@ -113,6 +117,11 @@ class World:
 
     def is_poison(self, request_id: bytes) -> bool:
         return self.asks[request_id].is_poison
+
+    def is_deadly(self, request_id: bytes, num_computed: int) -> bool:
+        ask = self.asks[request_id]
+        after = ask.deadly_after
+        return after is not None and num_computed >= len(ask.prompt) + after
 
     def clients(self) -> list[Client]:
         return [client for frontend in self.frontends for client in frontend.clients]
@@ -243,7 +252,17 @@ class World:
             dialer.frontend.read()
 
     def _run(self, worker: WorkerProcess) -> None:
-        worker.run()
+        try:
+            worker.run()
+        except Killed:
+            self.coverage.facts["workers killed by a request"] += 1
+            self.kill_worker(worker)
+
+    def kill_worker(self, worker: WorkerProcess) -> None:
+        """End a worker; what it has sent still arrives. Another one takes its place."""
+        self.workers.remove(worker)
+        worker.lose()
+        self.start_worker(worker.cell, is_small=worker.is_small)
 
     def _dial_worker(self, worker: WorkerProcess) -> None:
         self.num_incarnations += 1

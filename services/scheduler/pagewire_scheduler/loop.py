@@ -147,7 +147,7 @@ class StepLoop:
             return
         del self.workers[worker_id]
         _logger.info("worker %s is gone", short(worker_id))
-        self._guard(lambda: self.core.detach_worker(worker_id))
+        self._dispatch(self._guard(lambda: self.core.detach_worker(worker_id)))
         self._models_changed()
         self._plan_soon()
 

@@ -89,6 +89,13 @@ async def wait(process, timeout=20):
     return process.returncode, out.decode(), err.decode()
 
 
+async def has_logged(process, text):
+    line = ""
+    while text not in line:
+        line = (await asyncio.wait_for(process.stderr.readline(), 30)).decode()
+        assert line, f"the process ended before it said {text!r}"
+
+
 async def check_health_and_pull(address):
     async with grpc.aio.insecure_channel(address, options=control_channel_options()) as channel:
         health = health_pb2_grpc.HealthStub(channel)
@@ -182,10 +189,7 @@ async def test_refusal_ends_the_process_with_one_line(start_worker, scheduler):
 
 async def test_waits_for_a_scheduler_that_is_not_there(start_worker, sockets):
     process = await start_worker()
-    line = ""
-    while "waiting for scheduler" not in line:
-        line = (await asyncio.wait_for(process.stderr.readline(), 30)).decode()
-        assert line
+    await has_logged(process, "waiting for scheduler")
     fake = FakeScheduler()
     async with listening(fake, Address(path=f"{sockets}/scheduler")):
         await fake.attach()
@@ -199,10 +203,7 @@ async def test_draining_without_a_scheduler_ends_at_once(start_worker, sockets):
     async with listening(fake, Address(path=f"{sockets}/scheduler")):
         stream, _ = await fake.attach()
         await stream.next("progress")
-    line = ""
-    while "lost the scheduler" not in line:
-        line = (await asyncio.wait_for(process.stderr.readline(), 30)).decode()
-        assert line
+    await has_logged(process, "lost the scheduler")
     process.send_signal(signal.SIGTERM)
     assert (await wait(process))[0] == 0
 

@@ -4,8 +4,8 @@ facts, sends nothing."""
 import math
 from dataclasses import dataclass, field
 
-from pagewire_scheduler.core.beam_group import advance_group, leave_group
-from pagewire_scheduler.core.choices import follow
+from pagewire_scheduler.core.beam_group import advance_group
+from pagewire_scheduler.core.ending import end_sequence, find_end
 from pagewire_scheduler.core.events import TokensEvent
 from pagewire_scheduler.core.frontend_state import tokens_event
 from pagewire_scheduler.core.guarantee import update_guarantee
@@ -15,7 +15,6 @@ from pagewire_scheduler.core.request import Request, Sequence, TokenLogprobs
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepFailure, StepResult
 from pagewire_scheduler.core.trials import sequences_of, unit_of
-from pagewire_scheduler.core.waiting_queue import WaitingQueue
 from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_shared.errors import InternalError, WireError
 
@@ -26,67 +25,6 @@ class Applied:
 
     tokens: list[TokensEvent] = field(default_factory=list)
     finished: list[Sequence] = field(default_factory=list)
-
-
-def find_end(sequence: Sequence) -> State | None:
-    """Return how the newest token of `sequence` ends it, or None."""
-    request, tokens = sequence.request, sequence.tokens
-    position = len(tokens) - sequence.num_prompt - 1
-    if position >= 0 and position >= request.submission.sampling.min_tokens:
-        token = tokens[-1]
-        if token in request.stop_ids:
-            sequence.stop_token_id = token
-            return State.FINISHED_STOPPED
-        if token in request.eos_ids:
-            return State.FINISHED_STOPPED
-    if len(tokens) >= sequence.max_len:
-        return State.FINISHED_LENGTH
-    return None
-
-
-def end_sequence(sequence: Sequence, state: State) -> None:
-    """Finish `sequence` and release what it holds, wherever it stands."""
-    worker, queue = sequence.worker, sequence.queue
-    if sequence.state is State.RUNNING:
-        assert worker is not None
-        worker.leave_running(sequence)
-    elif queue is not None:
-        queue.remove(sequence)
-    sequence.advance(state)
-    sequence.worker = sequence.candidates = None
-    sequence.num_in_flight = 0
-    if sequence.leader is not None:
-        if sequence.leader.queue is not None:
-            sequence.leader.queue.num_choices -= 1
-        sequence.leader.followers.remove(sequence)
-        sequence.leader = None
-    if sequence.is_beam:
-        _end_beam(sequence, worker)
-    elif sequence.followers:
-        _succeed(sequence, worker, queue)
-
-
-def _end_beam(sequence: Sequence, worker: WorkerState | None) -> None:
-    """A search ends without a result: what its beams hold is nobody's output."""
-    del sequence.tokens[sequence.num_prompt :]
-    for follower in sequence.followers:
-        follower.leader = None
-    sequence.followers = []
-    if worker is not None:
-        leave_group(worker, sequence.request)
-
-
-def _succeed(leader: Sequence, worker: WorkerState | None, queue: WaitingQueue | None) -> None:
-    """The next choice takes the place of one that ended before the prompt was computed."""
-    successor, *others = leader.followers
-    leader.followers, successor.leader = [], None
-    follow(successor, others)
-    successor.worker = worker
-    if queue is not None:
-        queue.push(successor)
-    else:
-        assert worker is not None
-        worker.waiting.push(successor)
 
 
 def apply_result(worker: WorkerState, result: StepResult) -> Applied:

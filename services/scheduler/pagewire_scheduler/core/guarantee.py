@@ -27,10 +27,11 @@ def may_fork(worker: WorkerState, leader: Sequence) -> bool:
 
     A guaranteed one then needs a block more, for a copy of the tail that it shares.
     """
-    if not leader.is_guaranteed or _num_copies(worker, leader):
-        return not leader.is_private
-    is_room = worker.pool.num_free > worker.reserve.num_blocks
-    return not leader.is_private and (is_room or not _has_open_tail(worker, leader))
+    if leader.is_private:
+        return False
+    if not leader.is_guaranteed or not _has_open_tail(worker, leader):
+        return True
+    return leader.is_tail_shared or worker.pool.num_free > worker.reserve.num_blocks
 
 
 def update_guarantee(worker: WorkerState, sequence: Sequence) -> None:

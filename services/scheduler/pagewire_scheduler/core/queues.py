@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator
 
 from pagewire_scheduler.core.admission import max_len
 from pagewire_scheduler.core.beam_group import restart_group
+from pagewire_scheduler.core.losses import is_suspect, note_loss
 from pagewire_scheduler.core.placement import choose_worker, take_over
 from pagewire_scheduler.core.queue_policy import QueuePolicy
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.trials import unit_of
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
 from pagewire_scheduler.core.worker_state import ModelInfo, WorkerState
 
@@ -58,21 +60,33 @@ class ModelQueues:
             queue.remove(sequence)
         return sequences
 
-    def remove_worker(self, worker: WorkerState) -> None:
-        """Take out a lost worker and queue its sequences elsewhere, as if it had never run them."""
+    def remove_worker(self, worker: WorkerState) -> list[Sequence]:
+        """Take out a lost worker and queue its sequences elsewhere, as if it had never run them.
+
+        Return, in no queue, those that are not to run again: they lost too many workers.
+        """
         name = worker.info.model.name
+        blamed = note_loss(worker)
         self._workers[name].remove(worker)
         if not self._workers[name]:
             del self._workers[name]
+        given_up: list[Sequence] = []
         for sequence in sorted(_sequences_of(worker), key=lambda sequence: sequence.key):
             if sequence.queue is not None:
                 sequence.queue.remove(sequence)
-            if not sequence.is_beam:
-                _forget_worker(sequence)
-                self.place(sequence)
-            elif not sequence.state.is_finished:  # else it left with another beam of its search
+            if sequence.is_beam:
+                if sequence.state.is_finished:
+                    continue  # it left with another beam of its search
                 _forget_search(worker, sequence)
-                self.place(sequence.request.sequences[0])
+                waiting = sequence.request.sequences[0]
+            else:
+                _forget_worker(sequence)
+                waiting = sequence
+            if unit_of(waiting) in blamed:
+                given_up.append(waiting)
+            else:
+                self.place(waiting)
+        return given_up
 
     def bound(self, sequence: Sequence) -> None:
         """Set the length at which `sequence` and its followers end, once the context is known."""
@@ -92,6 +106,8 @@ class ModelQueues:
             self._unplaced.setdefault(model, self._policy.create_queue()).push(sequence)
         else:
             worker.waiting.push(sequence)
+            if is_suspect(sequence.request):
+                worker.trials.suspect(unit_of(sequence))
         sequence.worker = worker
 
     def drain(self, worker: WorkerState) -> None:

@@ -72,6 +72,8 @@ class Request:
         arrival: Grows with every request.
         rank: Orders requests: the instant of arrival, moved by the priority; see `queue_policy`.
         is_admitted: Whether it has been checked against a worker of its model.
+        num_losses: Workers lost while they ran it, since it last got further.
+        num_emitted_at_loss: How far it was then: output tokens of all choices.
         beams: The search under way, for a beam request that runs.
     """
 
@@ -83,6 +85,8 @@ class Request:
     stop_ids: frozenset[int]
     eos_ids: frozenset[int]
     is_admitted: bool = False
+    num_losses: int = 0
+    num_emitted_at_loss: int = -1
     sequences: list["Sequence"] = field(default_factory=list)
     beams: "BeamGroup | None" = None
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence as Seq
 
 from pagewire_scheduler.core.frontend_state import ENDED
-from pagewire_scheduler.core.request import Request, Submission
+from pagewire_scheduler.core.request import Request, Submission, create_request
 from pagewire_shared.errors import InvalidRequestError
 
 
@@ -43,3 +43,11 @@ def is_resend(request: Request, epoch: int, next_positions: Seq[int]) -> bool:
             for position, sequence in zip(next_positions, request.sequences, strict=True)
         )
     )
+
+
+def renew(known: Request, submission: Submission) -> Request:
+    """Return the newer life of `known`; it keeps its place and what is held against it."""
+    request = create_request(submission, known.frontend_id, known.arrival, known.rank)
+    request.num_losses = known.num_losses
+    request.num_emitted_at_loss = known.num_emitted_at_loss
+    return request

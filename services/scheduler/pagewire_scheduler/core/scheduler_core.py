@@ -6,10 +6,11 @@ from collections.abc import Sequence as Seq
 from dataclasses import replace
 
 from pagewire_scheduler.core.admission import check_submission, error_of
-from pagewire_scheduler.core.apply import apply_result, end_sequence, find_end
+from pagewire_scheduler.core.apply import apply_result
 from pagewire_scheduler.core.choices import leaders
 from pagewire_scheduler.core.core_settings import CoreCounts, CoreSettings
 from pagewire_scheduler.core.deadlines import Deadlines
+from pagewire_scheduler.core.ending import end_sequence, end_with_followers, find_end
 from pagewire_scheduler.core.events import Event, RejectedEvent
 from pagewire_scheduler.core.frontend_state import (
     ENDED,
@@ -19,11 +20,12 @@ from pagewire_scheduler.core.frontend_state import (
     resend,
 )
 from pagewire_scheduler.core.load import Load
+from pagewire_scheduler.core.losses import error_of_losses
 from pagewire_scheduler.core.planner import plan_step
 from pagewire_scheduler.core.queue_policy import create_policy, rank
 from pagewire_scheduler.core.queues import ModelQueues
 from pagewire_scheduler.core.request import Request, Sequence, Submission, create_request
-from pagewire_scheduler.core.resubmit import check_resubmit, is_resend, resend_positions
+from pagewire_scheduler.core.resubmit import check_resubmit, is_resend, renew, resend_positions
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepPlan, StepResult
 from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo, WorkerState
@@ -61,9 +63,16 @@ class SchedulerCore:
         self.workers[info.worker_id] = worker
         return self._enter(self.queues.add_worker(worker))
 
-    def detach_worker(self, worker_id: bytes) -> None:
-        """Forget a worker and its steps; its sequences run elsewhere and keep their tokens."""
-        self.queues.remove_worker(self.workers.pop(worker_id))
+    def detach_worker(self, worker_id: bytes) -> list[Event]:
+        """Forget a worker and its steps; its sequences run elsewhere and keep their tokens.
+
+        But for those that lose every worker they run on.
+        """
+        ended: list[Sequence] = []
+        for sequence in self.queues.remove_worker(self.workers.pop(worker_id)):
+            sequence.error = error_of_losses(sequence.request)
+            ended.extend(end_with_followers(sequence, State.FINISHED_FAILED))
+        return self._conclude(ended)
 
     def drain_worker(self, worker_id: bytes) -> None:
         """Place nothing new on a worker; what runs there runs to its end."""
@@ -157,7 +166,6 @@ class SchedulerCore:
     def submit(self, frontend_id: bytes, submission: Submission, now: float) -> list[Event]:
         """Take a request, or resend a known one. A refusal is an event, not an exception."""
         frontend = self.frontends[frontend_id]
-        place = None
         try:
             check_submission(submission)
             known = self.requests.get(submission.request_id)
@@ -165,16 +173,17 @@ class SchedulerCore:
                 check_resubmit(known, frontend_id, submission)
                 if known.submission.epoch == submission.epoch:
                     return self._resend(known, submission)
-                # What comes again keeps its place.
-                place = (known.arrival, known.rank)
                 self._drop(known)
             self._check_admission(submission, is_known=known is not None)
         except PagewireError as error:
             self.counts.num_rejected += 1
             return [RejectedEvent(frontend_id, submission.handle, submission.epoch, error)]
-        self._num_arrivals += 1
-        arrival, order = place or (self._num_arrivals, rank(submission, now))
-        request = create_request(submission, frontend_id, arrival, order)
+        if known is not None:
+            request = renew(known, submission)
+        else:
+            self._num_arrivals += 1
+            place = (self._num_arrivals, rank(submission, now))
+            request = create_request(submission, frontend_id, *place)
         self.load.enter(request)
         self.requests[request.request_id] = frontend.requests[request.request_id] = request
         frontend.listen(request, submission.handle)
@@ -233,15 +242,8 @@ class SchedulerCore:
             state = find_end(sequence) if self._admit(sequence) else State.FINISHED_FAILED
             if state is None:
                 self.queues.place(sequence)
-            elif sequence.followers:
-                # What keeps one choice from running keeps all from it that have its prompt.
-                for one in (*sequence.followers, sequence):
-                    one.error = sequence.error
-                    end_sequence(one, state)
-                    ended.append(one)
             else:
-                end_sequence(sequence, state)
-                ended.append(sequence)
+                ended.extend(end_with_followers(sequence, state))
         return self._conclude(ended)
 
     def _admit(self, sequence: Sequence) -> bool:

@@ -30,7 +30,10 @@ def sequences_of(unit: Unit) -> list[Sequence]:
 
 
 class Trials:
-    """Groups of suspects of one worker, the one being tried first."""
+    """Groups of suspects of one worker, the one being tried first.
+
+    Those of failed steps, and those that ran on workers when these were lost (see `losses`).
+    """
 
     __slots__ = ("_failed_alone", "_groups")
 
@@ -45,6 +48,11 @@ class Trials:
         """Yield the sequences that the next step may run."""
         for unit in self._groups[0]:
             yield from sequences_of(unit)
+
+    def suspect(self, unit: Unit) -> None:
+        """Try `unit` with nobody else, after those that are tried already."""
+        if not any(unit in group for group in self._groups):
+            self._groups.append([unit])
 
     def accuse(self, sequences: Iterable[Sequence]) -> Unit | None:
         """A step with these failed; return who is to blame, when one failed alone, and again.

@@ -1,0 +1,57 @@
+"""What lost workers may cost, by books of its own on who ran when one was lost: nobody is given up
+who got further in between, and nobody loses workers for ever."""
+
+from dataclasses import dataclass
+
+from simulation.coverage import Coverage
+from simulation.excuses import Excuses
+
+from pagewire_scheduler.core.request import Request
+from pagewire_scheduler.core.worker_state import WorkerState
+
+GIVEN_UP_AFTER = 5
+"""Workers that one request may lose, one after the other and at last alone."""
+
+
+@dataclass(slots=True)
+class _Losses:
+    count: int = 0
+    num_alone: int = 0
+    progress: int = -1
+
+
+class LossWatch:
+    """Books on all requests of a world."""
+
+    def __init__(self, coverage: Coverage, excuses: Excuses) -> None:
+        self._coverage = coverage
+        self._excuses = excuses
+        self._losses: dict[tuple[bytes, int], _Losses] = {}
+
+    def lost(self, worker: WorkerState, generation: int) -> None:
+        """`worker` is about to be detached from a scheduler of `generation`."""
+        requests: dict[Request, None] = {}
+        for step in worker.outstanding:
+            if not step.is_void:
+                live = (one for one in step.sequences if not one.state.is_finished)
+                requests.update(dict.fromkeys(one.request for one in live))
+        for request in requests:
+            # What was lost before a scheduler was, nobody remembers; no excuse forgets it.
+            self._count(request, generation, is_alone=len(requests) == 1)
+            if self._count(request, 0, is_alone=len(requests) == 1).count >= GIVEN_UP_AFTER:
+                self._excuses.may_fail.add(request.request_id)
+
+    def _count(self, request: Request, generation: int, *, is_alone: bool) -> _Losses:
+        losses = self._losses.setdefault((request.request_id, generation), _Losses())
+        progress = sum(len(sequence.tokens) for sequence in request.sequences)
+        if progress > losses.progress:
+            losses.count = losses.num_alone = 0
+            losses.progress = progress
+        losses.count += 1
+        losses.num_alone += is_alone
+        if generation:
+            is_bounded = losses.num_alone <= GIVEN_UP_AFTER
+            detail = f"{request.request_id.hex()} lost a worker again"
+            self._coverage.invariants["bounded_losses"] += 1
+            self._coverage.require("bounded_losses", is_bounded, detail)
+        return losses
