@@ -77,27 +77,27 @@ EARLY_MIX: Final[Mix] = {
 }
 # A story has some fifty times the labelled tokens of a looked-up value, so its weight is small.
 MAIN_MIX: Final[Mix] = {
-    "copy": 12.0,
-    "lookup": 29.0,
+    "copy": 13.0,
+    "lookup": 26.0,
     "story": 4.0,
     "json": 13.0,
-    "reverse": 11.0,
+    "reverse": 9.0,
     "sequence": 7.0,
-    "fact": 8.0,
-    "arithmetic": 8.0,
-    "pick": 4.0,
-    "count": 6.0,
+    "fact": 9.0,
+    "arithmetic": 7.0,
+    "pick": 5.0,
+    "count": 5.0,
     SYSTEM_SKILL: 12.0,
     "small talk": 5.0,
     "open question": 8.0,
 }
 # A long story fits in no shorter row, and takes up most of one.
-MIDDLE_MIX: Final[Mix] = {**MAIN_MIX, LONG_STORY_SKILL: 10.0}
+MIDDLE_MIX: Final[Mix] = {**MAIN_MIX, LONG_STORY_SKILL: 3.0}
 LONG_MIX: Final[Mix] = {
     "lookup": 70.0,
     "copy": 10.0,
-    "story": 4.0,
-    LONG_STORY_SKILL: 6.0,
+    "story": 5.0,
+    LONG_STORY_SKILL: 3.0,
     "fact": 6.0,
     SYSTEM_SKILL: 6.0,
 }

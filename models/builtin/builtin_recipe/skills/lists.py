@@ -24,7 +24,7 @@ _MAX_COPY_OTHER: Final = 15
 _MAX_REVERSE: Final = 6
 _MAX_COUNT: Final = 6
 _SENTENCE_SHARE: Final = 0.35
-_REPEATS_SHARE: Final = 0.1
+_REPEATS_SHARE: Final = 0.15
 
 
 def _about(draw: Draw, wordings: Wordings, items: str, **fields: str) -> str:

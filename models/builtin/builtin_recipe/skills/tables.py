@@ -3,7 +3,7 @@ lines; keys within a table differ.
 """
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from builtin_recipe.conversation import Exchange
@@ -13,8 +13,8 @@ from builtin_recipe.wordings.table_parts import LINES, VALUES
 from builtin_recipe.wordings.tables import ONE_VALUE, QUESTION_FIRST, TABLE_FIRST
 from builtin_recipe.words import capitalized
 
-_QUESTION_FIRST_SHARE: Final = 0.3
-_QUESTION_FIRST_SHARE_SMALL: Final = 0.75
+_QUESTION_FIRST_SHARE: Final = 0.2
+_QUESTION_FIRST_SHARE_SMALL: Final = 0.6
 # Lines and several values hold more labelled tokens than one value, all found by the same means.
 _LINES_SHARE_FIRST: Final = 0.35
 _VALUES_SHARE: Final = 0.12
@@ -59,7 +59,7 @@ _LAYOUTS: Final = {
 _MAX_PROSE: Final = 12
 MAX_LINES: Final = 150
 _MAX_SMALL: Final = 12
-_SMALL_SHARE: Final = 0.65
+_SMALL_SHARE: Final = 0.5
 # The longest tables are the hardest: half of those that may be long are.
 _LONG_SIZE: Final = 0.8
 _LONG_SHARE: Final = 0.5
@@ -135,9 +135,7 @@ def table_exchanges(
     exchanges = []
     for number in range(num_questions):
         ask = draw.rng.choices(asks, (*shares, 1.0 - sum(shares)))[0]
-        # Among any words a key cannot be told before its table has come.
-        is_ahead = is_question_first and number == 0
-        exchange = ask(replace(draw, looseness=0.0) if is_ahead else draw, table)
+        exchange = ask(draw, table)
         if number == 0:
             frame = capitalized(draw.pattern(frames))
             asked = exchange.question

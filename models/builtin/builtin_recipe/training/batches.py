@@ -66,6 +66,16 @@ CURRICULUM: Final = (
             RowPlan(0.24, 2048, 0.6, 1.0, LONG_MIX),
         ),
     ),
+    # Values of several tokens in long tables are learnt last: each token of one has to be found
+    # again among hundreds that look alike.
+    Phase(
+        0.8,
+        (
+            RowPlan(0.35, 192, 0.1, 1.0),
+            RowPlan(0.2, 384, 0.3, 0.9, MIDDLE_MIX),
+            RowPlan(0.45, 2048, 0.7, 1.0, LONG_MIX),
+        ),
+    ),
 )
 
 

@@ -5,7 +5,6 @@ from typing import Final
 from builtin_recipe.wording import Wordings
 
 LINES: Final = Wordings(
-    keywords="line lines row rows pair pairs entries full whole complete entire both",
     trained=(
         "[show|copy|print|give me|write|repeat] the [lines|full entries|pairs] [for|of]: {keys}",
         "[take|get|pick] [these|the following] keys and [copy|show|print] their lines: {keys}",
@@ -52,7 +51,6 @@ LINES: Final = Wordings(
     ),
 )
 VALUES: Final = Wordings(
-    keywords="value values",
     trained=(
         "[can|could] you [look up|find|tell me] the values [of|for] {keys}?",
         "[find|look up|get|list|write|read] the values [of|for] {keys}.",

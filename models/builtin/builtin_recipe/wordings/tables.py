@@ -95,6 +95,7 @@ TABLE_FIRST: Final = Wordings(
 )
 # Harder: the key has to be kept in mind until its line comes.
 QUESTION_FIRST: Final = Wordings(
+    keywords="",
     trained=(
         "{question} [use|see|look in|it is in|look it up in] [this|the] [list|table][:|.]\n{table}",
         "[first|here is] my question: {question} [then|now] the [list|table|data]:\n{table}",
