@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pagewire.outputs import RequestOutput as RequestOutput
     from pagewire_shared.sampling import SamplingParams as SamplingParams
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _EXPORTS = {
     "LLM": "pagewire.llm",

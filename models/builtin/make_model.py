@@ -10,7 +10,7 @@ from typing import Final
 
 HERE: Final = Path(__file__).parent
 PACKAGE: Final = HERE.parent.parent / "pagewire"
-NUM_STEPS: Final = 14_000
+NUM_STEPS: Final = 16_000
 NUM_DRAFT_STEPS: Final = 2_000
 
 

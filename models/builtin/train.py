@@ -29,7 +29,7 @@ _NUM_WORKERS: Final = {"cpu": 0, "cuda": 6}
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=14_000)
+    parser.add_argument("--steps", type=int, default=16_000)
     parser.add_argument("--run", type=Path, default=RUNS / "latest", help="folder of the run")
     parser.add_argument(
         "--tokenizer", type=Path, help="use this one instead of training one into the run's folder"
