@@ -1,6 +1,6 @@
 """Faults of processes and steps: what breaks, and how it comes back."""
 
-from simulation.replica import Answer
+from simulation.answers import Answer
 from simulation.streams import Stream
 from simulation.worker_process import WorkerProcess
 from simulation.world import World

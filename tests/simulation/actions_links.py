@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from simulation.actions_faults import cut
+from simulation.answers import Answer
 from simulation.cell import WorkerPeer
 from simulation.coverage import Violation
 from simulation.frontend import LinkEnd
-from simulation.replica import Answer
 from simulation.streams import Stream
 from simulation.world import World
 

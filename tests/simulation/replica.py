@@ -9,44 +9,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from simulation.answers import Answer, Killed, PlanProblem, Slot
 from simulation.naive import Cell, most_likely, next_cell, root_cell, sample
 
-from pagewire_scheduler.core.step import NewSequence, StepFailure, StepPlan, StepResult
+from pagewire_scheduler.core.step import StepFailure, StepPlan, StepResult
 from pagewire_scheduler.core.worker_state import WorkerInfo
 from pagewire_worker.block_names import BlockNames
 
 UNWRITTEN = -1
 GARBAGE = -2
-
-
-@dataclass(slots=True)
-class Slot:
-    """A sequence as the worker knows it."""
-
-    new: NewSequence
-    choice: int
-    tokens: list[int]
-    blocks: list[int]
-    num_computed: int
-    root: Cell
-
-
-@dataclass(slots=True)
-class Answer:
-    """A result, what was wrong with its plan (None where nothing was), and the names it gave, each
-    with the last cell of its block."""
-
-    result: StepResult
-    problem: str | None = None
-    named: list[tuple[bytes, Cell]] = field(default_factory=list)
-
-
-class PlanProblem(Exception):
-    """A plan contradicts what the worker holds."""
-
-
-class Killed(Exception):
-    """The process ends in the middle of a step."""
 
 
 @dataclass

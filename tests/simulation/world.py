@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+from simulation.answers import Answer, Killed
 from simulation.cell import Cell, Hooks, WorkerPeer
 from simulation.client import Ask, Client
 from simulation.clock import Clock
@@ -15,7 +16,7 @@ from simulation.frontend import MODEL, TOKENIZER, Frontend
 from simulation.loss_watch import LossWatch
 from simulation.naive import VOCAB_SIZE, cells_of, root_cell
 from simulation.plan_checks import PlanChecks
-from simulation.replica import Answer, Killed, Replica
+from simulation.replica import Replica
 from simulation.streams import Stream
 from simulation.worker_process import WorkerProcess
 

@@ -14,7 +14,7 @@ from support.processes import free_port
 NUM_ASKED = 6
 SKILLS = "copy,json"
 # A cell that is only reported.
-UNBOUND = "lookup in 4 lines after the question"
+UNBOUND = "values of 2 to 4 keys in 20 lines"
 
 
 def story_for(question):

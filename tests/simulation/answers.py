@@ -1,0 +1,37 @@
+"""What a worker without a model knows of a sequence, and how it answers a plan."""
+
+from dataclasses import dataclass, field
+
+from simulation.naive import Cell
+
+from pagewire_scheduler.core.step import NewSequence, StepResult
+
+
+@dataclass(slots=True)
+class Slot:
+    """A sequence as the worker knows it."""
+
+    new: NewSequence
+    choice: int
+    tokens: list[int]
+    blocks: list[int]
+    num_computed: int
+    root: Cell
+
+
+@dataclass(slots=True)
+class Answer:
+    """A result, what was wrong with its plan (None where nothing was), and the names it gave, each
+    with the last cell of its block."""
+
+    result: StepResult
+    problem: str | None = None
+    named: list[tuple[bytes, Cell]] = field(default_factory=list)
+
+
+class PlanProblem(Exception):
+    """A plan contradicts what the worker holds."""
+
+
+class Killed(Exception):
+    """The process ends in the middle of a step."""
