@@ -13,7 +13,7 @@ WEIGHTS: Final[dict[str, int]] = {
     "submit_shared": 16,
     "submit_urgent": 8,
     "submit_many": 9,
-    "submit_beam": 5,
+    "submit_beam": 7,
     "submit_deadline": 6,
     "submit_poison": 2,
     "submit_deadly": 1,

@@ -26,7 +26,7 @@ class LossWatch:
     def __init__(self, coverage: Coverage, excuses: Excuses) -> None:
         self._coverage = coverage
         self._excuses = excuses
-        self._losses: dict[tuple[bytes, int], _Losses] = {}
+        self._losses: dict[tuple[bytes, int, int], _Losses] = {}
 
     def lost(self, worker: WorkerState, generation: int) -> None:
         """`worker` is about to be detached from a scheduler of `generation`."""
@@ -36,22 +36,24 @@ class LossWatch:
                 live = (one for one in step.sequences if not one.state.is_finished)
                 requests.update(dict.fromkeys(one.request for one in live))
         for request in requests:
-            # What was lost before a scheduler was, nobody remembers; no excuse forgets it.
-            self._count(request, generation, is_alone=len(requests) == 1)
-            if self._count(request, 0, is_alone=len(requests) == 1).count >= GIVEN_UP_AFTER:
+            is_alone = len(requests) == 1
+            # Nobody remembers what was lost before a scheduler was, or before a frontend that had
+            # lost its stream submitted anew; no excuse forgets it.
+            losses = self._count(request, generation, request.submission.epoch, is_alone=is_alone)
+            is_bounded = losses.num_alone <= GIVEN_UP_AFTER
+            detail = f"{request.request_id.hex()} lost a worker again"
+            self._coverage.invariants["bounded_losses"] += 1
+            self._coverage.require("bounded_losses", is_bounded, detail)
+            if self._count(request, 0, 0, is_alone=is_alone).count >= GIVEN_UP_AFTER:
                 self._excuses.may_fail.add(request.request_id)
 
-    def _count(self, request: Request, generation: int, *, is_alone: bool) -> _Losses:
-        losses = self._losses.setdefault((request.request_id, generation), _Losses())
+    def _count(self, request: Request, generation: int, epoch: int, *, is_alone: bool) -> _Losses:
+        key = (request.request_id, generation, epoch)
+        losses = self._losses.setdefault(key, _Losses())
         progress = sum(len(sequence.tokens) for sequence in request.sequences)
         if progress > losses.progress:
             losses.count = losses.num_alone = 0
             losses.progress = progress
         losses.count += 1
         losses.num_alone += is_alone
-        if generation:
-            is_bounded = losses.num_alone <= GIVEN_UP_AFTER
-            detail = f"{request.request_id.hex()} lost a worker again"
-            self._coverage.invariants["bounded_losses"] += 1
-            self._coverage.require("bounded_losses", is_bounded, detail)
         return losses

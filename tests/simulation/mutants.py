@@ -2,7 +2,7 @@
 simulation find it: one of the invariants that the bug was planted for must fail. The asserts and
 the audit of the product are left out: they would be first, and show nothing of the simulation.
 
-    python -m simulation.mutants [--jobs 2] [--seeds 300] [NAME ...]
+    python -m simulation.mutants [--jobs 2] [--seeds 1000] [NAME ...]
 """
 
 import argparse
@@ -23,7 +23,7 @@ from types import CodeType, ModuleType
 from simulation.mutant import CORE, FRONTEND, Mutant
 from simulation.mutant_list import MUTANTS
 
-MAX_SEEDS = 300
+MAX_SEEDS = 1000
 MAX_SECONDS = 240.0
 """After which no more seeds are begun."""
 GRACE_SECONDS = 60.0

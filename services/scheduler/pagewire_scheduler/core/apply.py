@@ -9,6 +9,7 @@ from pagewire_scheduler.core.ending import end_sequence, find_end
 from pagewire_scheduler.core.events import TokensEvent
 from pagewire_scheduler.core.frontend_state import tokens_event
 from pagewire_scheduler.core.guarantee import update_guarantee
+from pagewire_scheduler.core.losses import is_suspect
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.preemption import roll_back
 from pagewire_scheduler.core.request import Request, Sequence, TokenLogprobs
@@ -47,12 +48,14 @@ def apply_result(worker: WorkerState, result: StepResult) -> Applied:
     else:
         for block in step.named_blocks:
             worker.pool.validate(block, step.step_id)
-        if worker.trials:
-            worker.trials.acquit(step.sampled)
         if result.logprobs or result.num_top:
             _apply_with_logprobs(worker, step, result, applied)
         else:
             _apply_tokens(step.sampled, result.token_ids, applied)
+        if worker.trials:
+            # A search starts over after a loss: that it has got somewhere says nothing yet.
+            further = (one for one in step.sampled if not is_suspect(one.request))
+            worker.trials.acquit(further)
         if worker.info.window is not None:
             _release_before_window(worker, step, worker.info.window)
     worker.finish_step(step)
