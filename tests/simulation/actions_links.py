@@ -209,9 +209,9 @@ def _state_of(worker: WorkerState | None) -> dict[Any, Any]:
     for step in worker.outstanding if worker is not None else ():
         state[step.step_id] = step.is_void
         for sequence in step.sequences:
-            # What is planned next may evict a search, which then starts over.
-            if not sequence.is_beam:
-                state[sequence.key] = len(sequence.tokens)
+            # Not by its key: what is planned next may evict a search, which then starts over with
+            # sequences of the same keys.
+            state[sequence] = len(sequence.tokens)
     return state
 
 
