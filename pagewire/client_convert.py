@@ -17,9 +17,9 @@ from pagewire.events import (
 )
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2
-from pagewire_shared.convert import beam_to_message, sampling_to_message
 from pagewire_shared.errors import InternalError, InvalidRequestError
 from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling_convert import beam_to_message, sampling_to_message
 
 # What vLLM's offline API uses when no parameters are given.
 DEFAULT_MAX_TOKENS = 16

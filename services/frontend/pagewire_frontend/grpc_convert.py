@@ -16,9 +16,9 @@ from pagewire_frontend.model_registry import LoadedModel
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.beam import early_stopping_name
-from pagewire_shared.convert import beam_from_message, sampling_from_message
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling_convert import beam_from_message, sampling_from_message
 
 _ROLES = {
     pb.CHAT_ROLE_SYSTEM: "system",

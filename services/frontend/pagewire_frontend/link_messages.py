@@ -17,14 +17,10 @@ from pagewire_shared.arrays import (
     unpack_f32,
     unpack_u32,
 )
-from pagewire_shared.convert import (
-    beam_to_message,
-    finding,
-    protocol_range,
-    sampling_to_message,
-)
+from pagewire_shared.convert import finding, protocol_range
 from pagewire_shared.errors import WireError
 from pagewire_shared.ids import short
+from pagewire_shared.sampling_convert import beam_to_message, sampling_to_message
 
 _REASONS = {
     sampling_pb2.FINISH_REASON_STOP: FinishReason.STOP,

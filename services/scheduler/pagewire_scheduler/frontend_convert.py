@@ -14,11 +14,11 @@ from pagewire_scheduler.core.worker_state import ModelInfo
 from pagewire_scheduler.peers import FrontendInfo
 from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
 from pagewire_shared.beam import BeamParams, early_stopping_name
-from pagewire_shared.convert import beam_from_message, sampling_from_message
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.ids import ID_BYTES, RequestId
 from pagewire_shared.rpc.errors import to_detail
 from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling_convert import beam_from_message, sampling_from_message
 
 _DEFAULTS = SamplingParams(max_tokens=None)
 _REASONS = {

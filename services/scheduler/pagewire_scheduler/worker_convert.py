@@ -8,9 +8,9 @@ from pagewire_scheduler.core.step import NewSequence, StepFailure, StepPlan, Ste
 from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
 from pagewire_shared.arrays import pack_names, pack_u32, unpack_f32, unpack_names, unpack_u32
 from pagewire_shared.block_hash import layout_fingerprint
-from pagewire_shared.convert import sampling_to_message
 from pagewire_shared.errors import PeerRefusedError
 from pagewire_shared.ids import BlockName
+from pagewire_shared.sampling_convert import sampling_to_message
 
 
 def worker_info(hello: pb.WorkerHello) -> WorkerInfo:

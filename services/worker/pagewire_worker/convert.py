@@ -12,9 +12,10 @@ from pagewire_shared.arrays import (
     view_u32,
 )
 from pagewire_shared.beam import MAX_BEAM_CANDIDATES
-from pagewire_shared.convert import finding, protocol_range, sampling_from_message
+from pagewire_shared.convert import finding, protocol_range
 from pagewire_shared.errors import WireError
 from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
+from pagewire_shared.sampling_convert import sampling_from_message
 from pagewire_worker.audit import SlotAudit
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.step import NewRequest, StepPlan, StepResult

@@ -98,7 +98,8 @@ class Executor:
         self._copy_blocks(plan)
         self._names.forget(step.begun_blocks.tolist())
         started = time.perf_counter()
-        logits = self._backend.forward(step.batch)
+        hidden = self._backend.forward(step.batch)
+        logits = self._backend.logits(hidden)
         sampled = sample(logits, step.sampling) if len(step.sampling_slots) else None
         if sampled is not None:
             self._slots.write_sampled(

@@ -70,7 +70,7 @@ def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) 
         token_ids=table.tokens[packed[0], packed[1]].long(),
         positions=packed[1],
         slot_mapping=packed[2],
-        sample_rows=torch.from_numpy(query_starts[last_rows[is_sampling] + 1] - 1).to(
+        output_rows=torch.from_numpy(query_starts[last_rows[is_sampling] + 1] - 1).to(
             device, non_blocking=True
         ),
         attention=_attention_metadata(table, slots, query_starts, ends),

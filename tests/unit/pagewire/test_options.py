@@ -3,8 +3,8 @@
 from pagewire.client_convert import options_message
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_shared.beam import BeamParams
-from pagewire_shared.convert import beam_from_message
 from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling_convert import beam_from_message
 
 
 def test_best_of_travels_and_its_absence_too() -> None:
