@@ -76,7 +76,15 @@ def _complete(draft: Draft) -> None:
             plan.appended_token_ids.append(token)
     plan.freed_slots = worker.collect_untold()
     worker.next_step_id += 1
-    step = OutstandingStep(plan, draft.sequences, list(plan.named_blocks), branched)
+    plan.released_grammars = worker.grammars.take_released()
+    step = OutstandingStep(
+        plan,
+        draft.sequences,
+        list(plan.named_blocks),
+        branched,
+        num_pooled=draft.num_pooled,
+        is_telling=draft.is_telling,
+    )
     worker.outstanding.append(step)
     worker.counts.num_computed_tokens += worker.info.max_num_batched_tokens - draft.num_tokens_left
     for block, name in worker.take_void_names() if worker.void_blocks else ():

@@ -1,0 +1,60 @@
+"""Where a sequence waits on the worker it was placed on: in the queue for slots and blocks, or
+beside it while its grammar is being compiled there."""
+
+from collections.abc import Iterator
+
+from pagewire_scheduler.core.grammars import GrammarId, Key
+from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.worker_state import WorkerState
+
+
+def enqueue(worker: WorkerState, sequence: Sequence) -> None:
+    """Let a WAITING sequence wait on `worker`."""
+    sequence.worker = worker
+    request = sequence.request
+    key, grammar = request.grammar_key, request.submission.sampling.structured_outputs
+    if key is None or grammar is None or worker.grammars.is_ready(key):
+        worker.waiting.push(sequence)
+        return
+    worker.grammars.ask(key, grammar)
+    sequence.advance(State.WAITING_FOR_GRAMMAR)
+    worker.compiling.push(sequence)
+
+
+def take_compiling(worker: WorkerState) -> list[Sequence]:
+    """Take out, in order, those that wait for grammars, back to WAITING."""
+    taken = sorted(worker.compiling, key=lambda sequence: sequence.key)
+    for sequence in taken:
+        worker.compiling.remove(sequence)
+        sequence.advance(State.WAITING)
+    return taken
+
+
+def take_compiled(
+    worker: WorkerState, grammar_id: GrammarId, *, is_compiled: bool
+) -> list[Sequence]:
+    """Take the worker's answer about a grammar; let those that waited for it wait for slots.
+
+    Return, still in their queue, those that waited for one that does not compile.
+    """
+    key = worker.grammars.answer(grammar_id, is_compiled=is_compiled)
+    if key is None:
+        return []
+    waited = [sequence for sequence in worker.compiling if sequence.request.grammar_key == key]
+    waited.sort(key=lambda sequence: sequence.key)
+    if not is_compiled:
+        return waited
+    for sequence in waited:
+        worker.compiling.remove(sequence)
+        sequence.advance(State.WAITING)
+        worker.waiting.push(sequence)
+    worker.grammars.release_unused(_keys_in_use(worker))
+    return []
+
+
+def _keys_in_use(worker: WorkerState) -> Iterator[Key]:
+    for group in (worker.running, worker.waiting, worker.compiling, worker.returning):
+        for sequence in group:
+            if sequence.request.grammar_key is not None:
+                yield sequence.request.grammar_key
