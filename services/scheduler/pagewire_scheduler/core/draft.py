@@ -25,6 +25,7 @@ class Draft:
         preempted: Sequences that gave way.
         num_pooled: Vectors that the step returns.
         is_telling: Whether it reports log-probabilities of prompts.
+        is_sent: Whether it has become a step under way.
     """
 
     worker: WorkerState
@@ -38,6 +39,7 @@ class Draft:
     preempted: list[Sequence] = field(default_factory=list)
     num_pooled: int = 0
     is_telling: bool = False
+    is_sent: bool = False
 
     def has_room_for(self, sequence: Sequence) -> bool:
         """Whether the step may hold `sequence`: vectors come back in numbers that fit a message."""

@@ -15,8 +15,8 @@ from pagewire_scheduler.core.worker_state import WorkerState
 
 def plan_step(
     worker: WorkerState, generation: int, policy: QueuePolicy, *, is_caching: bool
-) -> Draft | None:
-    """Plan the worker's next step and enter it as outstanding; None when there is nothing to tell.
+) -> Draft:
+    """Plan the worker's next step and enter it as outstanding, unless there is nothing to tell.
 
     The worker must have credit for a step.
     """
@@ -37,8 +37,9 @@ def plan_step(
     # could lead to a plan.
     is_to_tell = bool(worker.untold_slots or worker.void_blocks)
     if not plan.slots and (worker.outstanding or not is_to_tell):
-        return None
+        return draft
     _complete(draft)
+    draft.is_sent = True
     return draft
 
 

@@ -113,11 +113,9 @@ class SchedulerCore:
         draft = plan_step(
             worker, self.settings.generation, self.policy, is_caching=self.settings.is_caching
         )
-        if draft is None:
-            return None
-        self.counts.num_steps += 1
+        self.counts.num_steps += draft.is_sent
         self.counts.num_preemptions += len(draft.preempted)
-        return draft.plan
+        return draft.plan if draft.is_sent else None
 
     def apply(self, worker_id: bytes, result: StepResult) -> list[Event]:
         """Apply a result and return what it means to frontends.
