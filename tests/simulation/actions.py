@@ -4,9 +4,10 @@ to do it to."""
 from typing import Any
 
 from simulation import actions_faults, actions_links, actions_odd
-from simulation.asks import Numbers, draw_ask, draw_beam_params, salt_of
+from simulation.asks import Numbers, draw_ask, draw_beam_params, draw_params, salt_of
 from simulation.client import Ask, Client
 from simulation.frontend import Frontend, Letters
+from simulation.naive import BAD_GRAMMAR
 from simulation.world import World
 
 from pagewire_frontend import session as session_module
@@ -14,6 +15,7 @@ from pagewire_frontend.events import FinishReason
 from pagewire_frontend.journal import JournalEntry
 from pagewire_frontend.selection import computed
 from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 OTHERS = (actions_faults, actions_links, actions_odd)
 """Modules of other kinds of events."""
@@ -75,6 +77,15 @@ def submit_many(world: World, a: int, b: int, c: int) -> bool:
 def submit_beam(world: World, a: int, b: int, c: int) -> bool:
     numbers = Numbers(a, b, c, 1)
     return _submit(world, a, b, c, params=draw_beam_params(numbers))
+
+
+def submit_guided(world: World, a: int, b: int, c: int) -> bool:
+    """One whose output follows a grammar, now and then one that does not compile."""
+    numbers = Numbers(a, b, c, 1)
+    regex = numbers.pick(("g", "g1", "gg", "gg1", "ggg", BAD_GRAMMAR))
+    params = draw_params(numbers, 1 + c % 3)
+    outputs = StructuredOutputsParams(regex=regex)
+    return _submit(world, a, b, c, params=params.with_(structured_outputs=outputs))
 
 
 def submit_deadline(world: World, a: int, b: int, c: int) -> bool:

@@ -18,6 +18,7 @@ from pagewire_scheduler.liveness import ProgressWatch
 from pagewire_scheduler.loop import StepLoop
 from pagewire_shared.arrays import pack_u32
 from pagewire_shared.errors import PagewireError, WireError
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,9 @@ class WorkerPeer:
     def send_plan(self, plan: StepPlan) -> None:
         self._hooks.plan(self, plan)
         self.stream.send_down(plan)
+
+    def send_grammar(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
+        self.stream.send_down(("compile", grammar_id, params.text))
 
     def send_drained(self) -> None:
         self.is_drained = True
@@ -192,6 +196,8 @@ class Cell:
             self.step_loop.apply(peer, message)
         elif message == "leaving":
             self.step_loop.drain(peer)
+        elif isinstance(message, tuple) and message[0] == "compiled":
+            self.step_loop.note_grammar(peer, *message[1:])
         elif isinstance(message, tuple):
             self.step_loop.advance(peer, message[1])
         else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulation.coverage import Coverage, Violation
-from simulation.naive import LETTERS, generate
+from simulation.naive import BAD_GRAMMAR, LETTERS, generate
 from simulation.naive_beams import search
 
 from pagewire_frontend.events import Closed, Delta, Finished, FinishReason
@@ -52,6 +52,12 @@ class Ask:
         return self.outputs
 
     @property
+    def has_bad_grammar(self) -> bool:
+        """Whether no worker can compile what its output must look like."""
+        outputs = self.params.structured_outputs
+        return outputs is not None and outputs.text.startswith(BAD_GRAMMAR)
+
+    @property
     def stop_ids(self) -> frozenset[int]:
         return frozenset(self.params.stop_token_ids) | frozenset(self.eos_ids)
 
@@ -66,6 +72,7 @@ class Ask:
             min_tokens=params.min_tokens,
             stop_ids=self.stop_ids,
             window=self.window,
+            grammar=params.structured_outputs.text if params.structured_outputs else None,
         )
         text = ""
         for index, token in enumerate(tokens):

@@ -10,7 +10,6 @@ from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import MOVES, State
 
 LATER_STATES = {
-    State.WAITING_FOR_GRAMMAR: "grammars",
     State.WAITING_FOR_REMOTE_KV: "moving KV blocks",
 }
 """States that only a later issue makes reachable, and which."""

@@ -14,6 +14,7 @@ WEIGHTS: Final[dict[str, int]] = {
     "submit_urgent": 8,
     "submit_many": 9,
     "submit_beam": 7,
+    "submit_guided": 10,
     "submit_deadline": 6,
     "submit_poison": 2,
     "submit_deadly": 1,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from simulation.answers import Answer, Killed, PlanProblem, Slot
-from simulation.naive import Cell, most_likely, next_cell, root_cell, sample
+from simulation.naive import Cell, allowed_by, most_likely, next_cell, root_cell, sample
 
-from pagewire_scheduler.core.step import StepFailure, StepPlan, StepResult
+from pagewire_scheduler.core.step import NewSequence, StepFailure, StepPlan, StepResult
 from pagewire_scheduler.core.worker_state import WorkerInfo
 from pagewire_worker.block_names import BlockNames
 
@@ -28,6 +28,7 @@ class Replica:
         window: Positions that a query attends to; None for all.
         salt_of: Salt of a request.
         names: Content names, as the real worker keeps them.
+        grammars: Those that are compiled, by id.
         is_poison: Whether a request makes every step fail that it is in.
         is_deadly: Whether computing so many tokens of a request ends the process.
     """
@@ -40,6 +41,7 @@ class Replica:
     memory: list[Cell] = field(default_factory=list)
     slots: dict[int, Slot] = field(default_factory=dict)
     names: BlockNames = field(default_factory=BlockNames)
+    grammars: dict[bytes, str] = field(default_factory=dict)
     num_suspect_steps: int = 0
 
     def __post_init__(self) -> None:
@@ -47,6 +49,7 @@ class Replica:
 
     def drop_slots(self) -> None:
         self.slots.clear()
+        self.grammars.clear()
 
     def held(self, info: WorkerInfo) -> WorkerInfo:
         """The hello: `info` with the blocks that are VALID here."""
@@ -63,6 +66,8 @@ class Replica:
         """
         for slot in plan.freed_slots:
             self.slots.pop(slot, None)
+        for grammar_id in plan.released_grammars:
+            del self.grammars[grammar_id]
         before = self._saved()
         problem = None
         try:
@@ -111,6 +116,7 @@ class Replica:
         for new in plan.new_sequences:
             _require(new.slot not in self.slots, f"slot {new.slot} is taken")
             _require(new.slot in starts, f"slot {new.slot} is new and not scheduled")
+            self._check_grammar(new)
             self.slots[new.slot] = Slot(
                 new,
                 new.choice,
@@ -132,6 +138,13 @@ class Replica:
             self.slots[slot].blocks.extend(next(fresh) for _ in range(num_new))
         _require(next(fresh, None) is None, "blocks for nobody")
         self._swap_copied(plan)
+
+    def _check_grammar(self, new: NewSequence) -> None:
+        """Whoever needs a grammar is told of one that is compiled here, and of the right one."""
+        outputs = new.sampling.structured_outputs
+        wanted = outputs.text if outputs is not None else None
+        got = self.grammars.get(new.grammar_id) if new.grammar_id is not None else None
+        _require(got == wanted, f"slot {new.slot} needs grammar {wanted}, is told of {got}")
 
     def _fork(self, plan: StepPlan) -> None:
         copies = []
@@ -211,7 +224,14 @@ class Replica:
         context = self.read(state.blocks, end)
         sampling, num_prompt = state.new.sampling, len(state.new.prompt_token_ids)
         position = end - num_prompt
-        token = sample(context, seed=sampling.seed or 0, choice=state.choice, position=position)
+        outputs, emitted = sampling.structured_outputs, state.tokens[num_prompt:end]
+        token = sample(
+            context,
+            seed=sampling.seed or 0,
+            choice=state.choice,
+            position=position,
+            allowed=allowed_by(outputs.text, emitted) if outputs is not None else None,
+        )
         num_candidates, wanted = state.new.num_candidates, sampling.logprobs
         result.slots.append(slot)
         result.counts.append(1)

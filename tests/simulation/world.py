@@ -206,6 +206,8 @@ class World:
                 moves.append((self._down, worker))
             if worker.queue and now >= worker.frozen_until:
                 moves.append((self._run, worker))
+            if worker.compiling:
+                moves.append((self._compile, worker))
         for frontend in self.frontends:
             for end in frontend.ends:
                 if end.stream is None:
@@ -258,6 +260,9 @@ class World:
         except Killed:
             self.coverage.facts["workers killed by a request"] += 1
             self.kill_worker(worker)
+
+    def _compile(self, worker: WorkerProcess) -> None:
+        worker.compile(self.roll(len(worker.compiling)))
 
     def kill_worker(self, worker: WorkerProcess) -> None:
         """End a worker; what it has sent still arrives. Another one takes its place."""

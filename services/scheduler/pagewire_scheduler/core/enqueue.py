@@ -4,20 +4,24 @@ beside it while its grammar is being compiled there."""
 from collections.abc import Iterator
 
 from pagewire_scheduler.core.grammars import GrammarId, Key
+from pagewire_scheduler.core.losses import is_suspect
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.trials import unit_of
 from pagewire_scheduler.core.worker_state import WorkerState
 
 
 def enqueue(worker: WorkerState, sequence: Sequence) -> None:
-    """Let a WAITING sequence wait on `worker`."""
+    """Let a sequence that holds nothing wait on `worker`."""
     sequence.worker = worker
     request = sequence.request
     key, grammar = request.grammar_key, request.submission.sampling.structured_outputs
     if key is None or grammar is None or worker.grammars.is_ready(key):
-        worker.waiting.push(sequence)
+        _wait(worker, sequence)
         return
     worker.grammars.ask(key, grammar)
+    if sequence.state is not State.WAITING:
+        sequence.advance(State.WAITING)  # preempted elsewhere, and taken over from there
     sequence.advance(State.WAITING_FOR_GRAMMAR)
     worker.compiling.push(sequence)
 
@@ -48,9 +52,16 @@ def take_compiled(
     for sequence in waited:
         worker.compiling.remove(sequence)
         sequence.advance(State.WAITING)
-        worker.waiting.push(sequence)
+        _wait(worker, sequence)
     worker.grammars.release_unused(_keys_in_use(worker))
     return []
+
+
+def _wait(worker: WorkerState, sequence: Sequence) -> None:
+    worker.waiting.push(sequence)
+    # Not before: while a suspect is tried nobody else is started.
+    if is_suspect(sequence.request):
+        worker.trials.suspect(unit_of(sequence))
 
 
 def _keys_in_use(worker: WorkerState) -> Iterator[Key]:

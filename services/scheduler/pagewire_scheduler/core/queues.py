@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pagewire_scheduler.core.admission import max_len
 from pagewire_scheduler.core.beam_group import restart_group
 from pagewire_scheduler.core.enqueue import enqueue, take_compiling
-from pagewire_scheduler.core.losses import is_suspect, note_loss
+from pagewire_scheduler.core.losses import note_loss
 from pagewire_scheduler.core.placement import choose_worker, take_over
 from pagewire_scheduler.core.queue_policy import QueuePolicy
 from pagewire_scheduler.core.request import Sequence
@@ -108,8 +108,6 @@ class ModelQueues:
             sequence.worker = None
         else:
             enqueue(worker, sequence)
-            if is_suspect(sequence.request):
-                worker.trials.suspect(unit_of(sequence))
 
     def drain(self, worker: WorkerState) -> None:
         """Give `worker` nothing new; what waits there moves to others of its model, if any can.
