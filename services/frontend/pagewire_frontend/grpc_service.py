@@ -6,9 +6,10 @@ from typing import Any
 
 import grpc.aio
 
-from pagewire_frontend import grpc_convert
-from pagewire_frontend.engine import Engine, GenerationRequest
+from pagewire_frontend import event_convert, grpc_convert
+from pagewire_frontend.engine import Engine
 from pagewire_frontend.events import Event
+from pagewire_frontend.generation_request import GenerationRequest
 from pagewire_frontend.scheduler_link import SchedulerLink
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
@@ -42,7 +43,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         model = self._engine.models.find(grpc_convert.model_name(request))
         asked = grpc_convert.chat_request(request, model, context.time_remaining())
         async for event in self._stream(asked, context):
-            yield pb.ChatResponse(**grpc_convert.event_fields(event))
+            yield pb.ChatResponse(**event_convert.event_fields(event))
 
     async def Complete(
         self, request: pb.CompleteRequest, context: Context
@@ -51,7 +52,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         model = self._engine.models.find(grpc_convert.model_name(request))
         asked = grpc_convert.complete_request(request, model, context.time_remaining())
         async for event in self._stream(asked, context):
-            yield pb.CompleteResponse(**grpc_convert.event_fields(event))
+            yield pb.CompleteResponse(**event_convert.event_fields(event))
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         """Turn text or a conversation into ids."""

@@ -8,7 +8,8 @@ import numpy as np
 
 from pagewire_frontend.events import FinishReason
 from pagewire_frontend.holdings import Holdings
-from pagewire_frontend.journal import HeldRecord, SubmitRecord, TokenLogprob
+from pagewire_frontend.request_records import HeldRecord, SubmitRecord
+from pagewire_frontend.token_logprob import Score, TokenLogprob
 from pagewire_protos.common.v1 import audit_pb2, sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.arrays import (
@@ -41,6 +42,16 @@ class TokenChunk:
     token_ids: Sequence[int]
     logprobs: tuple[TokenLogprob, ...]
     num_cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPiece:
+    """Scores of consecutive positions of one prompt from a PromptLogprobBatch."""
+
+    handle: int
+    epoch: int
+    first_position: int
+    scores: tuple[Score, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,21 +193,49 @@ def token_chunks(batch: pb.TokenBatch) -> Iterator[TokenChunk]:
         begin = end
 
 
+def prompt_pieces(batch: pb.PromptLogprobBatch) -> Iterator[PromptPiece]:
+    """Yield the pieces of prompts. Raises WireError when arrays disagree in length or a piece
+    begins at position 0, which nothing predicts."""
+    handles, epochs = unpack_u32(batch.handles), unpack_u32(batch.epochs)
+    firsts, counts = unpack_u32(batch.first_positions), unpack_u32(batch.counts)
+    require_one_length(handles=handles, epochs=epochs, first_positions=firsts, counts=counts)
+    values, ranks = unpack_f32(batch.logprobs), unpack_u32(batch.ranks)
+    require_one_length(logprobs=values, ranks=ranks)
+    if sum(counts) != len(values):
+        raise WireError(f"{sum(counts)} positions are announced, {len(values)} came")
+    if 0 in firsts:
+        raise WireError("nothing predicts the first token of a prompt")
+    tops = _alternatives(batch, len(values))
+    scores = [Score(*item) for item in zip(values, ranks, tops, strict=True)]
+    begin = 0
+    for handle, epoch, first, count in zip(handles, epochs, firsts, counts, strict=True):
+        yield PromptPiece(handle, epoch, first, tuple(scores[begin : begin + count]))
+        begin += count
+
+
 def _logprobs(batch: pb.TokenBatch, token_ids: Sequence[int]) -> list[TokenLogprob]:
     if not batch.logprobs:
         return []
     values = unpack_f32(batch.logprobs)
-    num_top = unpack_u32(batch.num_top) or [0] * len(values)
-    require_one_length(token_ids=token_ids, logprobs=values, num_top=num_top)
+    # Ranks came later than log-probabilities; 0 says that they are not known.
+    ranks = unpack_u32(batch.ranks) or [0] * len(values)
+    require_one_length(token_ids=token_ids, logprobs=values, ranks=ranks)
+    tops = _alternatives(batch, len(values))
+    return [TokenLogprob(*item) for item in zip(token_ids, values, tops, ranks, strict=True)]
+
+
+def _alternatives(
+    batch: pb.TokenBatch | pb.PromptLogprobBatch, num_tokens: int
+) -> list[tuple[tuple[int, float], ...]]:
+    """Return the alternatives of each token. Raises WireError when arrays disagree in length."""
+    num_top = unpack_u32(batch.num_top) or [0] * num_tokens
+    if len(num_top) != num_tokens:
+        raise WireError(f"{num_tokens} tokens came, alternatives of {len(num_top)}")
     top_ids, top_values = unpack_u32(batch.top_token_ids), unpack_f32(batch.top_logprobs)
     if not len(top_ids) == len(top_values) == sum(num_top):
         raise WireError("alternatives are announced that did not come")
-    ends = np.cumsum(num_top).tolist()
+    ends = np.cumsum(num_top, dtype=np.int64).tolist()
     return [
-        TokenLogprob(
-            token_id,
-            value,
-            tuple(zip(top_ids[end - n : end], top_values[end - n : end], strict=True)),
-        )
-        for token_id, value, n, end in zip(token_ids, values, num_top, ends, strict=True)
+        tuple(zip(top_ids[end - n : end], top_values[end - n : end], strict=True))
+        for n, end in zip(num_top, ends, strict=True)
     ]

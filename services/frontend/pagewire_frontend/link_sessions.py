@@ -7,10 +7,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from pagewire_frontend import link_messages
-from pagewire_frontend.journal import EntryState, HeldRecord, Verdict
+from pagewire_frontend.journal import EntryState
+from pagewire_frontend.request_records import HeldRecord
 from pagewire_frontend.session import Session
+from pagewire_frontend.verdict import Verdict
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_shared.errors import OverloadedError
+from pagewire_shared.errors import OverloadedError, WireError
 from pagewire_shared.ids import RequestId
 from pagewire_shared.rpc.errors import from_detail
 
@@ -125,6 +127,19 @@ class CarriedSessions:
         return self._next_handle
 
     # What the scheduler says.
+
+    def on_prompt_logprobs(self, batch: pb.PromptLogprobBatch) -> None:
+        """Hand out the log-probabilities of prompts. Raises WireError."""
+        for piece in link_messages.prompt_pieces(batch):
+            session = self._by_handle.get(piece.handle)
+            if session is None or session.is_over:
+                continue
+            num_prompt = len(session.entry.prompt_token_ids)
+            if piece.first_position + len(piece.scores) > num_prompt:
+                raise WireError(f"a prompt of {num_prompt} tokens has no position beyond")
+            verdict = session.on_prompt_logprobs(piece.epoch, piece.first_position, piece.scores)
+            if verdict is Verdict.GAP:
+                self._resubmit(session)
 
     def on_tokens(self, batch: pb.TokenBatch) -> None:
         """Hand out the tokens of a step. Raises WireError."""

@@ -17,13 +17,18 @@ from pagewire_frontend.events import (
     Finished,
     FinishReason,
     Opened,
+    PromptLogprobs,
     Timings,
     Usage,
 )
-from pagewire_frontend.journal import JournalEntry, SubmitRecord, TokenLogprob, Verdict
+from pagewire_frontend.journal import JournalEntry
+from pagewire_frontend.prompt_tray import PromptTray
+from pagewire_frontend.request_records import SubmitRecord
 from pagewire_frontend.selection import Selection
+from pagewire_frontend.session_summary import summary
+from pagewire_frontend.token_logprob import Score, TokenLogprob
+from pagewire_frontend.verdict import Verdict
 from pagewire_shared.errors import DeadlineError, PagewireError
-from pagewire_shared.ids import short
 
 
 class Carrier(Protocol):
@@ -69,6 +74,7 @@ class Session:
         self._tokenizer = tokenizer
         self._selection = selection
         self._texts = self._new_texts()
+        self._prompt = PromptTray()
         self._deltas: dict[int, Delta] = {}
         self._ended: list[Finished] = []
         self._error: PagewireError | None = None
@@ -104,6 +110,17 @@ class Session:
             self._deltas.clear()
             self._ended.clear()
         return record
+
+    def on_prompt_logprobs(
+        self, epoch: int, first_position: int, scores: Sequence[Score]
+    ) -> Verdict:
+        """Take a piece about the prompt from the scheduler. On a GAP the caller submits again."""
+        verdict, new = self.entry.accept_prompt_logprobs(epoch, first_position, scores)
+        self._prompt.put(new)
+        # Nothing can be shown before the last of them: a failure until then is the whole answer.
+        if verdict is Verdict.ACCEPTED and self.entry.is_prompt_complete:
+            self._wake_reader()
+        return verdict
 
     def on_tokens(
         self,
@@ -191,15 +208,12 @@ class Session:
 
     def summary(self) -> str:
         """Return one line for the log."""
-        entry, now = self.entry, time.monotonic()
         first = self._first_token_at
-        num_tokens = sum(choice.next_position for choice in entry.choices)
-        end = "ended" if entry.is_finished else f"broken off ({self._error or 'client gone'})"
-        waited = f"{first - self._arrived_at:.3f} s" if first is not None else "never"
-        return (
-            f"request {short(entry.request_id)} of {entry.model} {end}: "
-            f"{len(entry.prompt_token_ids)} + {num_tokens} tokens, first after {waited}, "
-            f"all in {now - self._arrived_at:.3f} s, {entry.num_resubmits} resumes"
+        return summary(
+            self.entry,
+            self._error,
+            first_token_seconds=None if first is None else first - self._arrived_at,
+            total_seconds=time.monotonic() - self._arrived_at,
         )
 
     def opened(self) -> Opened:
@@ -212,7 +226,7 @@ class Session:
     async def wait_first(self) -> None:
         """Wait until there is something to show; raise the error of one that failed before."""
         await self._wake.wait()
-        if self._error is not None and not self._deltas and not self._ended:
+        if self._error is not None and not self._has_ready():
             raise self._error
 
     async def events(self) -> AsyncIterator[Event]:
@@ -226,7 +240,7 @@ class Session:
             self._wake.clear()
             for event in self._take_ready():
                 yield event
-            if self._deltas or self._ended:
+            if self._has_ready():
                 self._wake.set()
                 continue
             if self._error is not None:
@@ -235,12 +249,17 @@ class Session:
                 yield self._closed()
                 return
 
-    def _take_ready(self) -> list[Delta | Finished]:
+    def _has_ready(self) -> bool:
+        has_prompt = self._prompt.has_waiting and self.entry.is_prompt_complete
+        return has_prompt or bool(self._deltas or self._ended)
+
+    def _take_ready(self) -> list[PromptLogprobs | Delta | Finished]:
+        prompt = self._prompt.take() if self.entry.is_prompt_complete else []
         deltas, self._deltas = self._deltas, {}
         ended, self._ended = self._ended, []
         if self._selection is None or not ended:
-            return [*deltas.values(), *ended]
-        return list(self._selection.events(self.entry.choices, deltas, ended))
+            return [*prompt, *deltas.values(), *ended]
+        return [*prompt, *self._selection.events(self.entry.choices, deltas, ended)]
 
     def _wake_reader(self) -> None:
         # What is chosen from all choices is not ready before the last has ended.

@@ -3,7 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pagewire_frontend.engine import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from pagewire_frontend.generation_request import (
+    ChatPrompt,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+    check_continuation,
+)
 from pagewire_frontend.http.schemas import (
     MAX_PROMPTS,
     ChatBody,
@@ -11,6 +17,8 @@ from pagewire_frontend.http.schemas import (
     CompletionBody,
     GenerationBody,
 )
+from pagewire_frontend.http.structured import structured_outputs
+from pagewire_frontend.template_arguments import checked_arguments
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
 
@@ -30,6 +38,15 @@ _COPIED = (
     "ignore_eos",
     "skip_special_tokens",
     "include_stop_str_in_output",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "allowed_token_ids",
+    "bad_words",
+    "prompt_logprobs",
+    "truncate_prompt_tokens",
+    "stop",
+    "stop_token_ids",
 )
 
 
@@ -51,16 +68,29 @@ def chat_params(body: ChatBody, defaults: SamplingParams) -> SamplingParams:
 def completion_params(body: CompletionBody, defaults: SamplingParams) -> SamplingParams:
     """Return the sampling of a completion body. Raises InvalidRequestError naming the field."""
     max_tokens = COMPLETION_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-    return _params(body, defaults, max_tokens, body.logprobs)
+    params = _params(body, defaults, 1 if is_echo_alone(body) else max_tokens, body.logprobs)
+    if not body.echo or params.logprobs is None or params.use_beam_search:
+        return params
+    # An echo shows the log-probabilities of the prompt like those of the answer.
+    return params.with_(prompt_logprobs=max(params.logprobs, params.prompt_logprobs or 0))
+
+
+def is_echo_alone(body: CompletionBody) -> bool:
+    """Return whether only the prompt is wanted; one token is generated then, and not shown."""
+    return bool(body.echo) and body.max_tokens == 0
 
 
 def chat_prompt(body: ChatBody) -> ChatPrompt:
-    """Return the conversation. Raises InvalidRequestError naming messages."""
+    """Return the conversation. Raises InvalidRequestError naming the field."""
+    goes_on = bool(body.continue_final_message)
     add = body.add_generation_prompt
+    add = not goes_on if add is None else add
+    check_continuation(add, goes_on)
     return ChatPrompt(
         [_message(index, message) for index, message in enumerate(body.messages)],
-        add_generation_prompt=True if add is None else add,
-        template_arguments=body.chat_template_kwargs,
+        add_generation_prompt=add,
+        template_arguments=checked_arguments("chat_template_kwargs", body.chat_template_kwargs),
+        continue_final_message=goes_on,
     )
 
 
@@ -97,16 +127,27 @@ def _params(
     changes: dict[str, Any] = {
         name: getattr(body, name) for name in _COPIED if getattr(body, name) is not None
     }
-    if body.stop is not None:
-        changes["stop"] = body.stop
-    if body.stop_token_ids is not None:
-        changes["stop_token_ids"] = body.stop_token_ids
+    if body.logit_bias:
+        changes["logit_bias"] = _logit_bias(body.logit_bias)
+    outputs = structured_outputs(body)
+    if outputs is not None:
+        changes["structured_outputs"] = outputs
     if body.use_beam_search:
         defaults = defaults.without_filters()
     params = defaults.with_(max_tokens=max_tokens, logprobs=num_logprobs, **changes)
     if body.stream:
         _check_stream(params)
     return params
+
+
+def _logit_bias(given: Mapping[str, float]) -> dict[int, float]:
+    """Return token ids for the texts that JSON has in their place."""
+    bias: dict[int, float] = {}
+    for key, value in given.items():
+        if not (key.isascii() and key.isdigit()) or (len(key) > 1 and key[0] == "0"):
+            raise InvalidRequestError(f"logit_bias: {key!r} is no token id", field="logit_bias")
+        bias[int(key)] = value
+    return bias
 
 
 def _check_stream(params: SamplingParams) -> None:
