@@ -33,6 +33,8 @@ INVARIANTS = (
     "tenants_share",
     "same_again",
     "tokens_of_the_model",
+    "prompts_are_scored",
+    "vectors_of_the_model",
     "plans_are_possible",
     "foreign_results_change_nothing",
     "books_agree",

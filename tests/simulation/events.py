@@ -15,6 +15,8 @@ WEIGHTS: Final[dict[str, int]] = {
     "submit_many": 9,
     "submit_beam": 7,
     "submit_guided": 10,
+    "submit_scored": 8,
+    "submit_pooled": 8,
     "submit_deadline": 6,
     "submit_poison": 2,
     "submit_deadly": 1,

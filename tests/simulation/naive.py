@@ -9,6 +9,8 @@ import struct
 from collections.abc import Sequence
 
 Cell = int
+Score = tuple[float, int]
+EMBEDDING_SIZE = 2
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEF"
 """The text of each token."""
 VOCAB_SIZE = len(LETTERS)
@@ -79,6 +81,33 @@ def most_likely(context: int, num: int) -> list[tuple[int, float]]:
     values = logprobs(context)
     order = sorted(range(VOCAB_SIZE), key=lambda token: (-values[token], token))
     return [(token, values[token]) for token in order[:num]]
+
+
+def scores(cells: Sequence[Cell], tokens: Sequence[int], window: int | None) -> list[Score]:
+    """What the model thought of tokens 1 and on when it had read those before them."""
+    return [
+        score(context_of(cells[:position], window), tokens[position])
+        for position in range(1, len(tokens))
+    ]
+
+
+def score(context: int, token: int) -> Score:
+    """Log-probability of a token, and its rank among all."""
+    values = logprobs(context)
+    return values[token], sum(value >= values[token] for value in values)
+
+
+def vector(contexts: Sequence[int]) -> bytes:
+    """What a sequence becomes, of the contexts that count."""
+    word = hash(tuple(contexts)) & _MASK
+    return struct.pack("<2I", word & 0xFFFFFFFF, word >> 32)
+
+
+def embed(prompt: Sequence[int], *, salt: bytes, window: int | None, is_mean: bool) -> bytes:
+    """The vector of a prompt."""
+    cells = cells_of(root_cell(salt), prompt)
+    first = 1 if is_mean else len(cells)
+    return vector([context_of(cells[:end], window) for end in range(first, len(cells) + 1)])
 
 
 def generate(

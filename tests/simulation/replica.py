@@ -10,9 +10,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from simulation.answers import Answer, Killed, PlanProblem, Slot
-from simulation.naive import Cell, allowed_by, most_likely, next_cell, root_cell, sample
+from simulation.naive import (
+    Cell,
+    allowed_by,
+    most_likely,
+    next_cell,
+    root_cell,
+    sample,
+    score,
+    vector,
+)
 
-from pagewire_scheduler.core.step import NewSequence, StepFailure, StepPlan, StepResult
+from pagewire_scheduler.core.step import (
+    NewSequence,
+    PromptLogprobs,
+    StepFailure,
+    StepPlan,
+    StepResult,
+)
 from pagewire_scheduler.core.worker_state import WorkerInfo
 from pagewire_worker.block_names import BlockNames
 
@@ -93,7 +108,9 @@ class Replica:
 
     def _saved(self) -> dict[int, Slot]:
         return {
-            number: replace(slot, tokens=[*slot.tokens], blocks=[*slot.blocks])
+            number: replace(
+                slot, tokens=[*slot.tokens], blocks=[*slot.blocks], pooled=[*slot.pooled]
+            )
             for number, slot in self.slots.items()
         }
 
@@ -117,6 +134,8 @@ class Replica:
             _require(new.slot not in self.slots, f"slot {new.slot} is taken")
             _require(new.slot in starts, f"slot {new.slot} is new and not scheduled")
             self._check_grammar(new)
+            is_mean = new.pooling is not None and new.pooling.pooling == "mean"
+            _require(not (is_mean and starts[new.slot]), "a mean leaves out what is cached")
             self.slots[new.slot] = Slot(
                 new,
                 new.choice,
@@ -191,12 +210,17 @@ class Replica:
         rows = list(zip(plan.slots, plan.starts, plan.num_new_tokens, plan.samples, strict=True))
         for slot, start, count, _ in rows:
             self._write(self.slots[slot], start, count)
-        result = self._result(plan)
+        result = replace(self._result(plan), prompt=self._tell_prompts(rows))
         tops: list[Sequence[tuple[int, float]]] = []
+        vectors = [self._pool(slot, row) for slot, *row in rows]
+        result = replace(result, vectors=b"".join(vectors))
         for slot, start, count, is_sampled in rows:
             state = self.slots[slot]
             state.num_computed = max(state.num_computed, start + count)
-            if is_sampled:
+            if is_sampled and state.new.pooling is not None:
+                result.slots.append(slot)
+                result.counts.append(0)
+            elif is_sampled:
                 self._sample(slot, state, start + count, result, tops)
         _add_logprobs(result, tops)
         return result
@@ -212,6 +236,39 @@ class Replica:
                 self.names.forget([block])
             previous = next_cell(previous, state.tokens[position], position)
             memory[block * size + position % size] = previous
+
+    def _tell_prompts(self, rows: Sequence[tuple[int, int, int, int]]) -> PromptLogprobs | None:
+        """What was asked about the prompt tokens behind those computed."""
+        told = PromptLogprobs()
+        for slot, start, count, _ in rows:
+            state = self.slots[slot]
+            num_top = state.new.sampling.prompt_logprobs
+            end = min(start + count, len(state.new.prompt_token_ids) - 1)
+            if num_top is None or end <= start:
+                continue
+            told.slots.append(slot)
+            told.first_positions.append(start + 1)
+            told.counts.append(end - start)
+            for position in range(start, end):
+                context = self.read(state.blocks, position + 1)
+                value, rank = score(context, state.tokens[position + 1])
+                told.logprobs.append(value)
+                told.ranks.append(rank)
+                top = most_likely(context, num_top)
+                told.num_top.append(len(top))
+                told.top_token_ids.extend(token for token, _ in top)
+                told.top_logprobs.extend(logprob for _, logprob in top)
+        return told if told.slots else None
+
+    def _pool(self, slot: int, row: Sequence[int]) -> bytes:
+        """Take what was computed of a sequence that pools; its vector when that was all."""
+        state, (start, count, is_last) = self.slots[slot], row
+        pooling = state.new.pooling
+        if pooling is None:
+            return b""
+        contexts = [self.read(state.blocks, end + 1) for end in range(start, start + count)]
+        state.pooled = [*state.pooled, *contexts] if pooling.pooling == "mean" else contexts[-1:]
+        return vector(state.pooled) if is_last else b""
 
     def _sample(
         self,
@@ -246,9 +303,11 @@ class Replica:
             tops.append(())
             result.logprobs.append(math.nan)
         else:
+            result.ranks.extend([0] * (len(result.logprobs) - len(result.ranks)))
             known = dict(most_likely(context, 32))
             tops.append(most_likely(context, wanted))
             result.logprobs.append(known[token])
+            result.ranks.append(score(context, token)[1])
 
     def read(self, blocks: Sequence[int], end: int) -> int:
         """What a query behind `end` positions sees through a block table."""
@@ -289,6 +348,7 @@ def _add_logprobs(result: StepResult, tops: list[Sequence[tuple[int, float]]]) -
     if all(map(math.isnan, result.logprobs)) and not any(tops):
         result.logprobs.clear()
         return
+    result.ranks.extend([0] * (len(result.logprobs) - len(result.ranks)))
     for top in tops:
         result.num_top.append(len(top))
         result.top_token_ids.extend(token for token, _ in top)

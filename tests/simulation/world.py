@@ -14,7 +14,7 @@ from simulation.coverage import Coverage
 from simulation.excuses import Excuses
 from simulation.frontend import MODEL, TOKENIZER, Frontend
 from simulation.loss_watch import LossWatch
-from simulation.naive import VOCAB_SIZE, cells_of, root_cell
+from simulation.naive import EMBEDDING_SIZE, VOCAB_SIZE, cells_of, root_cell
 from simulation.plan_checks import PlanChecks
 from simulation.replica import Replica
 from simulation.streams import Stream
@@ -95,6 +95,7 @@ class World:
             max_model_len=configuration.max_model_len,
             vocab_size=VOCAB_SIZE,
             block_size=configuration.block_size,
+            embedding_size=EMBEDDING_SIZE,
         )
         info = WorkerInfo(
             worker_id=number.to_bytes(16, "big"),

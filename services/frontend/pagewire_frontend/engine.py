@@ -73,6 +73,10 @@ class Engine:
         """Return the longest sequence: as the workers say, else as the model's files say."""
         return self._pool.known_context_length(model.name) or model.context_length
 
+    def embedding_size(self, model: LoadedModel) -> int | None:
+        """Return the length of the vectors of `model`; None while that is not known or none."""
+        return self._pool.known_embedding_size(model.name)
+
     async def tokenize(self, model: LoadedModel, prompt: Prompt) -> list[int]:
         """Return the ids of a prompt, working on text outside the event loop."""
         if isinstance(prompt, TokenPrompt):
@@ -163,14 +167,15 @@ def _journal_entry(
     request: GenerationRequest, token_ids: list[int], params: SamplingParams
 ) -> JournalEntry:
     seed = params.seed if params.seed is not None else secrets.randbits(64)
-    salt = request.cache_salt
+    salt, pooling = request.cache_salt, request.pooling
     return JournalEntry(
         request_id=mint_request_id(),
         model=request.model.name,
         prompt_token_ids=token_ids,
         params=params.with_(seed=seed),
-        eos_token_ids=() if params.ignore_eos else request.model.eos_token_ids,
+        eos_token_ids=() if params.ignore_eos or pooling else request.model.eos_token_ids,
         tenant=request.tenant,
         cache_salt=salt.encode() if salt is not None else None,
         priority=request.priority,
+        pooling=pooling,
     )

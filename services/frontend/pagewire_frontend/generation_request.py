@@ -7,6 +7,7 @@ from typing import Any
 
 from pagewire_frontend.model_registry import LoadedModel
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
 
@@ -48,11 +49,17 @@ Prompt = TextPrompt | TokenPrompt | ChatPrompt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """One request. `params.max_tokens` None takes the rest of the context."""
+    """One request.
+
+    Attributes:
+        params: How to sample; `max_tokens` None takes the rest of the context.
+        pooling: Set when a vector is wanted and no text; `params` says nothing then.
+    """
 
     model: LoadedModel
     prompt: Prompt
     params: SamplingParams
+    pooling: PoolingParams | None = None
     tenant: str | None = None
     cache_salt: str | None = None
     priority: int = 0
@@ -68,6 +75,8 @@ def check_continuation(add_generation_prompt: bool, continue_final_message: bool
         )
 
 
-def prompt_field(prompt: Prompt) -> str:
-    """Return the field that a prompt came in."""
-    return "messages" if isinstance(prompt, ChatPrompt) else "prompt"
+def prompt_field(request: GenerationRequest) -> str:
+    """Return the field that the prompt came in."""
+    if isinstance(request.prompt, ChatPrompt):
+        return "messages"
+    return "prompt" if request.pooling is None else "input"

@@ -79,8 +79,13 @@ def tokenize_prompt(message: pb.TokenizeRequest) -> Prompt:
     if kind == "text":
         special = message.add_special_tokens if message.HasField("add_special_tokens") else True
         return TextPrompt(message.text, add_special_tokens=special)
-    talk = message.conversation
-    add = talk.add_generation_prompt if talk.HasField("add_generation_prompt") else True
+    return conversation_prompt(message.conversation, adds_by_default=True)
+
+
+def conversation_prompt(talk: pb.Conversation, *, adds_by_default: bool) -> ChatPrompt:
+    """Return the prompt of a conversation. Raises InvalidRequestError naming messages."""
+    has_add = talk.HasField("add_generation_prompt")
+    add = talk.add_generation_prompt if has_add else adds_by_default
     return ChatPrompt(_chat_messages(talk.messages), add_generation_prompt=add)
 
 

@@ -8,11 +8,13 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from pagewire_frontend.choice_journal import Accepted, ChoiceJournal
 from pagewire_frontend.prompt_journal import PromptJournal
 from pagewire_frontend.request_records import HeldRecord, SubmitRecord
 from pagewire_frontend.token_logprob import Score, TokenLogprob
 from pagewire_frontend.verdict import Verdict
 from pagewire_shared.ids import RequestId
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
 ENDED = 0xFFFFFFFF
@@ -45,32 +47,8 @@ class IllegalMoveError(AssertionError):
     """A move that the state table does not have: a fault of the caller, not of a peer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """What `accept_tokens` made of a chunk; `token_ids` are only those that were new."""
-
-    verdict: Verdict
-    first_position: int = 0
-    token_ids: tuple[int, ...] = ()
-    logprobs: tuple[TokenLogprob, ...] = ()
-
-
 _DUPLICATE = Accepted(Verdict.DUPLICATE)
 _GAP = Accepted(Verdict.GAP)
-
-
-@dataclass(slots=True)
-class ChoiceJournal:
-    """What one choice has emitted. Positions are indices into `token_ids`."""
-
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprob] = field(default_factory=list)
-    is_finished: bool = False
-
-    @property
-    def next_position(self) -> int:
-        """Position of the token that is wanted next."""
-        return len(self.token_ids)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +66,8 @@ class JournalEntry:
         handle: Its name on the attach stream it is on, else None.
         prompt_journal: How far the log-probabilities of the prompt have come; None when they were
             not asked for.
+        pooling: Set when a vector is wanted and no tokens: the one choice has none.
+        vector: The outcome, as little-endian f32; None until it has come.
     """
 
     request_id: RequestId
@@ -103,6 +83,8 @@ class JournalEntry:
     state: EntryState = EntryState.WAITING
     choices: list[ChoiceJournal] = field(default_factory=list)
     prompt_journal: PromptJournal | None = None
+    pooling: PoolingParams | None = None
+    vector: bytes | None = None
 
     def __post_init__(self) -> None:
         assert self.params.seed is not None, "the seed is drawn before the entry is opened"
@@ -152,6 +134,7 @@ class JournalEntry:
             tenant=self.tenant,
             cache_salt=self.cache_salt,
             priority=self.priority,
+            pooling=self.pooling,
         )
 
     def detach(self) -> None:
@@ -206,6 +189,17 @@ class JournalEntry:
         ]
         return verdict, named
 
+    def accept_vector(self, epoch: int, vector: bytes) -> Verdict:
+        """Take the vector of a request that pools."""
+        if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
+            return Verdict.DUPLICATE
+        if epoch > self.epoch:
+            return Verdict.GAP
+        if self.vector is not None:
+            return Verdict.DUPLICATE
+        self.vector = vector
+        return Verdict.ACCEPTED
+
     def accept_tokens(
         self,
         epoch: int,
@@ -249,7 +243,8 @@ class JournalEntry:
         journal = self.choices[choice]
         if journal.is_finished:
             return Verdict.DUPLICATE
-        if journal.next_position != num_tokens:
+        is_vector_missing = self.pooling is not None and self.vector is None
+        if journal.next_position != num_tokens or is_vector_missing:
             return Verdict.GAP
         journal.is_finished = True
         return Verdict.ACCEPTED

@@ -21,7 +21,11 @@ from pagewire_shared.arrays import (
 from pagewire_shared.convert import finding, protocol_range
 from pagewire_shared.errors import WireError
 from pagewire_shared.ids import short
-from pagewire_shared.sampling_convert import beam_to_message, sampling_to_message
+from pagewire_shared.sampling_convert import (
+    beam_to_message,
+    pooling_to_message,
+    sampling_to_message,
+)
 
 _REASONS = {
     sampling_pb2.FINISH_REASON_STOP: FinishReason.STOP,
@@ -62,6 +66,7 @@ class ServedModel:
     tokenizer_fingerprint: bytes
     max_model_len: int
     num_workers: int
+    embedding_size: int = 0
 
 
 def hello_message(
@@ -112,8 +117,12 @@ def submit_message(record: SubmitRecord, remaining_ms: int | None) -> pb.AttachF
         cache_salt=record.cache_salt,
         priority=record.priority,
         remaining_ms=remaining_ms,
-        generate=pb.GenerateKind(beam_search=beam_to_message(beam) if beam else None),
     )
+    if record.pooling is not None:
+        submit.pool.CopyFrom(pooling_to_message(record.pooling))
+    else:
+        beam_search = beam_to_message(beam) if beam else None
+        submit.generate.CopyFrom(pb.GenerateKind(beam_search=beam_search))
     return pb.AttachFrontendRequest(submit=submit)
 
 
@@ -147,10 +156,37 @@ def served_models(message: pb.ServedModels) -> dict[str, ServedModel]:
     """Return the models by served name."""
     return {
         model.name: ServedModel(
-            model.name, model.tokenizer_fingerprint, model.max_model_len, model.num_workers
+            model.name,
+            model.tokenizer_fingerprint,
+            model.max_model_len,
+            model.num_workers,
+            model.embedding_size,
         )
         for model in message.models
     }
+
+
+@dataclass(frozen=True, slots=True)
+class VectorItem:
+    """The vector of one request, as little-endian f32."""
+
+    handle: int
+    epoch: int
+    vector: bytes
+    num_cached_tokens: int
+
+
+def vector_items(batch: pb.VectorBatch) -> Iterator[VectorItem]:
+    """Yield the vectors of a step. Raises WireError when arrays disagree in length."""
+    handles, epochs = unpack_u32(batch.handles), unpack_u32(batch.epochs)
+    cached = unpack_u32(batch.num_cached_tokens)
+    require_one_length(handles=handles, epochs=epochs, num_cached_tokens=cached)
+    if not handles or len(batch.vectors) % (4 * len(handles)):
+        raise WireError(f"{len(batch.vectors)} bytes are no {len(handles)} vectors")
+    size = len(batch.vectors) // len(handles)
+    for index, handle in enumerate(handles):
+        vector = batch.vectors[index * size : (index + 1) * size]
+        yield VectorItem(handle, epochs[index], vector, cached[index])
 
 
 def finish_reason(choice: pb.FinishedChoice) -> FinishReason:

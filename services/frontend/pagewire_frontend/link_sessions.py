@@ -159,6 +159,18 @@ class CarriedSessions:
             if verdict is Verdict.GAP:
                 self._resubmit(session)
 
+    def on_vectors(self, batch: pb.VectorBatch) -> None:
+        """Hand out the vectors of a step. Raises WireError."""
+        for item in link_messages.vector_items(batch):
+            session = self._by_handle.get(item.handle)
+            if session is None or session.is_over:
+                continue
+            if session.entry.pooling is None:
+                raise WireError("a vector came for a request that wants none")
+            verdict = session.on_vector(item.epoch, item.vector, item.num_cached_tokens)
+            if verdict is Verdict.GAP:
+                self._resubmit(session)
+
     def on_finished(self, message: pb.FinishedChoices) -> None:
         """Hand out the ends of choices. Raises WireError."""
         for item in message.choices:

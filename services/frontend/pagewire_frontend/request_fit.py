@@ -11,7 +11,7 @@ from pagewire_shared.sampling import SamplingParams
 
 def check_prompt_ids(request: GenerationRequest, token_ids: Sequence[int]) -> None:
     """Raise InvalidRequestError for a prompt without tokens or with ids of none."""
-    field = prompt_field(request.prompt)
+    field = prompt_field(request)
     if not token_ids:
         raise InvalidRequestError(f"{field} must not be empty", field=field)
     if not isinstance(request.prompt, TokenPrompt):
@@ -53,13 +53,15 @@ def fit(
         InvalidRequestError: truncate_prompt_tokens is larger than the context.
         ContextLengthError: Prompt and answer do not fit; names the field at fault.
     """
+    if request.pooling is not None:
+        return _fit_pooling(request, token_ids, limit)
     token_ids = _truncated(request.params, token_ids, limit)
     num_prompt, room = len(token_ids), limit - len(token_ids)
     if room < 1:
         raise ContextLengthError(
             f"the context has {limit} tokens, the prompt {num_prompt}; "
             "at least one is needed for the answer",
-            field=prompt_field(request.prompt),
+            field=prompt_field(request),
         )
     wanted = request.params.max_tokens
     if wanted is not None and wanted > room:
@@ -69,6 +71,23 @@ def fit(
             field="max_tokens",
         )
     return token_ids, request.params.with_(max_tokens=wanted if wanted is not None else room)
+
+
+def _fit_pooling(
+    request: GenerationRequest, token_ids: list[int], limit: int
+) -> tuple[list[int], SamplingParams]:
+    """As `fit`, where nothing has to fit behind the prompt."""
+    kept = request.params.truncate_prompt_tokens
+    if kept == -1:
+        token_ids = token_ids[-limit:]
+    elif kept is not None:
+        token_ids = _truncated(request.params, token_ids, limit)
+    if len(token_ids) > limit:
+        raise ContextLengthError(
+            f"the context has {limit} tokens, the input {len(token_ids)}",
+            field=prompt_field(request),
+        )
+    return token_ids, request.params
 
 
 def _truncated(params: SamplingParams, token_ids: list[int], limit: int) -> list[int]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagewire_shared.ids import RequestId
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
 
@@ -23,6 +24,7 @@ class SubmitRecord:
     tenant: str | None
     cache_salt: bytes | None
     priority: int
+    pooling: PoolingParams | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ scheduler itself.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
 
+from pagewire_frontend.carrier import Carrier
 from pagewire_frontend.choice_text import ChoiceText, natural_end
 from pagewire_frontend.detokenizer import StreamTokenizer
 from pagewire_frontend.events import (
@@ -29,22 +29,6 @@ from pagewire_frontend.session_summary import summary
 from pagewire_frontend.token_logprob import Score, TokenLogprob
 from pagewire_frontend.verdict import Verdict
 from pagewire_shared.errors import DeadlineError, PagewireError
-
-
-class Carrier(Protocol):
-    """The scheduler link that carries a session."""
-
-    def abort_choice(self, session: "Session", choice: int) -> None:
-        """Tell the scheduler that one choice is not wanted any more."""
-        ...
-
-    def drop(self, session: "Session") -> None:
-        """Tell the scheduler that nothing of the request is wanted, and forget it."""
-        ...
-
-    def forget(self, session: "Session") -> None:
-        """Forget a request that has ended on both sides."""
-        ...
 
 
 class Session:
@@ -135,9 +119,7 @@ class Session:
         accepted = self.entry.accept_tokens(epoch, choice, first_position, token_ids, logprobs)
         if accepted.verdict is not Verdict.ACCEPTED:
             return accepted.verdict
-        if self._first_token_at is None:
-            self._first_token_at = time.monotonic()
-            self._num_cached_tokens = num_cached_tokens
+        self._note_first(num_cached_tokens)
         shown = self._texts[choice].push(accepted.token_ids)
         delta = self._deltas.setdefault(choice, Delta(choice, accepted.first_position))
         delta.token_ids.extend(accepted.token_ids[: shown.num_taken])
@@ -152,6 +134,13 @@ class Session:
             self._forget_if_over()
         self._wake_reader()
         return Verdict.ACCEPTED
+
+    def on_vector(self, epoch: int, vector: bytes, num_cached_tokens: int) -> Verdict:
+        """Take the vector, which stays in the journal entry. On a GAP the caller submits again."""
+        verdict = self.entry.accept_vector(epoch, vector)
+        if verdict is Verdict.ACCEPTED:
+            self._note_first(num_cached_tokens)
+        return verdict
 
     def on_finished(
         self,
@@ -172,6 +161,11 @@ class Session:
             self._end(choice, reason, stop_token_id)
         return verdict
 
+    def _note_first(self, num_cached_tokens: int) -> None:
+        if self._first_token_at is None:
+            self._first_token_at = time.monotonic()
+            self._num_cached_tokens = num_cached_tokens
+
     def _is_running(self, epoch: int, choice: int) -> bool:
         # The end of a choice that this frontend cut itself is no failure.
         choices = self.entry.choices
@@ -185,6 +179,8 @@ class Session:
             return
         for index, choice in enumerate(self.entry.choices):
             end = natural_end(choice.token_ids, self.entry.params, self.entry.eos_token_ids)
+            if self.entry.vector is not None:
+                end = FinishReason.STOP, None
             if end is not None and not choice.is_finished:
                 self.entry.cut(index, choice.next_position)
                 self._end(index, *end)

@@ -162,3 +162,12 @@ def test_a_step_returns_no_more_vectors_than_a_message_holds(
         numbers.append(len(plan.slots))
         answer(cell, plan, *plan.slots)
     assert numbers == [2, 2, 1, 0], "the last plan frees the slots"
+
+
+def test_a_last_chunk_of_one_token_returns_the_vector() -> None:
+    cell = pooling_cell()
+    cell.submit(1, [1] * 25, pooling=MEAN)
+    answer(cell, cell.planned())
+    plan = cell.planned()
+    assert plan.num_new_tokens == [1]
+    assert any(isinstance(event, VectorEvent) for event in answer(cell, plan, 1))

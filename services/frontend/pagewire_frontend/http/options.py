@@ -1,6 +1,6 @@
 """From checked bodies to what the engine takes. Owns the HTTP defaults and nothing else."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pagewire_frontend.generation_request import (
@@ -87,7 +87,7 @@ def chat_prompt(body: ChatBody) -> ChatPrompt:
     add = not goes_on if add is None else add
     check_continuation(add, goes_on)
     return ChatPrompt(
-        [_message(index, message) for index, message in enumerate(body.messages)],
+        chat_turns(body.messages),
         add_generation_prompt=add,
         template_arguments=checked_arguments("chat_template_kwargs", body.chat_template_kwargs),
         continue_final_message=goes_on,
@@ -96,19 +96,7 @@ def chat_prompt(body: ChatBody) -> ChatPrompt:
 
 def completion_prompts(body: CompletionBody) -> list[Prompt]:
     """Return the prompts in order. Raises InvalidRequestError naming prompt."""
-    prompt = body.prompt
-    special = body.add_special_tokens is not False
-    prompts: list[Prompt]
-    if isinstance(prompt, str):
-        prompts = [TextPrompt(prompt, special)]
-    elif prompt and isinstance(prompt[0], int):
-        prompts = [TokenPrompt([item for item in prompt if isinstance(item, int)])]
-    else:
-        prompts = [
-            TextPrompt(item, special) if isinstance(item, str) else TokenPrompt(item)
-            for item in prompt
-            if not isinstance(item, int)
-        ]
+    prompts = prompts_of(body.prompt, body.add_special_tokens is not False)
     if not prompts:
         raise InvalidRequestError("prompt must not be empty", field="prompt")
     if len(prompts) > MAX_PROMPTS:
@@ -116,6 +104,21 @@ def completion_prompts(body: CompletionBody) -> list[Prompt]:
             f"prompt takes at most {MAX_PROMPTS} prompts, got {len(prompts)}", field="prompt"
         )
     return prompts
+
+
+def prompts_of(
+    value: str | list[str] | list[int] | list[list[int]], add_special_tokens: bool
+) -> list[Prompt]:
+    """Return texts and lists of ids in OpenAI's four forms as prompts."""
+    if isinstance(value, str):
+        return [TextPrompt(value, add_special_tokens)]
+    if value and isinstance(value[0], int):
+        return [TokenPrompt([item for item in value if isinstance(item, int)])]
+    return [
+        TextPrompt(item, add_special_tokens) if isinstance(item, str) else TokenPrompt(item)
+        for item in value
+        if not isinstance(item, int)
+    ]
 
 
 def _params(
@@ -174,6 +177,11 @@ def _chat_logprobs(body: ChatBody) -> int | None:
             raise InvalidRequestError("top_logprobs needs logprobs true", field="top_logprobs")
         return None
     return body.top_logprobs or 0
+
+
+def chat_turns(messages: Sequence[ChatMessageBody]) -> list[Mapping[str, Any]]:
+    """Return the turns as templates take them. Raises InvalidRequestError naming messages."""
+    return [_message(index, message) for index, message in enumerate(messages)]
 
 
 def _message(index: int, message: ChatMessageBody) -> Mapping[str, Any]:

@@ -150,7 +150,24 @@ class CompletionBody(GenerationBody):
     logprobs: int | None = None
 
 
-Body = TypeVar("Body", bound=GenerationBody)
+class EmbeddingBody(BaseModel):
+    """POST /v1/embeddings: `input`, or a conversation as vLLM takes it."""
+
+    model_config = _STRICT
+    model: str | None = None
+    input: str | list[str] | list[int] | list[list[int]] | None = None
+    messages: Annotated[list[ChatMessageBody], Field(min_length=1)] | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+    pooling: Literal["last", "mean"] | None = None
+    normalize: bool | None = None
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: int | None = None
+    cache_salt: str | None = None
+    priority: int | None = None
+
+
+Body = TypeVar("Body", bound=BaseModel)
 
 
 def parse_body(cls: type[Body], raw: bytes) -> Body:

@@ -79,7 +79,8 @@ class Draft:
     def _look_ahead(self, sequence: Sequence) -> None:
         """Note how far `sequence` can go on by single tokens that need nothing but arrays."""
         table, chain = sequence.table, sequence.chain
-        is_special = sequence.is_tail_shared or sequence.is_beam or sequence.followers
+        is_special = sequence.is_tail_shared or sequence.is_beam or sequence.is_pooling
+        is_special = is_special or bool(sequence.followers)
         if is_special or table is None or chain is None:
             sequence.plain_until = 0
             return
