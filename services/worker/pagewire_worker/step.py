@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
 U32Array = npt.NDArray[np.uint32]
@@ -41,6 +42,8 @@ class NewRequest:
         is_beam: Its samples are not part of its sequence, which grows by appended tokens.
         num_logprobs: Alternatives per token where a scheduler wants more than a client may ask
             for; None for what `sampling` says.
+        grammar_id: Grammar that the output follows; None for none.
+        pooling: How its states become a vector; None for a sequence that samples.
     """
 
     slot: int
@@ -53,19 +56,22 @@ class NewRequest:
     eos_token_ids: Ints = ()
     is_beam: bool = False
     num_logprobs: int | None = None
+    grammar_id: bytes | None = None
+    pooling: PoolingParams | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
     """One step to run.
 
-    Applied in the order freed slots, new requests, forks, appended tokens, new blocks, copies,
-    forward pass, names.
+    Applied in the order released grammars, freed slots, new requests, forks, appended tokens, new
+    blocks, copies, forward pass, names.
     """
 
     generation: int
     incarnation: int
     step_id: int
+    released_grammars: Sequence[bytes] = ()
     freed_slots: Ints = ()
     new_requests: Sequence[NewRequest] = ()
     fork_slots: Ints = ()
