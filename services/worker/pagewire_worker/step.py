@@ -101,6 +101,29 @@ class StepFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptLogprobs:
+    """Log-probabilities of the prompt tokens that a step's states predict.
+
+    Attributes:
+        slots: Whose prompts these are, in the order of the plan.
+        first_positions: Position in the prompt of the first token reported, per slot.
+        counts: Tokens reported, per slot.
+        logprobs, ranks: Per token, of all slots one after the other.
+        num_top: Alternatives per token; empty when there are none at all.
+        top_token_ids, top_logprobs: The alternatives, most likely first.
+    """
+
+    slots: Ints
+    first_positions: Ints
+    counts: Ints
+    logprobs: Floats
+    ranks: Ints
+    num_top: Ints = ()
+    top_token_ids: Ints = ()
+    top_logprobs: Floats = field(default_factory=lambda: NO_FLOATS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
     """The outcome of one plan; arrays as in the wire message, slots in the order of the plan."""
 
@@ -111,9 +134,12 @@ class StepResult:
     counts: Ints = ()
     token_ids: Ints = ()
     logprobs: Floats = field(default_factory=lambda: NO_FLOATS)
+    ranks: Ints = ()
     num_top: Ints = ()
     top_token_ids: Ints = ()
     top_logprobs: Floats = field(default_factory=lambda: NO_FLOATS)
+    prompt: PromptLogprobs | None = None
+    vectors: Floats = field(default_factory=lambda: NO_FLOATS)
     failure: StepFailure | None = None
     model_time_us: int = 0
     step_time_us: int = 0

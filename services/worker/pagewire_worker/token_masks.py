@@ -1,4 +1,4 @@
-"""The seam to grammars: which tokens a row may have next, as bits, and who says so. Owns no grammar."""
+"""The seam to grammars: which tokens a row may have next, as bits, and who says so."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -122,6 +122,17 @@ def unpack_bits(masks: TokenMasks, vocab_size: int, device: torch.device) -> Ten
     if missing > 0:
         return torch.nn.functional.pad(is_allowed, (0, missing))
     return is_allowed[:, :vocab_size]
+
+
+def require_tokens(masks: TokenMasks, slots: Int64Array, vocab_size: int) -> None:
+    """Raise PlanError naming those of `slots` [rows] whose mask allows no token at all."""
+    last_word, num_bits = divmod(vocab_size, WORD_BITS)
+    is_empty = ~masks.bits[:, :last_word].any(axis=1)
+    if num_bits and masks.bits.shape[1] > last_word:
+        is_empty &= masks.bits[:, last_word] & ((1 << num_bits) - 1) == 0
+    if is_empty.any():
+        culprits = tuple(slots[masks.rows[is_empty]].tolist())
+        raise PlanError(f"slots {list(culprits)}: their grammars allow no token", culprits)
 
 
 def apply_masks(logits: Tensor, masks: TokenMasks) -> None:

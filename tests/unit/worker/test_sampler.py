@@ -221,13 +221,13 @@ def test_logprobs_are_of_the_raw_logits():
     sampled = sample(logits, rows_of(requests, [0, 0, 0]))
     expected = logits.log_softmax(1)
     chosen = expected.gather(1, sampled.token_ids.unsqueeze(1)).squeeze(1)
-    torch.testing.assert_close(sampled.logprobs, chosen)
+    torch.testing.assert_close(sampled.logprobs.logprobs, chosen)
     top = expected.topk(4, dim=1)
-    torch.testing.assert_close(sampled.top_logprobs, top.values)
-    assert sampled.top_ids.equal(top.indices)
+    torch.testing.assert_close(sampled.logprobs.top_logprobs, top.values)
+    assert sampled.logprobs.top_ids.equal(top.indices)
+    assert sampled.logprobs.ranks[1:].tolist() == [1, 1]
 
 
 def test_no_logprobs_unless_asked_for():
     sampled = sample(logits_of(2), rows_of([(params(), 0, [])] * 2, [0, 0]))
     assert sampled.logprobs is None
-    assert sampled.top_ids is None
