@@ -107,7 +107,8 @@ class Executor:
         token_ids = sampled.token_ids.cpu().numpy()
         model_time_us = int((time.perf_counter() - started) * 1e6)
         outputs = self._outputs(step, hidden, sampled, token_ids)
-        self._grammars.accept(step.sampling_slots, token_ids)
+        if len(token_ids):
+            self._grammars.accept(step.sampling_slots, token_ids)
         self._slots.commit(step.slots, step.ends, step.sampling_slots)
         self._slots.pooling.commit(outputs.pooled.sums)
         self._apply_names(plan)
