@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from support.checkpoints import make_checkpoint
 from support.worker_driver import Driver, load
@@ -40,6 +41,20 @@ def checkpoint(tmp_path_factory):
             folder = tmp_path_factory.mktemp(name)
             made[name] = make_checkpoint(folder, **VARIANTS[name], with_tokenizer=False)
         return made[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def transformers_model(checkpoint):
+    """Return a function from a variant's name to transformers' model, loaded once."""
+    models = {}
+
+    def get(name):
+        if name not in models:
+            model = AutoModelForCausalLM.from_pretrained(checkpoint(name), dtype=torch.float32)
+            models[name] = model.eval()
+        return models[name]
 
     return get
 
