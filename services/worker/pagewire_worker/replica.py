@@ -21,4 +21,5 @@ class ReplicaInfo:
     max_model_len: int
     steps_in_flight: int
     vocab_size: int
+    embedding_size: int = 0
     kv_endpoints: tuple[str, ...] = ()
