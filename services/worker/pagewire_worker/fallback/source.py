@@ -1,0 +1,162 @@
+"""The way of all other architectures: transformers loads and runs them, our cache holds their KV.
+
+Reads safetensors only, from the folder only, and never runs code that a checkpoint brings.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagewire_shared.errors import StartupError
+from pagewire_worker.attention.base import AttentionBackend, AttentionKind
+from pagewire_worker.attention.registry import make_attention
+from pagewire_worker.backend import ModelBackend
+from pagewire_worker.fallback.backend import TransformersBackend
+from pagewire_worker.fallback.check import BLOCK_SIZE, check_against_plain
+from pagewire_worker.fallback.config_checks import (
+    check_class,
+    check_context,
+    check_folder,
+    read_config,
+)
+from pagewire_worker.fallback.interface import NAME, register
+from pagewire_worker.fallback.model import SplitModel, split
+from pagewire_worker.fallback.refusal import one_sentence
+from pagewire_worker.kv_cache import CacheShape, KvCache
+from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSummary
+from pagewire_worker.weights import IGNORED_SUFFIXES
+
+
+def transformers_version() -> str:
+    """Return the version of transformers."""
+    import transformers
+
+    return str(transformers.__version__)
+
+
+@dataclass(frozen=True, slots=True)
+class TransformersModel:
+    """A model of transformers with its weights, examined and checked."""
+
+    model: SplitModel
+    attentions: Mapping[AttentionKind, AttentionBackend]
+
+    @property
+    def cache_shape(self) -> CacheShape:
+        """What it keeps per position."""
+        return self.model.cache_shape
+
+    def backend(self, kv_cache: KvCache, on_layer: Callable[[], None]) -> ModelBackend:
+        """Return the model over `kv_cache`."""
+        return TransformersBackend(
+            self.model, kv_cache, self.attentions, transformers_version(), on_layer
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TransformersSource:
+    """A checkpoint that transformers has a causal language model for."""
+
+    folder: Path
+    config: Any
+    summary: ModelSummary
+
+    @classmethod
+    def read(cls, folder: Path, data: Mapping[str, Any]) -> "TransformersSource":
+        """Return the source in `folder`, whose config.json holds `data`.
+
+        Raises:
+            StartupError: Transformers does not know the model, or what it is cannot be served.
+        """
+        architecture = str((data.get("architectures") or ["none"])[0])
+        with one_sentence(architecture):
+            check_folder(folder)
+            config = read_config(folder, data, architecture)
+            check_class(config, architecture)
+            text = config.get_text_config()
+            dtype = getattr(text, "dtype", None) or getattr(config, "dtype", None)
+            return cls(
+                folder,
+                config,
+                ModelSummary(
+                    architecture=architecture,
+                    vocab_size=int(text.vocab_size),
+                    max_positions=getattr(text, "max_position_embeddings", None),
+                    dtype=None if dtype is None else str(dtype).removeprefix("torch."),
+                ),
+            )
+
+    def load(self, settings: LoadSettings) -> LoadedModel:
+        """Read the weights, examine the model and check it. Raises StartupError."""
+        with one_sentence(self.summary.architecture):
+            check_context(self.config, settings.max_model_len)
+            settings.on_progress(0.0)
+            causal = self._load_weights(settings)
+            settings.on_progress(0.9)
+            model = split(causal, self.summary.vocab_size, settings.device)
+            attentions = {
+                kind: make_attention(
+                    settings.attention_backend,
+                    settings.device,
+                    settings.dtype,
+                    settings.block_size,
+                    kind,
+                )
+                for kind in dict.fromkeys(layer.kind for layer in model.layers)
+            }
+            loaded = TransformersModel(model, attentions)
+            self._check(loaded, settings)
+            settings.on_progress(1.0)
+            return loaded
+
+    def _load_weights(self, settings: LoadSettings) -> Any:
+        import transformers
+
+        # The one log line and the errors are ours; a progress bar is noise in a log.
+        library: Any = transformers  # annotated in parts
+        library.logging.set_verbosity_error()
+        library.logging.disable_progress_bar()
+        register()
+        causal, info = library.AutoModelForCausalLM.from_pretrained(
+            self.folder,
+            config=self.config,
+            dtype=settings.dtype,
+            attn_implementation=NAME,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+        self._check_tensors(info)
+        return causal.eval().requires_grad_(False).to(settings.device)
+
+    def _check_tensors(self, info: Mapping[str, Any]) -> None:
+        mismatched = sorted(str(key[0]) for key in info["mismatched_keys"])
+        unexpected = sorted(k for k in info["unexpected_keys"] if not k.endswith(IGNORED_SUFFIXES))
+        for names, fault in (
+            (sorted(info["missing_keys"]), "lacks the tensor"),
+            (mismatched, "has another shape than config.json says for the tensor"),
+            (unexpected, "holds a tensor that its architecture does not have:"),
+        ):
+            if names:
+                more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+                raise StartupError(f"{self.folder} {fault} {names[0]}{more}", field="model")
+        if info["error_msgs"]:
+            raise StartupError(f"{self.folder}: {info['error_msgs'][0]}", field="model")
+
+    def _check(self, loaded: TransformersModel, settings: LoadSettings) -> None:
+        attentions = {
+            kind: make_attention(
+                settings.attention_backend, settings.device, settings.dtype, BLOCK_SIZE, kind
+            )
+            for kind in loaded.attentions
+        }
+        check_against_plain(
+            loaded.model,
+            lambda cache: TransformersModel(loaded.model, attentions).backend(cache, lambda: None),
+            settings.max_model_len,
+            self.summary.vocab_size,
+            settings.device,
+            settings.dtype,
+        )
