@@ -275,7 +275,9 @@ class Session:
 
     def _end(self, choice: int, reason: FinishReason, stop_token_id: int | None) -> None:
         tail = self._texts[choice].flush()
-        self._ended.append(Finished(choice, reason, tail, stop_token_id=stop_token_id))
+        if tail.stop_string is not None:
+            reason, stop_token_id = FinishReason.STOP, None
+        self._ended.append(Finished(choice, reason, tail.text, tail.stop_string, stop_token_id))
         self._forget_if_over()
         self._wake_reader()
 
