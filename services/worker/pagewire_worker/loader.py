@@ -23,6 +23,8 @@ from pagewire_worker.config import (
 )
 from pagewire_worker.cpu import free_memory_bytes, num_physical_cores
 from pagewire_worker.executor import Executor
+from pagewire_worker.grammar_compiler import GrammarCompiler
+from pagewire_worker.grammars import make_grammars
 from pagewire_worker.hub import resolve_model
 from pagewire_worker.kv_cache import KvCache, plan_num_blocks
 from pagewire_worker.models.choice import choose_source
@@ -44,6 +46,7 @@ class Replica:
 
     info: ReplicaInfo
     executor: Executor
+    grammars: GrammarCompiler
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +106,19 @@ def load_replica(
         vocab_size=shape.model.vocab_size,
         window=model.cache_shape.window,
     )
+    grammars = make_grammars(shape.folder, shape.model.vocab_size)
     executor = Executor(
-        backend, limits, shape.max_num_batched_tokens, shape.device, config.steps_in_flight
+        backend,
+        limits,
+        shape.max_num_batched_tokens,
+        shape.device,
+        config.steps_in_flight,
+        grammars.table,
     )
     on_progress(0.95, "warming up")
     warm_up(executor, limits, shape.max_num_batched_tokens)
     on_progress(1.0, "loaded")
-    return Replica(_describe(config, shape, backend), executor)
+    return Replica(_describe(config, shape, backend), executor, grammars.compiler)
 
 
 def _settle(config: WorkerConfig) -> _Shape:
