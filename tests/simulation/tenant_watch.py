@@ -12,7 +12,7 @@ from pagewire_scheduler.core.worker_state import WorkerState
 
 SAMPLE_COST = 2
 """An output token weighs as much as two of a prompt."""
-MAX_UNFAIRNESS = 650.0
+MAX_UNFAIRNESS = 450.0
 """Weighted tokens that one of two tenants may get more than the other while both wait: some
 requests of the largest size, since what does not fit is passed, and what gave way is computed
 again."""
@@ -62,11 +62,11 @@ class TenantWatch:
 
 def _waiting(core: SchedulerCore) -> set[str]:
     """The tenants that compete: with more workers than one, those who wait for one see others
-    served by another; and a search waits for several slots at once, which may take long."""
+    served by another."""
     heads: dict[str, Sequence] = {}
     for worker in core.workers.values() if len(core.workers) == 1 else ():
         for sequence in worker.waiting:
             tenant = sequence.request.submission.tenant
             if tenant not in heads or sequence.key < heads[tenant].key:
                 heads[tenant] = sequence
-    return {tenant for tenant, head in heads.items() if not head.is_beam}
+    return set(heads)

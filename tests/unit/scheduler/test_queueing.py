@@ -11,6 +11,7 @@ from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS
 from pagewire_scheduler.core.queue_policy import PRIORITY_SECONDS
 from pagewire_scheduler.core.starting import MAX_SKIPS
 from pagewire_scheduler.core.state import State
+from pagewire_shared.beam import BeamParams
 from pagewire_shared.sampling import SamplingParams
 
 
@@ -125,6 +126,43 @@ def test_a_tenant_that_was_away_has_not_saved_up() -> None:
         cell.submit(number, [number] * 4, tenant=tenant, sampling=SamplingParams(max_tokens=2))
     order = ["new" if handle < 26 else "busy" for handle in served(cell)]
     assert 2 <= order[:6].count("busy") <= 4
+
+
+def test_a_flood_of_older_small_requests_does_not_starve_a_large_one_of_another_tenant() -> None:
+    settings = CoreSettings(generation=3, policy="fair")
+    cell = Cell(settings=settings, num_blocks=10, max_num_seqs=8, steps_in_flight=1)
+    for number in range(1, 90):
+        sampling = SamplingParams(max_tokens=3 + number % 3)
+        cell.submit(number, [1 + number % 30] * 6, tenant="many", sampling=sampling)
+    cell.answer(cell.planned())
+    cell.now = 1.0
+    # Blocks of 4: it wants 8 of 10.
+    cell.submit(99, [39] * 32, tenant="few", sampling=SamplingParams(max_tokens=2))
+    num_before = 0
+    for events in cell.turns():
+        num_before += len([end for end in finished(events) if end.handle != 99])
+        if any(end.handle == 99 for end in finished(events)):
+            break
+    assert num_before < MAX_SKIPS + 10
+
+
+def test_one_that_presses_is_seen_behind_another_tenants_that_does_not() -> None:
+    settings = CoreSettings(generation=3, policy="fair")
+    cell = Cell(settings=settings, num_blocks=10, max_num_seqs=8, steps_in_flight=1)
+    one, long = SamplingParams(max_tokens=2), SamplingParams(max_tokens=20)
+    cell.submit(1, [1] * 8, tenant="a", sampling=one)
+    cell.answer(cell.planned())
+    cell.submit(2, [2] * 32, tenant="a", sampling=one)
+    cell.submit(3, [3] * 6, tenant="a", sampling=long)
+    plan = cell.planned()
+    assert [new.prompt_token_ids[0] for new in plan.new_sequences] == [3]
+    cell.answer(plan)
+    # By its name it stands in front: a search of as many beams as there are slots.
+    cell.submit(4, [4] * 4, tenant="", emitted=((),) * 8, beam_search=BeamParams(), sampling=one)
+    _, large, young, _ = (None, *(request.sequences[0] for request in cell.core.requests.values()))
+    large.num_skipped = MAX_SKIPS
+    cell.plan()
+    assert young.num_preemptions == 1, "it makes way for the large one"
 
 
 def refusal(events: list[Event]) -> RejectedEvent:

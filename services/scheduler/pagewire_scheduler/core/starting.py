@@ -1,9 +1,9 @@
 """Starts waiting sequences, in the order of the queueing policy, where there is room for them.
 
-Who does not fit does not hold up those behind, and is not starved by them: after MAX_SKIPS younger
-ones were started in front of it, or at once when its priority is better, it evicts younger ones as
-soon as that makes enough room. What older ones hold it has to wait for in any case, so letting
-others pass meanwhile costs it nothing.
+Who does not fit does not hold up those behind, and is not starved by them: after MAX_SKIPS others
+were started in front of it, or at once when its priority is better, it evicts younger ones as soon
+as that makes enough room. What older ones hold it has to wait for in any case; meanwhile younger
+ones may pass, since it can evict them, and older ones of other tenants may not.
 """
 
 from dataclasses import dataclass
@@ -36,14 +36,15 @@ class _Place:
 
 def make_way(draft: Draft) -> None:
     """Evict for the first who may: before anything is planned, because what is planned stays."""
-    index = 0
-    while (sequence := draft.worker.waiting.at(index)) is not None and index < MAX_BLOCKED:
-        if not _is_pressing(draft, sequence):
+    for index in range(MAX_BLOCKED):
+        sequence = draft.worker.waiting.at(index)
+        if sequence is None:
             return
-        if _place_for(draft, sequence) is None and _make_room(draft, sequence):
+        # Also behind one that does not press: that of another tenant may stand in front.
+        is_pressing = _is_pressing(draft, sequence)
+        if is_pressing and _place_for(draft, sequence) is None and _make_room(draft, sequence):
             draft.claimant = sequence
             return
-        index += 1
 
 
 def start_waiting(draft: Draft) -> None:
@@ -56,7 +57,7 @@ def start_waiting(draft: Draft) -> None:
         sequence = worker.waiting.at(len(blocked))
         if sequence is None:
             break
-        if start(draft, sequence):
+        if not _is_barred(sequence, blocked) and start(draft, sequence):
             for passed in blocked:
                 passed.num_skipped += 1
         elif sequence is draft.claimant:
@@ -64,6 +65,12 @@ def start_waiting(draft: Draft) -> None:
         else:
             blocked.append(sequence)
     worker.is_blocked = draft.num_tokens_left > 0 and len(worker.waiting) > 0
+
+
+def _is_barred(sequence: Sequence, blocked: list[Sequence]) -> bool:
+    """Whether one in front that has been passed often enough could never get back what `sequence`
+    takes: an older one, which it may not evict."""
+    return any(sequence.key < passed.key for passed in blocked if passed.num_skipped >= MAX_SKIPS)
 
 
 def start(draft: Draft, sequence: Sequence) -> bool:
