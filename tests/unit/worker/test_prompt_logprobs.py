@@ -102,10 +102,11 @@ def test_prompts_in_mixed_batches(name, budget, driver, expected):
 def test_beside_vectors(llama):
     alone = Running(0, PROMPT, asking(2), 1)
     expected = reports_of(llama.finish([alone], budget=64))[0]
-    vector = Running(1, PROMPT, asking(), 0, pooling=PoolingParams(pooling="mean"))
+    params = PoolingParams(pooling="mean")
+    vector = Running(1, PROMPT[5:], asking(), 0, pooling=params)
     llama.finish([vector], budget=64)
     mixed = [
-        Running(0, PROMPT, asking(), 0, pooling=PoolingParams(pooling="mean")),
+        Running(0, PROMPT[5:], asking(), 0, pooling=params),
         Running(1, PROMPT, asking(2), 1),
         Running(2, PROMPT, asking(), 1),
     ]
