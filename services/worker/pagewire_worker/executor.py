@@ -107,12 +107,14 @@ class Executor:
         token_ids = sampled.token_ids.cpu().numpy()
         model_time_us = int((time.perf_counter() - started) * 1e6)
         outputs = self._outputs(step, hidden, sampled, token_ids)
+        result = pack_result(plan, step, outputs, model_time_us)
         if len(token_ids):
             self._grammars.accept(step.sampling_slots, token_ids)
+        # From here on nothing fails: what the step has computed is kept.
         self._slots.commit(step.slots, step.ends, step.sampling_slots)
         self._slots.pooling.commit(outputs.pooled.sums)
         self._apply_names(plan)
-        return pack_result(plan, step, outputs, model_time_us)
+        return result
 
     def _begin_masks(self, step: PreparedStep) -> Callable[[], TokenMasks | None]:
         if len(step.sampling_slots) == 0:

@@ -32,8 +32,9 @@ class TokenMasks:
 class MaskSource(Protocol):
     """Follows the output of slots whose requests name a grammar, and computes their masks.
 
-    All calls come from the model thread. When a step fails nothing is taken back here: what is
-    held for a slot must be rebuilt from its tokens where its position is not the one expected.
+    All calls come from the model thread; only those that say so raise. When a step fails nothing
+    is taken back here: what is held for a slot must be rebuilt from its tokens where its position
+    is not the one expected.
     """
 
     def release(self, grammar_ids: Sequence[bytes]) -> None:
@@ -115,7 +116,9 @@ class NoMasks:
 
 def unpack_bits(masks: TokenMasks, vocab_size: int, device: torch.device) -> Tensor:
     """Return which tokens are allowed, [n, vocab_size] bool on `device`."""
-    bits = torch.from_numpy(np.ascontiguousarray(masks.bits)).to(device, non_blocking=True)
+    # Bits may be a view of another library's memory, which torch takes only when it is writable.
+    words = np.require(masks.bits, np.int32, ["C", "W"])
+    bits = torch.from_numpy(words).to(device, non_blocking=True)
     shifts = torch.arange(WORD_BITS, dtype=torch.int32, device=device)
     is_allowed = ((bits.unsqueeze(2) >> shifts) & 1).bool().flatten(1)
     missing = vocab_size - is_allowed.shape[1]

@@ -175,6 +175,7 @@ def test_bits(num_words, vocab):
     tokens = [set(generator.integers(0, 32 * num_words, 30).tolist()) for _ in range(4)]
     tokens.append({31, 32 * num_words - 1})
     bits = np.stack([bits_of(one, num_words) for one in tokens])
+    bits.flags.writeable = False
     allowed = unpack_bits(TokenMasks(np.arange(5), bits), vocab, torch.device("cpu"))
     assert allowed.shape == (5, vocab)
     for line, one in zip(allowed, tokens, strict=True):

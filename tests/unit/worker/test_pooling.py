@@ -136,6 +136,15 @@ def test_a_slot_used_again_has_no_sum_and_no_pooling(llama, expected):
     assert len(sampled.vectors) == 0
 
 
+def test_a_fork_onto_a_slot_that_pooled_samples(llama):
+    llama.run_well([(1, 0, 40, 1, 0)], new_requests=[request(1, pooling=MEAN)])
+    llama.freed = [1]
+    fork = {"fork_slots": [1], "fork_sources": [0], "fork_choices": [1]}
+    rows = [(0, 0, 40, 1, 0), (1, 40, 0, 1, 0)]
+    result = llama.run_well(rows, new_requests=[request(0)], **fork)
+    assert result.counts.tolist() == [1, 1]
+
+
 def test_no_slots_are_left_behind_when_all_are_dropped(llama):
     llama.run_well([(0, 0, 15, 0, 0)], new_requests=[request(0, pooling=MEAN)])
     llama.executor.drop_slots()

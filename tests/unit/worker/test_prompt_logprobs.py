@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 from pagewire_worker import prompt_logprobs
 from support.worker_driver import PROMPT, Running, request
@@ -96,6 +97,25 @@ def test_prompts_in_mixed_batches(name, budget, driver, expected):
         for position, logprob, rank, ids, values in reports:
             assert len(ids) == wanted[slot]
             check_token(logprobs[position - 1], prompt[position], logprob, rank, ids, values)
+
+
+def test_beside_vectors(llama):
+    alone = Running(0, PROMPT, asking(2), 1)
+    expected = reports_of(llama.finish([alone], budget=64))[0]
+    params = PoolingParams(pooling="mean")
+    vector = Running(1, PROMPT[5:], asking(), 0, pooling=params)
+    llama.finish([vector], budget=64)
+    mixed = [
+        Running(0, PROMPT[5:], asking(), 0, pooling=params),
+        Running(1, PROMPT, asking(2), 1),
+        Running(2, PROMPT, asking(), 1),
+    ]
+    found = reports_of(llama.finish(mixed, budget=256))[1]
+    np.testing.assert_allclose(mixed[0].vector, vector.vector, atol=1e-6)
+    assert [mixed[1].output, mixed[2].output] == [alone.output] * 2
+    for one, other in zip(found, expected, strict=True):
+        assert (one[0], one[2], one[3]) == (other[0], other[2], other[3])
+        assert one[1] == pytest.approx(other[1], abs=1e-5)
 
 
 def test_logits_come_in_pieces(llama, monkeypatch):
