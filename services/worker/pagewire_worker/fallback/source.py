@@ -126,6 +126,8 @@ class TransformersSource:
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,
+            # Not ignored: what does not fit is in `info`, and named below.
+            ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
         self._check_tensors(info)
