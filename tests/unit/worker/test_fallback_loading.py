@@ -133,7 +133,7 @@ def test_encoder_decoders_are_refused(model_type, architecture, gpt2):
         ({"architectures": ["GPT2ForSequenceClassification"]}, "GPT2ForSequenceClassification"),
         ({"architectures": []}, "architectures"),
         ({"model_type": "own", "auto_map": {"AutoConfig": "own.C"}}, "never run"),
-        ({"vocab_size": 500}, "wte"),
+        ({"vocab_size": 500}, "lm_head.weight with shape [512, 64]"),
         ({"n_layer": 4, "num_hidden_layers": 4}, "h.3"),
         ({"n_layer": 2, "num_hidden_layers": 2}, "h.2"),
         ({"n_head": 5, "num_attention_heads": 5}, "num_heads"),
