@@ -99,6 +99,12 @@ class Driver:
         self.freed.append(sequence.slot)
         self.free_blocks.extend(sequence.blocks)
 
+    def preempt(self, sequence: Running) -> None:
+        """Free a sequence's slot and blocks; its next step computes all it has once more."""
+        self.release(sequence)
+        sequence.blocks = []
+        sequence.num_computed = 0
+
     def step(self, sequences: Sequence[Running], budget: int) -> StepResult:
         """Run one step over as many of `sequences` as the budget allows."""
         rows, new_requests, new_blocks = [], [], []
@@ -144,7 +150,7 @@ class Driver:
             request_id=bytes([sequence.slot]) * 16,
             choice=sequence.choice,
             prompt_token_ids=sequence.prompt,
-            emitted_token_ids=(),
+            emitted_token_ids=tuple(sequence.output),
             sampling=sequence.sampling,
             block_tables=[blocks],
             pooling=sequence.pooling,

@@ -60,7 +60,7 @@ class WorkerConfig(ProcessConfig):
     cpu_threads: int | None = setting(None, "Threads of the model; physical cores by default")
     model_impl: str = setting(
         "auto",
-        "What computes the model: native where the architecture has one, else transformers",
+        "What computes the model: native where there is a decoder for it, else transformers",
         choices=MODEL_IMPLS,
     )
     attention_backend: str = setting(

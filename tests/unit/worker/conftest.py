@@ -5,6 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from support.checkpoints import make_checkpoint
+from support.fallback_checkpoints import make_served_checkpoint
 from support.worker_driver import Driver, load
 
 
@@ -75,3 +76,9 @@ def driver(replica):
 def llama(driver) -> Driver:
     """A Driver of the plain Llama in blocks of 16."""
     return driver("llama", block_size=16)
+
+
+@pytest.fixture
+def gpt2(tmp_path):
+    """A checkpoint that runs through transformers and may be damaged."""
+    return make_served_checkpoint(tmp_path, "gpt2")

@@ -95,20 +95,9 @@ class TransformersSource:
             causal = self._load_weights(settings)
             settings.on_progress(0.9)
             model = split(causal, self.summary.vocab_size, settings.device)
-            attentions = {
-                kind: make_attention(
-                    settings.attention_backend,
-                    settings.device,
-                    settings.dtype,
-                    settings.block_size,
-                    kind,
-                )
-                for kind in dict.fromkeys(layer.kind for layer in model.layers)
-            }
-            loaded = TransformersModel(model, attentions)
-            self._check(loaded, settings)
+            self._check(model, settings)
             settings.on_progress(1.0)
-            return loaded
+            return TransformersModel(model, _attentions(model, settings, settings.block_size))
 
     def _load_weights(self, settings: LoadSettings) -> Any:
         import transformers
@@ -126,37 +115,49 @@ class TransformersSource:
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,
+            # Not ignored: what does not fit is in `info`, and named below.
+            ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
         self._check_tensors(info)
         return causal.eval().requires_grad_(False).to(settings.device)
 
     def _check_tensors(self, info: Mapping[str, Any]) -> None:
-        mismatched = sorted(str(key[0]) for key in info["mismatched_keys"])
-        unexpected = sorted(k for k in info["unexpected_keys"] if not k.endswith(IGNORED_SUFFIXES))
-        for names, fault in (
-            (sorted(info["missing_keys"]), "lacks the tensor"),
-            (mismatched, "has another shape than config.json says for the tensor"),
-            (unexpected, "holds a tensor that its architecture does not have:"),
-        ):
-            if names:
-                more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-                raise StartupError(f"{self.folder} {fault} {names[0]}{more}", field="model")
-        if info["error_msgs"]:
-            raise StartupError(f"{self.folder}: {info['error_msgs'][0]}", field="model")
+        """Raise StartupError for the first tensor that is missing, of another shape or unknown."""
+        faults = [f"lacks the tensor {name}" for name in sorted(info["missing_keys"])]
+        faults += [
+            f"holds the tensor {name} with shape {list(stored)}, config.json asks for {list(asked)}"
+            for name, stored, asked in sorted(info["mismatched_keys"])
+        ]
+        faults += [
+            f"holds the tensor {name}, which its architecture does not have"
+            for name in sorted(info["unexpected_keys"])
+            if not name.endswith(IGNORED_SUFFIXES)
+        ]
+        faults += info["error_msgs"]
+        if faults:
+            more = f", and {len(faults) - 1} more faults" if len(faults) > 1 else ""
+            raise StartupError(f"{self.folder} {faults[0]}{more}", field="model")
 
-    def _check(self, loaded: TransformersModel, settings: LoadSettings) -> None:
-        attentions = {
-            kind: make_attention(
-                settings.attention_backend, settings.device, settings.dtype, BLOCK_SIZE, kind
-            )
-            for kind in loaded.attentions
-        }
+    def _check(self, model: SplitModel, settings: LoadSettings) -> None:
+        attentions = _attentions(model, settings, BLOCK_SIZE)
         check_against_plain(
-            loaded.model,
-            lambda cache: TransformersModel(loaded.model, attentions).backend(cache, lambda: None),
+            model,
+            lambda cache: TransformersModel(model, attentions).backend(cache, lambda: None),
             settings.max_model_len,
             self.summary.vocab_size,
             settings.device,
             settings.dtype,
         )
+
+
+def _attentions(
+    model: SplitModel, settings: LoadSettings, block_size: int
+) -> dict[AttentionKind, AttentionBackend]:
+    """Return one implementation of attention for each kind of layer."""
+    return {
+        kind: make_attention(
+            settings.attention_backend, settings.device, settings.dtype, block_size, kind
+        )
+        for kind in dict.fromkeys(layer.kind for layer in model.layers)
+    }
