@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from pagewire_frontend.grammar_check import GrammarChecker
 from pagewire_frontend.journal import EntryState, Journal, JournalEntry
 from pagewire_frontend.model_registry import LoadedModel, ModelRegistry
 from pagewire_frontend.scheduler_pool import SchedulerPool
@@ -95,6 +96,7 @@ class Engine:
         self._pool = pool
         self._journal = journal
         self._limits = limits
+        self._grammars = GrammarChecker()
         self._threads = ThreadPoolExecutor(_TOKENIZER_THREADS, thread_name_prefix="tokenizer")
 
     def is_ready(self, model: LoadedModel) -> bool:
@@ -143,6 +145,7 @@ class Engine:
             raise OverloadedError("too many requests are open")
         try:
             async with asyncio.timeout(seconds):
+                await self._grammars.check(request.model, request.params.structured_outputs)
                 token_ids = await self.tokenize(request.model, request.prompt)
                 _check_ids(request, token_ids)
                 limit = self.context_length(request.model)
@@ -176,7 +179,8 @@ class Engine:
         self._journal.close(session.entry)
 
     def shutdown(self) -> None:
-        """Stop the threads."""
+        """Stop the threads and the grammar checkers."""
+        self._grammars.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _submit(self, session: Session) -> Session:
