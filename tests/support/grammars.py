@@ -111,8 +111,8 @@ LANGUAGES = (
     Language("choice", StructuredOutputsParams(choice=MOODS), lambda text: text in MOODS),
     Language(
         "regex",
-        StructuredOutputsParams(regex=r"[A-Z]{2}\d{1,4}(-[äöü]{2})?"),
-        matches(r"[A-Z]{2}\d{1,4}(-[äöü]{2})?"),
+        StructuredOutputsParams(regex=r"[A-Z]{2}[0-9]{1,4}(-[äöü]{2})?"),
+        matches(r"[A-Z]{2}[0-9]{1,4}(-[äöü]{2})?"),
     ),
     Language(
         "lark",
