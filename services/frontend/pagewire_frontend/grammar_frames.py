@@ -1,7 +1,7 @@
 """What a frontend and its grammar checkers say to each other: JSON objects behind their length.
 
 A frontend asks, and a checker answers each question with `{"error": null}` or an error. Questions
-are `{"op": "load", "model", "tokenizer", "vocab_size", "eos_token_ids"}`, where the tokenizer is the
+are `{"op": "load", "model", "tokenizer", "vocab_size", "eos_token_ids"}`, the tokenizer being the
 text of a tokenizer.json, and `{"op": "check", "model", "kind", "text", "choice"}`.
 """
 

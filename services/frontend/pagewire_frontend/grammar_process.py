@@ -10,8 +10,14 @@ from pagewire_frontend.model_registry import LoadedModel
 from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 MODULE = "pagewire_frontend.grammar_checker_process"
-_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
-"""Its address space is limited, of which every thread reserves much and uses little."""
+_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "2",
+    "RUST_BACKTRACE": "0",
+}
+"""Its address space is limited, of which every thread reserves much and uses little. That memory
+ran out is worth a line in the log, and where is not."""
 
 
 class CheckerEndedError(Exception):
