@@ -32,7 +32,7 @@ LIMITS: Final = LLParserLimits(
     verbose_errors=False,
 )
 """Below llguidance's defaults, above what real grammars need: an enum of 4000 texts, a grammar of
-5000 alternatives and a schema of 300 properties do with a fifth of each. A state of the lexer takes
+1500 alternatives and a schema of 300 properties do with a fifth of each. A state of the lexer takes
 1 to 2 kB, so a grammar stays below 100 MB; a mask takes some 10 ms at most."""
 
 CHECKED_TOKENS: Final = 16

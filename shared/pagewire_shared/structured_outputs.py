@@ -95,6 +95,15 @@ def _check_text(name: str, value: object, most: int) -> None:
         raise _invalid(f"{name} must be a text that is not empty")
     if len(value) > most:
         raise _invalid(f"{name} may have at most {most} characters, got {len(value)}")
+    _check_utf8(name, value)
+
+
+def _check_utf8(name: str, text: str) -> None:
+    """Raise InvalidRequestError when `text` holds half of a surrogate pair: its id is of bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _invalid(f"{name} is not valid Unicode: {error.reason}") from error
 
 
 def _checked_choice(choice: object) -> tuple[str, ...]:
@@ -112,6 +121,7 @@ def _checked_schema(schema: object) -> str:
     if isinstance(schema, str):
         text = schema
         _check_schema_size(text)
+        _check_utf8("json", text)
         try:
             schema = json_module.loads(text)
         except (ValueError, RecursionError) as error:

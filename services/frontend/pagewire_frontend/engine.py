@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from pagewire_frontend.bad_words import with_bad_sequences
 from pagewire_frontend.generation_request import ChatPrompt, GenerationRequest, Prompt, TokenPrompt
+from pagewire_frontend.grammar_check import GrammarChecker
 from pagewire_frontend.journal import EntryState, Journal, JournalEntry
 from pagewire_frontend.model_registry import LoadedModel, ModelRegistry
 from pagewire_frontend.prompt_encoding import encode_chat, encode_text
@@ -51,6 +52,7 @@ class Engine:
         self._pool = pool
         self._journal = journal
         self._limits = limits
+        self._grammars = GrammarChecker()
         self._threads = ThreadPoolExecutor(_TOKENIZER_THREADS, thread_name_prefix="tokenizer")
 
     def is_ready(self, model: LoadedModel) -> bool:
@@ -103,6 +105,7 @@ class Engine:
             raise OverloadedError("too many requests are open")
         try:
             async with asyncio.timeout(seconds):
+                await self._grammars.check(request.model, request.params.structured_outputs)
                 token_ids = await self.tokenize(request.model, request.prompt)
                 check_prompt_ids(request, token_ids)
                 request = await self._with_token_ids(request)
@@ -138,7 +141,8 @@ class Engine:
         self._journal.close(session.entry)
 
     def shutdown(self) -> None:
-        """Stop the threads."""
+        """Stop the threads and the grammar checkers."""
+        self._grammars.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _with_token_ids(self, request: GenerationRequest) -> GenerationRequest:

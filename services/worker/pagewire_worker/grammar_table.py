@@ -163,9 +163,9 @@ class GrammarTable:
         return _Outcome(bits, failed)
 
     def _fill(self, matchers: dict[int, LLMatcher], bits: npt.NDArray[np.int32]) -> None:
-        # The library writes each mask where its row says, and only there.
         pairs = [(matcher, row) for row, matcher in matchers.items()]
-        fill_next_token_bitmask_par(self._executor, pairs, bits)
+        if pairs:
+            fill_next_token_bitmask_par(self._executor, pairs, bits)
 
 
 def _caught_up(follower: GrammarFollower, failed: dict[int, str], row: int) -> LLMatcher | None:

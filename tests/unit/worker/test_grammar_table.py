@@ -1,0 +1,431 @@
+"""Masks that follow sequences: slots, tokens and masking are those of a real step, the logits are
+random."""
+
+import asyncio
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+
+from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
+from pagewire_worker.grammars import make_grammars
+from pagewire_worker.slots import PlanError, SlotLimits, SlotTable
+from pagewire_worker.step import NewRequest
+from pagewire_worker.token_masks import apply_masks
+from support.grammars import LANGUAGES, MOODS, PERSON
+from support.source_tree import ROOT
+from support.worker_driver import GREEDY
+
+MODEL = ROOT / "pagewire" / "builtin_model"
+VOCAB = 3072
+EOS = 2
+NUM_SLOTS = 32
+PROMPT = [40, 41, 42]
+
+
+@dataclass
+class Bench:
+    """A table of grammars over slots, as an executor drives it."""
+
+    vocab: int = VOCAB
+    slots: SlotTable = field(init=False)
+
+    def __post_init__(self):
+        limits = SlotLimits(NUM_SLOTS, 64, 16, 1024, self.vocab)
+        self.slots = SlotTable(limits, torch.device("cpu"))
+        grammars = make_grammars(MODEL, self.vocab)
+        self.compiler, self.table = grammars.compiler, grammars.table
+
+    def compile(self, params):
+        asyncio.run(self.compiler.compile(params.grammar_id, params))
+        return params.grammar_id
+
+    def install(self, slot, grammar_id, emitted=()):
+        request = NewRequest(
+            slot=slot,
+            request_id=bytes([slot]) * 16,
+            choice=0,
+            prompt_token_ids=PROMPT,
+            emitted_token_ids=emitted,
+            sampling=GREEDY,
+            block_tables=[[0, 1]],
+            grammar_id=grammar_id,
+        )
+        self.slots.install(request, 0)
+        self.table.install(request)
+
+    def free(self, *slots):
+        for slot in slots:
+            self.slots.free(slot)
+            self.table.free(slot)
+
+    def positions(self, slots):
+        return self.slots.num_tokens[slots] - self.slots.prompt_lens[slots]
+
+    def begin(self, slots):
+        slots = np.asarray(slots, dtype=np.int64)
+        return self.table.begin(slots, self.positions(slots), self.slots)
+
+    def masks(self, slots):
+        return self.begin(slots)()
+
+    def allowed(self, slot):
+        bits = self.masks([slot]).bits.view(np.uint8)
+        return set(np.flatnonzero(np.unpackbits(bits, bitorder="little")).tolist())
+
+    def write(self, slots, tokens):
+        """Let sequences grow as a step does that goes through."""
+        slots, tokens = np.asarray(slots, dtype=np.int64), np.asarray(tokens, dtype=np.int64)
+        self.slots.write_sampled(slots, self.slots.num_tokens[slots], torch.from_numpy(tokens))
+        self.table.accept(slots, tokens)
+        self.slots.commit(slots, self.slots.num_tokens[slots], slots)
+
+    def step(self, slots, generator, is_masked=True):
+        """Run a step with random logits and return a token per slot."""
+        masks = self.masks(slots)
+        logits = torch.randn((len(slots), self.vocab), generator=generator) * 4
+        if is_masked and masks is not None:
+            apply_masks(logits, masks)
+        tokens = logits.argmax(dim=1).numpy()
+        if is_masked:
+            self.write(slots, tokens)
+        return tokens.tolist()
+
+    def output(self, slot):
+        begin, end = int(self.slots.prompt_lens[slot]), int(self.slots.num_tokens[slot])
+        return self.slots.tokens[slot, begin:end].tolist()
+
+    def ids(self, text):
+        return self.compiler.tokenizer.tokenize_str(text)
+
+
+@pytest.fixture
+def bench():
+    made = Bench()
+    yield made
+    made.table.shutdown()
+
+
+def text_of(bench, tokens):
+    return bench.compiler.tokenizer.decode_bytes(tokens).decode("utf-8")
+
+
+def is_right(accepts, text):
+    try:
+        return accepts(text)
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
+def test_masked_random_outputs_are_right_and_others_are_not(bench):
+    """Ten languages, 24 outputs each, in slots that are used again, mixed with free ones."""
+    ids = [bench.compile(language.params) for language in LANGUAGES]
+    generator = torch.Generator().manual_seed(3)
+    waiting = [*range(len(LANGUAGES))] * 24
+    running, texts, free = {}, {number: [] for number in range(len(LANGUAGES))}, [*range(30)]
+    bench.install(30, None)
+    while waiting or running:
+        while waiting and free:
+            slot, number = free.pop(0), waiting.pop()
+            bench.install(slot, ids[number])
+            running[slot] = number
+        slots = [30, *running]
+        tokens = bench.step(slots, generator)
+        for slot, token in zip(slots[1:], tokens[1:], strict=True):
+            if token == EOS:
+                texts[running.pop(slot)].append(text_of(bench, bench.output(slot)[:-1]))
+                bench.free(slot)
+                free.append(slot)
+        if len(bench.output(30)) > 500:
+            bench.free(30)
+            bench.install(30, None)
+    for number, language in enumerate(LANGUAGES):
+        wrong = [text for text in texts[number] if not is_right(language.accepts, text)]
+        assert wrong == [], language.name
+        assert len(texts[number]) == 24
+    several = [language.name for n, language in enumerate(LANGUAGES) if len(set(texts[n])) > 2]
+    assert len(several) == len(LANGUAGES)
+    # The same dice without masks leave the language at once.
+    free_texts = [
+        text_of_any(bench, torch.randn((20, VOCAB), generator=generator).argmax(dim=1).tolist())
+        for _ in range(100)
+    ]
+    for language in LANGUAGES:
+        assert not any(is_right(language.accepts, text) for text in free_texts)
+
+
+def text_of_any(bench, tokens):
+    return bench.compiler.tokenizer.decode_bytes(tokens).decode("utf-8", errors="replace")
+
+
+def test_multi_byte_choices_come_about_whole(bench):
+    """Of an emoji in bytes every token is masked to what can still become one."""
+    choice = ("😀👍🏽", "日本", "né", "нет")
+    grammar_id = bench.compile(Params(choice=choice))
+    generator = torch.Generator().manual_seed(1)
+    seen = Counter()
+    for _ in range(40):
+        bench.install(0, grammar_id)
+        while bench.step([0], generator) != [EOS]:
+            pass
+        seen[text_of(bench, bench.output(0)[:-1])] += 1
+        bench.free(0)
+    assert set(seen) <= set(choice)
+    assert len(seen) > 2
+
+
+def test_rows_without_a_grammar_are_not_named(bench):
+    grammar_id = bench.compile(Params(choice=("a",)))
+    bench.install(3, None)
+    assert bench.masks([3]) is None
+    bench.install(5, grammar_id)
+    bench.install(7, grammar_id)
+    masks = bench.masks([3, 7, 5])
+    assert masks.rows.tolist() == [1, 2]
+    assert masks.bits.shape == (2, VOCAB // 32)
+
+
+def test_two_slots_with_one_grammar_go_their_own_ways(bench):
+    grammar_id = bench.compile(Params(choice=("ax", "by")))
+    bench.install(0, grammar_id)
+    bench.install(1, grammar_id)
+    (a,), (b,) = bench.ids("a"), bench.ids("b")
+    bench.masks([0, 1])
+    bench.write([0, 1], [a, b])
+    assert bench.allowed(0) == set(bench.ids("x"))
+    assert bench.allowed(1) == set(bench.ids("y"))
+
+
+def run_on(bench, grammar_id, *, slot=0, num_tokens=25, seed=5):
+    """Return the output and the masks of a sequence that nothing happens to."""
+    bench.install(slot, grammar_id)
+    generator = torch.Generator().manual_seed(seed)
+    masks = []
+    for _ in range(num_tokens):
+        masks.append(bench.masks([slot]).bits.copy())
+        bench.step([slot], generator)
+    masks.append(bench.masks([slot]).bits.copy())
+    output = bench.output(slot)
+    bench.free(slot)
+    return output, masks
+
+
+LONG = Params(json={"type": "array", "items": {"type": "string", "maxLength": 30}, "minItems": 20})
+
+
+@pytest.mark.parametrize("params", [LONG, Params(json=PERSON), Params(choice=MOODS)])
+def test_a_sequence_installed_again_goes_on_with_the_same_masks(bench, params):
+    """Preempted, or moved here from a worker that is gone."""
+    grammar_id = bench.compile(params)
+    output, masks = run_on(bench, grammar_id)
+    other = Bench()
+    other.compile(params)
+    for place in (bench, other):
+        for position in range(len(masks)):
+            place.install(9, grammar_id, output[:position])
+            assert np.array_equal(place.masks([9]).bits, masks[position])
+            if position < len(output):
+                place.write([9], [output[position]])
+                assert np.array_equal(place.masks([9]).bits, masks[position + 1])
+            place.free(9)
+    other.table.shutdown()
+
+
+def test_a_step_that_fails_before_or_after_its_tokens_are_accepted(bench):
+    """What a failed step sampled is no part of the sequence, whatever is sampled instead."""
+    grammar_id = bench.compile(LONG)
+    output, masks = run_on(bench, grammar_id)
+    bench.install(0, grammar_id)
+    for position, token in enumerate(output):
+        if position % 3 == 0:
+            # Ended after the masks were asked for, and before they were waited for.
+            bench.begin([0])
+        if position % 4 == 1:
+            # Accepted another token, and then undone: the slots never counted it.
+            others = sorted(bench.allowed(0) - {token})
+            bench.table.accept(np.array([0]), np.array(others[:1] or [token]))
+        assert np.array_equal(bench.masks([0]).bits, masks[position])
+        bench.write([0], [token])
+    assert np.array_equal(bench.masks([0]).bits, masks[-1])
+
+
+def test_a_failed_token_of_the_same_length_is_not_taken_for_the_real_one(bench):
+    """A step fails after its token was accepted; the slot then grows by another one elsewhere."""
+    grammar_id = bench.compile(Params(choice=("ax", "by")))
+    bench.install(0, grammar_id)
+    (a,), (b,) = bench.ids("a"), bench.ids("b")
+    bench.masks([0])
+    bench.table.accept(np.array([0]), np.array([a]))
+    bench.begin([0])
+    bench.write([0], [b])
+    assert bench.allowed(0) == set(bench.ids("y"))
+
+
+def test_forks_go_on_from_their_source(bench):
+    grammar_id = bench.compile(LONG)
+    output, masks = run_on(bench, grammar_id)
+    bench.install(0, grammar_id)
+    for token in output[:10]:
+        bench.masks([0])
+        bench.write([0], [token])
+    forked, source = np.array([1, 2]), np.array([0, 0])
+    bench.slots.restore(forked, bench.slots.save(source))
+    bench.table.fork(forked, source)
+    generator = torch.Generator().manual_seed(77)
+    for position in range(10, len(output)):
+        assert np.array_equal(bench.masks([1]).bits, masks[position])
+        bench.write([1], [output[position]])
+        bench.step([2], generator)
+    assert np.array_equal(bench.masks([0]).bits, masks[10])
+    assert bench.output(2) != output
+    bench.install(3, None)
+    bench.table.fork(np.array([1]), np.array([3]))
+    assert bench.masks([1, 3]) is None
+
+
+def test_forks_that_swap_read_all_sources_first(bench):
+    ids = [bench.compile(Params(choice=(text,))) for text in ("a", "b")]
+    for slot, grammar_id in enumerate(ids):
+        bench.install(slot, grammar_id)
+    bench.table.fork(np.array([0, 1]), np.array([1, 0]))
+    assert bench.allowed(0) == set(bench.ids("b"))
+    assert bench.allowed(1) == set(bench.ids("a"))
+
+
+def test_a_slot_used_again_follows_only_its_new_request(bench):
+    first, second = (bench.compile(Params(choice=(text,))) for text in ("ab", "cd"))
+    bench.install(0, first)
+    bench.masks([0])
+    bench.write([0], bench.ids("a"))
+    bench.free(0)
+    bench.install(0, second)
+    assert bench.allowed(0) & set(bench.ids("c"))
+    # A failed plan installed it, and the slot was never freed here.
+    bench.slots.free(0)
+    bench.install(0, None)
+    assert bench.masks([0]) is None
+    bench.table.clear()
+    assert bench.masks([0]) is None
+
+
+def test_behind_the_end_only_ends_are_allowed(tmp_path):
+    """All of the model's ends, at the end and for as long as a sequence ignores them."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
+        (tmp_path / name).write_bytes((MODEL / name).read_bytes())
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 1, 9999]}))
+    bench = Bench()
+    bench.compiler._folder = tmp_path
+    ends = {1, 2, 3}
+    closed, open_end = (bench.compile(Params(regex=text)) for text in ("a", "ab?"))
+    (a,) = bench.ids("a")
+    for grammar_id, further in ((closed, set()), (open_end, set(bench.ids("b")))):
+        bench.install(0, grammar_id)
+        assert not bench.allowed(0) & ends
+        bench.write([0], [a])
+        assert bench.allowed(0) == ends | further
+        for end in (3, 1, 2, 2):
+            bench.write([0], [end])
+            assert bench.allowed(0) == ends
+        emitted = bench.output(0)
+        bench.free(0)
+        bench.install(0, grammar_id, emitted)
+        assert bench.allowed(0) == ends
+        bench.write([0], [a])
+        with pytest.raises(PlanError, match="after the end") as caught:
+            bench.masks([0])
+        assert caught.value.culprit_slots == (0,)
+        bench.free(0)
+    bench.table.shutdown()
+
+
+def test_a_token_that_is_not_in_the_grammar_names_its_slot_alone(bench):
+    grammar_id = bench.compile(Params(choice=("ab", "cd")))
+    bench.install(4, grammar_id)
+    bench.install(6, grammar_id, bench.ids("x"))
+    bench.install(8, grammar_id)
+    with pytest.raises(PlanError, match="slot 6: ") as caught:
+        bench.masks([8, 6, 4])
+    assert caught.value.culprit_slots == (6,)
+    bench.free(6)
+    assert bench.masks([8, 4]).rows.tolist() == [0, 1]
+
+
+def test_an_unknown_grammar_and_a_beam_are_refused(bench):
+    with pytest.raises(PlanError, match="not compiled here") as caught:
+        bench.install(2, b"x" * 16)
+    assert caught.value.culprit_slots == (2,)
+    grammar_id = bench.compile(Params(choice=("a",)))
+    request = NewRequest(
+        slot=3,
+        request_id=b"r" * 16,
+        choice=0,
+        prompt_token_ids=PROMPT,
+        emitted_token_ids=(),
+        sampling=GREEDY,
+        block_tables=[[0]],
+        is_beam=True,
+        grammar_id=grammar_id,
+    )
+    with pytest.raises(PlanError, match="beam"):
+        bench.table.install(request)
+
+
+def test_outputs_that_exhaust_the_lexer_together_do_not_fail(bench, monkeypatch):
+    """Copies of a matcher share the states of its lexer, of which there is a most."""
+    monkeypatch.setattr("pagewire_shared.grammar_source.LIMITS", _few_states())
+    grammar_id = bench.compile(Params(regex="[ab]*a[ab]{40}c|x[yz]{0,200}"))
+    bench.install(1, grammar_id)
+    (x,), (y,) = bench.ids("x"), bench.ids("y")
+    bench.write([1], [x])
+    first = bench.compiler._compiled.find(grammar_id).prototype
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(100):
+        bench.free(0)
+        bench.install(0, grammar_id)
+        for _ in range(15):
+            bench.step([0], generator)
+    assert bench.compiler._compiled.find(grammar_id).prototype is not first
+    assert bench.allowed(1) & {y}
+    bench.write([1], [y])
+    assert bench.allowed(1) & {y}
+    bench.install(2, grammar_id)
+    assert bench.allowed(2) & {x}
+
+
+def test_one_output_too_large_for_the_lexer_alone_is_at_fault(bench, monkeypatch):
+    monkeypatch.setattr("pagewire_shared.grammar_source.LIMITS", _few_states())
+    params = Params(regex=".*a.{40}|x[yz]{0,200}")
+    grammar_id = bench.compile(params)
+    bench.install(0, grammar_id)
+    bench.install(1, grammar_id)
+    generator = torch.Generator().manual_seed(2)
+    (x,), (y,) = bench.ids("x"), bench.ids("y")
+    bench.write([1], [x])
+    with pytest.raises(PlanError, match="too many states") as caught:
+        for _ in range(900):
+            bench.step([0], generator)
+    assert caught.value.culprit_slots == (0,)
+    bench.write([1], [y])
+    assert bench.allowed(1) & {y}
+    with pytest.raises(PlanError) as caught:
+        bench.masks([1, 0])
+    assert caught.value.culprit_slots == (0,)
+    bench.free(0)
+    assert bench.allowed(1) & {y}
+
+
+def _few_states():
+    from llguidance import LLParserLimits
+
+    return LLParserLimits(max_lexer_states=1000, verbose_errors=False)
+
+
+def test_a_vocabulary_that_is_no_multiple_of_a_word(bench):
+    padded = Bench(vocab=3101)
+    padded.install(0, padded.compile(Params(regex=".*")))
+    assert padded.masks([0]).bits.shape == (1, 97)
+    assert max(padded.allowed(0)) < VOCAB
+    padded.table.shutdown()
