@@ -17,6 +17,7 @@ from pagewire_frontend.http.completion_format import CompletionFormat
 from pagewire_frontend.http.connection import read_body, while_connected
 from pagewire_frontend.http.errors import json_response
 from pagewire_frontend.http.event_stream import EventStream
+from pagewire_frontend.http.field_names import as_given
 from pagewire_frontend.http.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
 from pagewire_frontend.model_registry import LoadedModel
 from pagewire_shared.errors import PagewireError
@@ -32,28 +33,29 @@ def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
     async def chat_completions(request: Request) -> Response:
         """Answer a conversation."""
         body = parse_body(ChatBody, await read_body(request, max_body_bytes))
-        model = engine.models.find(body.model)
-        params = options.chat_params(body, model.defaults)
-        prompt = options.chat_prompt(body)
-        asked = [_request(body, model, prompt=prompt, params=params)]
-        shown = asked_answer.of_chat(body)
         try:
+            model = engine.models.find(body.model)
+            params = options.chat_params(body, model.defaults)
+            prompt = options.chat_prompt(body)
+            asked = [_request(body, model, prompt=prompt, params=params)]
+            shown = asked_answer.of_chat(body)
             return await _answer(engine, request, asked, shown, ChatFormat, bool(body.stream))
         except PagewireError as error:
-            if error.field == "max_tokens" and body.max_completion_tokens is not None:
-                error.field = "max_completion_tokens"
-            raise
+            raise as_given(error, body) from error.__cause__
 
     @router.post("/v1/completions", openapi_extra=_body_schema(CompletionBody))
     async def completions(request: Request) -> Response:
         """Continue one or more prompts."""
         body = parse_body(CompletionBody, await read_body(request, max_body_bytes))
-        model = engine.models.find(body.model)
-        params = options.completion_params(body, model.defaults)
-        prompts = options.completion_prompts(body)
-        asked = [_request(body, model, prompt=prompt, params=params) for prompt in prompts]
-        shown = asked_answer.of_completion(body)
-        return await _answer(engine, request, asked, shown, CompletionFormat, bool(body.stream))
+        try:
+            model = engine.models.find(body.model)
+            params = options.completion_params(body, model.defaults)
+            prompts = options.completion_prompts(body)
+            asked = [_request(body, model, prompt=prompt, params=params) for prompt in prompts]
+            shown = asked_answer.of_completion(body)
+            return await _answer(engine, request, asked, shown, CompletionFormat, bool(body.stream))
+        except PagewireError as error:
+            raise as_given(error, body) from error.__cause__
 
     return router
 

@@ -18,6 +18,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "documents": ([],),
     "function_call": ("none", "auto"),
     "functions": ([],),
+    "guided_whitespace_pattern": (),
     "kv_transfer_params": (),
     "modalities": (["text"],),
     "prompt_embeds": (),
