@@ -38,7 +38,7 @@ class StreamOptions(BaseModel):
 class JsonSchemaBody(BaseModel):
     """The schema of a response_format."""
 
-    model_config = ConfigDict(**_STRICT, populate_by_name=True)
+    model_config = _STRICT
     name: str
     # "schema" is a name of pydantic's own.
     schema_: dict[str, Any] | bool = Field(alias="schema")
