@@ -1,8 +1,9 @@
 """POST /v1/chat/completions and /v1/completions: from a body to an answer, whole or streamed."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
@@ -23,6 +24,7 @@ from pagewire_frontend.model_registry import LoadedModel
 from pagewire_shared.errors import PagewireError
 
 FormatClass = Callable[[AnswerParts], AnswerFormat]
+Shape = TypeVar("Shape")
 
 
 def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
@@ -87,7 +89,7 @@ async def _answer(
         form = format_class(_parts(answer, asked[0].model, shown))
         if not is_streamed:
             choices = await while_connected(request, answer.whole())
-            return json_response(form.whole(choices, answer.usage))
+            return json_response(await _shaped(shown, form.whole, choices, answer.usage))
         # What goes wrong before the first token is still a plain status.
         await while_connected(request, answer.wait_first())
         response = EventStream(request, _chunks(answer, form, shown), answer.close)
@@ -117,10 +119,17 @@ async def _chunks(
     async for number, event in answer.events():
         if not is_open:
             # Not before: only now all that is said of the prompt is known.
-            yield form.opening(answer.num_choices)
+            yield await _shaped(shown, form.opening, answer.num_choices)
             is_open = True
-        chunk = form.chunk(number, event)
+        chunk = await _shaped(shown, form.chunk, number, event)
         if chunk is not None:
             yield [chunk]
     if shown.has_usage_chunk:
         yield [form.usage_chunk(answer.usage)]
+
+
+async def _shaped(shown: AskedAnswer, shape: Callable[..., Shape], *parts: Any) -> Shape:
+    """Return `shape(*parts)`, which long work does beside the event loop."""
+    if shown.scores_prompt:
+        return await asyncio.to_thread(shape, *parts)
+    return shape(*parts)
