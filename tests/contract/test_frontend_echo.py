@@ -182,3 +182,15 @@ async def test_a_chat_echoes_what_the_assistant_said_last(checkpoint):
                 continue
             deltas = [c["delta"] for one in chunks_of(response) for c in one["choices"]]
             assert "".join(delta.get("content", "") for delta in deltas) == expected
+
+
+async def test_halves_of_characters_look_alike_and_the_likeliest_stands(checkpoint):
+    first, second, _ = ids_of("€")
+    async with gateway(checkpoint) as (client, attach, _):
+        call = post(client, "/v1/completions", {"prompt": "a", "logprobs": 1})
+        submit = await attach.next("submit")
+        score_tokens(attach, submit, [first], [(-3.0, 2, [(second, -0.25)])])
+        attach.finish(submit, 1)
+        logprobs = (await call).json()["choices"][0]["logprobs"]
+    assert logprobs["token_logprobs"] == [-3.0]
+    assert logprobs["top_logprobs"] == [{"\ufffd": -0.25}]

@@ -2,11 +2,14 @@
 
 import asyncio
 
+import grpc.aio
+import pytest
 from contract.frontend_clients import completion
 from contract.frontend_gateway import gateway, post
 from contract.frontend_peers import WAIT_SECONDS, attached_frontend, ids_of
 from contract.scored_answers import prompt_scores, score_prompt, score_tokens, score_whole_prompt
 
+from pagewire_frontend.prompt_journal import MAX_GAPS
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
 from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
 from pagewire_shared.errors import InternalError
@@ -87,6 +90,20 @@ async def test_tokens_before_the_prompt_are_a_gap(checkpoint):
         score_whole_prompt(attach, again)
         attach.say(again, "yes")
         check(await done(task))
+
+
+async def test_who_never_sends_what_is_asked_is_not_asked_for_ever(checkpoint):
+    async with attached_frontend(checkpoint) as (frontend, attach):
+        task = asked(frontend)
+        for epoch in range(MAX_GAPS + 1):
+            submit = await attach.next("submit")
+            assert submit.epoch == epoch
+            attach.tokens(submit, 0, ids_of("y"))
+        await attach.next("abort")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await done(task)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert "log-probabilities of the prompt" in str(caught.value.details())
 
 
 async def test_an_end_before_the_prompt_is_a_gap(checkpoint):

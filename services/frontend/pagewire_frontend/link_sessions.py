@@ -12,7 +12,7 @@ from pagewire_frontend.request_records import HeldRecord
 from pagewire_frontend.session import Session
 from pagewire_frontend.verdict import Verdict
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_shared.errors import OverloadedError, WireError
+from pagewire_shared.errors import InternalError, OverloadedError, WireError
 from pagewire_shared.ids import RequestId
 from pagewire_shared.rpc.errors import from_detail
 
@@ -139,7 +139,7 @@ class CarriedSessions:
                 raise WireError(f"a prompt of {num_prompt} tokens has no position beyond")
             verdict = session.on_prompt_logprobs(piece.epoch, piece.first_position, piece.scores)
             if verdict is Verdict.GAP:
-                self._resubmit(session)
+                self._on_gap(session)
 
     def on_tokens(self, batch: pb.TokenBatch) -> None:
         """Hand out the tokens of a step. Raises WireError."""
@@ -157,7 +157,7 @@ class CarriedSessions:
                 chunk.num_cached_tokens,
             )
             if verdict is Verdict.GAP:
-                self._resubmit(session)
+                self._on_gap(session)
 
     def on_vectors(self, batch: pb.VectorBatch) -> None:
         """Hand out the vectors of a step. Raises WireError."""
@@ -186,7 +186,16 @@ class CarriedSessions:
                 from_detail(item.error) if item.HasField("error") else None,
             )
             if verdict is Verdict.GAP:
-                self._resubmit(session)
+                self._on_gap(session)
+
+    def _on_gap(self, session: Session) -> None:
+        prompt = session.entry.prompt_journal
+        if prompt is not None and prompt.note_gap():
+            session.fail(
+                InternalError("the scheduler does not send the log-probabilities of the prompt")
+            )
+            return
+        self._resubmit(session)
 
     def on_rejected(self, message: pb.Rejected) -> None:
         """Fail the request that was refused; one that has begun tries again where that helps."""

@@ -4,13 +4,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagewire_frontend.events import PromptLogprobs
+from pagewire_frontend.events import Closed, Delta, Finished, FinishReason, PromptLogprobs
 from pagewire_frontend.journal import JournalEntry
 from pagewire_frontend.prompt_tray import POSITIONS_PER_EVENT, PromptTray
+from pagewire_frontend.session import Session
 from pagewire_frontend.token_logprob import Score, TokenLogprob
 from pagewire_frontend.verdict import Verdict
+from pagewire_shared.errors import InternalError
 from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams
+
+
+class NoText:
+    """A tokenizer whose tokens have no text."""
+
+    def open_stream(self, first_ids, *, skip_special_tokens):
+        return lambda token_id: None
+
+    def decode(self, token_ids, *, skip_special_tokens):
+        return ""
+
 
 PROMPT = list(range(100, 110))
 SCORES = [Score(-float(p), p, ((p, -0.5),)) for p in range(1, 10)]
@@ -99,6 +112,36 @@ def test_who_did_not_ask_gets_nothing():
     held = submitted(prompt_logprobs=None)
     assert held.accept_prompt_logprobs(0, 1, SCORES) == (Verdict.DUPLICATE, [])
     assert held.is_prompt_complete
+
+
+async def test_a_reader_gets_the_prompt_first():
+    held = submitted(n=2)
+    session = Session(held, NoText(), arrived_at=0.0, deadline=None)
+    session.on_prompt_logprobs(0, 1, SCORES[:4])
+    session.on_prompt_logprobs(0, 2, SCORES[1:])
+    for choice in range(2):
+        session.on_tokens(0, choice, 0, [7], (), 0)
+        session.on_finished(0, choice, 1, FinishReason.LENGTH, None, None)
+    events = [event async for event in session.events()]
+    assert [type(event) for event in events] == [
+        PromptLogprobs,
+        Delta,
+        Delta,
+        Finished,
+        Finished,
+        Closed,
+    ]
+    assert len(events[0].logprobs) == 9
+
+
+async def test_half_a_prompt_is_not_shown_when_a_request_fails():
+    session = Session(submitted(), NoText(), arrived_at=0.0, deadline=None)
+    session.on_prompt_logprobs(0, 1, SCORES[:4])
+    session.on_finished(0, 0, 0, FinishReason.FAILED, None, InternalError("broken"))
+    with pytest.raises(InternalError):
+        await session.wait_first()
+    with pytest.raises(InternalError):
+        await anext(session.events())
 
 
 PIECES = st.tuples(st.integers(1, 9), st.integers(0, 6), st.integers(-1, 0), st.booleans())

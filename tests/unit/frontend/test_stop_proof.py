@@ -193,6 +193,8 @@ async def answer(
     session.on_finished(0, 0, position, FinishReason.LENGTH, None, None)
     await (reader or read())
     [end] = ends
+    has_stopped = end.stop_string is not None
+    assert end.reason is (FinishReason.STOP if has_stopped else FinishReason.LENGTH)
     return "".join(pieces), end.stop_string, num_tokens, pieces
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from pagewire_frontend.events import Delta, Finished, Usage
 from pagewire_frontend.http.answer import AnsweredPrompt, WholeChoice
 from pagewire_frontend.http.asked_answer import AskedAnswer
+from pagewire_frontend.http.logprobs import prompt_logprobs
 from pagewire_frontend.tokenizer import TextTokenizer
 
 Json = dict[str, Any]
@@ -36,6 +37,16 @@ class AnswerParts:
     def prompt_of(self, number: int) -> AnsweredPrompt:
         """Return the prompt that a choice answers."""
         return self.prompts[number // self.choices_per_prompt]
+
+    def about_prompt(self, index: int) -> Json:
+        """Return what the client asked about a prompt besides its text, in vLLM's names."""
+        prompt, num_top = self.prompts[index], self.asked.num_prompt_logprobs
+        body: Json = {}
+        if num_top is not None:
+            body["prompt_logprobs"] = prompt_logprobs(prompt.logprobs, num_top, self.tokenizer)
+        if self.asked.has_token_ids:
+            body["prompt_token_ids"] = list(prompt.token_ids)
+        return body
 
 
 class AnswerFormat(Protocol):

@@ -26,6 +26,12 @@ class AskedAnswer:
     has_output: bool = True
     has_usage_chunk: bool = False
 
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether log-probabilities of prompts are shown: up to some MB, and seconds of work."""
+        is_scored_echo = self.has_echo and self.num_logprobs is not None
+        return self.num_prompt_logprobs is not None or is_scored_echo
+
 
 def of_chat(body: ChatBody) -> AskedAnswer:
     """Return what a chat body asks for; it is checked already."""

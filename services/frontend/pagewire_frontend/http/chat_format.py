@@ -11,7 +11,7 @@ from pagewire_frontend.http.answer_head import (
     end_fields,
     usage_body,
 )
-from pagewire_frontend.http.logprobs import chat_logprobs, prompt_logprobs
+from pagewire_frontend.http.logprobs import chat_logprobs
 
 
 class ChatFormat:
@@ -31,7 +31,7 @@ class ChatFormat:
             self._chunk([{"index": number, "delta": delta, "finish_reason": None}])
             for number in range(num_choices)
         ]
-        chunks[0].update(self._of_prompt())
+        chunks[0].update(self._parts.about_prompt(0))
         return chunks
 
     def chunk(self, number: int, event: Delta | Finished) -> Json | None:
@@ -56,7 +56,7 @@ class ChatFormat:
         """Return the answer that is not streamed."""
         items = [self._choice(number, choice) for number, choice in enumerate(choices)]
         body = self._head.body(self._prefix, self._kind, items)
-        return {**body, "usage": usage_body(usage), **self._of_prompt()}
+        return {**body, "usage": usage_body(usage), **self._parts.about_prompt(0)}
 
     def _choice(self, number: int, choice: WholeChoice) -> Json:
         text = self._parts.prompts[0].text + choice.text
@@ -72,16 +72,6 @@ class ChatFormat:
         if self._asked.has_token_ids:
             item["token_ids"] = choice.token_ids
         return item
-
-    def _of_prompt(self) -> Json:
-        prompt, num_top = self._parts.prompts[0], self._asked.num_prompt_logprobs
-        body: Json = {}
-        if num_top is not None:
-            tokenizer = self._parts.tokenizer
-            body["prompt_logprobs"] = prompt_logprobs(prompt.logprobs, num_top, tokenizer)
-        if self._asked.has_token_ids:
-            body["prompt_token_ids"] = list(prompt.token_ids)
-        return body
 
     def _chunk(self, choices: list[Json]) -> Json:
         return self._head.chunk(self._prefix, self._chunk_kind, choices)

@@ -11,7 +11,7 @@ from pagewire_frontend.http.answer_head import (
     end_fields,
     usage_body,
 )
-from pagewire_frontend.http.logprobs import CompletionLogprobs, prompt_logprobs
+from pagewire_frontend.http.logprobs import CompletionLogprobs
 from pagewire_frontend.token_logprob import TokenLogprob
 
 
@@ -26,6 +26,7 @@ class CompletionFormat:
         self._head = AnswerHead(parts)
         self._logprobs: dict[int, CompletionLogprobs] = {}
         self._begun: set[int] = set()
+        self._prompts: dict[int, Json] = {}
 
     def opening(self, num_choices: int) -> list[Json]:
         """Return nothing: completions begin with text."""
@@ -91,11 +92,8 @@ class CompletionFormat:
         return running.take([*prompt.logprobs, *logprobs], first_token_id=prompt.token_ids[0])
 
     def _of_prompt(self, number: int) -> Json:
-        prompt, num_top = self._parts.prompt_of(number), self._asked.num_prompt_logprobs
-        body: Json = {}
-        if num_top is not None:
-            tokenizer = self._parts.tokenizer
-            body["prompt_logprobs"] = prompt_logprobs(prompt.logprobs, num_top, tokenizer)
-        if self._asked.has_token_ids:
-            body["prompt_token_ids"] = list(prompt.token_ids)
-        return body
+        """Return what every choice of a prompt tells of it; made once, for it may be large."""
+        index = number // self._parts.choices_per_prompt
+        if index not in self._prompts:
+            self._prompts[index] = self._parts.about_prompt(index)
+        return self._prompts[index]

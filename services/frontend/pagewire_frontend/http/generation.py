@@ -1,8 +1,9 @@
 """POST /v1/chat/completions and /v1/completions: from a body to an answer, whole or streamed."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
@@ -17,11 +18,13 @@ from pagewire_frontend.http.completion_format import CompletionFormat
 from pagewire_frontend.http.connection import read_body, while_connected
 from pagewire_frontend.http.errors import json_response
 from pagewire_frontend.http.event_stream import EventStream
+from pagewire_frontend.http.field_names import as_given
 from pagewire_frontend.http.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
 from pagewire_frontend.model_registry import LoadedModel
 from pagewire_shared.errors import PagewireError
 
 FormatClass = Callable[[AnswerParts], AnswerFormat]
+Shape = TypeVar("Shape")
 
 
 def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
@@ -32,28 +35,29 @@ def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
     async def chat_completions(request: Request) -> Response:
         """Answer a conversation."""
         body = parse_body(ChatBody, await read_body(request, max_body_bytes))
-        model = engine.models.find(body.model)
-        params = options.chat_params(body, model.defaults)
-        prompt = options.chat_prompt(body)
-        asked = [_request(body, model, prompt=prompt, params=params)]
-        shown = asked_answer.of_chat(body)
         try:
+            model = engine.models.find(body.model)
+            params = options.chat_params(body, model.defaults)
+            prompt = options.chat_prompt(body)
+            asked = [_request(body, model, prompt=prompt, params=params)]
+            shown = asked_answer.of_chat(body)
             return await _answer(engine, request, asked, shown, ChatFormat, bool(body.stream))
         except PagewireError as error:
-            if error.field == "max_tokens" and body.max_completion_tokens is not None:
-                error.field = "max_completion_tokens"
-            raise
+            raise as_given(error, body) from error.__cause__
 
     @router.post("/v1/completions", openapi_extra=_body_schema(CompletionBody))
     async def completions(request: Request) -> Response:
         """Continue one or more prompts."""
         body = parse_body(CompletionBody, await read_body(request, max_body_bytes))
-        model = engine.models.find(body.model)
-        params = options.completion_params(body, model.defaults)
-        prompts = options.completion_prompts(body)
-        asked = [_request(body, model, prompt=prompt, params=params) for prompt in prompts]
-        shown = asked_answer.of_completion(body)
-        return await _answer(engine, request, asked, shown, CompletionFormat, bool(body.stream))
+        try:
+            model = engine.models.find(body.model)
+            params = options.completion_params(body, model.defaults)
+            prompts = options.completion_prompts(body)
+            asked = [_request(body, model, prompt=prompt, params=params) for prompt in prompts]
+            shown = asked_answer.of_completion(body)
+            return await _answer(engine, request, asked, shown, CompletionFormat, bool(body.stream))
+        except PagewireError as error:
+            raise as_given(error, body) from error.__cause__
 
     return router
 
@@ -85,7 +89,7 @@ async def _answer(
         form = format_class(_parts(answer, asked[0].model, shown))
         if not is_streamed:
             choices = await while_connected(request, answer.whole())
-            return json_response(form.whole(choices, answer.usage))
+            return json_response(await _shaped(shown, form.whole, choices, answer.usage))
         # What goes wrong before the first token is still a plain status.
         await while_connected(request, answer.wait_first())
         response = EventStream(request, _chunks(answer, form, shown), answer.close)
@@ -115,10 +119,17 @@ async def _chunks(
     async for number, event in answer.events():
         if not is_open:
             # Not before: only now all that is said of the prompt is known.
-            yield form.opening(answer.num_choices)
+            yield await _shaped(shown, form.opening, answer.num_choices)
             is_open = True
-        chunk = form.chunk(number, event)
+        chunk = await _shaped(shown, form.chunk, number, event)
         if chunk is not None:
             yield [chunk]
     if shown.has_usage_chunk:
         yield [form.usage_chunk(answer.usage)]
+
+
+async def _shaped(shown: AskedAnswer, shape: Callable[..., Shape], *parts: Any) -> Shape:
+    """Return `shape(*parts)`, which long work does beside the event loop."""
+    if shown.scores_prompt:
+        return await asyncio.to_thread(shape, *parts)
+    return shape(*parts)

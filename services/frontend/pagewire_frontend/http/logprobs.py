@@ -82,8 +82,10 @@ class CompletionLogprobs:
         }
 
     def _top(self, item: TokenLogprob) -> dict[str, float]:
-        # The token itself is always in the map, whether or not it is among the best.
-        pairs = [*item.top[: self._num_top], (item.token_id, item.logprob)]
-        return {
-            self._tokenizer.token_text(token_id): max(value, LOWEST) for token_id, value in pairs
-        }
+        # The token itself is always in the map, whether or not it is among the best. Tokens that
+        # are halves of characters look alike: the likeliest stands for them.
+        found: dict[str, float] = {}
+        for token_id, value in [*item.top[: self._num_top], (item.token_id, item.logprob)]:
+            text = self._tokenizer.token_text(token_id)
+            found[text] = max(value, found.get(text, LOWEST))
+        return found

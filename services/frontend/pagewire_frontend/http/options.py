@@ -54,15 +54,8 @@ def chat_params(body: ChatBody, defaults: SamplingParams) -> SamplingParams:
     """Return the sampling of a chat body. Raises InvalidRequestError naming the field."""
     num_logprobs = _chat_logprobs(body)
     wanted = body.max_completion_tokens
-    if wanted is None:
-        return _params(body, defaults, body.max_tokens, num_logprobs)
-    try:
-        return _params(body, defaults, wanted, num_logprobs)
-    except InvalidRequestError as error:
-        if error.field == "max_tokens":
-            error.field = "max_completion_tokens"
-            error.message = error.message.replace("max_tokens", "max_completion_tokens")
-        raise
+    max_tokens = wanted if wanted is not None else body.max_tokens
+    return _params(body, defaults, max_tokens, num_logprobs)
 
 
 def completion_params(body: CompletionBody, defaults: SamplingParams) -> SamplingParams:

@@ -18,6 +18,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "documents": ([],),
     "function_call": ("none", "auto"),
     "functions": ([],),
+    "guided_whitespace_pattern": (),
     "kv_transfer_params": (),
     "modalities": (["text"],),
     "prompt_embeds": (),
@@ -37,7 +38,7 @@ class StreamOptions(BaseModel):
 class JsonSchemaBody(BaseModel):
     """The schema of a response_format."""
 
-    model_config = ConfigDict(**_STRICT, populate_by_name=True)
+    model_config = _STRICT
     name: str
     # "schema" is a name of pydantic's own.
     schema_: dict[str, Any] | bool = Field(alias="schema")

@@ -20,11 +20,18 @@ _GUIDED = {
 """vLLM's older fields, and what they are called in structured_outputs."""
 
 
+def given_field(body: GenerationBody) -> str:
+    """Return the field that says what the answer must look like; the newest where none does."""
+    fields = ("response_format", *_GUIDED)
+    return next((name for name in fields if getattr(body, name) is not None), FIELD)
+
+
 def structured_outputs(body: GenerationBody) -> StructuredOutputsParams | None:
     """Return what the answer must look like, or None for anything.
 
     Raises:
-        InvalidRequestError: It is said twice or cannot be; names the field.
+        InvalidRequestError: It is said twice, and names the second field; or it cannot be, and
+            names structured_outputs, for `field_names.as_given` to translate.
     """
     said = {
         FIELD: _own(body.structured_outputs),
@@ -40,13 +47,7 @@ def structured_outputs(body: GenerationBody) -> StructuredOutputsParams | None:
             field=given[1],
         )
     [field] = given
-    try:
-        return StructuredOutputsParams(**(said[field] or {}))
-    except InvalidRequestError as error:
-        if field != FIELD:
-            message = error.message.replace(FIELD, field, 1)
-            raise InvalidRequestError(message, field=field) from error
-        raise
+    return StructuredOutputsParams(**(said[field] or {}))
 
 
 def _own(body: StructuredOutputsBody | None) -> Mapping[str, Any] | None:
