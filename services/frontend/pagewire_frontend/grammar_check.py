@@ -9,7 +9,9 @@ limit on the time and one on the memory. The frontend itself never imports the c
 import asyncio
 import logging
 from collections import OrderedDict
-from typing import Final
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
 
 from pagewire_frontend.grammar_process import CheckerEndedError, CheckerProcess
 from pagewire_frontend.model_registry import LoadedModel
@@ -22,11 +24,11 @@ CODE: Final = "invalid_grammar"
 NUM_PROCESSES: Final = 2
 NUM_ATTEMPTS: Final = 2
 LIMIT_SECONDS: Final = 2.0
-LOAD_SECONDS: Final = 60.0
 MEMORY_BYTES: Final = 2 * 1024**3
 MAX_UNDER_WAY: Final = 64
 NUM_REMEMBERED: Final = 256
 
+Result = TypeVar("Result")
 _Key = tuple[str, bytes]
 """Model and grammar id."""
 
@@ -53,6 +55,7 @@ class GrammarChecker:
         self._memory_bytes = memory_bytes
         self._max_under_way = max_under_way
         self._turns = asyncio.Semaphore(num_processes)
+        self._threads = ThreadPoolExecutor(num_processes, thread_name_prefix="grammar-check")
         self._idle: list[CheckerProcess] = []
         self._busy: set[CheckerProcess] = set()
         self._under_way: dict[_Key, asyncio.Task[str | None]] = {}
@@ -84,6 +87,7 @@ class GrammarChecker:
         for process in (*self._idle, *self._busy):
             process.kill()
         self._idle.clear()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _task(
         self, key: _Key, model: LoadedModel, params: StructuredOutputsParams
@@ -127,23 +131,13 @@ class GrammarChecker:
     async def _ask(
         self, process: CheckerProcess, model: LoadedModel, params: StructuredOutputsParams
     ) -> str | None:
-        """Return the answer of `process`, which is idle then, or killed if there is none."""
+        """Return the answer of `process`, which is idle then; it is dead where there is none."""
         self._busy.add(process)
-        is_answered = False
-        error: str | None = None
         try:
-            if not process.knows(model):
-                error = await _load(process, model)
-            if error is None:
-                async with asyncio.timeout(self._limit_seconds):
-                    error = await process.check(model, params)
-            is_answered = True
+            error = await self._in_thread(process.check, model, params, self._limit_seconds)
         finally:
             self._busy.discard(process)
-            if is_answered:
-                self._idle.append(process)
-            else:
-                process.kill()
+        self._idle.append(process)
         return error
 
     async def _pick(self, *, is_new: bool) -> CheckerProcess:
@@ -151,22 +145,17 @@ class GrammarChecker:
             process = self._idle.pop()
             if process.is_running:
                 return process
+            # It died of something else than a question; its pipes are left.
+            process.kill()
         try:
-            return await CheckerProcess.start(self._memory_bytes)
+            return await self._in_thread(CheckerProcess, self._memory_bytes)
         except OSError as error:
             raise InternalError(f"no grammar checker can be started: {error}") from error
+
+    def _in_thread(self, job: Callable[..., Result], *args: object) -> "asyncio.Future[Result]":
+        return asyncio.get_running_loop().run_in_executor(self._threads, job, *args)
 
     def _remember(self, key: _Key, error: str | None) -> None:
         self._known[key] = error
         while len(self._known) > NUM_REMEMBERED:
             self._known.popitem(last=False)
-
-
-async def _load(process: CheckerProcess, model: LoadedModel) -> str | None:
-    """Return why grammars cannot use the tokenizer of `model`, or None."""
-    text = await asyncio.to_thread(model.tokenizer.to_json)
-    try:
-        async with asyncio.timeout(LOAD_SECONDS):
-            return await process.load(model, text)
-    except TimeoutError:
-        raise InternalError(f"{model.name}: loading the tokenizer took too long") from None

@@ -1,15 +1,22 @@
-"""A grammar checker as its frontend sees it: start, ask, kill. Decides nothing."""
+"""A grammar checker as its frontend sees it: start, ask, kill. Decides nothing; all calls block."""
 
-import asyncio
+import contextlib
 import os
+import selectors
+import subprocess
 import sys
+import threading
+import time
 from typing import Any
 
 from pagewire_frontend.grammar_frames import LENGTH, pack, unpack
 from pagewire_frontend.model_registry import LoadedModel
+from pagewire_shared.errors import InternalError
 from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 MODULE = "pagewire_frontend.grammar_checker_process"
+LOAD_SECONDS = 60.0
+
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "RAYON_NUM_THREADS": "1",
@@ -25,22 +32,25 @@ class CheckerEndedError(Exception):
 
 
 class CheckerProcess:
-    """One process, asked one question at a time."""
+    """One process, asked one question at a time.
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self._models: set[str] = set()
+    Args:
+        memory_bytes: Address space that it may use beyond what it starts with.
 
-    @classmethod
-    async def start(cls, memory_bytes: int) -> "CheckerProcess":
-        """Start one that may use `memory_bytes` of address space. Raises OSError."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", MODULE, str(memory_bytes)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
+    Raises:
+        OSError: It cannot be started.
+    """
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", MODULE, str(memory_bytes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             env={**os.environ, **_ENVIRONMENT},
+            bufsize=0,
         )
-        return cls(process)
+        self._models: set[str] = set()
+        self._lock = threading.Lock()
 
     @property
     def pid(self) -> int:
@@ -49,50 +59,94 @@ class CheckerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is not known to have ended."""
-        return self._process.returncode is None
+        """Whether it has not ended."""
+        return self._process.poll() is None
 
-    def knows(self, model: LoadedModel) -> bool:
-        """Whether the tokenizer of `model` is loaded there."""
-        return model.name in self._models
+    def check(
+        self, model: LoadedModel, params: StructuredOutputsParams, seconds: float
+    ) -> str | None:
+        """Return what is wrong with `params`, or None; the process is killed where this raises.
 
-    async def load(self, model: LoadedModel, tokenizer_json: str) -> str | None:
-        """Give it a tokenizer; return what is wrong with it. Raises CheckerEndedError."""
-        error = await self._ask(
-            {
-                "op": "load",
-                "model": model.name,
-                "tokenizer": tokenizer_json,
-                "vocab_size": model.vocab_size,
-                "eos_token_ids": list(model.eos_token_ids),
-            }
-        )
+        Raises:
+            CheckerEndedError: It ended before it answered.
+            TimeoutError: It has not answered after `seconds`.
+            InternalError: The tokenizer could not be loaded in time.
+        """
+        try:
+            if model.name not in self._models:
+                error = self._load(model)
+                if error is not None:
+                    return error
+            question = {"model": model.name, "kind": params.kind, "text": params.text}
+            return self._ask({"op": "check", **question, "choice": params.choice}, seconds)
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """End it, whatever it does, and wait for that; again is allowed."""
+        self._process.kill()
+        self._process.wait()
+        # Who waits for an answer in another thread has its end now, and lets go of the lock.
+        with self._lock:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+
+    def _load(self, model: LoadedModel) -> str | None:
+        question = {
+            "op": "load",
+            "model": model.name,
+            "tokenizer": model.tokenizer.to_json(),
+            "vocab_size": model.vocab_size,
+            "eos_token_ids": list(model.eos_token_ids),
+        }
+        try:
+            error = self._ask(question, LOAD_SECONDS)
+        except TimeoutError:
+            text = f"the tokenizer of {model.name} takes more than {LOAD_SECONDS:g} s to load"
+            raise InternalError(text) from None
         if error is None:
             self._models.add(model.name)
         return error
 
-    async def check(self, model: LoadedModel, params: StructuredOutputsParams) -> str | None:
-        """Return what is wrong with `params`, or None. Raises CheckerEndedError."""
-        question = {"op": "check", "model": model.name, "kind": params.kind, "text": params.text}
-        return await self._ask({**question, "choice": params.choice})
-
-    def kill(self) -> None:
-        """End it, whatever it does; again is allowed."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        if self.is_running:
-            self._process.kill()
-
-    async def _ask(self, question: dict[str, Any]) -> str | None:
+    def _ask(self, question: dict[str, Any], seconds: float) -> str | None:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        try:
-            stdin.write(pack(question))
-            await stdin.drain()
-            (length,) = LENGTH.unpack(await stdout.readexactly(LENGTH.size))
-            answer = unpack(await stdout.readexactly(length))
-        except (asyncio.IncompleteReadError, OSError) as error:
-            raise CheckerEndedError(str(error)) from error
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            if stdin.closed:
+                raise CheckerEndedError("killed")
+            try:
+                _send(stdin.fileno(), pack(question))
+                (length,) = LENGTH.unpack(_receive(stdout.fileno(), LENGTH.size, deadline))
+                answer = unpack(_receive(stdout.fileno(), length, deadline))
+            except BrokenPipeError as error:
+                raise CheckerEndedError(str(error)) from error
         message: str | None = answer["error"]
         return message
+
+
+def _send(pipe: int, data: bytes) -> None:
+    # The other end has a thread that does nothing but read: this ends, whatever compiles there.
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(pipe, rest) :]
+
+
+def _receive(pipe: int, num_bytes: int, deadline: float) -> bytes:
+    """Return exactly `num_bytes`. Raises CheckerEndedError or TimeoutError."""
+    parts: list[bytes] = []
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while num_bytes:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise TimeoutError
+            part = os.read(pipe, num_bytes)
+            if not part:
+                raise CheckerEndedError("it closed its output")
+            parts.append(part)
+            num_bytes -= len(part)
+    return b"".join(parts)

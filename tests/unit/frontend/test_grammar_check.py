@@ -42,18 +42,17 @@ class Watch:
 @pytest.fixture
 def watch(monkeypatch):
     made = Watch([], [])
-    start, check = CheckerProcess.start, CheckerProcess.check
+    start, check = CheckerProcess.__init__, CheckerProcess.check
 
-    async def watched_start(memory_bytes):
-        process = await start(memory_bytes)
-        made.pids.append(process.pid)
-        return process
+    def watched_start(self, memory_bytes):
+        start(self, memory_bytes)
+        made.pids.append(self.pid)
 
-    async def watched_check(self, model, params):
+    def watched_check(self, model, params, seconds):
         made.asked.append(params)
-        return await check(self, model, params)
+        return check(self, model, params, seconds)
 
-    monkeypatch.setattr(CheckerProcess, "start", watched_start)
+    monkeypatch.setattr(CheckerProcess, "__init__", watched_start)
     monkeypatch.setattr(CheckerProcess, "check", watched_check)
     return made
 

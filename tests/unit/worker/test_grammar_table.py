@@ -1,105 +1,17 @@
 """Masks that follow sequences: slots, tokens and masking are those of a real step, the logits are
 random."""
 
-import asyncio
 import json
 from collections import Counter
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 import torch
 
 from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
-from pagewire_worker.grammars import make_grammars
-from pagewire_worker.slots import PlanError, SlotLimits, SlotTable
-from pagewire_worker.step import NewRequest
-from pagewire_worker.token_masks import apply_masks
+from pagewire_worker.slots import PlanError
+from support.grammar_bench import EOS, MODEL, VOCAB, Bench
 from support.grammars import LANGUAGES, MOODS, PERSON
-from support.source_tree import ROOT
-from support.worker_driver import GREEDY
-
-MODEL = ROOT / "pagewire" / "builtin_model"
-VOCAB = 3072
-EOS = 2
-NUM_SLOTS = 32
-PROMPT = [40, 41, 42]
-
-
-@dataclass
-class Bench:
-    """A table of grammars over slots, as an executor drives it."""
-
-    vocab: int = VOCAB
-    slots: SlotTable = field(init=False)
-
-    def __post_init__(self):
-        limits = SlotLimits(NUM_SLOTS, 64, 16, 1024, self.vocab)
-        self.slots = SlotTable(limits, torch.device("cpu"))
-        grammars = make_grammars(MODEL, self.vocab)
-        self.compiler, self.table = grammars.compiler, grammars.table
-
-    def compile(self, params):
-        asyncio.run(self.compiler.compile(params.grammar_id, params))
-        return params.grammar_id
-
-    def install(self, slot, grammar_id, emitted=()):
-        request = NewRequest(
-            slot=slot,
-            request_id=bytes([slot]) * 16,
-            choice=0,
-            prompt_token_ids=PROMPT,
-            emitted_token_ids=emitted,
-            sampling=GREEDY,
-            block_tables=[[0, 1]],
-            grammar_id=grammar_id,
-        )
-        self.slots.install(request, 0)
-        self.table.install(request)
-
-    def free(self, *slots):
-        for slot in slots:
-            self.slots.free(slot)
-            self.table.free(slot)
-
-    def positions(self, slots):
-        return self.slots.num_tokens[slots] - self.slots.prompt_lens[slots]
-
-    def begin(self, slots):
-        slots = np.asarray(slots, dtype=np.int64)
-        return self.table.begin(slots, self.positions(slots), self.slots)
-
-    def masks(self, slots):
-        return self.begin(slots)()
-
-    def allowed(self, slot):
-        bits = self.masks([slot]).bits.view(np.uint8)
-        return set(np.flatnonzero(np.unpackbits(bits, bitorder="little")).tolist())
-
-    def write(self, slots, tokens):
-        """Let sequences grow as a step does that goes through."""
-        slots, tokens = np.asarray(slots, dtype=np.int64), np.asarray(tokens, dtype=np.int64)
-        self.slots.write_sampled(slots, self.slots.num_tokens[slots], torch.from_numpy(tokens))
-        self.table.accept(slots, tokens)
-        self.slots.commit(slots, self.slots.num_tokens[slots], slots)
-
-    def step(self, slots, generator, is_masked=True):
-        """Run a step with random logits and return a token per slot."""
-        masks = self.masks(slots)
-        logits = torch.randn((len(slots), self.vocab), generator=generator) * 4
-        if is_masked and masks is not None:
-            apply_masks(logits, masks)
-        tokens = logits.argmax(dim=1).numpy()
-        if is_masked:
-            self.write(slots, tokens)
-        return tokens.tolist()
-
-    def output(self, slot):
-        begin, end = int(self.slots.prompt_lens[slot]), int(self.slots.num_tokens[slot])
-        return self.slots.tokens[slot, begin:end].tolist()
-
-    def ids(self, text):
-        return self.compiler.tokenizer.tokenize_str(text)
 
 
 @pytest.fixture
@@ -339,93 +251,3 @@ def test_behind_the_end_only_ends_are_allowed(tmp_path):
         assert caught.value.culprit_slots == (0,)
         bench.free(0)
     bench.table.shutdown()
-
-
-def test_a_token_that_is_not_in_the_grammar_names_its_slot_alone(bench):
-    grammar_id = bench.compile(Params(choice=("ab", "cd")))
-    bench.install(4, grammar_id)
-    bench.install(6, grammar_id, bench.ids("x"))
-    bench.install(8, grammar_id)
-    with pytest.raises(PlanError, match="slot 6: ") as caught:
-        bench.masks([8, 6, 4])
-    assert caught.value.culprit_slots == (6,)
-    bench.free(6)
-    assert bench.masks([8, 4]).rows.tolist() == [0, 1]
-
-
-def test_an_unknown_grammar_and_a_beam_are_refused(bench):
-    with pytest.raises(PlanError, match="not compiled here") as caught:
-        bench.install(2, b"x" * 16)
-    assert caught.value.culprit_slots == (2,)
-    grammar_id = bench.compile(Params(choice=("a",)))
-    request = NewRequest(
-        slot=3,
-        request_id=b"r" * 16,
-        choice=0,
-        prompt_token_ids=PROMPT,
-        emitted_token_ids=(),
-        sampling=GREEDY,
-        block_tables=[[0]],
-        is_beam=True,
-        grammar_id=grammar_id,
-    )
-    with pytest.raises(PlanError, match="beam"):
-        bench.table.install(request)
-
-
-def test_outputs_that_exhaust_the_lexer_together_do_not_fail(bench, monkeypatch):
-    """Copies of a matcher share the states of its lexer, of which there is a most."""
-    monkeypatch.setattr("pagewire_shared.grammar_source.LIMITS", _few_states())
-    grammar_id = bench.compile(Params(regex="[ab]*a[ab]{40}c|x[yz]{0,200}"))
-    bench.install(1, grammar_id)
-    (x,), (y,) = bench.ids("x"), bench.ids("y")
-    bench.write([1], [x])
-    first = bench.compiler._compiled.find(grammar_id).prototype
-    generator = torch.Generator().manual_seed(2)
-    for _ in range(100):
-        bench.free(0)
-        bench.install(0, grammar_id)
-        for _ in range(15):
-            bench.step([0], generator)
-    assert bench.compiler._compiled.find(grammar_id).prototype is not first
-    assert bench.allowed(1) & {y}
-    bench.write([1], [y])
-    assert bench.allowed(1) & {y}
-    bench.install(2, grammar_id)
-    assert bench.allowed(2) & {x}
-
-
-def test_one_output_too_large_for_the_lexer_alone_is_at_fault(bench, monkeypatch):
-    monkeypatch.setattr("pagewire_shared.grammar_source.LIMITS", _few_states())
-    params = Params(regex=".*a.{40}|x[yz]{0,200}")
-    grammar_id = bench.compile(params)
-    bench.install(0, grammar_id)
-    bench.install(1, grammar_id)
-    generator = torch.Generator().manual_seed(2)
-    (x,), (y,) = bench.ids("x"), bench.ids("y")
-    bench.write([1], [x])
-    with pytest.raises(PlanError, match="too many states") as caught:
-        for _ in range(900):
-            bench.step([0], generator)
-    assert caught.value.culprit_slots == (0,)
-    bench.write([1], [y])
-    assert bench.allowed(1) & {y}
-    with pytest.raises(PlanError) as caught:
-        bench.masks([1, 0])
-    assert caught.value.culprit_slots == (0,)
-    bench.free(0)
-    assert bench.allowed(1) & {y}
-
-
-def _few_states():
-    from llguidance import LLParserLimits
-
-    return LLParserLimits(max_lexer_states=1000, verbose_errors=False)
-
-
-def test_a_vocabulary_that_is_no_multiple_of_a_word(bench):
-    padded = Bench(vocab=3101)
-    padded.install(0, padded.compile(Params(regex=".*")))
-    assert padded.masks([0]).bits.shape == (1, 97)
-    assert max(padded.allowed(0)) < VOCAB
-    padded.table.shutdown()
