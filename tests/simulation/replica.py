@@ -5,29 +5,14 @@ It never raises for a wrong plan. What contradicts the contract is noted with th
 plan made on top of a failed one may be wrong without any fault: whoever takes the result knows.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from simulation.answers import Answer, Killed, PlanProblem, Slot
-from simulation.naive import (
-    Cell,
-    allowed_by,
-    most_likely,
-    next_cell,
-    root_cell,
-    sample,
-    score,
-    vector,
-)
+from simulation.naive import Cell, next_cell, root_cell
+from simulation.outputs import Alternatives, add_logprobs, pool, sample_token, tell_prompts
 
-from pagewire_scheduler.core.step import (
-    NewSequence,
-    PromptLogprobs,
-    StepFailure,
-    StepPlan,
-    StepResult,
-)
+from pagewire_scheduler.core.step import NewSequence, StepFailure, StepPlan, StepResult
 from pagewire_scheduler.core.worker_state import WorkerInfo
 from pagewire_worker.block_names import BlockNames
 
@@ -210,9 +195,9 @@ class Replica:
         rows = list(zip(plan.slots, plan.starts, plan.num_new_tokens, plan.samples, strict=True))
         for slot, start, count, _ in rows:
             self._write(self.slots[slot], start, count)
-        result = replace(self._result(plan), prompt=self._tell_prompts(rows))
-        tops: list[Sequence[tuple[int, float]]] = []
-        vectors = [self._pool(slot, row) for slot, *row in rows]
+        result = replace(self._result(plan), prompt=tell_prompts(self.slots, rows, self.read))
+        tops: list[Alternatives] = []
+        vectors = [pool(self.slots[slot], *row, self.read) for slot, *row in rows]
         result = replace(result, vectors=b"".join(vectors))
         for slot, start, count, is_sampled in rows:
             state = self.slots[slot]
@@ -221,8 +206,9 @@ class Replica:
                 result.slots.append(slot)
                 result.counts.append(0)
             elif is_sampled:
-                self._sample(slot, state, start + count, result, tops)
-        _add_logprobs(result, tops)
+                context = self.read(state.blocks, start + count)
+                sample_token(slot, state, start + count, context, result, tops)
+        add_logprobs(result, tops)
         return result
 
     def _write(self, state: Slot, start: int, count: int) -> None:
@@ -236,78 +222,6 @@ class Replica:
                 self.names.forget([block])
             previous = next_cell(previous, state.tokens[position], position)
             memory[block * size + position % size] = previous
-
-    def _tell_prompts(self, rows: Sequence[tuple[int, int, int, int]]) -> PromptLogprobs | None:
-        """What was asked about the prompt tokens behind those computed."""
-        told = PromptLogprobs()
-        for slot, start, count, _ in rows:
-            state = self.slots[slot]
-            num_top = state.new.sampling.prompt_logprobs
-            end = min(start + count, len(state.new.prompt_token_ids) - 1)
-            if num_top is None or end <= start:
-                continue
-            told.slots.append(slot)
-            told.first_positions.append(start + 1)
-            told.counts.append(end - start)
-            for position in range(start, end):
-                context = self.read(state.blocks, position + 1)
-                value, rank = score(context, state.tokens[position + 1])
-                told.logprobs.append(value)
-                told.ranks.append(rank)
-                top = most_likely(context, num_top)
-                told.num_top.append(len(top))
-                told.top_token_ids.extend(token for token, _ in top)
-                told.top_logprobs.extend(logprob for _, logprob in top)
-        return told if told.slots else None
-
-    def _pool(self, slot: int, row: Sequence[int]) -> bytes:
-        """Take what was computed of a sequence that pools; its vector when that was all."""
-        state, (start, count, is_last) = self.slots[slot], row
-        pooling = state.new.pooling
-        if pooling is None:
-            return b""
-        contexts = [self.read(state.blocks, end + 1) for end in range(start, start + count)]
-        state.pooled = [*state.pooled, *contexts] if pooling.pooling == "mean" else contexts[-1:]
-        return vector(state.pooled) if is_last else b""
-
-    def _sample(
-        self,
-        slot: int,
-        state: Slot,
-        end: int,
-        result: StepResult,
-        tops: list[Sequence[tuple[int, float]]],
-    ) -> None:
-        context = self.read(state.blocks, end)
-        sampling, num_prompt = state.new.sampling, len(state.new.prompt_token_ids)
-        position = end - num_prompt
-        outputs, emitted = sampling.structured_outputs, state.tokens[num_prompt:end]
-        token = sample(
-            context,
-            seed=sampling.seed or 0,
-            choice=state.choice,
-            position=position,
-            allowed=allowed_by(outputs.text, emitted) if outputs is not None else None,
-        )
-        num_candidates, wanted = state.new.num_candidates, sampling.logprobs
-        result.slots.append(slot)
-        result.counts.append(1)
-        result.token_ids.append(token)
-        if num_candidates:
-            # What it sampled is of no use; the scheduler chooses among the likeliest.
-            tops.append(most_likely(context, num_candidates))
-            result.logprobs.append(math.nan)
-            return
-        state.tokens.append(token)
-        if wanted is None:
-            tops.append(())
-            result.logprobs.append(math.nan)
-        else:
-            result.ranks.extend([0] * (len(result.logprobs) - len(result.ranks)))
-            known = dict(most_likely(context, 32))
-            tops.append(most_likely(context, wanted))
-            result.logprobs.append(known[token])
-            result.ranks.append(score(context, token)[1])
 
     def read(self, blocks: Sequence[int], end: int) -> int:
         """What a query behind `end` positions sees through a block table."""
@@ -341,18 +255,6 @@ class Replica:
             return
         for block, name in zip(plan.named_blocks, plan.names, strict=True):
             self.names.name(block, name)
-
-
-def _add_logprobs(result: StepResult, tops: list[Sequence[tuple[int, float]]]) -> None:
-    """Only when somebody asked, as the real worker does."""
-    if all(map(math.isnan, result.logprobs)) and not any(tops):
-        result.logprobs.clear()
-        return
-    result.ranks.extend([0] * (len(result.logprobs) - len(result.ranks)))
-    for top in tops:
-        result.num_top.append(len(top))
-        result.top_token_ids.extend(token for token, _ in top)
-        result.top_logprobs.extend(value for _, value in top)
 
 
 def _require(is_right: bool, message: str) -> None:
