@@ -29,7 +29,7 @@ REFUSED = {
         "mamba",
         {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},
         "MambaForCausalLM",
-        "recurrent state",
+        "state of their own",
     ),
     "gpt-j": (
         "gptj",

@@ -26,10 +26,15 @@ def check_folder(folder: Path) -> None:
     )
 
 
-def read_config(folder: Path, data: Mapping[str, Any], architecture: str) -> Any:
+def read_config(folder: Path, data: Mapping[str, Any]) -> Any:
     """Return the configuration as transformers understands it. Raises StartupError or Refusal."""
+    import transformers
     from transformers import CONFIG_MAPPING, AutoConfig
 
+    # The one log line and the errors are ours; a progress bar is noise in a log.
+    logging: Any = transformers.logging
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     if not data.get("architectures"):
         raise StartupError("config.json: architectures is missing", field="model")
     model_type = data.get("model_type")
@@ -55,7 +60,9 @@ def check_class(config: Any, architecture: str) -> None:
     if one is None:
         raise Refusal(f"transformers would run it as {classes[0].__name__}, which it is not")
     if getattr(one, "_is_stateful", False) or _recurrent_layers(text):
-        raise Refusal("its layers keep a recurrent state (state-space or linear attention)")
+        raise Refusal(
+            "its layers keep a state of their own (state-space, convolution or linear attention)"
+        )
     if not one._can_set_attn_implementation():
         alibi = "ALiBi, or otherwise " if _uses_alibi(text) else ""
         raise Refusal(

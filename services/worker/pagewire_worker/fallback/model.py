@@ -91,6 +91,8 @@ def _run_watched(causal: Any, token_ids: Tensor) -> tuple[str, Any, Tensor]:
     try:
         output = causal(
             input_ids=token_ids.unsqueeze(0),
+            # Without it some versions take the tokens for several sequences, by their positions.
+            attention_mask=torch.ones_like(token_ids).unsqueeze(0),
             position_ids=torch.arange(len(token_ids), device=token_ids.device).unsqueeze(0),
             use_cache=False,
         )

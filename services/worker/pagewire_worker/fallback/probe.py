@@ -17,8 +17,9 @@ from pagewire_worker.fallback.interface import MaskFunction
 from pagewire_worker.fallback.refusal import Refusal
 from pagewire_worker.kv_cache import CacheShape
 
-# Passed by some models for implementations of attention other than ours. The window of a layer is
-# read off its mask; positions, lengths and flags say nothing that the batch does not say.
+# Passed by some models for implementations of attention other than ours. The window of a layer, and
+# whether it is causal, is read off its mask; positions, lengths and flags say nothing that the batch
+# does not say.
 _IGNORED_OPTIONS = frozenset(
     (
         "cache_position",
@@ -182,8 +183,6 @@ def _check_options(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if value is not None and name not in _IGNORED_OPTIONS:
             raise Refusal(f"its attention takes {name}, which is not supported")
-    if options.get("is_causal") is False:
-        raise Refusal("its attention is not causal")
 
 
 def _scores(options: Mapping[str, Any], head_dim: int) -> tuple[float | None, float | None]:

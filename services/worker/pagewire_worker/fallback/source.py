@@ -72,7 +72,7 @@ class TransformersSource:
         architecture = str((data.get("architectures") or ["none"])[0])
         with one_sentence(architecture):
             check_folder(folder)
-            config = read_config(folder, data, architecture)
+            config = read_config(folder, data)
             check_class(config, architecture)
             text = config.get_text_config()
             dtype = getattr(text, "dtype", None) or getattr(config, "dtype", None)
@@ -102,11 +102,8 @@ class TransformersSource:
     def _load_weights(self, settings: LoadSettings) -> Any:
         import transformers
 
-        # The one log line and the errors are ours; a progress bar is noise in a log.
-        library: Any = transformers  # annotated in parts
-        library.logging.set_verbosity_error()
-        library.logging.disable_progress_bar()
         register()
+        library: Any = transformers  # annotated in parts
         causal, info = library.AutoModelForCausalLM.from_pretrained(
             self.folder,
             config=self.config,
