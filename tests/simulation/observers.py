@@ -21,7 +21,7 @@ from pagewire_scheduler.core.step import StepPlan
 from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_shared.errors import OverloadedError
 
-MAX_OVERTAKEN = MAX_SKIPS + 8
+MAX_OVERTAKEN = MAX_SKIPS + 16
 """Younger sequences started on its worker while one waits there for what other younger ones hold:
 the declared skips, and those that pass until steps under way give back what it needs."""
 MAX_IDLE_PLANS = 20

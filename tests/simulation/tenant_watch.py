@@ -12,7 +12,7 @@ from pagewire_scheduler.core.worker_state import WorkerState
 
 SAMPLE_COST = 2
 """An output token weighs as much as two of a prompt."""
-MAX_UNFAIRNESS = 450.0
+MAX_UNFAIRNESS = 500.0
 """Weighted tokens that one of two tenants may get more than the other while both wait: some
 requests of the largest size, since what does not fit is passed, and what gave way is computed
 again."""
