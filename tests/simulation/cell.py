@@ -16,6 +16,7 @@ from pagewire_scheduler.frontend_convert import served_models
 from pagewire_scheduler.frontend_link import FrontendLink
 from pagewire_scheduler.liveness import ProgressWatch
 from pagewire_scheduler.loop import StepLoop
+from pagewire_shared import PROTOCOL_MAX
 from pagewire_shared.arrays import pack_u32
 from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.structured_outputs import StructuredOutputsParams
@@ -182,7 +183,7 @@ class Cell:
         # The beginning of FrontendLink.run.
         generation, resumed, events = self.step_loop.attach_frontend(link)
         welcome = pb.Welcome(
-            protocol=1,
+            protocol=PROTOCOL_MAX,
             generation=generation,
             resumed_handles=pack_u32(resumed),
             served_models=served_models(self.step_loop.core.models()),

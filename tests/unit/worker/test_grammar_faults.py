@@ -23,8 +23,9 @@ def test_a_token_that_is_not_in_the_grammar_names_its_slot_alone(bench):
     bench.install(4, grammar_id)
     bench.install(6, grammar_id, bench.ids("x"))
     bench.install(8, grammar_id)
+    bench.install(2, None)
     with pytest.raises(PlanError, match="slot 6: ") as caught:
-        bench.masks([8, 6, 4])
+        bench.masks([2, 8, 6, 4])
     assert caught.value.culprit_slots == (6,)
     bench.free(6)
     assert bench.masks([8, 4]).rows.tolist() == [0, 1]

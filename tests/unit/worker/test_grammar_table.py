@@ -4,14 +4,13 @@ random."""
 import json
 from collections import Counter
 
-import numpy as np
 import pytest
 import torch
 
 from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
 from pagewire_worker.slots import PlanError
 from support.grammar_bench import EOS, MODEL, VOCAB, Bench
-from support.grammars import LANGUAGES, MOODS, PERSON
+from support.grammars import LANGUAGES
 
 
 @pytest.fixture
@@ -109,102 +108,6 @@ def test_two_slots_with_one_grammar_go_their_own_ways(bench):
     bench.write([0, 1], [a, b])
     assert bench.allowed(0) == set(bench.ids("x"))
     assert bench.allowed(1) == set(bench.ids("y"))
-
-
-def run_on(bench, grammar_id, *, slot=0, num_tokens=25, seed=5):
-    """Return the output and the masks of a sequence that nothing happens to."""
-    bench.install(slot, grammar_id)
-    generator = torch.Generator().manual_seed(seed)
-    masks = []
-    for _ in range(num_tokens):
-        masks.append(bench.masks([slot]).bits.copy())
-        bench.step([slot], generator)
-    masks.append(bench.masks([slot]).bits.copy())
-    output = bench.output(slot)
-    bench.free(slot)
-    return output, masks
-
-
-LONG = Params(json={"type": "array", "items": {"type": "string", "maxLength": 30}, "minItems": 20})
-
-
-@pytest.mark.parametrize("params", [LONG, Params(json=PERSON), Params(choice=MOODS)])
-def test_a_sequence_installed_again_goes_on_with_the_same_masks(bench, params):
-    """Preempted, or moved here from a worker that is gone."""
-    grammar_id = bench.compile(params)
-    output, masks = run_on(bench, grammar_id)
-    other = Bench()
-    other.compile(params)
-    for place in (bench, other):
-        for position in range(len(masks)):
-            place.install(9, grammar_id, output[:position])
-            assert np.array_equal(place.masks([9]).bits, masks[position])
-            if position < len(output):
-                place.write([9], [output[position]])
-                assert np.array_equal(place.masks([9]).bits, masks[position + 1])
-            place.free(9)
-    other.table.shutdown()
-
-
-def test_a_step_that_fails_before_or_after_its_tokens_are_accepted(bench):
-    """What a failed step sampled is no part of the sequence, whatever is sampled instead."""
-    grammar_id = bench.compile(LONG)
-    output, masks = run_on(bench, grammar_id)
-    bench.install(0, grammar_id)
-    for position, token in enumerate(output):
-        if position % 3 == 0:
-            # Ended after the masks were asked for, and before they were waited for.
-            bench.begin([0])
-        if position % 4 == 1:
-            # Accepted another token, and then undone: the slots never counted it.
-            others = sorted(bench.allowed(0) - {token})
-            bench.table.accept(np.array([0]), np.array(others[:1] or [token]))
-        assert np.array_equal(bench.masks([0]).bits, masks[position])
-        bench.write([0], [token])
-    assert np.array_equal(bench.masks([0]).bits, masks[-1])
-
-
-def test_a_failed_token_of_the_same_length_is_not_taken_for_the_real_one(bench):
-    """A step fails after its token was accepted; the slot then grows by another one elsewhere."""
-    grammar_id = bench.compile(Params(choice=("ax", "by")))
-    bench.install(0, grammar_id)
-    (a,), (b,) = bench.ids("a"), bench.ids("b")
-    bench.masks([0])
-    bench.table.accept(np.array([0]), np.array([a]))
-    bench.begin([0])
-    bench.write([0], [b])
-    assert bench.allowed(0) == set(bench.ids("y"))
-
-
-def test_forks_go_on_from_their_source(bench):
-    grammar_id = bench.compile(LONG)
-    output, masks = run_on(bench, grammar_id)
-    bench.install(0, grammar_id)
-    for token in output[:10]:
-        bench.masks([0])
-        bench.write([0], [token])
-    forked, source = np.array([1, 2]), np.array([0, 0])
-    bench.slots.restore(forked, bench.slots.save(source))
-    bench.table.fork(forked, source)
-    generator = torch.Generator().manual_seed(77)
-    for position in range(10, len(output)):
-        assert np.array_equal(bench.masks([1]).bits, masks[position])
-        bench.write([1], [output[position]])
-        bench.step([2], generator)
-    assert np.array_equal(bench.masks([0]).bits, masks[10])
-    assert bench.output(2) != output
-    bench.install(3, None)
-    bench.table.fork(np.array([1]), np.array([3]))
-    assert bench.masks([1, 3]) is None
-
-
-def test_forks_that_swap_read_all_sources_first(bench):
-    ids = [bench.compile(Params(choice=(text,))) for text in ("a", "b")]
-    for slot, grammar_id in enumerate(ids):
-        bench.install(slot, grammar_id)
-    bench.table.fork(np.array([0, 1]), np.array([1, 0]))
-    assert bench.allowed(0) == set(bench.ids("b"))
-    assert bench.allowed(1) == set(bench.ids("a"))
 
 
 def test_a_slot_used_again_follows_only_its_new_request(bench):
