@@ -92,7 +92,7 @@ async def test_every_field_reaches_the_scheduler(checkpoint, path):
         ({"guided_json": SCHEMA}, {"json": SCHEMA}),
         ({"guided_regex": "a+"}, {"regex": "a+"}),
         ({"guided_choice": ["a", "b"]}, {"choice": ("a", "b")}),
-        ({"guided_grammar": "start: A"}, {"grammar": "start: A"}),
+        ({"guided_grammar": 'start: "A"'}, {"grammar": 'start: "A"'}),
         ({"guided_regex": "a", "response_format": {"type": "text"}}, {"regex": "a"}),
     ],
 )
