@@ -5,9 +5,12 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import GPT2Config
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.fallback.config_checks import check_class
+from pagewire_worker.fallback.refusal import Refusal
 from pagewire_worker.loader import load_replica
 from support.fallback_checkpoints import MAX_POSITIONS, make_fallback_checkpoint
 
@@ -124,6 +127,13 @@ def test_encoder_decoders_are_refused(model_type, architecture, gpt2):
 def test_a_config_that_does_not_do(fields, named, gpt2):
     change_config(gpt2, **fields)
     assert named in fails(gpt2)
+
+
+def test_quantized_weights_of_a_nested_text_model_are_refused():
+    config = GPT2Config()
+    config.quantization_config = {"quant_method": "awq"}
+    with pytest.raises(Refusal, match="quantized"):
+        check_class(config, "GPT2LMHeadModel")
 
 
 def test_a_missing_tensor(gpt2):

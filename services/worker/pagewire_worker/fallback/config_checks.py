@@ -49,6 +49,8 @@ def check_class(config: Any, architecture: str) -> None:
     from transformers import AutoModelForCausalLM
 
     text = config.get_text_config()
+    if getattr(text, "quantization_config", None):
+        raise Refusal("its weights are quantized (quantization_config)")
     if getattr(config, "is_encoder_decoder", False) or getattr(text, "is_encoder_decoder", False):
         raise Refusal("it is an encoder-decoder; only decoders are supported")
     try:

@@ -17,9 +17,9 @@ from pagewire_worker.fallback.interface import MaskFunction
 from pagewire_worker.fallback.refusal import Refusal
 from pagewire_worker.kv_cache import CacheShape
 
-# Passed by some models for implementations of attention other than ours. The window of a layer, and
-# whether it is causal, is read off its mask; positions, lengths and flags say nothing that the batch
-# does not say.
+# Passed by some models for implementations of attention other than ours. The window of a layer and
+# whether it is causal are read off its mask; positions, lengths and flags say nothing that the
+# batch does not say.
 _IGNORED_OPTIONS = frozenset(
     (
         "cache_position",

@@ -32,7 +32,7 @@ def choose_source(folder: Path, model_impl: str) -> ModelSource:
         except UnsupportedModelError as error:
             if model_impl == "native":
                 raise
-            reason = f"the native decoder does not do, {error.message}"
+            reason = f"the native decoder does not take it ({error.message})"
         else:
             _logger.info("%s runs natively", native.summary.architecture)
             return native
