@@ -31,16 +31,6 @@ OUTCOMES: list[Mutant] = [
         "books_agree",
     ),
     mutant(
-        "drained_while_compiling",
-        "A worker that drains keeps who waits for a grammar.",
-        CORE + "queues",
-        "        for sequence in take_compiling(worker):\n            self.place(sequence)\n",
-        "",
-        "everything_ends",
-        "progress",
-        "books_agree",
-    ),
-    mutant(
         "suspects_compile_in_a_trial",
         "A suspect is tried while its grammar is compiled, and nobody else is started.",
         CORE + "enqueue",
