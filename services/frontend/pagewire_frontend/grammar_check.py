@@ -114,12 +114,12 @@ class GrammarChecker:
     ) -> str | None:
         """Return what is wrong, or None; what does not depend on the moment is remembered."""
         async with self._turns:
-            for attempt in range(NUM_ATTEMPTS):
-                # An idle one may have been killed: what a process died of is known of a new one.
-                process = await self._pick(is_new=attempt > 0)
+            for _ in range(NUM_ATTEMPTS):
+                process = await self._pick()
                 try:
                     error = await self._ask(process, model, params)
                 except CheckerEndedError:
+                    # Once it may have been killed by anybody, twice it ran out of memory.
                     _logger.warning("the grammar checker %d ended in a check", process.pid)
                     continue
                 except TimeoutError:
@@ -140,8 +140,8 @@ class GrammarChecker:
         self._idle.append(process)
         return error
 
-    async def _pick(self, *, is_new: bool) -> CheckerProcess:
-        while self._idle and not is_new:
+    async def _pick(self) -> CheckerProcess:
+        while self._idle:
             process = self._idle.pop()
             if process.is_running:
                 return process
