@@ -114,8 +114,9 @@ class GrammarChecker:
     ) -> str | None:
         """Return what is wrong, or None; what does not depend on the moment is remembered."""
         async with self._turns:
-            for _ in range(NUM_ATTEMPTS):
-                process = await self._pick()
+            for attempt in range(NUM_ATTEMPTS):
+                # An idle one may be dying: what a process died of is known of a new one.
+                process = await self._pick(is_new=attempt > 0)
                 try:
                     error = await self._ask(process, model, params)
                 except CheckerEndedError:
@@ -140,8 +141,8 @@ class GrammarChecker:
         self._idle.append(process)
         return error
 
-    async def _pick(self) -> CheckerProcess:
-        while self._idle:
+    async def _pick(self, *, is_new: bool) -> CheckerProcess:
+        while self._idle and not is_new:
             process = self._idle.pop()
             if process.is_running:
                 return process
