@@ -115,11 +115,12 @@ class GrammarChecker:
         """Return what is wrong, or None; what does not depend on the moment is remembered."""
         async with self._turns:
             for attempt in range(NUM_ATTEMPTS):
-                # An idle one may have been killed: what a process died of is known of a new one.
+                # An idle one may be dying: what a process died of is known of a new one.
                 process = await self._pick(is_new=attempt > 0)
                 try:
                     error = await self._ask(process, model, params)
                 except CheckerEndedError:
+                    # Once it may have been killed by anybody, twice it ran out of memory.
                     _logger.warning("the grammar checker %d ended in a check", process.pid)
                     continue
                 except TimeoutError:

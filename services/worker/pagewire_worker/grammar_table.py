@@ -1,8 +1,8 @@
 """Which grammar each slot follows, and the masks of a step. The masks are computed in a thread of
 their own while the model runs.
 
-Nothing is ever taken back: a slot's tokens are compared with those of its sequence whenever the
-step before was not seen through, and its matcher starts over where they differ.
+Nothing is ever taken back: a slot's tokens are compared with those of its sequence whenever they
+may be others, and its matcher starts over where they are.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,8 @@ MASK_THREADS = 2
 
 @dataclass(slots=True)
 class _Slot:
-    """A slot that follows a grammar; `is_known` while its tokens must be those of its sequence."""
+    """A slot that follows a grammar; `is_known` once a step that sampled for it went through, until
+    when its tokens may be those of a fork or request that was undone."""
 
     follower: GrammarFollower
     is_known: bool = False
@@ -112,8 +113,6 @@ class GrammarTable:
             held = self._slots[slot]
             if not held.is_known or held.follower.num_tokens != position:
                 held.follower.replace(_output(table, slot, position))
-            # Known again when the step accepts what it samples.
-            held.is_known = False
             followers.append(held.follower)
         future = self._thread.submit(self._compute, followers)
         self._under_way = future

@@ -137,9 +137,9 @@ async def test_equal_questions_at_once_are_one(make, model, watch):
 
 
 async def test_a_slow_one_is_refused_and_the_next_is_checked(make, model, watch):
-    checker = make(num_processes=1, limit_seconds=0.5)
+    checker = make(num_processes=1, limit_seconds=1.0)
     message = await refusal(checker, model, SLOW)
-    assert message == "structured_outputs took more than 0.5 s to compile"
+    assert message == "structured_outputs took more than 1 s to compile"
     await checker.check(model, FINE)
     assert len(watch.pids) == 2
     await until(lambda: not is_running(watch.pids[0]))
@@ -180,17 +180,23 @@ async def test_a_killed_process_is_replaced_and_those_who_waited_are_checked(mak
         assert watch.asked.count(distinct(number)) == 1
 
 
-async def test_idle_processes_that_were_killed_cost_nobody_anything(make, model, watch):
+async def test_idle_processes_that_were_killed_cost_nobody_anything(
+    make, model, watch, monkeypatch
+):
     checker = make(num_processes=2)
-    await asyncio.gather(*(checker.check(model, distinct(number)) for number in range(2)))
-    for pid in watch.pids:
-        os.kill(pid, signal.SIGKILL)
-    await checker.check(model, FINE)
-    for pid in watch.pids:
-        if is_running(pid):
+
+    async def start_two_and_kill_them(first):
+        await asyncio.gather(*(checker.check(model, distinct(first + n)) for n in range(2)))
+        for pid in filter(is_running, watch.pids):
             os.kill(pid, signal.SIGKILL)
-            await until(lambda pid=pid: not is_running(pid))
-    await asyncio.gather(*(checker.check(model, distinct(number)) for number in range(2, 6)))
+
+    await start_two_and_kill_them(0)
+    await until(lambda: not any(map(is_running, watch.pids)))
+    await start_two_and_kill_them(2)
+    # Dying still: they look as if they ran.
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckerProcess, "is_running", True)
+        await checker.check(model, FINE)
 
 
 async def test_one_who_leaves_leaves_the_others_their_answer(make, model, watch):
@@ -237,7 +243,7 @@ async def test_a_process_that_cannot_be_started_is_said(make, model, monkeypatch
 
 
 async def test_closing_ends_the_processes_and_what_they_do(make, model, watch):
-    checker = make(num_processes=2, limit_seconds=20)
+    checker = make(num_processes=2, limit_seconds=1000)
     await checker.check(model, FINE)
     slow = asyncio.create_task(checker.check(model, SLOW))
     await until(lambda: SLOW in watch.asked)

@@ -139,6 +139,13 @@ BAD = {
 }
 
 
+def test_a_matcher_that_compiles_has_a_mask_or_there_is_none(tokenizer):
+    """A worker does not walk: what no text matches must be found without."""
+    for name in ("itself", "circle", "empty regex", "nothing but itself"):
+        with pytest.raises(InvalidRequestError, match="no text matches"):
+            compile_grammar(tokenizer, BAD[name][0])
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_what_cannot_be_compiled_is_said_in_a_line(tokenizer, name):
     params, reason = BAD[name]
