@@ -154,9 +154,10 @@ def test_what_a_source_refuses_to_accept_fails_the_step(masked, masks, monkeypat
     assert masked.executor.audit().slots == ()
 
 
-def test_a_worker_without_grammars_refuses_them(llama):
+def test_a_grammar_that_was_never_compiled_is_refused(llama):
     result = llama.run([(0, 0, 40, 1, 0)], new_requests=[following(0)])
-    assert "slot 0: this worker follows no grammars" in result.failure.message
+    assert "slot 0: grammar" in result.failure.message
+    assert "is not compiled here" in result.failure.message
     assert result.failure.culprit_slots == (0,)
     llama.run_well([(0, 0, 40, 1, 0)], new_requests=[request(0)])
     llama.executor.drop_slots()
