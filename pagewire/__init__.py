@@ -7,21 +7,50 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pagewire.beam_search import BeamSearchOutput as BeamSearchOutput
+    from pagewire.beam_search import BeamSearchParams as BeamSearchParams
+    from pagewire.beam_search import BeamSearchSequence as BeamSearchSequence
+    from pagewire.client import AsyncClient as AsyncClient
+    from pagewire.client import Client as Client
     from pagewire.llm import LLM as LLM
     from pagewire.outputs import CompletionOutput as CompletionOutput
+    from pagewire.outputs import Logprob as Logprob
     from pagewire.outputs import RequestOutput as RequestOutput
     from pagewire_shared.sampling import SamplingParams as SamplingParams
+    from pagewire_shared.structured_outputs import (
+        StructuredOutputsParams as StructuredOutputsParams,
+    )
 
 __version__ = "0.2.0"
 
 _EXPORTS = {
     "LLM": "pagewire.llm",
+    "AsyncClient": "pagewire.client",
+    "BeamSearchOutput": "pagewire.beam_search",
+    "BeamSearchParams": "pagewire.beam_search",
+    "BeamSearchSequence": "pagewire.beam_search",
+    "Client": "pagewire.client",
     "CompletionOutput": "pagewire.outputs",
+    "Logprob": "pagewire.outputs",
     "RequestOutput": "pagewire.outputs",
     "SamplingParams": "pagewire_shared.sampling",
+    "StructuredOutputsParams": "pagewire_shared.structured_outputs",
 }
 
-__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM",
+    "AsyncClient",
+    "BeamSearchOutput",
+    "BeamSearchParams",
+    "BeamSearchSequence",
+    "Client",
+    "CompletionOutput",
+    "Logprob",
+    "RequestOutput",
+    "SamplingParams",
+    "StructuredOutputsParams",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

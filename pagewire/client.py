@@ -66,14 +66,17 @@ class AsyncClient:
         sampling: Sampling = None,
         *,
         model: str | None = None,
+        add_special_tokens: bool = True,
     ) -> AsyncIterator[Event]:
-        """Continue a text or token ids; yields Opened, Deltas, Finished per choice, Closed.
+        """Continue a text or token ids; yields Opened, PromptLogprobs where they were asked for,
+        Deltas, Finished per choice, Closed.
 
         `sampling` is SamplingParams, a mapping of only some of its fields (the model's defaults
-        fill the others), or None for the model's defaults and 16 tokens. Ending the iteration early
-        cancels the request.
+        fill the others), or None for the model's defaults and 16 tokens. `add_special_tokens` says
+        whether the tokenizer adds its own to a text. Ending the iteration early cancels the
+        request.
         """
-        request = complete_request(prompt, sampling, model)
+        request = complete_request(prompt, sampling, model, add_special_tokens)
         return _events(self._stub.Complete(request, timeout=self._timeout))
 
     def chat(
@@ -82,10 +85,24 @@ class AsyncClient:
         sampling: Sampling = None,
         *,
         model: str | None = None,
-        add_generation_prompt: bool = True,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[Event]:
-        """Answer a conversation; yields as `complete`."""
-        request = chat_request(messages, sampling, model, add_generation_prompt)
+        """Answer a conversation; yields as `complete`.
+
+        `add_generation_prompt` opens an assistant turn, by default unless `continue_final_message`
+        leaves the last turn open and goes on with it. `chat_template_kwargs` are further values
+        for the model's chat template.
+        """
+        request = chat_request(
+            messages,
+            sampling,
+            model,
+            add_generation_prompt,
+            continue_final_message,
+            chat_template_kwargs,
+        )
         return _events(self._stub.Chat(request, timeout=self._timeout))
 
     async def list_models(self) -> list[ModelInfo]:
@@ -183,9 +200,14 @@ class Client:
         sampling: Sampling = None,
         *,
         model: str | None = None,
+        add_special_tokens: bool = True,
     ) -> Iterator[Event]:
         """As AsyncClient.complete; closing the iterator cancels the request."""
-        return self._loop.iterate(lambda: self._client.complete(prompt, sampling, model=model))
+        return self._loop.iterate(
+            lambda: self._client.complete(
+                prompt, sampling, model=model, add_special_tokens=add_special_tokens
+            )
+        )
 
     def chat(
         self,
@@ -193,12 +215,19 @@ class Client:
         sampling: Sampling = None,
         *,
         model: str | None = None,
-        add_generation_prompt: bool = True,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> Iterator[Event]:
         """As AsyncClient.chat; closing the iterator cancels the request."""
         return self._loop.iterate(
             lambda: self._client.chat(
-                messages, sampling, model=model, add_generation_prompt=add_generation_prompt
+                messages,
+                sampling,
+                model=model,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                chat_template_kwargs=chat_template_kwargs,
             )
         )
 

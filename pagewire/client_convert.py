@@ -1,6 +1,6 @@
 """Between the messages of pagewire.frontend.v1 and the plain data of events.py. Dials nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pagewire.events import (
@@ -11,15 +11,16 @@ from pagewire.events import (
     FinishReason,
     Message,
     Opened,
+    PromptLogprobs,
     Timings,
     TokenLogprob,
     Usage,
 )
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2
-from pagewire_shared.convert import beam_to_message, sampling_to_message
 from pagewire_shared.errors import InternalError, InvalidRequestError
 from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling_convert import beam_to_message, sampling_to_message
 
 # What vLLM's offline API uses when no parameters are given.
 DEFAULT_MAX_TOKENS = 16
@@ -68,14 +69,21 @@ def options_message(sampling: Sampling) -> inference_pb2.GenerationOptions:
         include_stop_str_in_output=params.include_stop_str_in_output,
         best_of=params.best_of,
         beam_search=beam_to_message(beam) if beam else None,
+        bad_words=params.bad_words,
+        truncate_prompt_tokens=params.truncate_prompt_tokens,
     )
 
 
 def complete_request(
-    prompt: str | Sequence[int], sampling: Sampling, model: str | None
+    prompt: str | Sequence[int],
+    sampling: Sampling,
+    model: str | None,
+    add_special_tokens: bool = True,
 ) -> inference_pb2.CompleteRequest:
     """Return the request for a text or a list of token ids."""
-    request = inference_pb2.CompleteRequest(model=model, options=options_message(sampling))
+    request = inference_pb2.CompleteRequest(
+        model=model, options=options_message(sampling), add_special_tokens=add_special_tokens
+    )
     if isinstance(prompt, str):
         request.text = prompt
         return request
@@ -92,15 +100,27 @@ def chat_request(
     messages: Sequence[Message | Mapping[str, Any]],
     sampling: Sampling,
     model: str | None,
-    add_generation_prompt: bool,
+    add_generation_prompt: bool | None = None,
+    continue_final_message: bool = False,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> inference_pb2.ChatRequest:
     """Return the request for a conversation."""
-    return inference_pb2.ChatRequest(
+    request = inference_pb2.ChatRequest(
         model=model,
         messages=[message_message(message) for message in messages],
         options=options_message(sampling),
-        add_generation_prompt=add_generation_prompt,
+        continue_final_message=continue_final_message,
     )
+    if add_generation_prompt is not None:
+        request.add_generation_prompt = add_generation_prompt
+    try:
+        request.template_arguments.update(dict(chat_template_kwargs or {}))
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            f"chat_template_kwargs must map names to values of JSON ({error})",
+            field="chat_template_kwargs",
+        ) from error
+    return request
 
 
 def message_message(message: Message | Mapping[str, Any]) -> inference_pb2.ChatMessage:
@@ -137,6 +157,9 @@ def event_from_message(
             return _delta(message.delta)
         case "finished":
             return _finished(message.finished)
+        case "prompt_logprobs":
+            piece = message.prompt_logprobs
+            return PromptLogprobs(piece.first_position, _logprobs(piece.logprobs))
         case "opened":
             opened = message.opened
             return Opened(
@@ -148,13 +171,20 @@ def event_from_message(
 
 
 def _delta(delta: inference_pb2.ChoiceDelta) -> Delta:
-    logprobs = tuple(
+    ids = list(delta.token_ids)
+    return Delta(delta.choice, delta.first_position, ids, delta.text, _logprobs(delta.logprobs))
+
+
+def _logprobs(entries: Iterable[inference_pb2.TokenLogprob]) -> tuple[TokenLogprob, ...]:
+    return tuple(
         TokenLogprob(
-            entry.token_id, entry.logprob, tuple((top.token_id, top.logprob) for top in entry.top)
+            entry.token_id,
+            entry.logprob,
+            tuple((top.token_id, top.logprob) for top in entry.top),
+            entry.rank,
         )
-        for entry in delta.logprobs
+        for entry in entries
     )
-    return Delta(delta.choice, delta.first_position, list(delta.token_ids), delta.text, logprobs)
 
 
 def _finished(finished: inference_pb2.ChoiceFinished) -> Finished:

@@ -56,6 +56,11 @@ class ServeConfig:
     dtype: str = setting(
         "auto", "Type of weights and KV", choices=("auto", "float32", "bfloat16", "float16")
     )
+    model_impl: str = setting(
+        "auto",
+        "What computes a model: native where there is a decoder for it, else transformers",
+        choices=("auto", "native", "transformers"),
+    )
     max_model_len: int | None = setting(
         None, "Longest sequence in tokens (default: the model's)", parse=_COUNT
     )

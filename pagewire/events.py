@@ -28,11 +28,26 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token's log-probability and those of the most likely tokens, most likely first."""
+    """A token's log-probability and those of the most likely tokens, most likely first.
+
+    Attributes:
+        rank: Number of tokens at least as likely, 1 for the most likely; 0 when the server did
+            not say.
+    """
 
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Log-probabilities of the next tokens of the prompt, from `first_position`, at least 1. All
+    come before any Delta."""
+
+    first_position: int
+    logprobs: tuple[TokenLogprob, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +101,7 @@ class Closed:
     timings: Timings
 
 
-Event = Opened | Delta | Finished | Closed
+Event = Opened | PromptLogprobs | Delta | Finished | Closed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,22 @@
 """LLM: the offline API. Owns its processes, the same as those of `serve`; runs no model."""
 
-import asyncio
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
+from pagewire.beam_search import BeamSearchOutput, BeamSearchParams
 from pagewire.client import AsyncClient
-from pagewire.client_convert import given_params
 from pagewire.config import ServeConfig, config_from_keywords
 from pagewire.local.child_process import LineReceived
 from pagewire.local.cluster import LocalCluster
 from pagewire.local.notices import Notice
 from pagewire.local.supervision import Restarting
 from pagewire.loop_thread import LoopThread, shared_loop_thread
-from pagewire.outputs import OutputCollector, RequestOutput
+from pagewire.offline_run import CONNECT_SECONDS, OfflineRun
+from pagewire.outputs import RequestOutput
 from pagewire.prompts import (
     Conversation,
     GenerationRequest,
@@ -28,13 +28,8 @@ from pagewire.prompts import (
 from pagewire_shared.errors import UnavailableError
 from pagewire_shared.sampling import SamplingParams
 
-MAX_ATTEMPTS = 3
-"""How often a prompt is sent when the frontend, which holds the journal, dies under it."""
-
 MIN_CONCURRENCY = 256
 """Least number of prompts that are submitted at once."""
-
-_CONNECT_SECONDS = 10.0
 
 
 class LLM:
@@ -72,7 +67,7 @@ class LLM:
             raise
         self._cluster = cluster
         self._loop = loop
-        self._model = cluster.models[0].name
+        self._offline = OfflineRun(self._client, cluster.models[0].name)
         self._seeds = SeedSource(self.config.seed)
         # Also runs at the exit of the interpreter.
         self._finalizer = weakref.finalize(self, _close, loop, self._client, cluster)
@@ -101,9 +96,43 @@ class LLM:
         messages: Conversation | Sequence[Conversation],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
+        *,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[RequestOutput]:
-        """Answer one conversation, a list of {"role": ..., "content": ...}, or a list of them."""
-        return self._run(chat_requests(messages, sampling_params), use_tqdm)
+        """Answer one conversation, a list of {"role": ..., "content": ...}, or a list of them.
+
+        Args:
+            messages: The turns.
+            sampling_params, use_tqdm: As in `generate`.
+            add_generation_prompt: Open an assistant turn; by default unless the last turn is gone
+                on with.
+            continue_final_message: Leave the last turn open and go on with it.
+            chat_template_kwargs: Further values for the model's chat template, at most 16.
+        """
+        requests = chat_requests(
+            messages,
+            sampling_params,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            chat_template_kwargs=chat_template_kwargs,
+        )
+        return self._run(requests, use_tqdm)
+
+    def beam_search(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: BeamSearchParams,
+        use_tqdm: bool = False,
+    ) -> list[BeamSearchOutput]:
+        """Search for the most likely answers; results in the order of the prompts.
+
+        Each sequence found is read once more as a prompt, for its log-probability.
+        """
+        requests = prompt_requests(prompts, params.sampling)
+        with self._working(len(requests), use_tqdm) as advance:
+            return self._loop.run(self._offline.search_all(requests, self._concurrency(), advance))
 
     @property
     def cluster(self) -> LocalCluster:
@@ -121,14 +150,17 @@ class LLM:
         self.close()
 
     def _run(self, requests: list[GenerationRequest], use_tqdm: bool) -> list[RequestOutput]:
+        with self._working(len(requests), use_tqdm) as advance:
+            seeded = [replace(r, params=self._seeds.seeded(r.params)) for r in requests]
+            return self._loop.run(self._offline.run_all(seeded, self._concurrency(), advance))
+
+    @contextmanager
+    def _working(self, total: int, use_tqdm: bool) -> Iterator[Callable[[], object]]:
+        """Yield what to call after each prompt. Raises UnavailableError when closed."""
         if not self._finalizer.alive:
             raise UnavailableError("this LLM is closed")
-        seeded = [
-            GenerationRequest(r.source, r.is_chat, self._seeds.seeded(r.params)) for r in requests
-        ]
-        with _progress(len(requests), use_tqdm) as advance:
-            work = _run_all(self._client, self._model, seeded, self._concurrency(), advance)
-            return self._loop.run(work)
+        with _progress(total, use_tqdm) as advance:
+            yield advance
 
     def _concurrency(self) -> int:
         running = (self.config.max_num_seqs or 0) * self.config.num_workers
@@ -150,7 +182,7 @@ def _progress(total: int, is_shown: bool) -> Iterator[Callable[[], object]]:
 
 async def _connect(address: str) -> AsyncClient:
     client = AsyncClient(address)
-    await client.wait_connected(_CONNECT_SECONDS)
+    await client.wait_connected(CONNECT_SECONDS)
     return client
 
 
@@ -165,56 +197,3 @@ def _show(notice: Notice) -> None:
             print(f"{name} | {text}", file=sys.stderr, flush=True)
         case Restarting(name, reason, _):
             print(f"pagewire: {name} ended ({reason}), restarting it", file=sys.stderr, flush=True)
-
-
-async def _run_all(
-    client: AsyncClient,
-    model: str,
-    requests: Sequence[GenerationRequest],
-    concurrency: int,
-    advance: Callable[[], object],
-) -> list[RequestOutput]:
-    """Run all requests, at most `concurrency` at once; the first error cancels the others."""
-    bound = asyncio.Semaphore(concurrency)
-
-    async def run(request: GenerationRequest) -> RequestOutput:
-        async with bound:
-            output = await _run_one(client, model, request)
-        advance()
-        return output
-
-    tasks = [asyncio.ensure_future(run(request)) for request in requests]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _run_one(client: AsyncClient, model: str, request: GenerationRequest) -> RequestOutput:
-    for attempt in range(1, MAX_ATTEMPTS + 1):
-        try:
-            return await _collect(client, model, request)
-        except UnavailableError:
-            if attempt == MAX_ATTEMPTS:
-                raise
-            await client.wait_connected(_CONNECT_SECONDS)
-    raise AssertionError("unreachable")
-
-
-async def _collect(client: AsyncClient, model: str, request: GenerationRequest) -> RequestOutput:
-    params = given_params(request.params)
-    collector = OutputCollector(params.n, params.logprobs is not None)
-    source: Any = request.source
-    make = client.chat if request.is_chat else client.complete
-    async for event in make(source, request.params, model=model):
-        collector.add(event)
-    output = collector.result(source if isinstance(source, str) else None)
-    if not output.finished:
-        raise UnavailableError("the stream ended early")
-    if request.is_chat:
-        # The server rendered the conversation; its text is what the tokens say.
-        rendered = await client.detokenize(output.prompt_token_ids, model=model)
-        return replace(output, prompt=rendered)
-    return output

@@ -1,17 +1,33 @@
 """Results of the offline API, named as users know them from vLLM, and how a stream becomes one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pagewire.events import Closed, Delta, Event, Finished, Opened, TokenLogprob
+from pagewire.events import (
+    Closed,
+    Delta,
+    Event,
+    Finished,
+    Opened,
+    PromptLogprobs,
+    TokenLogprob,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Logprob:
-    """Natural logarithm of a token's probability; `rank` from 1, None below those reported."""
+    """Natural logarithm of a token's probability.
+
+    Attributes:
+        logprob: Before temperature.
+        rank: Number of tokens at least as likely, 1 for the most likely; None when it is not
+            known.
+        decoded_token: Text of the token alone; None unless `LLM` filled it in.
+    """
 
     logprob: float
     rank: int | None = None
+    decoded_token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +74,8 @@ class RequestOutput:
         outputs: One per choice.
         finished: Whether every choice has ended.
         metrics: None until the request has ended.
+        prompt_logprobs: Per token of the prompt, the alternatives and the token itself by id;
+            None for the first, which nothing predicts. None unless they were asked for.
     """
 
     request_id: str
@@ -66,6 +84,11 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     finished: bool
     metrics: RequestMetrics | None
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+
+
+Texts = Mapping[int, str]
+"""Text of each token id."""
 
 
 @dataclass(slots=True)
@@ -75,32 +98,40 @@ class _Choice:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finished: Finished | None = None
 
-    def output(self, index: int, has_logprobs: bool) -> CompletionOutput:
+    def output(self, index: int, has_logprobs: bool, texts: Texts) -> CompletionOutput:
         return CompletionOutput(
             index=index,
             text="".join(self.texts),
             token_ids=self.token_ids,
             cumulative_logprob=sum(e.logprob for e in self.logprobs) if has_logprobs else None,
-            logprobs=[_alternatives(entry) for entry in self.logprobs] if has_logprobs else None,
+            logprobs=[_alternatives(entry, texts) for entry in self.logprobs]
+            if has_logprobs
+            else None,
             finish_reason=self.finished.reason if self.finished else None,
             stop_reason=self.finished.stop if self.finished else None,
         )
 
 
-def _alternatives(entry: TokenLogprob) -> dict[int, Logprob]:
+def _alternatives(entry: TokenLogprob, texts: Texts) -> dict[int, Logprob]:
     result = {
-        token_id: Logprob(logprob, rank)
+        token_id: Logprob(logprob, rank, texts.get(token_id))
         for rank, (token_id, logprob) in enumerate(entry.top, start=1)
     }
-    result.setdefault(entry.token_id, Logprob(entry.logprob))
+    own = Logprob(entry.logprob, entry.rank or None, texts.get(entry.token_id))
+    if entry.rank or entry.token_id not in result:
+        result[entry.token_id] = own
     return result
 
 
 class OutputCollector:
     """Collects the events of one stream into a RequestOutput."""
 
-    def __init__(self, num_choices: int, has_logprobs: bool) -> None:
+    def __init__(
+        self, num_choices: int, has_logprobs: bool, has_prompt_logprobs: bool = False
+    ) -> None:
         self._has_logprobs = has_logprobs
+        self._has_prompt_logprobs = has_prompt_logprobs
+        self._prompt_logprobs: list[TokenLogprob] = []
         self._choices = [_Choice() for _ in range(num_choices)]
         self._opened: Opened | None = None
         self._closed: Closed | None = None
@@ -110,6 +141,10 @@ class OutputCollector:
         match event:
             case Opened():
                 self._opened = event
+            case PromptLogprobs():
+                is_next = event.first_position == len(self._prompt_logprobs) + 1
+                assert is_next, "the log-probabilities of the prompt have a gap"
+                self._prompt_logprobs += event.logprobs
             case Delta():
                 choice = self._choices[event.choice]
                 assert event.first_position == len(choice.token_ids), "the stream has a gap"
@@ -122,16 +157,32 @@ class OutputCollector:
             case Closed():
                 self._closed = event
 
-    def result(self, prompt: str | None, prompt_token_ids: Sequence[int] = ()) -> RequestOutput:
-        """Return what was collected so far."""
-        opened, closed = self._opened, self._closed
+    def named_token_ids(self) -> set[int]:
+        """Return every token id in the log-probabilities collected so far."""
+        entries = [*self._prompt_logprobs]
+        for choice in self._choices:
+            entries += choice.logprobs
+        own = {entry.token_id for entry in entries}
+        return own | {token_id for entry in entries for token_id, _ in entry.top}
+
+    def result(
+        self,
+        prompt: str | None,
+        prompt_token_ids: Sequence[int] = (),
+        texts: Texts | None = None,
+    ) -> RequestOutput:
+        """Return what was collected so far; `texts` fills in the texts of tokens."""
+        opened, closed, texts = self._opened, self._closed, texts or {}
         return RequestOutput(
             request_id=opened.request_id if opened else "",
             prompt=prompt,
             prompt_token_ids=list(opened.prompt_token_ids if opened else prompt_token_ids),
-            outputs=[c.output(i, self._has_logprobs) for i, c in enumerate(self._choices)],
+            outputs=[c.output(i, self._has_logprobs, texts) for i, c in enumerate(self._choices)],
             finished=closed is not None,
             metrics=_metrics(closed) if closed else None,
+            prompt_logprobs=[None, *(_alternatives(e, texts) for e in self._prompt_logprobs)]
+            if self._has_prompt_logprobs
+            else None,
         )
 
 

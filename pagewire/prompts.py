@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from pagewire.client import Turn
@@ -29,11 +29,16 @@ Conversation = Sequence[Turn]
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One prompt or conversation with its parameters; None for the model's own."""
+    """One prompt or conversation with its parameters; None for the model's own.
+
+    Attributes:
+        chat_options: Further keywords of AsyncClient.chat.
+    """
 
     source: "str | Sequence[int] | Conversation"
     is_chat: bool
     params: Sampling
+    chat_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def prompt_requests(
@@ -50,6 +55,7 @@ def prompt_requests(
 def chat_requests(
     messages: Conversation | Sequence[Conversation],
     params: SamplingParams | Sequence[SamplingParams] | None,
+    **chat_options: Any,
 ) -> list[GenerationRequest]:
     """Return one request per conversation; a single one is a list of turns."""
     listed: list[Any] = list(messages)
@@ -57,7 +63,8 @@ def chat_requests(
         listed = [listed]
     per_prompt = _params_per_prompt(params, len(listed))
     return [
-        GenerationRequest(turns, True, own) for turns, own in zip(listed, per_prompt, strict=True)
+        GenerationRequest(turns, True, own, chat_options)
+        for turns, own in zip(listed, per_prompt, strict=True)
     ]
 
 

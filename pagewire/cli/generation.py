@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pagewire.cli.progress import StartProgress
+from pagewire.cli.sampling_flags import bias_of, structured_outputs_of, token_bias
 from pagewire.client import Client
 from pagewire.config import ServeConfig, integer
 from pagewire.local.cluster import LocalCluster
@@ -30,6 +31,22 @@ class GenerationConfig(ServeConfig):
     min_p: float | None = setting(None, "Keep tokens this likely relative to the likeliest")
     stop: tuple[str, ...] = setting((), "Text that ends the answer; repeatable")
     ignore_eos: bool = setting(False, "Do not stop at the end-of-sequence token")
+    presence_penalty: float | None = setting(None, "Make tokens of the answer less likely again")
+    frequency_penalty: float | None = setting(None, "The same, once per occurrence")
+    repetition_penalty: float | None = setting(
+        None, "Divide the logits of tokens in prompt or answer (default: model's)"
+    )
+    logit_bias: tuple[str, ...] = setting(
+        (), "ID=BIAS, added to the logit of a token; repeatable", parse=token_bias
+    )
+    bad_words: tuple[str, ...] = setting((), "Text that may not come about; repeatable")
+    truncate_prompt_tokens: int | None = setting(
+        None, "Keep only so many tokens from the prompt's end; -1 for what fits"
+    )
+    structured_json: str | None = setting(None, "JSON schema that the answer must follow")
+    structured_regex: str | None = setting(None, "Expression that the answer must match")
+    structured_choice: tuple[str, ...] = setting((), "Text the answer may be; repeatable")
+    structured_grammar: str | None = setting(None, "GBNF or Lark grammar of the answer")
 
 
 def sampling_of(config: GenerationConfig, default_max_tokens: int) -> dict[str, Any]:
@@ -40,6 +57,12 @@ def sampling_of(config: GenerationConfig, default_max_tokens: int) -> dict[str, 
         # By identity: 0 and 0.0 equal False and are what somebody asked for.
         if value is not None and value is not False and value != ():
             sampling[name] = value
+    if "logit_bias" in sampling:
+        sampling["logit_bias"] = bias_of(sampling["logit_bias"])
+    flags = {item.name: getattr(config, item.name) for item in fields(GenerationConfig)}
+    outputs = structured_outputs_of(flags)
+    if outputs is not None:
+        sampling["structured_outputs"] = outputs
     return sampling
 
 

@@ -14,6 +14,7 @@ from pagewire_shared.settings import ENVIRONMENT_PREFIX, flag_of
 _WORKER_SETTINGS = (
     "device",
     "dtype",
+    "model_impl",
     "max_model_len",
     "block_size",
     "max_num_seqs",

@@ -16,6 +16,7 @@ from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2_grpc
+from pagewire_shared import PROTOCOL_MAX
 from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
 from pagewire_shared.fingerprint import tokenizer_fingerprint
 from pagewire_shared.process import ProcessContext
@@ -144,7 +145,7 @@ class ScriptedScheduler(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
         attach = Attach(first.hello, self)
         held = first.hello.held if first.hello.held_generation == self.generation else []
         welcome = wire.Welcome(
-            protocol=1,
+            protocol=PROTOCOL_MAX,
             generation=self.generation,
             resumed_handles=pack_u32([item.handle for item in held] if self.is_resuming else []),
             served_models=self.served,

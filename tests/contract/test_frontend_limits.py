@@ -96,7 +96,7 @@ async def test_a_worker_with_another_tokenizer_is_not_used(checkpoint, tmp_path,
         (completion("x", temperature=3.0), grpc.StatusCode.INVALID_ARGUMENT, "temperature"),
         (completion("x", stop=[""]), grpc.StatusCode.INVALID_ARGUMENT, "stop"),
         (
-            completion("x", presence_penalty=0.5),
+            completion("x", presence_penalty=2.5),
             grpc.StatusCode.INVALID_ARGUMENT,
             "presence_penalty",
         ),

@@ -4,16 +4,19 @@ to do it to."""
 from typing import Any
 
 from simulation import actions_faults, actions_links, actions_odd
-from simulation.asks import Numbers, draw_ask, draw_beam_params, salt_of
+from simulation.asks import Numbers, draw_ask, draw_beam_params, draw_params, salt_of
 from simulation.client import Ask, Client
 from simulation.frontend import Frontend, Letters
+from simulation.naive import BAD_GRAMMAR
 from simulation.world import World
 
 from pagewire_frontend import session as session_module
 from pagewire_frontend.events import FinishReason
 from pagewire_frontend.journal import JournalEntry
 from pagewire_frontend.selection import computed
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 OTHERS = (actions_faults, actions_links, actions_odd)
 """Modules of other kinds of events."""
@@ -47,6 +50,7 @@ def open_client(world: World, frontend: Frontend, ask: Ask) -> bool:
         tenant=ask.tenant,
         cache_salt=ask.cache_salt,
         priority=ask.priority,
+        pooling=ask.pooling,
     )
     session = session_module.Session(
         entry, Letters(), arrived_at=world.clock.now, deadline=ask.deadline, selection=selection
@@ -75,6 +79,28 @@ def submit_many(world: World, a: int, b: int, c: int) -> bool:
 def submit_beam(world: World, a: int, b: int, c: int) -> bool:
     numbers = Numbers(a, b, c, 1)
     return _submit(world, a, b, c, params=draw_beam_params(numbers))
+
+
+def submit_guided(world: World, a: int, b: int, c: int) -> bool:
+    """One whose output follows a grammar, now and then one that does not compile."""
+    numbers = Numbers(a, b, c, 1)
+    regex = numbers.pick(("g", "g1", "gg", "gg1", "ggg", BAD_GRAMMAR))
+    params = draw_params(numbers, 1 + c % 3)
+    outputs = StructuredOutputsParams(regex=regex)
+    return _submit(world, a, b, c, params=params.with_(structured_outputs=outputs))
+
+
+def submit_scored(world: World, a: int, b: int, c: int) -> bool:
+    """One that wants to know what the model thinks of its prompt."""
+    params = draw_params(Numbers(a, b, c, 1), 1 + c % 2)
+    return _submit(world, a, b, c, is_shared=b % 2 == 0, params=params.with_(prompt_logprobs=c % 3))
+
+
+def submit_pooled(world: World, a: int, b: int, c: int) -> bool:
+    """One that wants a vector and no tokens."""
+    pooling = PoolingParams(pooling="mean" if c % 2 else "last")
+    params = SamplingParams(seed=0, temperature=0.0, max_tokens=1)
+    return _submit(world, a, b, c, is_shared=b % 2 == 0, params=params, eos_ids=(), pooling=pooling)
 
 
 def submit_deadline(world: World, a: int, b: int, c: int) -> bool:

@@ -43,7 +43,7 @@ def cut_frontend(world: World, a: int, b: int, c: int) -> bool:
 
 
 def _is_output(message: Any) -> bool:
-    return message.WhichOneof("message") in ("tokens", "finished")
+    return message.WhichOneof("message") in ("tokens", "finished", "prompt_logprobs", "vectors")
 
 
 def _with_output(world: World, count: int) -> list[tuple[Stream, int]]:
@@ -59,7 +59,7 @@ def _with_output(world: World, count: int) -> list[tuple[Stream, int]]:
 def lose_tokens(world: World, a: int, b: int, c: int) -> bool:
     """Tokens are lost; what follows them shows the gap."""
     found = [
-        (s, i) for s, i in _with_output(world, 1) if s.down[i].WhichOneof("message") == "tokens"
+        (s, i) for s, i in _with_output(world, 1) if s.down[i].WhichOneof("message") != "finished"
     ]
     if not found:
         return False

@@ -9,7 +9,7 @@ from pagewire_scheduler.core.step import NewSequence, StepResult
 
 @dataclass(slots=True)
 class Slot:
-    """A sequence as the worker knows it."""
+    """A sequence as the worker knows it; `pooled` are the contexts that a mean is made of."""
 
     new: NewSequence
     choice: int
@@ -17,6 +17,7 @@ class Slot:
     blocks: list[int]
     num_computed: int
     root: Cell
+    pooled: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)

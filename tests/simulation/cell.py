@@ -16,8 +16,10 @@ from pagewire_scheduler.frontend_convert import served_models
 from pagewire_scheduler.frontend_link import FrontendLink
 from pagewire_scheduler.liveness import ProgressWatch
 from pagewire_scheduler.loop import StepLoop
+from pagewire_shared import PROTOCOL_MAX
 from pagewire_shared.arrays import pack_u32
 from pagewire_shared.errors import PagewireError, WireError
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,9 @@ class WorkerPeer:
     def send_plan(self, plan: StepPlan) -> None:
         self._hooks.plan(self, plan)
         self.stream.send_down(plan)
+
+    def send_grammar(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
+        self.stream.send_down(("compile", grammar_id, params.text))
 
     def send_drained(self) -> None:
         self.is_drained = True
@@ -178,7 +183,7 @@ class Cell:
         # The beginning of FrontendLink.run.
         generation, resumed, events = self.step_loop.attach_frontend(link)
         welcome = pb.Welcome(
-            protocol=1,
+            protocol=PROTOCOL_MAX,
             generation=generation,
             resumed_handles=pack_u32(resumed),
             served_models=served_models(self.step_loop.core.models()),
@@ -192,6 +197,8 @@ class Cell:
             self.step_loop.apply(peer, message)
         elif message == "leaving":
             self.step_loop.drain(peer)
+        elif isinstance(message, tuple) and message[0] == "compiled":
+            self.step_loop.note_grammar(peer, *message[1:])
         elif isinstance(message, tuple):
             self.step_loop.advance(peer, message[1])
         else:

@@ -6,13 +6,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulation.coverage import Coverage, Violation
-from simulation.naive import LETTERS, generate
+from simulation.naive import (
+    BAD_GRAMMAR,
+    LETTERS,
+    cells_of,
+    embed,
+    generate,
+    root_cell,
+    scores,
+)
 from simulation.naive_beams import search
 
-from pagewire_frontend.events import Closed, Delta, Finished, FinishReason
+from pagewire_frontend.events import Closed, Delta, Finished, FinishReason, PromptLogprobs
 from pagewire_frontend.session import Session
+from pagewire_frontend.token_logprob import TokenLogprob
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.ids import RequestId
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
 
@@ -38,6 +48,7 @@ class Ask:
     window: int | None
     is_poison: bool = False
     deadly_after: int | None = None
+    pooling: PoolingParams | None = None
     may_be_refused: bool = False
     outputs: list[tuple[list[int], FinishReason]] | None = None
 
@@ -45,11 +56,19 @@ class Ask:
         """Tokens and reason per choice."""
         if self.outputs is None:
             beam = self.params.beam
-            if beam is None:
+            if self.pooling is not None:
+                self.outputs = [([], FinishReason.STOP)]
+            elif beam is None:
                 self.outputs = [self._sampled(choice) for choice in range(self.params.n)]
             else:
                 self.outputs = self._searched(beam)
         return self.outputs
+
+    @property
+    def has_bad_grammar(self) -> bool:
+        """Whether no worker can compile what its output must look like."""
+        outputs = self.params.structured_outputs
+        return outputs is not None and outputs.text.startswith(BAD_GRAMMAR)
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -66,6 +85,7 @@ class Ask:
             min_tokens=params.min_tokens,
             stop_ids=self.stop_ids,
             window=self.window,
+            grammar=params.structured_outputs.text if params.structured_outputs else None,
         )
         text = ""
         for index, token in enumerate(tokens):
@@ -111,6 +131,7 @@ class Client:
     tokens: dict[int, list[int]] = field(default_factory=dict)
     ends: dict[int, FinishReason] = field(default_factory=dict)
     error: PagewireError | None = None
+    prompt: list[TokenLogprob] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._events: Any = self.session.events()
@@ -137,17 +158,55 @@ class Client:
                 return True
 
     def _take(self, event: Any) -> bool:
-        if isinstance(event, Delta):
+        if isinstance(event, PromptLogprobs):
+            self._take_prompt(event)
+        elif isinstance(event, Delta):
             self._take_delta(event)
         elif isinstance(event, Finished):
             self._take_end(event)
         elif isinstance(event, Closed):
             num_choices = self.ask.params.n
             self._need(len(self.ends) == num_choices, "one_end_each", "a choice did not end")
+            self._check_vector()
             return True
         return False
 
+    def _take_prompt(self, event: PromptLogprobs) -> None:
+        """What is told of the prompt comes once, in order, before any token."""
+        name = "positions_contiguous"
+        self._need(event.first_position == len(self.prompt) + 1, name, "a gap in the prompt")
+        self._need(not self.tokens and not self.ends, name, "the prompt comes after a token")
+        self.prompt.extend(event.logprobs)
+
+    def _check_prompt(self) -> None:
+        """Nothing is shown before all that was asked of the prompt, and that is right."""
+        ask = self.ask
+        num_top = ask.params.prompt_logprobs
+        if num_top is None or self.tokens:
+            return
+        cells = cells_of(root_cell(ask.salt), ask.prompt)
+        truth = [
+            (ask.prompt[index + 1], value, rank)
+            for index, (value, rank) in enumerate(scores(cells, ask.prompt, ask.window))
+        ]
+        told = [(entry.token_id, entry.logprob, entry.rank) for entry in self.prompt]
+        self._need(told == truth, "prompts_are_scored", f"{told} instead of {truth}")
+        widths = {len(entry.top) for entry in self.prompt} | {num_top}
+        self._need(widths == {num_top}, "prompts_are_scored", "too few alternatives")
+        self.coverage.invariants["prompts_are_scored"] += bool(truth)
+
+    def _check_vector(self) -> None:
+        ask, pooling = self.ask, self.ask.pooling
+        if pooling is None:
+            return
+        is_mean = pooling.pooling == "mean"
+        truth = embed(ask.prompt, salt=ask.salt, window=ask.window, is_mean=is_mean)
+        got = self.session.entry.vector
+        self._need(got == truth, "vectors_of_the_model", f"{got!r} instead of {truth!r}")
+        self.coverage.invariants["vectors_of_the_model"] += 1
+
     def _take_delta(self, delta: Delta) -> None:
+        self._check_prompt()
         known = self.tokens.setdefault(delta.choice, [])
         name = "positions_contiguous"
         self._need(delta.choice not in self.ends, name, "tokens after an end")

@@ -10,7 +10,6 @@ from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import MOVES, State
 
 LATER_STATES = {
-    State.WAITING_FOR_GRAMMAR: "grammars",
     State.WAITING_FOR_REMOTE_KV: "moving KV blocks",
 }
 """States that only a later issue makes reachable, and which."""
@@ -34,6 +33,8 @@ INVARIANTS = (
     "tenants_share",
     "same_again",
     "tokens_of_the_model",
+    "prompts_are_scored",
+    "vectors_of_the_model",
     "plans_are_possible",
     "foreign_results_change_nothing",
     "books_agree",

@@ -34,6 +34,8 @@ class Excuses:
             return ask.may_be_refused or ask.request_id in self.overloaded
         if error.code == "context_length_exceeded":
             return self.is_too_large(ask)
+        if error.code == "invalid_value" and error.field == "structured_outputs":
+            return ask.has_bad_grammar
         if error.code == "invalid_value":
             # Beams run together, so a search may be too wide for the workers there are.
             is_wide = ask.params.n > self.configuration.max_num_seqs

@@ -149,6 +149,9 @@ def progress(worker: WorkerState, coverage: Coverage) -> None:
     if has_work and not worker.outstanding:
         what = f"{len(worker.running)} run, {len(worker.waiting)} wait, "
         raise Violation("progress", f"{what}{worker.pool.num_free} blocks are free, no step")
+    for sequence in worker.compiling:
+        is_asked = sequence.request.grammar_key in worker.grammars._asked
+        _need(is_asked, "progress", f"{sequence.key} waits for what nobody compiles")
     coverage.invariants["progress"] += has_work
 
 

@@ -2,6 +2,7 @@
 
 from simulation.mutant import CORE, Mutant, mutant
 from simulation.mutant_links import LINKS
+from simulation.mutant_outcomes import OUTCOMES
 from simulation.mutant_real import REAL
 
 BLOCKS: list[Mutant] = [
@@ -198,8 +199,9 @@ STEPS: list[Mutant] = [
         "dropped_cancel",
         "A request that is cancelled as a whole runs on.",
         CORE + "scheduler_core",
-        "if choice in (None, sequence.choice) and not",
-        "if choice == sequence.choice and not",
+        "        if choice is None:\n"
+        "            end_request(request, State.FINISHED_ABORTED, None)\n",
+        "        if choice is None:\n            pass\n",
         "cancel_frees",
     ),
     mutant(
@@ -229,7 +231,7 @@ STEPS: list[Mutant] = [
     mutant(
         "suspects_run_with_others",
         "Who may have ended workers is run with others again, so nobody can be blamed.",
-        CORE + "queues",
+        CORE + "enqueue",
         "if is_suspect(sequence.request):",
         "if False:",
         "everything_ends",
@@ -261,7 +263,7 @@ STEPS: list[Mutant] = [
     ),
 ]
 
-MUTANTS: list[Mutant] = [*REAL, *BLOCKS, *STEPS, *LINKS]
+MUTANTS: list[Mutant] = [*REAL, *BLOCKS, *STEPS, *LINKS, *OUTCOMES]
 SHORT = (
     "vllm_37164_foreign_block",
     "vllm_ascend_14055_no_fence",

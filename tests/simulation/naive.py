@@ -9,10 +9,14 @@ import struct
 from collections.abc import Sequence
 
 Cell = int
+Score = tuple[float, int]
+EMBEDDING_SIZE = 2
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEF"
 """The text of each token."""
 VOCAB_SIZE = len(LETTERS)
 EOS = 31
+BAD_GRAMMAR = "bad"
+"""A grammar that begins so does not compile."""
 
 _MASK = (1 << 61) - 2
 
@@ -44,10 +48,24 @@ def context_of(cells: Sequence[Cell], window: int | None) -> int:
     return hash(tuple(cells if window is None else cells[-window:]))
 
 
-def sample(context: int, *, seed: int, choice: int, position: int) -> int:
+def allowed_by(grammar: str, emitted: Sequence[int]) -> list[int]:
+    """The tokens that may follow `emitted`: about half, never none, and all that came before it
+    matters."""
+    allowed = [
+        token
+        for token in range(VOCAB_SIZE)
+        if (hash((len(grammar), grammar[-1:] == "1", *emitted, token)) & _MASK) >> 9 & 1
+    ]
+    return allowed or [EOS]
+
+
+def sample(
+    context: int, *, seed: int, choice: int, position: int, allowed: Sequence[int] | None = None
+) -> int:
     """The token at `position` of the output of `choice`."""
     word = hash((context, seed, choice, position)) & _MASK
-    return (word >> 7) % VOCAB_SIZE
+    tokens = range(VOCAB_SIZE) if allowed is None else allowed
+    return tokens[(word >> 7) % len(tokens)]
 
 
 def logprobs(context: int) -> list[float]:
@@ -65,6 +83,33 @@ def most_likely(context: int, num: int) -> list[tuple[int, float]]:
     return [(token, values[token]) for token in order[:num]]
 
 
+def scores(cells: Sequence[Cell], tokens: Sequence[int], window: int | None) -> list[Score]:
+    """What the model thought of tokens 1 and on when it had read those before them."""
+    return [
+        score(context_of(cells[:position], window), tokens[position])
+        for position in range(1, len(tokens))
+    ]
+
+
+def score(context: int, token: int) -> Score:
+    """Log-probability of a token, and its rank among all."""
+    values = logprobs(context)
+    return values[token], sum(value >= values[token] for value in values)
+
+
+def vector(contexts: Sequence[int]) -> bytes:
+    """What a sequence becomes, of the contexts that count."""
+    word = hash(tuple(contexts)) & _MASK
+    return struct.pack("<2I", word & 0xFFFFFFFF, word >> 32)
+
+
+def embed(prompt: Sequence[int], *, salt: bytes, window: int | None, is_mean: bool) -> bytes:
+    """The vector of a prompt."""
+    cells = cells_of(root_cell(salt), prompt)
+    first = 1 if is_mean else len(cells)
+    return vector([context_of(cells[:end], window) for end in range(first, len(cells) + 1)])
+
+
 def generate(
     prompt: Sequence[int],
     *,
@@ -75,13 +120,15 @@ def generate(
     min_tokens: int,
     stop_ids: frozenset[int],
     window: int | None,
+    grammar: str | None = None,
 ) -> tuple[list[int], bool]:
     """Tokens of one choice, and whether a stop token ended it."""
     cells = cells_of(root_cell(salt), prompt)
     tokens: list[int] = []
     while len(tokens) < max_tokens:
         context = context_of(cells, window)
-        token = sample(context, seed=seed, choice=choice, position=len(tokens))
+        allowed = allowed_by(grammar, tokens) if grammar is not None else None
+        token = sample(context, seed=seed, choice=choice, position=len(tokens), allowed=allowed)
         tokens.append(token)
         cells.append(next_cell(cells[-1], token, len(cells)))
         if token in stop_ids and len(tokens) > min_tokens:

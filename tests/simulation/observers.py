@@ -157,7 +157,7 @@ class Observers:
     def _refused(self, core: SchedulerCore, submission: Submission) -> None:
         """8: who is refused because many wait came when many did."""
         num_waiting = sum(
-            sequence.state in (State.WAITING, State.PREEMPTED)
+            sequence.state in (State.WAITING, State.WAITING_FOR_GRAMMAR, State.PREEMPTED)
             for request in core.requests.values()
             for sequence in request.sequences
         )

@@ -5,14 +5,14 @@ It never raises for a wrong plan. What contradicts the contract is noted with th
 plan made on top of a failed one may be wrong without any fault: whoever takes the result knows.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from simulation.answers import Answer, Killed, PlanProblem, Slot
-from simulation.naive import Cell, most_likely, next_cell, root_cell, sample
+from simulation.naive import Cell, next_cell, root_cell
+from simulation.outputs import Alternatives, add_logprobs, pool, sample_token, tell_prompts
 
-from pagewire_scheduler.core.step import StepFailure, StepPlan, StepResult
+from pagewire_scheduler.core.step import NewSequence, StepFailure, StepPlan, StepResult
 from pagewire_scheduler.core.worker_state import WorkerInfo
 from pagewire_worker.block_names import BlockNames
 
@@ -28,6 +28,7 @@ class Replica:
         window: Positions that a query attends to; None for all.
         salt_of: Salt of a request.
         names: Content names, as the real worker keeps them.
+        grammars: Those that are compiled, by id.
         is_poison: Whether a request makes every step fail that it is in.
         is_deadly: Whether computing so many tokens of a request ends the process.
     """
@@ -40,6 +41,7 @@ class Replica:
     memory: list[Cell] = field(default_factory=list)
     slots: dict[int, Slot] = field(default_factory=dict)
     names: BlockNames = field(default_factory=BlockNames)
+    grammars: dict[bytes, str] = field(default_factory=dict)
     num_suspect_steps: int = 0
 
     def __post_init__(self) -> None:
@@ -47,6 +49,7 @@ class Replica:
 
     def drop_slots(self) -> None:
         self.slots.clear()
+        self.grammars.clear()
 
     def held(self, info: WorkerInfo) -> WorkerInfo:
         """The hello: `info` with the blocks that are VALID here."""
@@ -63,6 +66,8 @@ class Replica:
         """
         for slot in plan.freed_slots:
             self.slots.pop(slot, None)
+        for grammar_id in plan.released_grammars:
+            del self.grammars[grammar_id]
         before = self._saved()
         problem = None
         try:
@@ -88,7 +93,9 @@ class Replica:
 
     def _saved(self) -> dict[int, Slot]:
         return {
-            number: replace(slot, tokens=[*slot.tokens], blocks=[*slot.blocks])
+            number: replace(
+                slot, tokens=[*slot.tokens], blocks=[*slot.blocks], pooled=[*slot.pooled]
+            )
             for number, slot in self.slots.items()
         }
 
@@ -111,6 +118,9 @@ class Replica:
         for new in plan.new_sequences:
             _require(new.slot not in self.slots, f"slot {new.slot} is taken")
             _require(new.slot in starts, f"slot {new.slot} is new and not scheduled")
+            self._check_grammar(new)
+            is_mean = new.pooling is not None and new.pooling.pooling == "mean"
+            _require(not (is_mean and starts[new.slot]), "a mean leaves out what is cached")
             self.slots[new.slot] = Slot(
                 new,
                 new.choice,
@@ -132,6 +142,13 @@ class Replica:
             self.slots[slot].blocks.extend(next(fresh) for _ in range(num_new))
         _require(next(fresh, None) is None, "blocks for nobody")
         self._swap_copied(plan)
+
+    def _check_grammar(self, new: NewSequence) -> None:
+        """Whoever needs a grammar is told of one that is compiled here, and of the right one."""
+        outputs = new.sampling.structured_outputs
+        wanted = outputs.text if outputs is not None else None
+        got = self.grammars.get(new.grammar_id) if new.grammar_id is not None else None
+        _require(got == wanted, f"slot {new.slot} needs grammar {wanted}, is told of {got}")
 
     def _fork(self, plan: StepPlan) -> None:
         copies = []
@@ -178,14 +195,20 @@ class Replica:
         rows = list(zip(plan.slots, plan.starts, plan.num_new_tokens, plan.samples, strict=True))
         for slot, start, count, _ in rows:
             self._write(self.slots[slot], start, count)
-        result = self._result(plan)
-        tops: list[Sequence[tuple[int, float]]] = []
+        result = replace(self._result(plan), prompt=tell_prompts(self.slots, rows, self.read))
+        tops: list[Alternatives] = []
+        vectors = [pool(self.slots[slot], *row, self.read) for slot, *row in rows]
+        result = replace(result, vectors=b"".join(vectors))
         for slot, start, count, is_sampled in rows:
             state = self.slots[slot]
             state.num_computed = max(state.num_computed, start + count)
-            if is_sampled:
-                self._sample(slot, state, start + count, result, tops)
-        _add_logprobs(result, tops)
+            if is_sampled and state.new.pooling is not None:
+                result.slots.append(slot)
+                result.counts.append(0)
+            elif is_sampled:
+                context = self.read(state.blocks, start + count)
+                sample_token(slot, state, start + count, context, result, tops)
+        add_logprobs(result, tops)
         return result
 
     def _write(self, state: Slot, start: int, count: int) -> None:
@@ -199,36 +222,6 @@ class Replica:
                 self.names.forget([block])
             previous = next_cell(previous, state.tokens[position], position)
             memory[block * size + position % size] = previous
-
-    def _sample(
-        self,
-        slot: int,
-        state: Slot,
-        end: int,
-        result: StepResult,
-        tops: list[Sequence[tuple[int, float]]],
-    ) -> None:
-        context = self.read(state.blocks, end)
-        sampling, num_prompt = state.new.sampling, len(state.new.prompt_token_ids)
-        position = end - num_prompt
-        token = sample(context, seed=sampling.seed or 0, choice=state.choice, position=position)
-        num_candidates, wanted = state.new.num_candidates, sampling.logprobs
-        result.slots.append(slot)
-        result.counts.append(1)
-        result.token_ids.append(token)
-        if num_candidates:
-            # What it sampled is of no use; the scheduler chooses among the likeliest.
-            tops.append(most_likely(context, num_candidates))
-            result.logprobs.append(math.nan)
-            return
-        state.tokens.append(token)
-        if wanted is None:
-            tops.append(())
-            result.logprobs.append(math.nan)
-        else:
-            known = dict(most_likely(context, 32))
-            tops.append(most_likely(context, wanted))
-            result.logprobs.append(known[token])
 
     def read(self, blocks: Sequence[int], end: int) -> int:
         """What a query behind `end` positions sees through a block table."""
@@ -262,17 +255,6 @@ class Replica:
             return
         for block, name in zip(plan.named_blocks, plan.names, strict=True):
             self.names.name(block, name)
-
-
-def _add_logprobs(result: StepResult, tops: list[Sequence[tuple[int, float]]]) -> None:
-    """Only when somebody asked, as the real worker does."""
-    if all(map(math.isnan, result.logprobs)) and not any(tops):
-        result.logprobs.clear()
-        return
-    for top in tops:
-        result.num_top.append(len(top))
-        result.top_token_ids.extend(token for token, _ in top)
-        result.top_logprobs.extend(value for _, value in top)
 
 
 def _require(is_right: bool, message: str) -> None:

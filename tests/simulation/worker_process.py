@@ -5,10 +5,12 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
+from simulation.naive import BAD_GRAMMAR
 from simulation.replica import Replica
 from simulation.streams import Stream
 
 from pagewire_scheduler.core.step import StepFailure, StepPlan
+from pagewire_shared.errors import InvalidRequestError
 
 
 class WorkerProcess:
@@ -16,6 +18,7 @@ class WorkerProcess:
 
     Attributes:
         queue: Plans received and not run.
+        compiling: Grammars asked for and not compiled: (id, text).
         failure: How the next step fails, if it does.
         frozen_until: It runs no step before.
         is_small: It has fewer blocks than others.
@@ -32,6 +35,7 @@ class WorkerProcess:
         self.generation = 0
         self.highest_generation = 0
         self.queue: deque[StepPlan] = deque()
+        self.compiling: list[tuple[bytes, str]] = []
         self.failure: StepFailure | None = None
         self.frozen_until = 0.0
         self.is_small = is_small
@@ -53,7 +57,7 @@ class WorkerProcess:
         assert self.stream is None
         self.incarnation = incarnation
         self.generation = 0
-        self.queue.clear()
+        self._forget_work()
         self.stream = Stream("worker", self, self.cell)
         self.cell.connect(self.stream)
         info = self.replica.held(replace(self.replica.info, incarnation=incarnation))
@@ -66,7 +70,7 @@ class WorkerProcess:
         if self.stream is not None:
             self.stream.leave_down()
             self.stream = None
-        self.queue.clear()
+        self._forget_work()
 
     def receive(self) -> None:
         """Take the oldest message, or notice the end of the stream."""
@@ -83,11 +87,28 @@ class WorkerProcess:
             assert self.is_leaving, "a worker is sent away that did not ask"
             self.has_left = True
             self.lose()
-        elif isinstance(message, tuple):
+        elif message[0] == "compile":
+            self.compiling.append(message[1:])
+        else:
             self.generation = message[1]
             assert self.generation >= self.highest_generation, "a generation goes back"
             self.highest_generation = self.generation
             self.replica.drop_slots()
+
+    def _forget_work(self) -> None:
+        self.queue.clear()
+        self.compiling.clear()
+
+    def compile(self, index: int) -> None:
+        """Compile one of the grammars asked for, in any order, and say so."""
+        grammar_id, text = self.compiling.pop(index)
+        error = None
+        if text.startswith(BAD_GRAMMAR):
+            error = InvalidRequestError("no grammar", field="structured_outputs")
+        else:
+            self.replica.grammars[grammar_id] = text
+        if self.stream is not None:
+            self.stream.send_up(("compiled", grammar_id, error))
 
     def _take_plan(self, plan: StepPlan) -> None:
         assert self.generation, "a plan came before the welcome"

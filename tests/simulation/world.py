@@ -14,7 +14,7 @@ from simulation.coverage import Coverage
 from simulation.excuses import Excuses
 from simulation.frontend import MODEL, TOKENIZER, Frontend
 from simulation.loss_watch import LossWatch
-from simulation.naive import VOCAB_SIZE, cells_of, root_cell
+from simulation.naive import EMBEDDING_SIZE, VOCAB_SIZE, cells_of, root_cell
 from simulation.plan_checks import PlanChecks
 from simulation.replica import Replica
 from simulation.streams import Stream
@@ -95,6 +95,7 @@ class World:
             max_model_len=configuration.max_model_len,
             vocab_size=VOCAB_SIZE,
             block_size=configuration.block_size,
+            embedding_size=EMBEDDING_SIZE,
         )
         info = WorkerInfo(
             worker_id=number.to_bytes(16, "big"),
@@ -206,6 +207,8 @@ class World:
                 moves.append((self._down, worker))
             if worker.queue and now >= worker.frozen_until:
                 moves.append((self._run, worker))
+            if worker.compiling:
+                moves.append((self._compile, worker))
         for frontend in self.frontends:
             for end in frontend.ends:
                 if end.stream is None:
@@ -258,6 +261,9 @@ class World:
         except Killed:
             self.coverage.facts["workers killed by a request"] += 1
             self.kill_worker(worker)
+
+    def _compile(self, worker: WorkerProcess) -> None:
+        worker.compile(self.roll(len(worker.compiling)))
 
     def kill_worker(self, worker: WorkerProcess) -> None:
         """End a worker; what it has sent still arrives. Another one takes its place."""

@@ -123,7 +123,8 @@ def _random_model(config: Any, std: float, seed: int) -> Any:
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator) * std
-            parameter.copy_(noise + 1.0 if "norm" in name else noise)
+            is_gain = ("norm" in name or ".ln_" in name) and not name.endswith(".bias")
+            parameter.copy_(noise + 1.0 if is_gain else noise)
     return model.eval()
 
 

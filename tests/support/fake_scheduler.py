@@ -8,6 +8,7 @@ import grpc.aio
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_protos.scheduler.v1 import worker_attach_pb2_grpc
+from pagewire_shared import PROTOCOL_MAX
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.options import server_options
 
@@ -72,7 +73,7 @@ class FakeScheduler(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
         """Wait for a worker, welcome it and return its stream and hello."""
         stream = await asyncio.wait_for(self.attaches.get(), timeout)
         hello = await stream.next("hello")
-        stream.send(welcome=wire.WorkerWelcome(protocol=1, generation=generation))
+        stream.send(welcome=wire.WorkerWelcome(protocol=PROTOCOL_MAX, generation=generation))
         return stream, hello
 
 

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.executor import Executor
@@ -25,6 +29,9 @@ class Running:
     sampling: SamplingParams
     max_tokens: int
     choice: int = 0
+    pooling: PoolingParams | None = None
+    grammar_id: bytes | None = None
+    vector: npt.NDArray[np.float32] | None = None
     num_computed: int = 0
     blocks: list[int] = field(default_factory=list)
     output: list[int] = field(default_factory=list)
@@ -33,6 +40,12 @@ class Running:
     @property
     def num_tokens(self) -> int:
         return len(self.prompt) + len(self.output)
+
+    @property
+    def is_done(self) -> bool:
+        if self.pooling is not None:
+            return self.vector is not None
+        return len(self.output) >= self.max_tokens
 
 
 class Driver:
@@ -69,16 +82,28 @@ class Driver:
             Running(slot, prompt, params, max_tokens)
             for slot, prompt, params in zip(names, prompts, each, strict=True)
         ]
-        while any(len(s.output) < s.max_tokens for s in sequences):
-            self.step([s for s in sequences if len(s.output) < s.max_tokens], budget)
+        self.finish(sequences, budget=budget)
+        return [s.output for s in sequences]
+
+    def finish(self, sequences: Sequence[Running], *, budget: int) -> list[StepResult]:
+        """Run `sequences` together to their ends, free them, and return all results."""
+        results = []
+        while running := [s for s in sequences if not s.is_done]:
+            results.append(self.step(running, budget))
         for sequence in sequences:
             self.release(sequence)
-        return [s.output for s in sequences]
+        return results
 
     def release(self, sequence: Running) -> None:
         """Free a sequence's slot and blocks."""
         self.freed.append(sequence.slot)
         self.free_blocks.extend(sequence.blocks)
+
+    def preempt(self, sequence: Running) -> None:
+        """Free a sequence's slot and blocks; its next step computes all it has once more."""
+        self.release(sequence)
+        sequence.blocks = []
+        sequence.num_computed = 0
 
     def step(self, sequences: Sequence[Running], budget: int) -> StepResult:
         """Run one step over as many of `sequences` as the budget allows."""
@@ -103,11 +128,20 @@ class Driver:
             rows.append((sequence.slot, sequence.num_computed, num_new, samples, count))
             sequence.num_computed = end
         result = self.run_well(rows, new_requests=new_requests, new_block_ids=new_blocks)
-        by_slot = {s.slot: s for s in sequences}
-        for slot, token in zip(result.slots, result.token_ids, strict=True):
-            by_slot[int(slot)].output.append(int(token))
-            by_slot[int(slot)].results.append(result)
+        self._take(result, {s.slot: s for s in sequences})
         return result
+
+    def _take(self, result: StepResult, by_slot: dict[int, Running]) -> None:
+        tokens = iter(result.token_ids)
+        num_vectors = len(result.slots) - len(result.token_ids)
+        vectors = iter(result.vectors.reshape(num_vectors, -1) if num_vectors else ())
+        for slot, count in zip(result.slots, result.counts, strict=True):
+            sequence = by_slot[int(slot)]
+            sequence.results.append(result)
+            if count:
+                sequence.output.append(int(next(tokens)))
+            else:
+                sequence.vector = next(vectors)
 
     def new_request(self, sequence: Running, blocks: Sequence[int]) -> NewRequest:
         """Return the record of a sequence."""
@@ -116,9 +150,11 @@ class Driver:
             request_id=bytes([sequence.slot]) * 16,
             choice=sequence.choice,
             prompt_token_ids=sequence.prompt,
-            emitted_token_ids=(),
+            emitted_token_ids=tuple(sequence.output),
             sampling=sequence.sampling,
             block_tables=[blocks],
+            pooling=sequence.pooling,
+            grammar_id=sequence.grammar_id,
         )
 
     def run(self, rows: Sequence[tuple[int, int, int, int, int]], **fields: object) -> StepResult:

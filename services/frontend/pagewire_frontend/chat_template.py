@@ -17,6 +17,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pagewire_shared.errors import InvalidRequestError, StartupError
 
 TEMPLATE_FILE = "chat_template.jinja"
+# Marks the end of the turn to continue; what a template makes of the text before it is kept.
+_END_OF_TURN = "PAGEWIRE_CONTINUES_HERE "
 
 
 class _GenerationTag(Extension):
@@ -73,22 +75,44 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool,
         arguments: Mapping[str, Any] | None = None,
+        continue_final_message: bool = False,
     ) -> str:
-        """Return the prompt. Raises InvalidRequestError when the template refuses the messages."""
+        """Return the prompt, which with `continue_final_message` ends with the last turn's text.
+
+        Raises:
+            InvalidRequestError: The template refuses the messages, or shows no last turn.
+        """
+        turns = [dict(message) for message in messages]
+        if continue_final_message:
+            turns[-1]["content"] += _END_OF_TURN
         variables = {
             "tools": None,
             "documents": None,
             **self._special_tokens,
             **(arguments or {}),
-            "messages": [dict(message) for message in messages],
+            "messages": turns,
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            return self._template.render(variables)
+            text = self._template.render(variables)
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             raise InvalidRequestError(
                 f"the model's chat template refuses these messages: {error}", field="messages"
             ) from error
+        return _open_turn(text) if continue_final_message else text
+
+
+def _open_turn(text: str) -> str:
+    """Return `text` up to the mark, as transformers does (apply_chat_template): a template that
+    strips the turn strips it here, too."""
+    begin = text.rfind(_END_OF_TURN.strip())
+    if begin < 0:
+        raise InvalidRequestError(
+            "continue_final_message: the model's chat template does not show the last message",
+            field="continue_final_message",
+        )
+    is_kept = text.startswith(_END_OF_TURN, begin)
+    return text[:begin] if is_kept else text[:begin].rstrip()
 
 
 def load_chat_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> ChatTemplate | None:

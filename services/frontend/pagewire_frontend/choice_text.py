@@ -51,19 +51,20 @@ class ChoiceText:
             text = self._detokenizer.push(token_id)
             if not text:
                 continue
-            if not can_stop:
-                texts.append(text)
-                continue
-            match = self._matcher.push(text)
+            match = self._matcher.push(text, can_match=can_stop)
             texts.append(match.text)
             if match.stop is not None:
                 return Shown(index + 1, "".join(texts), match.stop)
         return Shown(len(token_ids), "".join(texts))
 
-    def flush(self) -> str:
-        """Return what was held back; the choice ended."""
-        match = self._matcher.push(self._detokenizer.flush())
-        return match.text if match.stop is not None else match.text + self._matcher.flush()
+    def flush(self) -> Shown:
+        """Return what was held back; the choice ended. It may hold a stop string: a last token
+        that also begins a character kept one from coming out."""
+        can_stop = self._num_tokens > self._min_tokens
+        match = self._matcher.push(self._detokenizer.flush(), can_match=can_stop)
+        if match.stop is not None:
+            return Shown(0, match.text, match.stop)
+        return Shown(0, match.text + self._matcher.flush())
 
 
 def natural_end(

@@ -6,23 +6,20 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
+from pagewire_frontend.bad_words import with_bad_sequences
+from pagewire_frontend.generation_request import ChatPrompt, GenerationRequest, Prompt, TokenPrompt
+from pagewire_frontend.grammar_check import GrammarChecker
 from pagewire_frontend.journal import EntryState, Journal, JournalEntry
 from pagewire_frontend.model_registry import LoadedModel, ModelRegistry
+from pagewire_frontend.prompt_encoding import encode_chat, encode_text
+from pagewire_frontend.request_fit import check_prompt_ids, check_vocabulary, fit
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_frontend.selection import computed
 from pagewire_frontend.session import Session
-from pagewire_shared.errors import (
-    ContextLengthError,
-    DeadlineError,
-    InvalidRequestError,
-    OverloadedError,
-    UnavailableError,
-)
+from pagewire_shared.errors import DeadlineError, OverloadedError, UnavailableError
 from pagewire_shared.ids import mint_request_id
 from pagewire_shared.priority import check_priority
 from pagewire_shared.sampling import SamplingParams
@@ -30,46 +27,6 @@ from pagewire_shared.sampling import SamplingParams
 _logger = logging.getLogger(__name__)
 
 _TOKENIZER_THREADS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class TextPrompt:
-    """A text; the tokenizer's special tokens are added."""
-
-    text: str
-    add_special_tokens: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class TokenPrompt:
-    """Token ids, taken as they are."""
-
-    token_ids: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class ChatPrompt:
-    """A conversation, rendered by the model's chat template."""
-
-    messages: Sequence[Mapping[str, Any]]
-    add_generation_prompt: bool = True
-    template_arguments: Mapping[str, Any] | None = None
-
-
-Prompt = TextPrompt | TokenPrompt | ChatPrompt
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationRequest:
-    """One request. `params.max_tokens` None takes the rest of the context."""
-
-    model: LoadedModel
-    prompt: Prompt
-    params: SamplingParams
-    tenant: str | None = None
-    cache_salt: str | None = None
-    priority: int = 0
-    timeout_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +52,7 @@ class Engine:
         self._pool = pool
         self._journal = journal
         self._limits = limits
+        self._grammars = GrammarChecker()
         self._threads = ThreadPoolExecutor(_TOKENIZER_THREADS, thread_name_prefix="tokenizer")
 
     def is_ready(self, model: LoadedModel) -> bool:
@@ -117,14 +75,18 @@ class Engine:
         """Return the longest sequence: as the workers say, else as the model's files say."""
         return self._pool.known_context_length(model.name) or model.context_length
 
+    def embedding_size(self, model: LoadedModel) -> int | None:
+        """Return the length of the vectors of `model`; None while that is not known or none."""
+        return self._pool.known_embedding_size(model.name)
+
     async def tokenize(self, model: LoadedModel, prompt: Prompt) -> list[int]:
         """Return the ids of a prompt, working on text outside the event loop."""
         if isinstance(prompt, TokenPrompt):
             return list(prompt.token_ids)
         loop = asyncio.get_running_loop()
         if isinstance(prompt, ChatPrompt):
-            return await loop.run_in_executor(self._threads, _encode_chat, model, prompt)
-        return await loop.run_in_executor(self._threads, _encode_text, model, prompt)
+            return await loop.run_in_executor(self._threads, encode_chat, model, prompt)
+        return await loop.run_in_executor(self._threads, encode_text, model, prompt)
 
     async def open(self, request: GenerationRequest) -> Session:
         """Check, tokenize, journal and submit a request. `close` it whatever happens.
@@ -143,18 +105,21 @@ class Engine:
             raise OverloadedError("too many requests are open")
         try:
             async with asyncio.timeout(seconds):
+                await self._grammars.check(request.model, request.params.structured_outputs)
                 token_ids = await self.tokenize(request.model, request.prompt)
-                _check_ids(request, token_ids)
+                check_prompt_ids(request, token_ids)
+                request = await self._with_token_ids(request)
                 limit = self.context_length(request.model)
                 if limit is not None:
-                    _fit(request, len(token_ids), limit)
+                    fit(request, token_ids, limit)
                 await self._pool.wait_served(request.model.name, self._limits.max_wait_seconds)
         except TimeoutError:
             raise DeadlineError("the deadline of the request passed") from None
         limit = self.context_length(request.model)
         if limit is None:
             raise UnavailableError(f"the context length of {request.model.name} is not known")
-        params, selection = computed(_fit(request, len(token_ids), limit))
+        token_ids, params = fit(request, token_ids, limit)
+        params, selection = computed(params)
         entry = _journal_entry(request, token_ids, params)
         session = Session(
             entry,
@@ -176,8 +141,20 @@ class Engine:
         self._journal.close(session.entry)
 
     def shutdown(self) -> None:
-        """Stop the threads."""
+        """Stop the threads and the grammar checkers."""
+        self._grammars.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _with_token_ids(self, request: GenerationRequest) -> GenerationRequest:
+        """Return the request with its bad words as token ids, every id of which is checked."""
+        params = request.params
+        if params.bad_words:
+            loop = asyncio.get_running_loop()
+            params = await loop.run_in_executor(
+                self._threads, with_bad_sequences, params, request.model.tokenizer
+            )
+        check_vocabulary(params, request.model.vocab_size)
+        return replace(request, params=params)
 
     def _submit(self, session: Session) -> Session:
         self._journal.open(session.entry)
@@ -190,70 +167,19 @@ class Engine:
         return session
 
 
-def _encode_text(model: LoadedModel, prompt: TextPrompt) -> list[int]:
-    return model.tokenizer.encode(prompt.text, add_special_tokens=prompt.add_special_tokens)
-
-
-def _encode_chat(model: LoadedModel, prompt: ChatPrompt) -> list[int]:
-    if model.chat_template is None:
-        raise InvalidRequestError(
-            f"{model.name} has no chat template; ask for a completion", field="messages"
-        )
-    text = model.chat_template.render(
-        prompt.messages,
-        add_generation_prompt=prompt.add_generation_prompt,
-        arguments=prompt.template_arguments,
-    )
-    # The template writes the special tokens itself.
-    return model.tokenizer.encode(text, add_special_tokens=False)
-
-
-def _prompt_field(prompt: Prompt) -> str:
-    return "messages" if isinstance(prompt, ChatPrompt) else "prompt"
-
-
-def _check_ids(request: GenerationRequest, token_ids: Sequence[int]) -> None:
-    field = _prompt_field(request.prompt)
-    if not token_ids:
-        raise InvalidRequestError(f"{field} must not be empty", field=field)
-    if not isinstance(request.prompt, TokenPrompt):
-        return
-    size = request.model.vocab_size
-    if min(token_ids) < 0 or max(token_ids) >= size:
-        raise InvalidRequestError(f"{field}: token ids must be in [0, {size})", field=field)
-
-
-def _fit(request: GenerationRequest, num_prompt: int, limit: int) -> SamplingParams:
-    """Return the parameters with max_tokens set. Raises ContextLengthError."""
-    room = limit - num_prompt
-    if room < 1:
-        raise ContextLengthError(
-            f"the context has {limit} tokens, the prompt {num_prompt}; "
-            "at least one is needed for the answer",
-            field=_prompt_field(request.prompt),
-        )
-    wanted = request.params.max_tokens
-    if wanted is not None and wanted > room:
-        raise ContextLengthError(
-            f"max_tokens is {wanted}, but a context of {limit} tokens has room for {room} "
-            f"after a prompt of {num_prompt}",
-            field="max_tokens",
-        )
-    return request.params.with_(max_tokens=wanted if wanted is not None else room)
-
-
 def _journal_entry(
     request: GenerationRequest, token_ids: list[int], params: SamplingParams
 ) -> JournalEntry:
     seed = params.seed if params.seed is not None else secrets.randbits(64)
-    salt = request.cache_salt
+    salt, pooling = request.cache_salt, request.pooling
     return JournalEntry(
         request_id=mint_request_id(),
         model=request.model.name,
         prompt_token_ids=token_ids,
         params=params.with_(seed=seed),
-        eos_token_ids=() if params.ignore_eos else request.model.eos_token_ids,
+        eos_token_ids=() if params.ignore_eos or pooling else request.model.eos_token_ids,
         tenant=request.tenant,
         cache_salt=salt.encode() if salt is not None else None,
         priority=request.priority,
+        pooling=pooling,
     )

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass, field
 
-from pagewire_frontend.journal import TokenLogprob
+from pagewire_frontend.token_logprob import TokenLogprob
 
 
 class FinishReason(enum.Enum):
@@ -23,6 +23,15 @@ class Opened:
     model: str
     prompt_token_ids: tuple[int, ...]
     seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Log-probabilities of the next tokens of the prompt, from `first_position`, at least 1. All
+    come before any delta."""
+
+    first_position: int
+    logprobs: tuple[TokenLogprob, ...]
 
 
 @dataclass(slots=True)
@@ -74,4 +83,4 @@ class Closed:
     timings: Timings
 
 
-Event = Opened | Delta | Finished | Closed
+Event = Opened | PromptLogprobs | Delta | Finished | Closed

@@ -1,24 +1,26 @@
-"""Between the public gRPC messages and plain data. Checks what the wire types cannot say; owns no
+"""From the public gRPC messages to plain data. Checks what the wire types cannot say; owns no
 state."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from pagewire_frontend.engine import (
+from google.protobuf import struct_pb2
+
+from pagewire_frontend.generation_request import (
     ChatPrompt,
     GenerationRequest,
     Prompt,
     TextPrompt,
     TokenPrompt,
+    check_continuation,
 )
-from pagewire_frontend.events import Closed, Delta, Event, Finished, FinishReason, Opened
 from pagewire_frontend.model_registry import LoadedModel
-from pagewire_protos.common.v1 import sampling_pb2
+from pagewire_frontend.template_arguments import checked_arguments
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.beam import early_stopping_name
-from pagewire_shared.convert import beam_from_message, sampling_from_message
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling_convert import beam_from_message, sampling_from_message
 
 _ROLES = {
     pb.CHAT_ROLE_SYSTEM: "system",
@@ -26,12 +28,9 @@ _ROLES = {
     pb.CHAT_ROLE_ASSISTANT: "assistant",
     pb.CHAT_ROLE_TOOL: "tool",
 }
-_REASONS = {
-    FinishReason.STOP: sampling_pb2.FINISH_REASON_STOP,
-    FinishReason.LENGTH: sampling_pb2.FINISH_REASON_LENGTH,
-    FinishReason.ABORTED: sampling_pb2.FINISH_REASON_ABORTED,
-    FinishReason.FAILED: sampling_pb2.FINISH_REASON_FAILED,
-}
+
+
+_TEXT_OPTIONS = ("skip_special_tokens", "include_stop_str_in_output")
 
 
 def model_name(message: Any) -> str | None:
@@ -43,8 +42,16 @@ def chat_request(
     message: pb.ChatRequest, model: LoadedModel, timeout_seconds: float | None
 ) -> GenerationRequest:
     """Return the request behind a Chat call. Raises InvalidRequestError naming the field."""
-    add = message.add_generation_prompt if message.HasField("add_generation_prompt") else True
-    prompt = ChatPrompt(_chat_messages(message.messages), add_generation_prompt=add)
+    goes_on = message.continue_final_message
+    has_add = message.HasField("add_generation_prompt")
+    add = message.add_generation_prompt if has_add else not goes_on
+    check_continuation(add, goes_on)
+    prompt = ChatPrompt(
+        _chat_messages(message.messages),
+        add_generation_prompt=add,
+        template_arguments=_template_arguments(message.template_arguments),
+        continue_final_message=goes_on,
+    )
     return _request(message.options, model, prompt, timeout_seconds)
 
 
@@ -55,8 +62,11 @@ def complete_request(
     kind = message.WhichOneof("prompt")
     if kind is None:
         raise InvalidRequestError("prompt is required: text or token_ids", field="prompt")
+    special = message.add_special_tokens if message.HasField("add_special_tokens") else True
     prompt: Prompt = (
-        TextPrompt(message.text) if kind == "text" else TokenPrompt(tuple(message.token_ids.ids))
+        TextPrompt(message.text, add_special_tokens=special)
+        if kind == "text"
+        else TokenPrompt(tuple(message.token_ids.ids))
     )
     return _request(message.options, model, prompt, timeout_seconds)
 
@@ -69,8 +79,13 @@ def tokenize_prompt(message: pb.TokenizeRequest) -> Prompt:
     if kind == "text":
         special = message.add_special_tokens if message.HasField("add_special_tokens") else True
         return TextPrompt(message.text, add_special_tokens=special)
-    talk = message.conversation
-    add = talk.add_generation_prompt if talk.HasField("add_generation_prompt") else True
+    return conversation_prompt(message.conversation, adds_by_default=True)
+
+
+def conversation_prompt(talk: pb.Conversation, *, adds_by_default: bool) -> ChatPrompt:
+    """Return the prompt of a conversation. Raises InvalidRequestError naming messages."""
+    has_add = talk.HasField("add_generation_prompt")
+    add = talk.add_generation_prompt if has_add else adds_by_default
     return ChatPrompt(_chat_messages(talk.messages), add_generation_prompt=add)
 
 
@@ -86,6 +101,16 @@ def _chat_messages(messages: Sequence[pb.ChatMessage]) -> list[dict[str, str]]:
             turn["name"] = message.name
         turns.append(turn)
     return turns
+
+
+def _template_arguments(message: struct_pb2.Struct) -> dict[str, Any] | None:
+    """Return the values as a template expects them: a whole number is no 5.0, which is how a
+    Struct holds it."""
+    values = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in message.items()
+    }
+    return checked_arguments("template_arguments", values)
 
 
 def _request(
@@ -107,11 +132,12 @@ def _request(
 
 def _params(options: pb.GenerationOptions, defaults: SamplingParams) -> SamplingParams:
     changes: dict[str, Any] = {}
-    for name in ("n", "best_of", "skip_special_tokens", "include_stop_str_in_output"):
+    for name in ("n", "best_of", "truncate_prompt_tokens", *_TEXT_OPTIONS):
         if options.HasField(name):
             changes[name] = getattr(options, name)
-    if options.stop:
-        changes["stop"] = tuple(options.stop)
+    for name in ("stop", "bad_words"):
+        if getattr(options, name):
+            changes[name] = tuple(getattr(options, name))
     if options.HasField("beam_search"):
         beam = beam_from_message(options.beam_search)
         defaults = defaults.without_filters()
@@ -119,61 +145,3 @@ def _params(options: pb.GenerationOptions, defaults: SamplingParams) -> Sampling
         changes["length_penalty"] = beam.length_penalty
         changes["early_stopping"] = early_stopping_name(beam.early_stopping)
     return sampling_from_message(options.sampling, defaults=defaults.with_(**changes))
-
-
-def event_fields(event: Event) -> dict[str, Any]:
-    """Return the oneof field of ChatResponse and CompleteResponse for an event."""
-    if isinstance(event, Delta):
-        return {"delta": _delta(event)}
-    if isinstance(event, Finished):
-        return {"finished": _finished(event)}
-    if isinstance(event, Opened):
-        opened = pb.StreamOpened(
-            request_id=event.request_id.hex(),
-            model=event.model,
-            prompt_token_ids=event.prompt_token_ids,
-            seed=event.seed,
-        )
-        return {"opened": opened}
-    return {"closed": _closed(event)}
-
-
-def _delta(event: Delta) -> pb.ChoiceDelta:
-    return pb.ChoiceDelta(
-        choice=event.choice,
-        first_position=event.first_position,
-        token_ids=event.token_ids,
-        text=event.text,
-        logprobs=[
-            pb.TokenLogprob(
-                token_id=item.token_id,
-                logprob=item.logprob,
-                top=[pb.TopLogprob(token_id=i, logprob=value) for i, value in item.top],
-            )
-            for item in event.logprobs
-        ],
-    )
-
-
-def _finished(event: Finished) -> pb.ChoiceFinished:
-    message = pb.ChoiceFinished(choice=event.choice, reason=_REASONS[event.reason], text=event.text)
-    if event.stop_string is not None:
-        message.stop_string = event.stop_string
-    elif event.stop_token_id is not None:
-        message.stop_token_id = event.stop_token_id
-    return message
-
-
-def _closed(event: Closed) -> pb.StreamClosed:
-    return pb.StreamClosed(
-        usage=pb.Usage(
-            prompt_tokens=event.usage.prompt_tokens,
-            completion_tokens=event.usage.completion_tokens,
-            cached_tokens=event.usage.cached_tokens,
-        ),
-        timings=pb.Timings(
-            time_to_first_token=event.timings.first_token_seconds,
-            total=event.timings.total_seconds,
-            num_resumes=event.timings.num_resumes,
-        ),
-    )

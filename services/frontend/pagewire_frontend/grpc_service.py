@@ -6,9 +6,11 @@ from typing import Any
 
 import grpc.aio
 
-from pagewire_frontend import grpc_convert
-from pagewire_frontend.engine import Engine, GenerationRequest
+from pagewire_frontend import embed_convert, event_convert, grpc_convert
+from pagewire_frontend.embedding import embed
+from pagewire_frontend.engine import Engine
 from pagewire_frontend.events import Event
+from pagewire_frontend.generation_request import GenerationRequest
 from pagewire_frontend.scheduler_link import SchedulerLink
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
@@ -42,7 +44,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         model = self._engine.models.find(grpc_convert.model_name(request))
         asked = grpc_convert.chat_request(request, model, context.time_remaining())
         async for event in self._stream(asked, context):
-            yield pb.ChatResponse(**grpc_convert.event_fields(event))
+            yield pb.ChatResponse(**event_convert.event_fields(event))
 
     async def Complete(
         self, request: pb.CompleteRequest, context: Context
@@ -51,7 +53,13 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         model = self._engine.models.find(grpc_convert.model_name(request))
         asked = grpc_convert.complete_request(request, model, context.time_remaining())
         async for event in self._stream(asked, context):
-            yield pb.CompleteResponse(**grpc_convert.event_fields(event))
+            yield pb.CompleteResponse(**event_convert.event_fields(event))
+
+    async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
+        """Turn inputs into vectors."""
+        model = self._engine.models.find(grpc_convert.model_name(request))
+        asked = embed_convert.requests(request, model, context.time_remaining())
+        return embed_convert.response(model.name, await embed(self._engine, asked))
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         """Turn text or a conversation into ids."""
@@ -83,6 +91,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
                 name=model.name,
                 max_model_len=self._engine.served_context_length(model),
                 is_ready=self._engine.is_ready(model),
+                embedding_size=self._engine.embedding_size(model),
             )
             for model in self._engine.models
         ]

@@ -1,13 +1,20 @@
 """The journal of open requests: the only truth about a stream. A pure core: prompt, parameters,
-seed and, per choice, every emitted token with its position. It never sends, waits, reads a clock
-or draws a number; whoever holds it acts on what it returns.
+seed and, per choice, every emitted token with its position, and how far the log-probabilities of
+the prompt have come. It never sends, waits, reads a clock or draws a number; whoever holds it acts
+on what it returns.
 """
 
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from pagewire_frontend.choice_journal import Accepted, ChoiceJournal
+from pagewire_frontend.prompt_journal import PromptJournal
+from pagewire_frontend.request_records import HeldRecord, SubmitRecord
+from pagewire_frontend.token_logprob import Score, TokenLogprob
+from pagewire_frontend.verdict import Verdict
 from pagewire_shared.ids import RequestId
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
 ENDED = 0xFFFFFFFF
@@ -40,81 +47,8 @@ class IllegalMoveError(AssertionError):
     """A move that the state table does not have: a fault of the caller, not of a peer."""
 
 
-class Verdict(enum.Enum):
-    """What a message about a choice turned out to be."""
-
-    ACCEPTED = "accepted"
-    """The next position (or the end) of the current epoch; it is in the journal now."""
-    DUPLICATE = "duplicate"
-    """Known already, or of an epoch before the current one; drop it."""
-    GAP = "gap"
-    """Something between is missing and is never waited for: submit again with epoch + 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
-    """Natural log-probability of a token before temperature, and its alternatives, most likely
-    first."""
-
-    token_id: int
-    logprob: float
-    top: tuple[tuple[int, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """What `accept_tokens` made of a chunk; `token_ids` are only those that were new."""
-
-    verdict: Verdict
-    first_position: int = 0
-    token_ids: tuple[int, ...] = ()
-    logprobs: tuple[TokenLogprob, ...] = ()
-
-
 _DUPLICATE = Accepted(Verdict.DUPLICATE)
 _GAP = Accepted(Verdict.GAP)
-
-
-@dataclass(slots=True)
-class ChoiceJournal:
-    """What one choice has emitted. Positions are indices into `token_ids`."""
-
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprob] = field(default_factory=list)
-    is_finished: bool = False
-
-    @property
-    def next_position(self) -> int:
-        """Position of the token that is wanted next."""
-        return len(self.token_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class SubmitRecord:
-    """A request as it is told to a scheduler, for the first time or again."""
-
-    request_id: RequestId
-    epoch: int
-    handle: int
-    model: str
-    prompt_token_ids: Sequence[int]
-    emitted: tuple[tuple[tuple[int, ...], bool], ...]
-    """Per choice: token ids from position 0, and whether it has ended."""
-    params: SamplingParams
-    eos_token_ids: tuple[int, ...]
-    tenant: str | None
-    cache_salt: bytes | None
-    priority: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRecord:
-    """A request as it is listed in a hello after a broken stream."""
-
-    request_id: RequestId
-    epoch: int
-    handle: int
-    next_positions: tuple[int, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,6 +64,10 @@ class JournalEntry:
         tenant, cache_salt, priority: As the client gave them.
         epoch: Grows by one with each re-submit; -1 before the first.
         handle: Its name on the attach stream it is on, else None.
+        prompt_journal: How far the log-probabilities of the prompt have come; None when they were
+            not asked for.
+        pooling: Set when a vector is wanted and no tokens: the one choice has none.
+        vector: The outcome, as little-endian f32; None until it has come.
     """
 
     request_id: RequestId
@@ -144,11 +82,16 @@ class JournalEntry:
     handle: int | None = None
     state: EntryState = EntryState.WAITING
     choices: list[ChoiceJournal] = field(default_factory=list)
+    prompt_journal: PromptJournal | None = None
+    pooling: PoolingParams | None = None
+    vector: bytes | None = None
 
     def __post_init__(self) -> None:
         assert self.params.seed is not None, "the seed is drawn before the entry is opened"
         assert self.params.max_tokens is not None, "max_tokens is resolved before"
         self.choices = [ChoiceJournal() for _ in range(self.params.n)]
+        if self.params.prompt_logprobs is not None:
+            self.prompt_journal = PromptJournal(len(self.prompt_token_ids))
 
     @property
     def num_resubmits(self) -> int:
@@ -160,8 +103,16 @@ class JournalEntry:
         """Whether every choice has ended."""
         return all(choice.is_finished for choice in self.choices)
 
+    @property
+    def is_prompt_complete(self) -> bool:
+        """Whether all that was asked about the prompt has come: nothing may be shown before."""
+        return self.prompt_journal is None or self.prompt_journal.is_complete
+
     def submit(self, handle: int) -> SubmitRecord:
         """Mint the next epoch and return the request in full, resuming after what is held.
+
+        What is known of the prompt is not asked again, so that a cache may serve it; of a prompt
+        that is known in part everything is asked, and duplicates are dropped.
 
         A beam search starts anew: what an earlier one delivered is dropped, because another worker
         may round, and so rank, otherwise, and choices of two searches make no answer.
@@ -178,11 +129,12 @@ class JournalEntry:
             model=self.model,
             prompt_token_ids=self.prompt_token_ids,
             emitted=tuple((tuple(c.token_ids), c.is_finished) for c in self.choices),
-            params=self.params,
+            params=self._params_to_submit(),
             eos_token_ids=self.eos_token_ids,
             tenant=self.tenant,
             cache_salt=self.cache_salt,
             priority=self.priority,
+            pooling=self.pooling,
         )
 
     def detach(self) -> None:
@@ -211,6 +163,43 @@ class JournalEntry:
         self._advance(EntryState.CLOSED)
         self.handle = None
 
+    def accept_prompt_logprobs(
+        self, epoch: int, first_position: int, scores: Sequence[Score]
+    ) -> tuple[Verdict, list[TokenLogprob]]:
+        """Take exactly the next positions of the prompt; return what the piece is and what of it
+        is new.
+
+        Args:
+            epoch: Epoch of the sender.
+            first_position: Position in the prompt of the first score, from 1.
+            scores: One per position.
+        """
+        if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
+            return Verdict.DUPLICATE, []
+        if epoch > self.epoch:
+            return Verdict.GAP, []
+        if self.prompt_journal is None:
+            return Verdict.DUPLICATE, []
+        position = self.prompt_journal.next_position
+        verdict, new = self.prompt_journal.take(first_position, scores)
+        token_ids = self.prompt_token_ids[position : position + len(new)]
+        named = [
+            TokenLogprob(token_id, score.logprob, score.top, score.rank)
+            for token_id, score in zip(token_ids, new, strict=True)
+        ]
+        return verdict, named
+
+    def accept_vector(self, epoch: int, vector: bytes) -> Verdict:
+        """Take the vector of a request that pools."""
+        if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
+            return Verdict.DUPLICATE
+        if epoch > self.epoch:
+            return Verdict.GAP
+        if self.vector is not None:
+            return Verdict.DUPLICATE
+        self.vector = vector
+        return Verdict.ACCEPTED
+
     def accept_tokens(
         self,
         epoch: int,
@@ -230,7 +219,7 @@ class JournalEntry:
         """
         if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
             return _DUPLICATE
-        if epoch > self.epoch or choice >= len(self.choices):
+        if epoch > self.epoch or choice >= len(self.choices) or not self.is_prompt_complete:
             return _GAP
         journal = self.choices[choice]
         num_known = journal.next_position - first_position
@@ -249,12 +238,13 @@ class JournalEntry:
         """End a choice that the scheduler says has `num_tokens` tokens in all."""
         if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
             return Verdict.DUPLICATE
-        if epoch > self.epoch or choice >= len(self.choices):
+        if epoch > self.epoch or choice >= len(self.choices) or not self.is_prompt_complete:
             return Verdict.GAP
         journal = self.choices[choice]
         if journal.is_finished:
             return Verdict.DUPLICATE
-        if journal.next_position != num_tokens:
+        is_vector_missing = self.pooling is not None and self.vector is None
+        if journal.next_position != num_tokens or is_vector_missing:
             return Verdict.GAP
         journal.is_finished = True
         return Verdict.ACCEPTED
@@ -267,6 +257,11 @@ class JournalEntry:
         del journal.token_ids[num_tokens:]
         del journal.logprobs[num_tokens:]
         journal.is_finished = True
+
+    def _params_to_submit(self) -> SamplingParams:
+        if self.is_prompt_complete and self.params.prompt_logprobs is not None:
+            return self.params.with_(prompt_logprobs=None)
+        return self.params
 
     def _advance(self, state: EntryState) -> None:
         if state not in LEGAL_MOVES[self.state]:

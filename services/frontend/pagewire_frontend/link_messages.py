@@ -8,7 +8,8 @@ import numpy as np
 
 from pagewire_frontend.events import FinishReason
 from pagewire_frontend.holdings import Holdings
-from pagewire_frontend.journal import HeldRecord, SubmitRecord, TokenLogprob
+from pagewire_frontend.request_records import HeldRecord, SubmitRecord
+from pagewire_frontend.token_logprob import Score, TokenLogprob
 from pagewire_protos.common.v1 import audit_pb2, sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.arrays import (
@@ -17,14 +18,14 @@ from pagewire_shared.arrays import (
     unpack_f32,
     unpack_u32,
 )
-from pagewire_shared.convert import (
-    beam_to_message,
-    finding,
-    protocol_range,
-    sampling_to_message,
-)
+from pagewire_shared.convert import finding, protocol_range
 from pagewire_shared.errors import WireError
 from pagewire_shared.ids import short
+from pagewire_shared.sampling_convert import (
+    beam_to_message,
+    pooling_to_message,
+    sampling_to_message,
+)
 
 _REASONS = {
     sampling_pb2.FINISH_REASON_STOP: FinishReason.STOP,
@@ -48,6 +49,16 @@ class TokenChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptPiece:
+    """Scores of consecutive positions of one prompt from a PromptLogprobBatch."""
+
+    handle: int
+    epoch: int
+    first_position: int
+    scores: tuple[Score, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ServedModel:
     """A model that a scheduler's workers serve at the moment."""
 
@@ -55,6 +66,7 @@ class ServedModel:
     tokenizer_fingerprint: bytes
     max_model_len: int
     num_workers: int
+    embedding_size: int = 0
 
 
 def hello_message(
@@ -105,8 +117,12 @@ def submit_message(record: SubmitRecord, remaining_ms: int | None) -> pb.AttachF
         cache_salt=record.cache_salt,
         priority=record.priority,
         remaining_ms=remaining_ms,
-        generate=pb.GenerateKind(beam_search=beam_to_message(beam) if beam else None),
     )
+    if record.pooling is not None:
+        submit.pool.CopyFrom(pooling_to_message(record.pooling))
+    else:
+        beam_search = beam_to_message(beam) if beam else None
+        submit.generate.CopyFrom(pb.GenerateKind(beam_search=beam_search))
     return pb.AttachFrontendRequest(submit=submit)
 
 
@@ -140,10 +156,37 @@ def served_models(message: pb.ServedModels) -> dict[str, ServedModel]:
     """Return the models by served name."""
     return {
         model.name: ServedModel(
-            model.name, model.tokenizer_fingerprint, model.max_model_len, model.num_workers
+            model.name,
+            model.tokenizer_fingerprint,
+            model.max_model_len,
+            model.num_workers,
+            model.embedding_size,
         )
         for model in message.models
     }
+
+
+@dataclass(frozen=True, slots=True)
+class VectorItem:
+    """The vector of one request, as little-endian f32."""
+
+    handle: int
+    epoch: int
+    vector: bytes
+    num_cached_tokens: int
+
+
+def vector_items(batch: pb.VectorBatch) -> Iterator[VectorItem]:
+    """Yield the vectors of a step. Raises WireError when arrays disagree in length."""
+    handles, epochs = unpack_u32(batch.handles), unpack_u32(batch.epochs)
+    cached = unpack_u32(batch.num_cached_tokens)
+    require_one_length(handles=handles, epochs=epochs, num_cached_tokens=cached)
+    if not handles or len(batch.vectors) % (4 * len(handles)):
+        raise WireError(f"{len(batch.vectors)} bytes are no {len(handles)} vectors")
+    size = len(batch.vectors) // len(handles)
+    for index, handle in enumerate(handles):
+        vector = batch.vectors[index * size : (index + 1) * size]
+        yield VectorItem(handle, epochs[index], vector, cached[index])
 
 
 def finish_reason(choice: pb.FinishedChoice) -> FinishReason:
@@ -186,21 +229,49 @@ def token_chunks(batch: pb.TokenBatch) -> Iterator[TokenChunk]:
         begin = end
 
 
+def prompt_pieces(batch: pb.PromptLogprobBatch) -> Iterator[PromptPiece]:
+    """Yield the pieces of prompts. Raises WireError when arrays disagree in length or a piece
+    begins at position 0, which nothing predicts."""
+    handles, epochs = unpack_u32(batch.handles), unpack_u32(batch.epochs)
+    firsts, counts = unpack_u32(batch.first_positions), unpack_u32(batch.counts)
+    require_one_length(handles=handles, epochs=epochs, first_positions=firsts, counts=counts)
+    values, ranks = unpack_f32(batch.logprobs), unpack_u32(batch.ranks)
+    require_one_length(logprobs=values, ranks=ranks)
+    if sum(counts) != len(values):
+        raise WireError(f"{sum(counts)} positions are announced, {len(values)} came")
+    if 0 in firsts:
+        raise WireError("nothing predicts the first token of a prompt")
+    tops = _alternatives(batch, len(values))
+    scores = [Score(*item) for item in zip(values, ranks, tops, strict=True)]
+    begin = 0
+    for handle, epoch, first, count in zip(handles, epochs, firsts, counts, strict=True):
+        yield PromptPiece(handle, epoch, first, tuple(scores[begin : begin + count]))
+        begin += count
+
+
 def _logprobs(batch: pb.TokenBatch, token_ids: Sequence[int]) -> list[TokenLogprob]:
     if not batch.logprobs:
         return []
     values = unpack_f32(batch.logprobs)
-    num_top = unpack_u32(batch.num_top) or [0] * len(values)
-    require_one_length(token_ids=token_ids, logprobs=values, num_top=num_top)
+    # Ranks came later than log-probabilities; 0 says that they are not known.
+    ranks = unpack_u32(batch.ranks) or [0] * len(values)
+    require_one_length(token_ids=token_ids, logprobs=values, ranks=ranks)
+    tops = _alternatives(batch, len(values))
+    return [TokenLogprob(*item) for item in zip(token_ids, values, tops, ranks, strict=True)]
+
+
+def _alternatives(
+    batch: pb.TokenBatch | pb.PromptLogprobBatch, num_tokens: int
+) -> list[tuple[tuple[int, float], ...]]:
+    """Return the alternatives of each token. Raises WireError when arrays disagree in length."""
+    num_top = unpack_u32(batch.num_top) or [0] * num_tokens
+    if len(num_top) != num_tokens:
+        raise WireError(f"{num_tokens} tokens came, alternatives of {len(num_top)}")
     top_ids, top_values = unpack_u32(batch.top_token_ids), unpack_f32(batch.top_logprobs)
     if not len(top_ids) == len(top_values) == sum(num_top):
         raise WireError("alternatives are announced that did not come")
-    ends = np.cumsum(num_top).tolist()
+    ends = np.cumsum(num_top, dtype=np.int64).tolist()
     return [
-        TokenLogprob(
-            token_id,
-            value,
-            tuple(zip(top_ids[end - n : end], top_values[end - n : end], strict=True)),
-        )
-        for token_id, value, n, end in zip(token_ids, values, num_top, ends, strict=True)
+        tuple(zip(top_ids[end - n : end], top_values[end - n : end], strict=True))
+        for n, end in zip(num_top, ends, strict=True)
     ]

@@ -7,10 +7,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from pagewire_frontend import link_messages
-from pagewire_frontend.journal import EntryState, HeldRecord, Verdict
+from pagewire_frontend.journal import EntryState
+from pagewire_frontend.request_records import HeldRecord
 from pagewire_frontend.session import Session
+from pagewire_frontend.verdict import Verdict
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_shared.errors import OverloadedError
+from pagewire_shared.errors import InternalError, OverloadedError, WireError
 from pagewire_shared.ids import RequestId
 from pagewire_shared.rpc.errors import from_detail
 
@@ -126,6 +128,19 @@ class CarriedSessions:
 
     # What the scheduler says.
 
+    def on_prompt_logprobs(self, batch: pb.PromptLogprobBatch) -> None:
+        """Hand out the log-probabilities of prompts. Raises WireError."""
+        for piece in link_messages.prompt_pieces(batch):
+            session = self._by_handle.get(piece.handle)
+            if session is None or session.is_over:
+                continue
+            num_prompt = len(session.entry.prompt_token_ids)
+            if piece.first_position + len(piece.scores) > num_prompt:
+                raise WireError(f"a prompt of {num_prompt} tokens has no position beyond")
+            verdict = session.on_prompt_logprobs(piece.epoch, piece.first_position, piece.scores)
+            if verdict is Verdict.GAP:
+                self._on_gap(session)
+
     def on_tokens(self, batch: pb.TokenBatch) -> None:
         """Hand out the tokens of a step. Raises WireError."""
         for chunk in link_messages.token_chunks(batch):
@@ -141,6 +156,18 @@ class CarriedSessions:
                 chunk.logprobs if wants_logprobs else (),
                 chunk.num_cached_tokens,
             )
+            if verdict is Verdict.GAP:
+                self._on_gap(session)
+
+    def on_vectors(self, batch: pb.VectorBatch) -> None:
+        """Hand out the vectors of a step. Raises WireError."""
+        for item in link_messages.vector_items(batch):
+            session = self._by_handle.get(item.handle)
+            if session is None or session.is_over:
+                continue
+            if session.entry.pooling is None:
+                raise WireError("a vector came for a request that wants none")
+            verdict = session.on_vector(item.epoch, item.vector, item.num_cached_tokens)
             if verdict is Verdict.GAP:
                 self._resubmit(session)
 
@@ -159,7 +186,16 @@ class CarriedSessions:
                 from_detail(item.error) if item.HasField("error") else None,
             )
             if verdict is Verdict.GAP:
-                self._resubmit(session)
+                self._on_gap(session)
+
+    def _on_gap(self, session: Session) -> None:
+        prompt = session.entry.prompt_journal
+        if prompt is not None and prompt.note_gap():
+            session.fail(
+                InternalError("the scheduler does not send the log-probabilities of the prompt")
+            )
+            return
+        self._resubmit(session)
 
     def on_rejected(self, message: pb.Rejected) -> None:
         """Fail the request that was refused; one that has begun tries again where that helps."""

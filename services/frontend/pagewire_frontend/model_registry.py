@@ -134,11 +134,13 @@ def _eos_token_ids(
 
 
 def _defaults(generation: Mapping[str, Any]) -> SamplingParams:
-    """Return the sampling that the model's authors recommend, where it is within bounds."""
-    names = ("temperature", "top_p", "top_k", "min_p")
+    """Return the sampling that the model's authors recommend: the fields that vLLM reads, too
+    (ModelConfig.get_diff_sampling_param), but max_new_tokens. Raises StartupError.
+    """
+    names = ["repetition_penalty"]
     # With do_sample false the file's other values are transformers' leftovers, not advice.
-    if generation.get("do_sample") is False:
-        return SamplingParams(max_tokens=None)
+    if generation.get("do_sample") is not False:
+        names += ["temperature", "top_p", "top_k", "min_p"]
     changes = {name: generation[name] for name in names if generation.get(name) is not None}
     try:
         return SamplingParams(max_tokens=None, **changes)

@@ -184,6 +184,10 @@ class SchedulerLink:
         kind = message.WhichOneof("message")
         if kind == "tokens":
             self.carried.on_tokens(message.tokens)
+        elif kind == "vectors":
+            self.carried.on_vectors(message.vectors)
+        elif kind == "prompt_logprobs":
+            self.carried.on_prompt_logprobs(message.prompt_logprobs)
         elif kind == "finished":
             self.carried.on_finished(message.finished)
         elif kind == "rejected":

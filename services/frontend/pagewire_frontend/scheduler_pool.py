@@ -70,6 +70,11 @@ class SchedulerPool:
         """Return the longest sequence that workers of `model` take, as far as any was ever seen."""
         return self._context_lengths.get(model)
 
+    def known_embedding_size(self, model: str) -> int | None:
+        """Return the length of the vectors of `model`; None while none serves it or for none."""
+        served = (link.served.get(model) for link in self._links)
+        return next((one.embedding_size for one in served if one and one.embedding_size), None)
+
     async def wait_served(self, model: str, timeout_seconds: float) -> None:
         """Wait until `model` is served. Raises UnavailableError or OverloadedError."""
         if self.is_served(model):

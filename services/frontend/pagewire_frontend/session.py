@@ -6,8 +6,8 @@ scheduler itself.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
 
+from pagewire_frontend.carrier import Carrier
 from pagewire_frontend.choice_text import ChoiceText, natural_end
 from pagewire_frontend.detokenizer import StreamTokenizer
 from pagewire_frontend.events import (
@@ -17,29 +17,18 @@ from pagewire_frontend.events import (
     Finished,
     FinishReason,
     Opened,
+    PromptLogprobs,
     Timings,
     Usage,
 )
-from pagewire_frontend.journal import JournalEntry, SubmitRecord, TokenLogprob, Verdict
+from pagewire_frontend.journal import JournalEntry
+from pagewire_frontend.prompt_tray import PromptTray
+from pagewire_frontend.request_records import SubmitRecord
 from pagewire_frontend.selection import Selection
+from pagewire_frontend.session_summary import summary
+from pagewire_frontend.token_logprob import Score, TokenLogprob
+from pagewire_frontend.verdict import Verdict
 from pagewire_shared.errors import DeadlineError, PagewireError
-from pagewire_shared.ids import short
-
-
-class Carrier(Protocol):
-    """The scheduler link that carries a session."""
-
-    def abort_choice(self, session: "Session", choice: int) -> None:
-        """Tell the scheduler that one choice is not wanted any more."""
-        ...
-
-    def drop(self, session: "Session") -> None:
-        """Tell the scheduler that nothing of the request is wanted, and forget it."""
-        ...
-
-    def forget(self, session: "Session") -> None:
-        """Forget a request that has ended on both sides."""
-        ...
 
 
 class Session:
@@ -69,6 +58,7 @@ class Session:
         self._tokenizer = tokenizer
         self._selection = selection
         self._texts = self._new_texts()
+        self._prompt = PromptTray()
         self._deltas: dict[int, Delta] = {}
         self._ended: list[Finished] = []
         self._error: PagewireError | None = None
@@ -105,6 +95,17 @@ class Session:
             self._ended.clear()
         return record
 
+    def on_prompt_logprobs(
+        self, epoch: int, first_position: int, scores: Sequence[Score]
+    ) -> Verdict:
+        """Take a piece about the prompt from the scheduler. On a GAP the caller submits again."""
+        verdict, new = self.entry.accept_prompt_logprobs(epoch, first_position, scores)
+        self._prompt.put(new)
+        # Nothing can be shown before the last of them: a failure until then is the whole answer.
+        if verdict is Verdict.ACCEPTED and self.entry.is_prompt_complete:
+            self._wake_reader()
+        return verdict
+
     def on_tokens(
         self,
         epoch: int,
@@ -118,9 +119,7 @@ class Session:
         accepted = self.entry.accept_tokens(epoch, choice, first_position, token_ids, logprobs)
         if accepted.verdict is not Verdict.ACCEPTED:
             return accepted.verdict
-        if self._first_token_at is None:
-            self._first_token_at = time.monotonic()
-            self._num_cached_tokens = num_cached_tokens
+        self._note_first(num_cached_tokens)
         shown = self._texts[choice].push(accepted.token_ids)
         delta = self._deltas.setdefault(choice, Delta(choice, accepted.first_position))
         delta.token_ids.extend(accepted.token_ids[: shown.num_taken])
@@ -135,6 +134,13 @@ class Session:
             self._forget_if_over()
         self._wake_reader()
         return Verdict.ACCEPTED
+
+    def on_vector(self, epoch: int, vector: bytes, num_cached_tokens: int) -> Verdict:
+        """Take the vector, which stays in the journal entry. On a GAP the caller submits again."""
+        verdict = self.entry.accept_vector(epoch, vector)
+        if verdict is Verdict.ACCEPTED:
+            self._note_first(num_cached_tokens)
+        return verdict
 
     def on_finished(
         self,
@@ -155,6 +161,11 @@ class Session:
             self._end(choice, reason, stop_token_id)
         return verdict
 
+    def _note_first(self, num_cached_tokens: int) -> None:
+        if self._first_token_at is None:
+            self._first_token_at = time.monotonic()
+            self._num_cached_tokens = num_cached_tokens
+
     def _is_running(self, epoch: int, choice: int) -> bool:
         # The end of a choice that this frontend cut itself is no failure.
         choices = self.entry.choices
@@ -168,6 +179,8 @@ class Session:
             return
         for index, choice in enumerate(self.entry.choices):
             end = natural_end(choice.token_ids, self.entry.params, self.entry.eos_token_ids)
+            if self.entry.vector is not None:
+                end = FinishReason.STOP, None
             if end is not None and not choice.is_finished:
                 self.entry.cut(index, choice.next_position)
                 self._end(index, *end)
@@ -191,15 +204,12 @@ class Session:
 
     def summary(self) -> str:
         """Return one line for the log."""
-        entry, now = self.entry, time.monotonic()
         first = self._first_token_at
-        num_tokens = sum(choice.next_position for choice in entry.choices)
-        end = "ended" if entry.is_finished else f"broken off ({self._error or 'client gone'})"
-        waited = f"{first - self._arrived_at:.3f} s" if first is not None else "never"
-        return (
-            f"request {short(entry.request_id)} of {entry.model} {end}: "
-            f"{len(entry.prompt_token_ids)} + {num_tokens} tokens, first after {waited}, "
-            f"all in {now - self._arrived_at:.3f} s, {entry.num_resubmits} resumes"
+        return summary(
+            self.entry,
+            self._error,
+            first_token_seconds=None if first is None else first - self._arrived_at,
+            total_seconds=time.monotonic() - self._arrived_at,
         )
 
     def opened(self) -> Opened:
@@ -212,7 +222,7 @@ class Session:
     async def wait_first(self) -> None:
         """Wait until there is something to show; raise the error of one that failed before."""
         await self._wake.wait()
-        if self._error is not None and not self._deltas and not self._ended:
+        if self._error is not None and not self._has_ready():
             raise self._error
 
     async def events(self) -> AsyncIterator[Event]:
@@ -226,7 +236,7 @@ class Session:
             self._wake.clear()
             for event in self._take_ready():
                 yield event
-            if self._deltas or self._ended:
+            if self._has_ready():
                 self._wake.set()
                 continue
             if self._error is not None:
@@ -235,12 +245,17 @@ class Session:
                 yield self._closed()
                 return
 
-    def _take_ready(self) -> list[Delta | Finished]:
+    def _has_ready(self) -> bool:
+        has_prompt = self._prompt.has_waiting and self.entry.is_prompt_complete
+        return has_prompt or bool(self._deltas or self._ended)
+
+    def _take_ready(self) -> list[PromptLogprobs | Delta | Finished]:
+        prompt = self._prompt.take() if self.entry.is_prompt_complete else []
         deltas, self._deltas = self._deltas, {}
         ended, self._ended = self._ended, []
         if self._selection is None or not ended:
-            return [*deltas.values(), *ended]
-        return list(self._selection.events(self.entry.choices, deltas, ended))
+            return [*prompt, *deltas.values(), *ended]
+        return [*prompt, *self._selection.events(self.entry.choices, deltas, ended)]
 
     def _wake_reader(self) -> None:
         # What is chosen from all choices is not ready before the last has ended.
@@ -260,7 +275,9 @@ class Session:
 
     def _end(self, choice: int, reason: FinishReason, stop_token_id: int | None) -> None:
         tail = self._texts[choice].flush()
-        self._ended.append(Finished(choice, reason, tail, stop_token_id=stop_token_id))
+        if tail.stop_string is not None:
+            reason, stop_token_id = FinishReason.STOP, None
+        self._ended.append(Finished(choice, reason, tail.text, tail.stop_string, stop_token_id))
         self._forget_if_over()
         self._wake_reader()
 

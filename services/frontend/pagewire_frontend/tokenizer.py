@@ -56,6 +56,11 @@ class TextTokenizer:
 
         return step
 
+    def to_json(self) -> str:
+        """Return the tokenizer as the text of a tokenizer.json."""
+        text: str = self._tokenizer.to_str()
+        return text
+
     def id_of(self, token: str) -> int | None:
         """Return the id of a token given by its content, or None."""
         token_id: int | None = self._tokenizer.token_to_id(token)

@@ -2,11 +2,20 @@
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Final
 
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_scheduler.core.events import FinishedEvent, RejectedEvent, TokensEvent
+from pagewire_scheduler.core.events import (
+    FinishedEvent,
+    PromptLogprobsEvent,
+    RejectedEvent,
+    TokensEvent,
+    VectorEvent,
+)
 from pagewire_scheduler.core.frontend_state import Held
 from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.state import State
@@ -14,11 +23,18 @@ from pagewire_scheduler.core.worker_state import ModelInfo
 from pagewire_scheduler.peers import FrontendInfo
 from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
 from pagewire_shared.beam import BeamParams, early_stopping_name
-from pagewire_shared.convert import beam_from_message, sampling_from_message
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.ids import ID_BYTES, RequestId
 from pagewire_shared.rpc.errors import to_detail
 from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling_convert import (
+    beam_from_message,
+    pooling_from_message,
+    sampling_from_message,
+)
+
+MAX_PROMPT_VALUES: Final = 2**17
+"""Log-probabilities of prompts in one message: about a megabyte."""
 
 _DEFAULTS = SamplingParams(max_tokens=None)
 _REASONS = {
@@ -61,8 +77,9 @@ def submission(
     """
     if len(message.request_id) != ID_BYTES:
         raise InvalidRequestError(f"request_id needs {ID_BYTES} bytes", field="request_id")
-    if message.WhichOneof("kind") != "generate":
-        raise InvalidRequestError("only generate is supported", field="kind")
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        raise InvalidRequestError("kind is required: generate or pool", field="kind")
     if message.HasField("adapter"):
         raise InvalidRequestError("adapters are not supported yet", field="adapter")
     # A frontend that has nothing to say about choices means one.
@@ -84,6 +101,7 @@ def submission(
         priority=message.priority,
         deadline=None if remaining is None else now + remaining / 1000,
         beam_search=beam,
+        pooling=pooling_from_message(message.pool) if kind == "pool" else None,
     )
 
 
@@ -129,6 +147,7 @@ def served_models(models: Sequence[tuple[ModelInfo, int]]) -> pb.ServedModels:
                 tokenizer_fingerprint=model.tokenizer_fingerprint,
                 max_model_len=model.max_model_len,
                 num_workers=num_workers,
+                embedding_size=model.embedding_size,
             )
             for model, num_workers in models
         ]
@@ -156,11 +175,59 @@ def _add_logprobs(batch: pb.TokenBatch, events: Sequence[TokensEvent]) -> None:
         entry for event in events for entry in (event.logprobs or [None] * len(event.token_ids))
     ]
     batch.logprobs = pack_f32([entry.logprob if entry else math.nan for entry in entries])
+    batch.ranks = pack_u32([entry.rank if entry else 0 for entry in entries])
     known = [entry for entry in entries if entry]
     if any(entry.top_token_ids for entry in known):
         batch.num_top = pack_u32([len(entry.top_token_ids) if entry else 0 for entry in entries])
         batch.top_token_ids = pack_u32([t for entry in known for t in entry.top_token_ids])
         batch.top_logprobs = pack_f32([p for entry in known for p in entry.top_logprobs])
+
+
+def prompt_batches(events: Sequence[PromptLogprobsEvent]) -> Iterator[pb.PromptLogprobBatch]:
+    """Yield the log-probabilities of prompts, in messages of a bounded size."""
+    group: list[PromptLogprobsEvent] = []
+    num_values = 0
+    for event in chain.from_iterable(map(_portions, events)):
+        size = len(event.piece.logprobs) * (1 + event.piece.num_top)
+        if group and num_values + size > MAX_PROMPT_VALUES:
+            yield _prompt_batch(group)
+            group, num_values = [], 0
+        group.append(event)
+        num_values += size
+    if group:
+        yield _prompt_batch(group)
+
+
+def _portions(event: PromptLogprobsEvent) -> Iterator[PromptLogprobsEvent]:
+    piece = event.piece
+    size = max(1, MAX_PROMPT_VALUES // (1 + piece.num_top))
+    for start in range(piece.first_position, piece.end, size):
+        yield replace(event, piece=piece.between(start, start + size))
+
+
+def _prompt_batch(events: Sequence[PromptLogprobsEvent]) -> pb.PromptLogprobBatch:
+    pieces = [event.piece for event in events]
+    return pb.PromptLogprobBatch(
+        handles=pack_u32([event.handle for event in events]),
+        epochs=pack_u32([event.epoch for event in events]),
+        first_positions=pack_u32([piece.first_position for piece in pieces]),
+        counts=pack_u32([len(piece.logprobs) for piece in pieces]),
+        logprobs=pack_f32(chain.from_iterable(piece.logprobs for piece in pieces)),
+        ranks=pack_u32(chain.from_iterable(piece.ranks for piece in pieces)),
+        num_top=pack_u32([piece.num_top for piece in pieces for _ in piece.logprobs]),
+        top_token_ids=pack_u32(chain.from_iterable(piece.top_token_ids for piece in pieces)),
+        top_logprobs=pack_f32(chain.from_iterable(piece.top_logprobs for piece in pieces)),
+    )
+
+
+def vector_batch(events: Sequence[VectorEvent]) -> pb.VectorBatch:
+    """Return the vectors in `events`, all of one length."""
+    return pb.VectorBatch(
+        handles=pack_u32([event.handle for event in events]),
+        epochs=pack_u32([event.epoch for event in events]),
+        num_cached_tokens=pack_u32([event.num_cached_tokens for event in events]),
+        vectors=b"".join(event.vector for event in events),
+    )
 
 
 def finished_choices(events: Sequence[FinishedEvent]) -> pb.FinishedChoices:

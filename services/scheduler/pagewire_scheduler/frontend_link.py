@@ -4,18 +4,28 @@ answers."""
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
 
 from pagewire_protos.common.v1 import audit_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent, TokensEvent
+from pagewire_scheduler.core.events import (
+    Event,
+    FinishedEvent,
+    PromptLogprobsEvent,
+    RejectedEvent,
+    TokensEvent,
+    VectorEvent,
+)
 from pagewire_scheduler.core.worker_state import ModelInfo
 from pagewire_scheduler.frontend_convert import (
     finished_choices,
     frontend_info,
+    prompt_batches,
     rejected,
     served_models,
     submission,
     token_batch,
+    vector_batch,
 )
 from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.outbox import Outbox
@@ -68,15 +78,20 @@ class FrontendLink:
             yield message
 
     def send_events(self, events: Sequence[Event]) -> None:
-        """Enter events into the outbox: refusals, then all tokens, then all ends."""
-        tokens = [event for event in events if isinstance(event, TokensEvent)]
-        finished = [event for event in events if isinstance(event, FinishedEvent)]
+        """Enter events into the outbox: refusals, what was asked about prompts, all tokens and
+        vectors, then all ends."""
+        by_kind: dict[type[Event], list[Any]] = {}
         for event in events:
-            if isinstance(event, RejectedEvent):
-                self._send(pb.AttachFrontendResponse(rejected=rejected(event)))
-        if tokens:
+            by_kind.setdefault(type(event), []).append(event)
+        for event in by_kind.get(RejectedEvent, ()):
+            self._send(pb.AttachFrontendResponse(rejected=rejected(event)))
+        for batch in prompt_batches(by_kind.get(PromptLogprobsEvent, ())):
+            self._send(pb.AttachFrontendResponse(prompt_logprobs=batch))
+        if tokens := by_kind.get(TokensEvent):
             self._send(pb.AttachFrontendResponse(tokens=token_batch(tokens)))
-        if finished:
+        if vectors := by_kind.get(VectorEvent):
+            self._send(pb.AttachFrontendResponse(vectors=vector_batch(vectors)))
+        if finished := by_kind.get(FinishedEvent):
             self._send(pb.AttachFrontendResponse(finished=finished_choices(finished)))
 
     def send_models(self, models: Sequence[tuple[ModelInfo, int]]) -> None:

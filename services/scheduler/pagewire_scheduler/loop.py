@@ -5,7 +5,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.events import Event
@@ -13,11 +13,9 @@ from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.core.queue_policy import PolicyName
 from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.step import StepResult
 from pagewire_scheduler.generation import Generation
-from pagewire_scheduler.liveness import ProgressWatch
-from pagewire_scheduler.peers import FrontendInfo, check_frontend, check_worker
+from pagewire_scheduler.peers import FrontendPeer, WorkerPeer, check_frontend, check_worker
 from pagewire_shared.errors import PagewireError, UnavailableError
 from pagewire_shared.ids import short
 
@@ -26,52 +24,6 @@ HEARTBEAT_SECONDS = 1.0
 
 Result = TypeVar("Result")
 _logger = logging.getLogger(__name__)
-
-
-class WorkerPeer(Protocol):
-    """The loop's view of a worker's stream."""
-
-    watch: ProgressWatch
-
-    @property
-    def info(self) -> WorkerInfo:
-        """Its hello."""
-        ...
-
-    @property
-    def is_drained(self) -> bool:
-        """Whether it was told that nothing will come."""
-        ...
-
-    def send_plan(self, plan: StepPlan) -> None:
-        """Enter a plan into the outbox."""
-
-    def send_drained(self) -> None:
-        """Enter into the outbox that it may leave."""
-
-    def close(self, error: PagewireError | None) -> None:
-        """End the stream and detach."""
-
-
-class FrontendPeer(Protocol):
-    """The loop's view of a frontend's stream."""
-
-    @property
-    def info(self) -> FrontendInfo:
-        """Its hello."""
-        ...
-
-    def send_events(self, events: Sequence[Event]) -> None:
-        """Enter tokens, ends and refusals into the outbox."""
-
-    def send_models(self, models: Sequence[tuple[ModelInfo, int]]) -> None:
-        """Enter the models served into the outbox."""
-
-    def send_heartbeat(self, counter: int) -> None:
-        """Enter a heartbeat into the outbox."""
-
-    def close(self, error: PagewireError | None) -> None:
-        """End the stream and detach."""
 
 
 class StepLoop:
@@ -166,6 +118,17 @@ class StepLoop:
         worker = self.core.workers.get(peer.info.worker_id)
         has_work = worker is not None and bool(worker.outstanding)
         peer.watch.advance(self.clock(), counter, has_work=has_work)
+
+    def note_grammar(
+        self, peer: WorkerPeer, grammar_id: bytes, error: PagewireError | None
+    ) -> None:
+        """Take the answer about a grammar."""
+        worker_id = peer.info.worker_id
+        if self.workers.get(worker_id) is peer:
+            self._dispatch(
+                self._guard(lambda: self.core.note_grammar(worker_id, grammar_id, error))
+            )
+            self._plan_soon()
 
     def drain(self, peer: WorkerPeer) -> None:
         """Give a worker that is to end nothing new; it is told when it has nothing left."""
@@ -272,6 +235,9 @@ class StepLoop:
             while (plan := self._guard(partial(self.core.plan, worker_id))) is not None:
                 peer.watch.start_work(self.clock())
                 peer.send_plan(plan)
+            # Planning may have moved sequences here whose grammars it does not have.
+            for grammar_id, params in self.core.workers[worker_id].grammars.take_asked():
+                peer.send_grammar(grammar_id, params)
             if not peer.is_drained and self.core.is_drained(worker_id):
                 peer.send_drained()
 

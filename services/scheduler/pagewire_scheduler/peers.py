@@ -1,12 +1,18 @@
-"""Which peers fit each other: the checks of hellos, on plain data. Talks to nobody."""
+"""Peers as the step loop sees them, and which fit each other: the checks of hellos, on plain data.
+Talks to nobody."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from pagewire_scheduler.core.events import Event
 from pagewire_scheduler.core.frontend_state import Held
+from pagewire_scheduler.core.step import StepPlan
 from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
-from pagewire_shared.errors import PeerRefusedError
+from pagewire_scheduler.liveness import ProgressWatch
+from pagewire_shared.errors import PagewireError, PeerRefusedError
 from pagewire_shared.ids import ID_BYTES
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +24,55 @@ class FrontendInfo:
     tokenizers: Mapping[str, bytes]
     held_generation: int | None
     held: tuple[Held, ...]
+
+
+class WorkerPeer(Protocol):
+    """The loop's view of a worker's stream."""
+
+    watch: ProgressWatch
+
+    @property
+    def info(self) -> WorkerInfo:
+        """Its hello."""
+        ...
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether it was told that nothing will come."""
+        ...
+
+    def send_plan(self, plan: StepPlan) -> None:
+        """Enter a plan into the outbox."""
+
+    def send_grammar(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
+        """Enter the request to compile a grammar into the outbox."""
+
+    def send_drained(self) -> None:
+        """Enter into the outbox that it may leave."""
+
+    def close(self, error: PagewireError | None) -> None:
+        """End the stream and detach."""
+
+
+class FrontendPeer(Protocol):
+    """The loop's view of a frontend's stream."""
+
+    @property
+    def info(self) -> FrontendInfo:
+        """Its hello."""
+        ...
+
+    def send_events(self, events: Sequence[Event]) -> None:
+        """Enter tokens, ends and refusals into the outbox."""
+
+    def send_models(self, models: Sequence[tuple[ModelInfo, int]]) -> None:
+        """Enter the models served into the outbox."""
+
+    def send_heartbeat(self, counter: int) -> None:
+        """Enter a heartbeat into the outbox."""
+
+    def close(self, error: PagewireError | None) -> None:
+        """End the stream and detach."""
 
 
 def check_frontend(info: FrontendInfo, models: Iterable[ModelInfo]) -> None:
@@ -66,6 +121,7 @@ def _check_model(model: ModelInfo, known: ModelInfo) -> None:
         "vocab_size",
         "block_size",
         "max_model_len",
+        "embedding_size",
     ):
         mine, theirs = getattr(known, name), getattr(model, name)
         if mine != theirs:

@@ -4,13 +4,32 @@ import hashlib
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
-from pagewire_scheduler.core.step import NewSequence, StepFailure, StepPlan, StepResult
+from pagewire_scheduler.core.step import (
+    NewSequence,
+    PromptLogprobs,
+    StepFailure,
+    StepPlan,
+    StepResult,
+)
 from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
-from pagewire_shared.arrays import pack_names, pack_u32, unpack_f32, unpack_names, unpack_u32
+from pagewire_shared.arrays import (
+    pack_names,
+    pack_u32,
+    require_one_length,
+    unpack_f32,
+    unpack_names,
+    unpack_u32,
+)
 from pagewire_shared.block_hash import layout_fingerprint
-from pagewire_shared.convert import sampling_to_message
-from pagewire_shared.errors import PeerRefusedError
+from pagewire_shared.errors import PagewireError, PeerRefusedError, WireError
 from pagewire_shared.ids import BlockName
+from pagewire_shared.rpc.errors import from_detail
+from pagewire_shared.sampling_convert import (
+    outputs_to_message,
+    pooling_to_message,
+    sampling_to_message,
+)
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 
 def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
@@ -26,6 +45,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         max_model_len=capacity.max_model_len,
         vocab_size=capacity.vocab_size,
         block_size=group.block_size,
+        embedding_size=capacity.embedding_size,
     )
     return WorkerInfo(
         worker_id=hello.worker_id,
@@ -101,11 +121,14 @@ def plan_message(plan: StepPlan) -> pb.StepPlan:
         copy_slots=pack_u32(plan.copy_slots),
         copy_sources=pack_u32(plan.copy_sources),
         copy_destinations=pack_u32(plan.copy_destinations),
+        released_grammars=pack_names(plan.released_grammars),
     )
 
 
 def _new_request(sequence: NewSequence) -> pb.NewRequest:
     sampling = sampling_to_message(sequence.sampling)
+    sampling.ClearField("structured_outputs")  # the worker knows it by its id
+    pooling = sequence.pooling
     if sequence.num_candidates:
         sampling.logprobs = sequence.num_candidates
     return pb.NewRequest(
@@ -118,7 +141,19 @@ def _new_request(sequence: NewSequence) -> pb.NewRequest:
         block_tables=[pb.BlockTable(block_ids=pack_u32(sequence.block_ids))],
         eos_token_ids=pack_u32(sequence.eos_token_ids),
         is_beam=sequence.num_candidates > 0,
+        grammar_id=sequence.grammar_id,
+        pooling=pooling_to_message(pooling) if pooling is not None else None,
     )
+
+
+def compile_message(grammar_id: bytes, params: StructuredOutputsParams) -> pb.CompileGrammar:
+    """Return the request to compile a grammar."""
+    return pb.CompileGrammar(grammar_id=grammar_id, structured_outputs=outputs_to_message(params))
+
+
+def compile_error(message: pb.GrammarCompiled) -> PagewireError | None:
+    """Return why a grammar does not compile, or None."""
+    return from_detail(message.error) if message.HasField("error") else None
 
 
 def step_result(message: pb.StepResult) -> StepResult:
@@ -135,8 +170,32 @@ def step_result(message: pb.StepResult) -> StepResult:
         counts=unpack_u32(message.counts),
         token_ids=unpack_u32(message.token_ids),
         logprobs=unpack_f32(message.logprobs),
+        ranks=unpack_u32(message.ranks),
         num_top=unpack_u32(message.num_top),
         top_token_ids=unpack_u32(message.top_token_ids),
         top_logprobs=unpack_f32(message.top_logprobs),
+        prompt=_prompt_logprobs(message.prompt) if message.HasField("prompt") else None,
+        vectors=message.vectors,
         failure=failure,
     )
+
+
+def _prompt_logprobs(message: pb.PromptLogprobs) -> PromptLogprobs:
+    prompt = PromptLogprobs(
+        slots=unpack_u32(message.slots),
+        first_positions=unpack_u32(message.first_positions),
+        counts=unpack_u32(message.counts),
+        logprobs=unpack_f32(message.logprobs),
+        ranks=unpack_u32(message.ranks),
+        num_top=unpack_u32(message.num_top),
+        top_token_ids=unpack_u32(message.top_token_ids),
+        top_logprobs=unpack_f32(message.top_logprobs),
+    )
+    require_one_length(
+        slots=prompt.slots, first_positions=prompt.first_positions, counts=prompt.counts
+    )
+    num_top = prompt.num_top or [0] * len(prompt.logprobs)
+    require_one_length(logprobs=prompt.logprobs, ranks=prompt.ranks, num_top=num_top)
+    if not sum(num_top) == len(prompt.top_token_ids) == len(prompt.top_logprobs):
+        raise WireError("alternatives of prompt tokens are announced that did not come")
+    return prompt

@@ -13,9 +13,16 @@ from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.outbox import Outbox
 from pagewire_scheduler.step_metrics import StepMeter
 from pagewire_scheduler.stream import run_stream
-from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
+from pagewire_scheduler.worker_convert import (
+    compile_error,
+    compile_message,
+    plan_message,
+    step_result,
+    worker_info,
+)
 from pagewire_shared.convert import agree_protocol
 from pagewire_shared.errors import PagewireError, WireError
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 # Plans are bounded by the credit; the rest is room for audit queries.
 NUM_SPARE_MESSAGES = 64
@@ -61,6 +68,11 @@ class WorkerLink:
         self._meter.sent(self._loop.clock())
         self._send(pb.AttachWorkerResponse(plan=plan_message(plan)))
 
+    def send_grammar(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
+        """Enter the request to compile a grammar into the outbox."""
+        message = compile_message(grammar_id, params)
+        self._send(pb.AttachWorkerResponse(compile_grammar=message))
+
     @property
     def is_drained(self) -> bool:
         """Whether it was told that nothing will come."""
@@ -103,6 +115,9 @@ class WorkerLink:
             self._loop.apply(self, result)
         elif kind == "progress":
             self._loop.advance(self, message.progress.counter)
+        elif kind == "grammar_compiled":
+            answer = message.grammar_compiled
+            self._loop.note_grammar(self, answer.grammar_id, compile_error(answer))
         elif kind == "leaving":
             self._loop.drain(self)
         elif kind == "audit_reply":

@@ -17,14 +17,14 @@ class StepBatch:
         token_ids: [tokens] int64, on the device.
         positions: [tokens] int64.
         slot_mapping: [tokens] int64, block * block_size + offset where each token's KV goes.
-        sample_rows: [samples] int64, tokens whose logits are wanted.
+        output_rows: [outputs] int64, tokens whose hidden states are wanted.
         attention: Where the sequences lie.
     """
 
     token_ids: Tensor
     positions: Tensor
     slot_mapping: Tensor
-    sample_rows: Tensor
+    output_rows: Tensor
     attention: AttentionMetadata
 
 
@@ -41,6 +41,15 @@ class ModelBackend(Protocol):
         """Names of the implementations in use; part of the numerics fingerprint."""
         ...
 
+    @property
+    def embedding_size(self) -> int:
+        """Length of a hidden state."""
+        ...
+
     def forward(self, batch: StepBatch) -> Tensor:
-        """Run one step and return logits [samples, vocab] in float32, on the device."""
+        """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
         ...

@@ -11,6 +11,7 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_BACKENDS = ("auto", "reference", "sdpa")
 LINEAR_BACKENDS = ("auto", "torch", "packed")
+MODEL_IMPLS = ("auto", "native", "transformers")
 
 DEFAULT_NUM_SEQS = {"cpu": 64, "cuda": 256}
 DEFAULT_NUM_BATCHED_TOKENS = {"cpu": 512, "cuda": 2048}
@@ -57,6 +58,11 @@ class WorkerConfig(ProcessConfig):
     )
     seed: int = setting(0, "Seed of torch's own generators; sampling has seeds per request")
     cpu_threads: int | None = setting(None, "Threads of the model; physical cores by default")
+    model_impl: str = setting(
+        "auto",
+        "What computes the model: native where there is a decoder for it, else transformers",
+        choices=MODEL_IMPLS,
+    )
     attention_backend: str = setting(
         "auto", "Implementation of attention", choices=ATTENTION_BACKENDS
     )

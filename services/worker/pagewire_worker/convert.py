@@ -12,12 +12,15 @@ from pagewire_shared.arrays import (
     view_u32,
 )
 from pagewire_shared.beam import MAX_BEAM_CANDIDATES
-from pagewire_shared.convert import finding, protocol_range, sampling_from_message
+from pagewire_shared.convert import finding, protocol_range
 from pagewire_shared.errors import WireError
 from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
+from pagewire_shared.sampling_convert import pooling_from_message, sampling_from_message
 from pagewire_worker.audit import SlotAudit
 from pagewire_worker.replica import ReplicaInfo
-from pagewire_worker.step import NewRequest, StepPlan, StepResult
+from pagewire_worker.step import NewRequest, PromptLogprobs, StepPlan, StepResult
+
+GRAMMAR_ID_BYTES = 16
 
 _DEFAULTS = SamplingParams(max_tokens=None)
 
@@ -29,6 +32,7 @@ def plan_from_message(message: wire.StepPlan) -> StepPlan:
         generation=message.generation,
         incarnation=message.incarnation,
         step_id=message.step_id,
+        released_grammars=unpack_names(message.released_grammars),
         freed_slots=view_u32(message.freed_slots),
         new_requests=[_new_request_from_message(request) for request in message.new_requests],
         slots=view_u32(message.slots),
@@ -82,6 +86,12 @@ def _new_request_from_message(message: wire.NewRequest) -> NewRequest:
             f"block_tables: this worker has 1 cache group, got {len(message.block_tables)} tables",
             field="block_tables",
         )
+    grammar_id = message.grammar_id if message.HasField("grammar_id") else None
+    if grammar_id is not None and len(grammar_id) != GRAMMAR_ID_BYTES:
+        raise WireError(
+            f"grammar_id: {len(grammar_id)} bytes, not {GRAMMAR_ID_BYTES}", field="grammar_id"
+        )
+    pooling = pooling_from_message(message.pooling) if message.HasField("pooling") else None
     sampling, num_logprobs = _sampling_from_message(message.sampling)
     return NewRequest(
         slot=message.slot,
@@ -94,6 +104,8 @@ def _new_request_from_message(message: wire.NewRequest) -> NewRequest:
         eos_token_ids=view_u32(message.eos_token_ids),
         is_beam=message.is_beam,
         num_logprobs=num_logprobs,
+        grammar_id=grammar_id,
+        pooling=pooling,
     )
 
 
@@ -124,9 +136,12 @@ def result_to_message(result: StepResult) -> wire.StepResult:
         counts=pack_u32(result.counts),
         token_ids=pack_u32(result.token_ids),
         logprobs=pack_f32(result.logprobs),
+        ranks=pack_u32(result.ranks),
         num_top=pack_u32(result.num_top),
         top_token_ids=pack_u32(result.top_token_ids),
         top_logprobs=pack_f32(result.top_logprobs),
+        prompt=None if result.prompt is None else _prompt_to_message(result.prompt),
+        vectors=pack_f32(result.vectors),
         model_time_us=result.model_time_us,
         step_time_us=result.step_time_us,
     )
@@ -134,6 +149,19 @@ def result_to_message(result: StepResult) -> wire.StepResult:
         message.failure.message = result.failure.message
         message.failure.culprit_slots = pack_u32(result.failure.culprit_slots)
     return message
+
+
+def _prompt_to_message(prompt: PromptLogprobs) -> wire.PromptLogprobs:
+    return wire.PromptLogprobs(
+        slots=pack_u32(prompt.slots),
+        first_positions=pack_u32(prompt.first_positions),
+        counts=pack_u32(prompt.counts),
+        logprobs=pack_f32(prompt.logprobs),
+        ranks=pack_u32(prompt.ranks),
+        num_top=pack_u32(prompt.num_top),
+        top_token_ids=pack_u32(prompt.top_token_ids),
+        top_logprobs=pack_f32(prompt.top_logprobs),
+    )
 
 
 def hello_to_message(
@@ -147,6 +175,7 @@ def hello_to_message(
         max_model_len=info.max_model_len,
         steps_in_flight=info.steps_in_flight,
         vocab_size=info.vocab_size,
+        embedding_size=info.embedding_size,
     )
     return wire.WorkerHello(
         protocol=protocol_range(),

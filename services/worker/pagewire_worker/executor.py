@@ -6,28 +6,25 @@ slots excepted: those had left anyway.
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pagewire_worker.audit import SlotAudit, walk_slots
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.block_names import BlockNames
 from pagewire_worker.input_batch import PreparedStep, prepare_step
+from pagewire_worker.pooling import pool
+from pagewire_worker.prompt_logprobs import prompt_logprobs
+from pagewire_worker.results import NO_SAMPLES, StepOutputs, empty_result, pack_result
 from pagewire_worker.sampler import SampledTokens, sample
-from pagewire_worker.sampling_table import NO_LOGPROBS
 from pagewire_worker.slot_changes import apply_plan, undo_plan
 from pagewire_worker.slots import Int64Array, PlanError, SlotLimits, SlotTable
-from pagewire_worker.step import (
-    NO_FLOATS,
-    NO_INTS,
-    Floats,
-    StepFailure,
-    StepPlan,
-    StepResult,
-    U32Array,
-)
+from pagewire_worker.step import StepFailure, StepPlan, StepResult
+from pagewire_worker.token_masks import MaskSource, NoMasks, TokenMasks, require_tokens
 
 _logger = logging.getLogger(__name__)
 
@@ -41,6 +38,7 @@ class Executor:
         max_num_batched_tokens: Most tokens per step.
         device: Where the backend runs.
         steps_in_flight: Steps that may have been planned before the result of one is known.
+        grammars: Says which tokens requests with a grammar may sample; without it they are refused.
     """
 
     def __init__(
@@ -50,18 +48,21 @@ class Executor:
         max_num_batched_tokens: int,
         device: torch.device,
         steps_in_flight: int = 1,
+        grammars: MaskSource | None = None,
     ) -> None:
         self._backend = backend
         self._max_num_batched_tokens = max_num_batched_tokens
         self._device = device
         self._slots = SlotTable(limits, device)
         self._names = BlockNames()
+        self._grammars = NoMasks() if grammars is None else grammars
         self._steps_in_flight = steps_in_flight
         self._num_suspect_steps = 0
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepResult:
         """Run one step. Never raises for what is wrong with a step: the result says it."""
+        self._forget_grammars(plan)
         try:
             undo = apply_plan(self._slots, plan)
         except PlanError as error:
@@ -79,6 +80,7 @@ class Executor:
     def drop_slots(self) -> None:
         """Forget all requests; blocks keep their content and names."""
         self._slots.clear()
+        self._grammars.clear()
 
     def held_names(self) -> dict[int, bytes]:
         """Return the names of VALID blocks by block id."""
@@ -89,26 +91,86 @@ class Executor:
         return walk_slots(self._slots, self._names)
 
     def _run_applied(self, plan: StepPlan) -> StepResult:
+        self._follow_grammars(plan)
         if len(plan.slots) == 0:
             self._copy_blocks(plan)
             self._apply_names(plan)
-            return _empty(plan)
+            return empty_result(plan)
         step = prepare_step(self._slots, plan, self._max_num_batched_tokens)
         # From here on the plan is known to be good: only now may KV and names change.
         self._copy_blocks(plan)
         self._names.forget(step.begun_blocks.tolist())
         started = time.perf_counter()
-        logits = self._backend.forward(step.batch)
-        sampled = sample(logits, step.sampling) if len(step.sampling_slots) else None
-        if sampled is not None:
-            self._slots.write_sampled(
-                step.sampling_slots, step.sampled_positions, sampled.token_ids
-            )
-        token_ids = _to_host(sampled)
+        wait_for_masks = self._begin_masks(step)
+        hidden = self._backend.forward(step.batch)
+        sampled = self._sample(step, hidden, wait_for_masks)
+        token_ids = sampled.token_ids.cpu().numpy()
         model_time_us = int((time.perf_counter() - started) * 1e6)
+        outputs = self._outputs(step, hidden, sampled, token_ids)
+        result = pack_result(plan, step, outputs, model_time_us)
+        if len(token_ids):
+            self._grammars.accept(step.sampling_slots, token_ids)
+        # From here on nothing fails: what the step has computed is kept.
         self._slots.commit(step.slots, step.ends, step.sampling_slots)
+        self._slots.pooling.commit(outputs.pooled.sums)
         self._apply_names(plan)
-        return _result(plan, step, sampled, token_ids, model_time_us)
+        return result
+
+    def _begin_masks(self, step: PreparedStep) -> Callable[[], TokenMasks | None]:
+        if len(step.sampling_slots) == 0:
+            return lambda: None
+        return self._grammars.begin(step.sampling_slots, step.output_positions, self._slots)
+
+    def _sample(
+        self,
+        step: PreparedStep,
+        hidden: Tensor,
+        wait_for_masks: Callable[[], TokenMasks | None],
+    ) -> SampledTokens:
+        """Sample from the first of the states `hidden` [outputs, hidden], and write it down."""
+        num_rows = len(step.sampling_slots)
+        if num_rows == 0:
+            return NO_SAMPLES
+        logits = self._backend.logits(hidden[:num_rows])
+        masks = wait_for_masks()
+        if masks is not None:
+            require_tokens(masks, step.sampling_slots, logits.shape[1])
+        sampled = sample(logits, step.sampling, masks)
+        self._slots.write_sampled(step.sampling_slots, step.sampled_positions, sampled.token_ids)
+        return sampled
+
+    def _outputs(
+        self, step: PreparedStep, hidden: Tensor, sampled: SampledTokens, token_ids: Int64Array
+    ) -> StepOutputs:
+        """Return the tokens with what the other states `hidden` [outputs, hidden] say."""
+        num_pooled = len(step.pooling.rows)
+        end = len(hidden) - num_pooled
+        prompt = None
+        if step.prompt is not None:
+            states = hidden[len(token_ids) : end]
+            prompt = prompt_logprobs(step.prompt, states, self._backend.logits)
+        return StepOutputs(
+            sampled, token_ids.astype(np.uint32), prompt, pool(step.pooling, hidden[end:])
+        )
+
+    def _forget_grammars(self, plan: StepPlan) -> None:
+        if plan.released_grammars:
+            self._grammars.release(plan.released_grammars)
+        freed = np.asarray(plan.freed_slots, dtype=np.int64)
+        # A slot that does not exist is found when the plan is applied.
+        for slot in freed[freed < self._slots.limits.num_slots].tolist():
+            self._grammars.free(slot)
+
+    def _follow_grammars(self, plan: StepPlan) -> None:
+        """Tell of new requests and forks. Whom a failed plan installed is forgotten when the slot
+        is filled again."""
+        for request in plan.new_requests:
+            self._grammars.install(request)
+        if len(plan.fork_slots):
+            self._grammars.fork(
+                np.asarray(plan.fork_slots, dtype=np.int64),
+                np.asarray(plan.fork_sources, dtype=np.int64),
+            )
 
     def _copy_blocks(self, plan: StepPlan) -> None:
         destinations = np.asarray(plan.copy_destinations, dtype=np.int64)
@@ -135,60 +197,4 @@ class Executor:
     ) -> StepResult:
         self._num_suspect_steps = self._steps_in_flight - 1
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        return replace(_empty(plan), failure=StepFailure(message, culprit_slots))
-
-
-def _empty(plan: StepPlan) -> StepResult:
-    return StepResult(
-        generation=plan.generation, incarnation=plan.incarnation, step_id=plan.step_id
-    )
-
-
-def _to_host(sampled: SampledTokens | None) -> U32Array:
-    if sampled is None:
-        return np.zeros(0, dtype=np.uint32)
-    return sampled.token_ids.cpu().numpy().astype(np.uint32)
-
-
-def _result(
-    plan: StepPlan,
-    step: PreparedStep,
-    sampled: SampledTokens | None,
-    token_ids: U32Array,
-    model_time_us: int,
-) -> StepResult:
-    wanted = step.sampling.num_logprobs
-    num_top, top_ids, top_logprobs = _alternatives(sampled, wanted)
-    return StepResult(
-        generation=plan.generation,
-        incarnation=plan.incarnation,
-        step_id=plan.step_id,
-        slots=step.sampling_slots.astype(np.uint32),
-        counts=np.ones(len(token_ids), dtype=np.uint32),
-        token_ids=token_ids,
-        logprobs=_token_logprobs(sampled, wanted),
-        num_top=num_top,
-        top_token_ids=top_ids,
-        top_logprobs=top_logprobs,
-        model_time_us=model_time_us,
-    )
-
-
-def _token_logprobs(sampled: SampledTokens | None, wanted: Int64Array) -> Floats:
-    if sampled is None or sampled.logprobs is None:
-        return NO_FLOATS
-    values: Floats = sampled.logprobs.cpu().numpy().astype(np.float32)
-    values[wanted == NO_LOGPROBS] = np.nan
-    return values
-
-
-def _alternatives(
-    sampled: SampledTokens | None, wanted: Int64Array
-) -> tuple[U32Array, U32Array, Floats]:
-    if sampled is None or sampled.top_ids is None or sampled.top_logprobs is None:
-        return NO_INTS, NO_INTS, NO_FLOATS
-    ids = sampled.top_ids.cpu().numpy()
-    values: Floats = sampled.top_logprobs.cpu().numpy()
-    num_top = np.clip(wanted, 0, ids.shape[1])
-    is_wanted = np.arange(ids.shape[1])[None, :] < num_top[:, None]
-    return num_top.astype(np.uint32), ids[is_wanted].astype(np.uint32), values[is_wanted]
+        return replace(empty_result(plan), failure=StepFailure(message, culprit_slots))

@@ -6,14 +6,18 @@ Everything is a handful of array operations; nothing loops over sequences or tok
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from pagewire_worker.attention.base import AttentionMetadata, Int64Array
 from pagewire_worker.backend import StepBatch
 from pagewire_worker.fork_rows import logits_rows
+from pagewire_worker.pooling import PoolingRows, pooling_rows
+from pagewire_worker.prompt_logprobs import PromptRows, prompt_rows
 from pagewire_worker.sampling_table import SamplingRows
 from pagewire_worker.slots import PlanError, SlotTable
 from pagewire_worker.step import StepPlan
+from pagewire_worker.token_history import TokenHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +25,18 @@ class PreparedStep:
     """A step ready to run.
 
     Attributes:
-        batch: For the model.
+        batch: For the model; its outputs are the states to sample from, then those that predict
+            prompt tokens, then those that are pooled.
         slots: Scheduled slots, [num_seqs].
         ends: Tokens computed per slot once the step ran, [num_seqs].
         sampling_slots: Slots that sample, [samples].
-        sampled_positions: Where their tokens go in their sequences, [samples].
+        output_positions: Index of their next tokens in their outputs, [samples].
+        sampled_positions: Where these go in their sequences, [samples].
         sampling: For the sampler.
+        prompt: Which prompt tokens are reported; None for none.
+        pooling: Which states are pooled.
+        answering_slots, num_sampled: Slots that sample or return a vector, in the order of the
+            plan, and how many tokens each samples.
         begun_blocks: Blocks whose first position the step writes.
     """
 
@@ -34,8 +44,13 @@ class PreparedStep:
     slots: Int64Array
     ends: Int64Array
     sampling_slots: Int64Array
+    output_positions: Int64Array
     sampled_positions: Int64Array
     sampling: SamplingRows
+    prompt: PromptRows | None
+    pooling: PoolingRows
+    answering_slots: Int64Array
+    num_sampled: Int64Array
     begun_blocks: Int64Array
 
 
@@ -48,21 +63,53 @@ def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) 
     slots = np.asarray(plan.slots, dtype=np.int64)
     starts = np.asarray(plan.starts, dtype=np.int64)
     num_new = np.asarray(plan.num_new_tokens, dtype=np.int64)
-    is_sampling = np.asarray(plan.samples, dtype=bool)
+    is_answering = np.asarray(plan.samples, dtype=bool)
     ends = starts + num_new
     if int(num_new.sum()) > max_num_batched_tokens:
         raise PlanError(f"{int(num_new.sum())} tokens are more than {max_num_batched_tokens}")
     last_rows = logits_rows(plan, ends)
-    _check_rows(table, slots, starts, ends, is_sampling)
+    _check_rows(table, slots, starts, ends, is_answering)
+    is_sampling = is_answering & ~table.pooling.is_pooling(slots)
     query_starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(num_new)))
-    sequence = np.repeat(np.arange(len(slots)), num_new)
+    prompt = prompt_rows(table, slots, starts, ends)
+    pooling = pooling_rows(table, slots, starts, ends, is_answering)
+    output_rows = [query_starts[last_rows[is_sampling] + 1] - 1, pooling.rows]
+    if prompt is not None:
+        output_rows.insert(1, prompt.rows)
+    batch, begun_blocks = _batch(table, slots, starts, ends, query_starts, output_rows)
+    sampling_slots, sampled_positions = slots[is_sampling], ends[is_sampling]
+    output_positions = sampled_positions - table.prompt_lens[sampling_slots]
+    return PreparedStep(
+        batch=batch,
+        slots=slots,
+        ends=ends,
+        sampling_slots=sampling_slots,
+        output_positions=output_positions,
+        sampled_positions=sampled_positions,
+        sampling=_sampling_rows(table, sampling_slots, output_positions),
+        prompt=prompt,
+        pooling=pooling,
+        answering_slots=slots[is_answering],
+        num_sampled=is_sampling[is_answering].astype(np.int64),
+        begun_blocks=begun_blocks,
+    )
+
+
+def _batch(
+    table: SlotTable,
+    slots: Int64Array,
+    starts: Int64Array,
+    ends: Int64Array,
+    query_starts: Int64Array,
+    output_rows: list[Int64Array],
+) -> tuple[StepBatch, Int64Array]:
+    """Return the flat batch and the blocks whose first position it writes."""
+    sequence = np.repeat(np.arange(len(slots)), ends - starts)
     positions = np.arange(len(sequence)) - query_starts[sequence] + starts[sequence]
     token_slots = slots[sequence]
     block_size = table.limits.block_size
     blocks = table.block_table[token_slots, positions // block_size]
     offsets = positions % block_size
-    sampling_slots = slots[is_sampling]
-    sampled_positions = ends[is_sampling]
     device = table.tokens.device
     packed = torch.from_numpy(np.stack((token_slots, positions, blocks * block_size + offsets)))
     packed = packed.to(device, non_blocking=True)
@@ -70,22 +117,17 @@ def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) 
         token_ids=table.tokens[packed[0], packed[1]].long(),
         positions=packed[1],
         slot_mapping=packed[2],
-        sample_rows=torch.from_numpy(query_starts[last_rows[is_sampling] + 1] - 1).to(
-            device, non_blocking=True
-        ),
+        output_rows=torch.from_numpy(np.concatenate(output_rows)).to(device, non_blocking=True),
         attention=_attention_metadata(table, slots, query_starts, ends),
     )
-    return PreparedStep(
-        batch=batch,
-        slots=slots,
-        ends=ends,
-        sampling_slots=sampling_slots,
-        sampled_positions=sampled_positions,
-        sampling=table.sampling.rows(
-            sampling_slots, sampled_positions - table.prompt_lens[sampling_slots]
-        ),
-        begun_blocks=blocks[offsets == 0],
-    )
+    return batch, blocks[offsets == 0]
+
+
+def _sampling_rows(table: SlotTable, slots: Int64Array, positions: Int64Array) -> SamplingRows:
+    """Return what the sampler needs for the tokens at output `positions` of `slots`."""
+    prompt_lens = table.prompt_lens[slots]
+    history = TokenHistory(table.tokens, slots, prompt_lens, prompt_lens + positions)
+    return table.sampling.rows(slots, positions, history)
 
 
 def _attention_metadata(
@@ -105,7 +147,7 @@ def _check_rows(
     slots: Int64Array,
     starts: Int64Array,
     ends: Int64Array,
-    is_sampling: "np.typing.NDArray[np.bool_]",
+    is_answering: npt.NDArray[np.bool_],
 ) -> None:
     """Raise PlanError naming the slots that break a rule.
 
@@ -120,8 +162,8 @@ def _check_rows(
             "a start behind what is computed",
         ),
         (ends > table.num_blocks[slots] * table.limits.block_size, "too few blocks"),
-        (is_sampling & (ends != num_tokens), "a sample before the last token"),
-        (is_sampling & (ends > table.limits.max_model_len), "a sample behind the context"),
+        (is_answering & (ends != num_tokens), "a sample before the last token"),
+        (is_answering & (ends > table.limits.max_model_len), "a sample behind the context"),
     )
     for is_broken, text in rules:
         if is_broken.any():

@@ -8,11 +8,24 @@ from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.sizes import format_size
-from pagewire_worker.models.config import ModelConfig
 
 CPU_DEFAULT_BYTES = 1024**3
 CPU_FREE_FRACTION = 0.25
 CUDA_FREE_FRACTION = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What a model keeps per position: keys and values, each [kv_heads, head_dim], in every layer.
+
+    `window` is the number of positions that a token attends to in every layer, itself included;
+    None when some layer reads all of them.
+    """
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +84,25 @@ class KvCache:
 
     def __init__(
         self,
-        config: ModelConfig,
+        shape: CacheShape,
         num_blocks: int,
         block_size: int,
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        shape = (num_blocks, block_size, config.num_kv_heads, config.head_dim)
+        size = (num_blocks, block_size, shape.num_kv_heads, shape.head_dim)
         # zeros_ touches every page: a fault later would stall a step, or kill the process.
         self.layers: Sequence[LayerCache] = [
             LayerCache(
-                torch.empty(shape, device=device, dtype=dtype).zero_(),
-                torch.empty(shape, device=device, dtype=dtype).zero_(),
+                torch.empty(size, device=device, dtype=dtype).zero_(),
+                torch.empty(size, device=device, dtype=dtype).zero_(),
             )
-            for _ in range(config.num_layers)
+            for _ in range(shape.num_layers)
         ]
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._window = config.sliding_window
-        self._bytes_per_block = bytes_per_block(config, block_size, dtype)
+        self._window = shape.window
+        self._bytes_per_block = bytes_per_block(shape, block_size, dtype)
 
     def layout(self) -> list[CacheGroup]:
         """Return the cache groups, in block table order."""
@@ -107,14 +120,14 @@ class KvCache:
             layer.value.index_copy_(0, destinations, layer.value.index_select(0, sources))
 
 
-def bytes_per_block(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
+def bytes_per_block(shape: CacheShape, block_size: int, dtype: torch.dtype) -> int:
     """Return the bytes of one block over all layers, keys and values."""
-    per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * dtype.itemsize
+    per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * dtype.itemsize
     return per_token * block_size
 
 
 def plan_num_blocks(
-    config: ModelConfig,
+    shape: CacheShape,
     *,
     block_size: int,
     dtype: torch.dtype,
@@ -127,7 +140,7 @@ def plan_num_blocks(
     """Return how many blocks to allocate.
 
     Args:
-        config, block_size, dtype: Fix the size of a block.
+        shape, block_size, dtype: Fix the size of a block.
         budget_bytes: What the user allows; None for a share of what is free.
         free_bytes: Memory free on the device now, the model already loaded.
         is_cpu: The device shares its memory with everything else on the machine.
@@ -137,7 +150,7 @@ def plan_num_blocks(
     Raises:
         StartupError: The budget is more than what is free, or too little for one sequence.
     """
-    block_bytes = bytes_per_block(config, block_size, dtype)
+    block_bytes = bytes_per_block(shape, block_size, dtype)
     blocks_per_seq = -(-max_model_len // block_size)
     if budget_bytes is None:
         share = CPU_FREE_FRACTION if is_cpu else CUDA_FREE_FRACTION

@@ -15,7 +15,6 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.fingerprint import model_fingerprint, tokenizer_fingerprint
 from pagewire_shared.ids import mint_id
 from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.attention.registry import make_attention
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.config import (
     DEFAULT_NUM_BATCHED_TOKENS,
@@ -24,17 +23,15 @@ from pagewire_worker.config import (
 )
 from pagewire_worker.cpu import free_memory_bytes, num_physical_cores
 from pagewire_worker.executor import Executor
+from pagewire_worker.grammar_compiler import GrammarCompiler
+from pagewire_worker.grammars import make_grammars
 from pagewire_worker.hub import resolve_model
 from pagewire_worker.kv_cache import KvCache, plan_num_blocks
-from pagewire_worker.layers.linear import pick_linear
-from pagewire_worker.models.config import ModelConfig
-from pagewire_worker.models.decoder import Decoder
-from pagewire_worker.models.registry import BUILDERS, read_model_config
+from pagewire_worker.models.choice import choose_source
+from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSource, ModelSummary
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.slots import SlotLimits
 from pagewire_worker.step import NewRequest, StepPlan
-from pagewire_worker.torch_backend import TorchBackend
-from pagewire_worker.weights import WeightReader
 
 DTYPES = {
     "float32": torch.float32,
@@ -49,6 +46,7 @@ class Replica:
 
     info: ReplicaInfo
     executor: Executor
+    grammars: GrammarCompiler
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,8 @@ class _Shape:
     """Settings after the model and the device have filled the gaps."""
 
     folder: Path
-    model: ModelConfig
+    source: ModelSource
+    model: ModelSummary
     device: torch.device
     dtype: torch.dtype
     max_num_seqs: int
@@ -86,42 +85,55 @@ def load_replica(
     shape = _settle(config)
     if shape.device.type == "cpu":
         torch.set_num_threads(config.cpu_threads or num_physical_cores())
-    linear_name, make_linear = pick_linear(config.linear_backend, shape.device, shape.dtype)
-    reader = WeightReader(
-        shape.folder,
-        shape.device,
-        shape.dtype,
-        lambda fraction: on_progress(0.9 * fraction, "loading weights"),
+    model = shape.source.load(
+        LoadSettings(
+            device=shape.device,
+            dtype=shape.dtype,
+            max_model_len=shape.max_model_len,
+            block_size=config.block_size,
+            attention_backend=config.attention_backend,
+            linear_backend=config.linear_backend,
+            on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
+        )
     )
-    build = BUILDERS[shape.model.architecture]
-    model = build(shape.model, reader, make_linear, shape.max_model_len, shape.device)
-    reader.finish()
     on_progress(0.9, "allocating the KV cache")
-    backend = _make_backend(config, shape, model, linear_name, on_layer)
+    backend = _make_backend(config, shape, model, on_layer)
     limits = SlotLimits(
         num_slots=shape.max_num_seqs,
         num_blocks=backend.kv_cache.num_blocks,
         block_size=config.block_size,
         max_model_len=shape.max_model_len,
         vocab_size=shape.model.vocab_size,
-        window=shape.model.sliding_window,
+        window=model.cache_shape.window,
     )
+    grammars = make_grammars(shape.folder, shape.model.vocab_size)
     executor = Executor(
-        backend, limits, shape.max_num_batched_tokens, shape.device, config.steps_in_flight
+        backend,
+        limits,
+        shape.max_num_batched_tokens,
+        shape.device,
+        config.steps_in_flight,
+        grammars.table,
     )
     on_progress(0.95, "warming up")
     warm_up(executor, limits, shape.max_num_batched_tokens)
     on_progress(1.0, "loaded")
-    return Replica(_describe(config, shape, backend), executor)
+    return Replica(_describe(config, shape, backend), executor, grammars.compiler)
 
 
 def _settle(config: WorkerConfig) -> _Shape:
     folder = resolve_model(config.model)
-    model = read_model_config(folder)
+    source = choose_source(folder, config.model_impl)
+    model = source.summary
     device = _pick_device(config.device)
-    longest = model.max_position_embeddings
+    longest = model.max_positions
     max_model_len = config.max_model_len or longest
-    if max_model_len > longest:
+    if max_model_len is None:
+        raise StartupError(
+            "--max-model-len is needed: config.json does not say how long a context may be",
+            field="max_model_len",
+        )
+    if longest is not None and max_model_len > longest:
         raise StartupError(
             f"--max-model-len: {max_model_len} is more than the model's context of {longest}",
             field="max_model_len",
@@ -132,6 +144,7 @@ def _settle(config: WorkerConfig) -> _Shape:
     )
     return _Shape(
         folder=folder,
+        source=source,
         model=model,
         device=device,
         dtype=_pick_dtype(config.dtype, model.dtype),
@@ -155,16 +168,12 @@ def _pick_dtype(name: str, published: str | None) -> torch.dtype:
 
 
 def _make_backend(
-    config: WorkerConfig,
-    shape: _Shape,
-    model: Decoder,
-    linear_name: str,
-    on_layer: Callable[[], None],
+    config: WorkerConfig, shape: _Shape, model: LoadedModel, on_layer: Callable[[], None]
 ) -> ModelBackend:
     is_cpu = shape.device.type == "cpu"
     free_bytes = free_memory_bytes() if is_cpu else torch.cuda.mem_get_info(shape.device)[0]
     num_blocks = plan_num_blocks(
-        shape.model,
+        model.cache_shape,
         block_size=config.block_size,
         dtype=shape.dtype,
         budget_bytes=config.kv_cache_memory,
@@ -173,15 +182,8 @@ def _make_backend(
         max_model_len=shape.max_model_len,
         max_num_seqs=shape.max_num_seqs,
     )
-    cache = KvCache(shape.model, num_blocks, config.block_size, shape.device, shape.dtype)
-    attention = make_attention(
-        config.attention_backend,
-        shape.device,
-        shape.dtype,
-        config.block_size,
-        shape.model.sliding_window,
-    )
-    return TorchBackend(model, cache, attention, linear_name, on_layer)
+    cache = KvCache(model.cache_shape, num_blocks, config.block_size, shape.device, shape.dtype)
+    return model.backend(cache, on_layer)
 
 
 def warm_up(executor: Executor, limits: SlotLimits, max_num_batched_tokens: int) -> None:
@@ -242,6 +244,7 @@ def _describe(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> Rep
         max_model_len=shape.max_model_len,
         steps_in_flight=config.steps_in_flight,
         vocab_size=shape.model.vocab_size,
+        embedding_size=backend.embedding_size,
     )
 
 

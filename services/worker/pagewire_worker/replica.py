@@ -7,7 +7,10 @@ from pagewire_worker.kv_cache import CacheGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaInfo:
-    """Identity, fingerprints, layout and capacity of one loaded replica."""
+    """Identity, fingerprints, layout and capacity of one loaded replica.
+
+    `embedding_size` is the length of its vectors, 0 when it cannot pool.
+    """
 
     worker_id: bytes
     served_model_name: str
@@ -21,4 +24,5 @@ class ReplicaInfo:
     max_model_len: int
     steps_in_flight: int
     vocab_size: int
+    embedding_size: int = 0
     kv_endpoints: tuple[str, ...] = ()

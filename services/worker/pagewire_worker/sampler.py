@@ -13,8 +13,11 @@ import torch
 from torch import Tensor
 
 from pagewire_worker.filters import apply_filters
+from pagewire_worker.logit_rules import apply_rules
+from pagewire_worker.logprobs import TokenLogprobs, token_logprobs
 from pagewire_worker.philox import MAX_GUMBEL, gumbel, philox4x32
 from pagewire_worker.sampling_table import NO_LOGPROBS, SamplingRows
+from pagewire_worker.token_masks import TokenMasks
 
 PURPOSE_TOKEN = 0
 """Last word of the counter: which random decision this is."""
@@ -36,38 +39,26 @@ class SampledTokens:
 
     Attributes:
         token_ids: [rows] int64.
-        logprobs: [rows] float32, of the raw logits; None when no row asked.
-        top_ids, top_logprobs: [rows, most asked for]; None when no row asked for alternatives.
+        logprobs: Of the raw logits; None when no row asked.
     """
 
     token_ids: Tensor
-    logprobs: Tensor | None = None
-    top_ids: Tensor | None = None
-    top_logprobs: Tensor | None = None
+    logprobs: TokenLogprobs | None = None
 
 
-def sample(logits: Tensor, rows: SamplingRows) -> SampledTokens:
+def sample(logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None) -> SampledTokens:
     """Choose one token per row of `logits` [rows, vocab], float32. Does not change `logits`."""
-    allowed = _ban(logits, rows)
-    token_ids = allowed.argmax(dim=1)
+    ruled = apply_rules(logits, rows, masks)
+    token_ids = ruled.argmax(dim=1)
     random_rows = np.flatnonzero(rows.temperature > 0)
     if len(random_rows):
         index = torch.from_numpy(random_rows).to(logits.device)
-        chosen = _sample_random(allowed.index_select(0, index), rows, random_rows, index)
+        chosen = _sample_random(ruled.index_select(0, index), rows, random_rows, index)
         token_ids = token_ids.index_copy(0, index, chosen)
-    return _with_logprobs(logits, token_ids, rows.num_logprobs)
-
-
-def _ban(logits: Tensor, rows: SamplingRows) -> Tensor:
-    """Return logits without the stop tokens of rows that have not reached min_tokens."""
-    if not rows.banned:
-        return logits
-    allowed = logits.clone()
-    for row, token_ids in rows.banned:
-        # A checkpoint may name an end-of-sequence id that its vocabulary lacks: none to ban.
-        token_ids = token_ids[token_ids < logits.shape[1]]
-        allowed[row, torch.from_numpy(token_ids).to(logits.device)] = float("-inf")
-    return allowed
+    if (rows.num_logprobs == NO_LOGPROBS).all():
+        return SampledTokens(token_ids)
+    num_top = int(rows.num_logprobs.max())
+    return SampledTokens(token_ids, token_logprobs(logits, token_ids, num_top))
 
 
 def _sample_random(
@@ -147,18 +138,3 @@ def gumbel_argmax(logits: Tensor, noise: TokenNoise) -> Tensor:
     sums = torch.full_like(logits, float("-inf"))
     sums[rows, token_ids] = logits[rows, token_ids] + noise.at(rows, token_ids)
     return sums.argmax(dim=1)
-
-
-def _with_logprobs(
-    logits: Tensor, token_ids: Tensor, num_logprobs: npt.NDArray[np.int64]
-) -> SampledTokens:
-    """Add log-probabilities under the raw logits where rows ask for them."""
-    if not (num_logprobs > NO_LOGPROBS).any():
-        return SampledTokens(token_ids)
-    total = logits.logsumexp(dim=1, keepdim=True)
-    logprobs = (logits.gather(1, token_ids.unsqueeze(1)) - total).squeeze(1)
-    most = min(int(num_logprobs.max()), logits.shape[1])
-    if most == 0:
-        return SampledTokens(token_ids, logprobs)
-    top = torch.topk(logits, most, dim=1)
-    return SampledTokens(token_ids, logprobs, top.indices, top.values - total)

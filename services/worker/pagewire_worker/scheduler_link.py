@@ -6,8 +6,9 @@ Runs no plan itself: it hands them to the model thread in order and sends what c
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
+from typing import Any
 
 import grpc.aio
 
@@ -25,6 +26,9 @@ from pagewire_worker.convert import (
     result_to_message,
 )
 from pagewire_worker.executor import Executor
+from pagewire_worker.grammar_compiler import GrammarCompiler
+from pagewire_worker.grammar_convert import check_grammar_id
+from pagewire_worker.grammar_link import answer_compile
 from pagewire_worker.model_thread import ModelThread
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.step import StepPlan, StepResult
@@ -44,6 +48,7 @@ class SchedulerLink:
         executor: Runs plans, in `thread` only.
         thread: The model thread.
         attached: Set while attached, cleared otherwise.
+        grammars: Compiles grammars; without it all are refused.
     """
 
     def __init__(
@@ -53,8 +58,10 @@ class SchedulerLink:
         executor: Executor,
         thread: ModelThread,
         attached: asyncio.Event,
+        grammars: GrammarCompiler | None = None,
     ) -> None:
         self._address = address
+        self._grammars = grammars
         self._info = info
         self._executor = executor
         self._thread = thread
@@ -103,6 +110,7 @@ class SchedulerLink:
                 self._info,
                 self._executor,
                 self._thread,
+                self._grammars,
                 attached=self._attached,
                 leaving=self._leaving,
                 drained=self._drained,
@@ -132,6 +140,7 @@ class _Attach:
         info: ReplicaInfo,
         executor: Executor,
         thread: ModelThread,
+        grammars: GrammarCompiler | None,
         *,
         attached: asyncio.Event,
         leaving: asyncio.Event,
@@ -140,6 +149,7 @@ class _Attach:
         self._info = info
         self._executor = executor
         self._thread = thread
+        self._grammars = grammars
         self._attached = attached
         self._leaving = leaving
         self._drained = drained
@@ -171,6 +181,8 @@ class _Attach:
             self._is_over = True
             progress.cancel()
             farewell.cancel()
+            for task in self._tasks:
+                task.cancel()
             call.cancel()
 
     async def _requests(self) -> AsyncIterator[wire.AttachWorkerRequest]:
@@ -184,7 +196,10 @@ class _Attach:
         elif kind == "plan":
             self._take_plan(plan_from_message(response.plan))
         elif kind == "audit_query":
-            self._spawn_audit(response.audit_query.query_id)
+            self._spawn(self._answer_audit(response.audit_query.query_id))
+        elif kind == "compile_grammar":
+            check_grammar_id(response.compile_grammar)
+            self._spawn(self._compile(response.compile_grammar))
         elif kind == "drain":
             _logger.info("drained: nothing is left to do")
             self._drained.set()
@@ -194,6 +209,8 @@ class _Attach:
     async def _welcome(self, welcome: wire.WorkerWelcome) -> None:
         self.generation = welcome.generation
         await self._thread.submit(self._executor.drop_slots)
+        if self._grammars is not None:
+            self._grammars.clear()
         self._attached.set()
         _logger.info("attached to the scheduler, generation %d", welcome.generation)
 
@@ -235,8 +252,8 @@ class _Attach:
             message = wire.AttachWorkerRequest(result=result_to_message(result))
             self._outbox.put_nowait(message)
 
-    def _spawn_audit(self, query_id: int) -> None:
-        task = asyncio.create_task(self._answer_audit(query_id))
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(job)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -249,6 +266,9 @@ class _Attach:
             num_steps_queued=self._num_steps_queued,
         )
         self._outbox.put_nowait(wire.AttachWorkerRequest(audit_reply=reply))
+
+    async def _compile(self, message: wire.CompileGrammar) -> None:
+        self._outbox.put_nowait(await answer_compile(message, self._grammars))
 
     async def _report_progress(self) -> None:
         sent = -1

@@ -34,7 +34,9 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
             endpoint = config.advertise_address or str(server.address)
             info = dataclasses.replace(info, kv_endpoints=(endpoint,))
         attached = asyncio.Event()
-        link = SchedulerLink(str(scheduler), info, replica.executor, thread, attached)
+        link = SchedulerLink(
+            str(scheduler), info, replica.executor, thread, attached, replica.grammars
+        )
         await _until_stopped(
             _first_failure(link.run(), _follow(attached, server, context)),
             context.stop,

@@ -34,7 +34,8 @@ NO_SLOTS: Int64Array = np.zeros(0, dtype=np.int64)
 
 
 def apply_plan(table: SlotTable, plan: StepPlan) -> Undo:
-    """Apply freed slots and all changes of the sequences, in the order of the wire.
+    """Apply freed slots and all changes of the sequences, in the order of the wire; grammars are
+    the executor's.
 
     Raises:
         PlanError: Something does not fit; then only the freed slots have changed.
@@ -117,6 +118,8 @@ def _fork(table: SlotTable, plan: StepPlan, new_slots: list[int]) -> None:
         request_id, source_id = table.request_ids[slot], table.request_ids[source]
         if source_id is None:
             raise PlanError(f"slot {slot}: its fork source {source} is empty", (slot,))
+        if table.pooling.params(source) is not None:
+            raise PlanError(f"slot {slot}: its fork source {source} pools", (slot,))
         if slot in new_slots or request_id not in (None, source_id):
             raise PlanError(f"slot {slot} is taken by another sequence than its fork", (slot,))
     table.restore(destinations, table.save(sources))

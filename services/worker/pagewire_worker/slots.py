@@ -12,8 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_worker.pooling_table import PoolingTable
 from pagewire_worker.sampling_table import SamplingTable, SavedSampling
 from pagewire_worker.step import NewRequest
+from pagewire_worker.token_rules import largest_token_id
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -51,7 +53,7 @@ class SavedSlots:
         tokens: [slots, longest] on the device.
         columns, block_table: As in SlotTable, [slots] each and [slots, max_blocks].
         request_ids: None where a slot was empty.
-        sampling: Their parameters.
+        sampling: Their sampling parameters; how they pool is not here, since no fork pools.
     """
 
     tokens: Tensor
@@ -78,6 +80,7 @@ class SlotTable:
         num_slots = limits.num_slots
         self.limits = limits
         self.sampling = SamplingTable(num_slots, device)
+        self.pooling = PoolingTable()
         self.tokens = torch.zeros(
             (num_slots, limits.max_model_len + 1), dtype=torch.int32, device=device
         )
@@ -104,8 +107,7 @@ class SlotTable:
             raise PlanError(f"slot {slot}: a sequence of {len(ids)} tokens", (slot,))
         if int(ids.max()) >= self.limits.vocab_size:
             raise PlanError(f"slot {slot}: token id {int(ids.max())} is no id", (slot,))
-        if request.sampling.seed is None and not request.sampling.is_greedy:
-            raise PlanError(f"slot {slot}: sampling without a seed", (slot,))
+        self._check_sampling(request)
         self.tokens[slot, : len(ids)] = torch.from_numpy(ids.astype(np.int32))
         self.num_tokens[slot] = len(ids)
         self.prompt_lens[slot] = len(request.prompt_token_ids)
@@ -117,9 +119,18 @@ class SlotTable:
         try:
             self.extend(slot, np.asarray(request.block_tables[0], dtype=np.int64))
             self.sampling.set(request)
+            self.pooling.set(request)
         except PlanError:
             self.free(slot)
             raise
+
+    def _check_sampling(self, request: NewRequest) -> None:
+        slot, sampling = request.slot, request.sampling
+        if sampling.seed is None and not sampling.is_greedy and request.pooling is None:
+            raise PlanError(f"slot {slot}: sampling without a seed", (slot,))
+        field, token_id = largest_token_id(sampling)
+        if token_id >= self.limits.vocab_size:
+            raise PlanError(f"slot {slot}: {field}: token id {token_id} is no id", (slot,))
 
     def extend(self, slot: int, blocks: Int64Array) -> None:
         """Append `blocks` to the block table of `slot`. Raises PlanError when they do not fit."""
@@ -137,6 +148,8 @@ class SlotTable:
         self.request_ids[slot] = None
         self.is_beam[slot] = False
         self.num_tokens[slot] = self.num_computed[slot] = self.num_blocks[slot] = 0
+        self.sampling.free(slot)
+        self.pooling.free(slot)
 
     def clear(self) -> None:
         """Empty all slots."""

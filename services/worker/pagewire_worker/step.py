@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
 U32Array = npt.NDArray[np.uint32]
@@ -41,6 +42,8 @@ class NewRequest:
         is_beam: Its samples are not part of its sequence, which grows by appended tokens.
         num_logprobs: Alternatives per token where a scheduler wants more than a client may ask
             for; None for what `sampling` says.
+        grammar_id: Grammar that the output follows; None for none.
+        pooling: How its states become a vector; None for a sequence that samples.
     """
 
     slot: int
@@ -53,19 +56,22 @@ class NewRequest:
     eos_token_ids: Ints = ()
     is_beam: bool = False
     num_logprobs: int | None = None
+    grammar_id: bytes | None = None
+    pooling: PoolingParams | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
     """One step to run.
 
-    Applied in the order freed slots, new requests, forks, appended tokens, new blocks, copies,
-    forward pass, names.
+    Applied in the order released grammars, freed slots, new requests, forks, appended tokens, new
+    blocks, copies, forward pass, names.
     """
 
     generation: int
     incarnation: int
     step_id: int
+    released_grammars: Sequence[bytes] = ()
     freed_slots: Ints = ()
     new_requests: Sequence[NewRequest] = ()
     fork_slots: Ints = ()
@@ -95,6 +101,29 @@ class StepFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptLogprobs:
+    """Log-probabilities of the prompt tokens that a step's states predict.
+
+    Attributes:
+        slots: Whose prompts these are, in the order of the plan.
+        first_positions: Position in the prompt of the first token reported, per slot.
+        counts: Tokens reported, per slot.
+        logprobs, ranks: Per token, of all slots one after the other.
+        num_top: Alternatives per token; empty when there are none at all.
+        top_token_ids, top_logprobs: The alternatives, most likely first.
+    """
+
+    slots: Ints
+    first_positions: Ints
+    counts: Ints
+    logprobs: Floats
+    ranks: Ints
+    num_top: Ints = ()
+    top_token_ids: Ints = ()
+    top_logprobs: Floats = field(default_factory=lambda: NO_FLOATS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
     """The outcome of one plan; arrays as in the wire message, slots in the order of the plan."""
 
@@ -105,9 +134,12 @@ class StepResult:
     counts: Ints = ()
     token_ids: Ints = ()
     logprobs: Floats = field(default_factory=lambda: NO_FLOATS)
+    ranks: Ints = ()
     num_top: Ints = ()
     top_token_ids: Ints = ()
     top_logprobs: Floats = field(default_factory=lambda: NO_FLOATS)
+    prompt: PromptLogprobs | None = None
+    vectors: Floats = field(default_factory=lambda: NO_FLOATS)
     failure: StepFailure | None = None
     model_time_us: int = 0
     step_time_us: int = 0

@@ -45,14 +45,23 @@ class TorchBackend:
         """Names of the implementations in use."""
         return f"torch,attention={self._attention.name},linear={self._linear_name}"
 
+    @property
+    def embedding_size(self) -> int:
+        """Length of a hidden state."""
+        return self._model.config.hidden_size
+
     def forward(self, batch: StepBatch) -> Tensor:
-        """Run one step and return logits [samples, vocab] in float32."""
+        """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
         return self._model.forward(
             batch.token_ids,
             batch.positions,
             batch.slot_mapping,
-            batch.sample_rows,
+            batch.output_rows,
             self._kv_cache.layers,
             self._attention.prepare(batch.attention),
             self._on_layer,
         )
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
+        return self._model.logits(hidden)

@@ -14,6 +14,7 @@ from pagewire_frontend.model_registry import (
 )
 from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
 from pagewire_shared.fingerprint import tokenizer_fingerprint
+from pagewire_shared.sampling import SamplingParams
 from support.text_models import make_text_model
 
 
@@ -37,6 +38,30 @@ def test_generation_config_gives_defaults_and_ends(folder):
     model = load_model(ModelSpec("m", str(folder)))
     assert (model.defaults.temperature, model.defaults.top_k) == (0.6, 20)
     assert model.eos_token_ids == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("advice", "expected"),
+    [
+        ({"repetition_penalty": 1.25, "min_p": 0.25}, {"repetition_penalty": 1.25, "min_p": 0.25}),
+        # Sampling left over from transformers is no advice; a penalty works on greedy text, too.
+        (
+            {"do_sample": False, "temperature": 0.5, "top_k": 5, "repetition_penalty": 1.25},
+            {"repetition_penalty": 1.25},
+        ),
+        ({"max_new_tokens": 7, "top_p": None}, {}),
+    ],
+)
+def test_the_fields_of_a_generation_config(folder, advice, expected):
+    (folder / "generation_config.json").write_text(json.dumps(advice))
+    defaults = load_model(ModelSpec("m", str(folder))).defaults
+    assert defaults == SamplingParams(max_tokens=None, **expected)
+
+
+def test_a_generation_config_out_of_bounds_is_one_clear_line(folder):
+    (folder / "generation_config.json").write_text('{"repetition_penalty": 0}')
+    with pytest.raises(StartupError, match=r"generation_config\.json: repetition_penalty"):
+        load_model(ModelSpec("m", str(folder)))
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ import math
 
 import pytest
 
+from pagewire_frontend.choice_journal import ChoiceJournal
 from pagewire_frontend.events import Delta, Finished, FinishReason
-from pagewire_frontend.journal import ChoiceJournal, TokenLogprob
 from pagewire_frontend.selection import best_first, computed
+from pagewire_frontend.token_logprob import TokenLogprob
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling import SamplingParams
 

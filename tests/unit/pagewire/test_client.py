@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 
 from pagewire.client import AsyncClient, Client
-from pagewire.events import Closed, Delta, Finished, Opened
+from pagewire.events import Closed, Delta, Finished, Opened, PromptLogprobs, TokenLogprob
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import ContextLengthError, UnavailableError
@@ -23,10 +23,13 @@ class Scripted(inference_pb2_grpc.InferenceServiceServicer):
 
     def __init__(self) -> None:
         self.was_cancelled = threading.Event()
+        self.chats: list[inference_pb2.ChatRequest] = []
+        self.completions: list[inference_pb2.CompleteRequest] = []
 
     async def Complete(
         self, request: inference_pb2.CompleteRequest, context: Any
     ) -> AsyncIterator[inference_pb2.CompleteResponse]:
+        self.completions.append(request)
         try:
             async for event in self._events(request):
                 yield event
@@ -57,6 +60,23 @@ class Scripted(inference_pb2_grpc.InferenceServiceServicer):
                 choice=0, reason=sampling_pb2.FINISH_REASON_STOP, stop_string="."
             )
         )
+        yield response(closed=inference_pb2.StreamClosed())
+
+    async def Chat(
+        self, request: inference_pb2.ChatRequest, context: Any
+    ) -> AsyncIterator[inference_pb2.ChatResponse]:
+        self.chats.append(request)
+        response = inference_pb2.ChatResponse
+        logprob = inference_pb2.TokenLogprob(
+            token_id=5,
+            logprob=-0.5,
+            top=[inference_pb2.TopLogprob(token_id=6, logprob=-0.25)],
+            rank=2,
+        )
+        yield response(
+            prompt_logprobs=inference_pb2.PromptLogprobs(first_position=1, logprobs=[logprob])
+        )
+        yield response(delta=inference_pb2.ChoiceDelta(token_ids=[5], logprobs=[logprob]))
         yield response(closed=inference_pb2.StreamClosed())
 
     async def ListModels(
@@ -108,6 +128,37 @@ async def test_an_error_is_the_exception_it_was(client: AsyncClient) -> None:
     assert caught.value.field == "prompt"
 
 
+TURN = {"role": "user", "content": "x"}
+CHAT: dict[str, Any] = {
+    "continue_final_message": True,
+    "add_generation_prompt": False,
+    "chat_template_kwargs": {"depth": 2},
+}
+
+
+def check_chat(service: Scripted, events: list[Any]) -> None:
+    entry = TokenLogprob(5, -0.5, ((6, -0.25),), 2)
+    assert events[:2] == [PromptLogprobs(1, (entry,)), Delta(0, 0, [5], "", (entry,))]
+    (request,) = service.chats
+    assert request.continue_final_message
+    assert request.add_generation_prompt is False
+    assert request.HasField("add_generation_prompt")
+    assert dict(request.template_arguments) == {"depth": 2}
+
+
+async def test_options_and_logprobs_of_a_chat(client: AsyncClient, service: Scripted) -> None:
+    check_chat(service, [event async for event in client.chat([TURN], **CHAT)])
+
+
+async def test_special_tokens_are_left_to_the_caller(
+    client: AsyncClient, service: Scripted
+) -> None:
+    for special in (True, False):
+        async for _ in client.complete("a", add_special_tokens=special):
+            pass
+    assert [request.add_special_tokens for request in service.completions] == [True, False]
+
+
 async def test_leaving_a_stream_cancels_it(client: AsyncClient, service: Scripted) -> None:
     events = client.complete("endless")
     await anext(events)
@@ -139,6 +190,16 @@ def blocking(address: str) -> tuple[list[str], list[int]]:
         next(endless)
         endless.close()  # type: ignore[attr-defined]
         return texts, client.tokenize("four")
+
+
+async def test_the_blocking_client_has_the_same_options(service: Scripted, tmp_path: Path) -> None:
+    def ask() -> list[Any]:
+        with Client(f"unix:{tmp_path / 's'}", timeout_seconds=20) as client:
+            list(client.complete("a", add_special_tokens=False))
+            return list(client.chat([TURN], **CHAT))
+
+    check_chat(service, await asyncio.to_thread(ask))
+    assert service.completions[0].add_special_tokens is False
 
 
 async def test_the_blocking_client(service: Scripted, tmp_path: Path) -> None:

@@ -1,7 +1,12 @@
 """Sampling flags of generate and chat: exactly what was given is sent."""
 
+import pytest
+
 from pagewire.cli.generation import GenerationConfig, sampling_of
 from pagewire.cli.settings import load, make_parser
+from pagewire.client_convert import options_message
+from pagewire_shared.errors import InvalidRequestError, StartupError
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 
 def sampling(*words: str) -> dict[str, object]:
@@ -21,3 +26,31 @@ def test_zero_is_a_value() -> None:
 def test_texts_and_switches() -> None:
     given = sampling("--stop", "\n", "--stop", "a,b", "--ignore-eos", "--max-tokens", "3")
     assert given == {"max_tokens": 3, "stop": ("\n", "a,b"), "ignore_eos": True}
+
+
+def test_penalties_and_words() -> None:
+    words = ("--presence-penalty", "0.5", "--repetition_penalty", "1.5", "--bad-words", "a, b")
+    given = sampling(*words, "--truncate-prompt-tokens", "-1")
+    assert given == {
+        "max_tokens": 10,
+        "presence_penalty": 0.5,
+        "repetition_penalty": 1.5,
+        "bad_words": ("a, b",),
+        "truncate_prompt_tokens": -1,
+    }
+
+
+def test_a_bias_is_a_map() -> None:
+    given = sampling("--logit-bias", "5=-2", "--logit-bias", "0=1.5")
+    assert given == {"max_tokens": 10, "logit_bias": {5: -2.0, 0: 1.5}}
+    with pytest.raises(StartupError, match="ID=BIAS"):
+        sampling("--logit-bias", "word")
+
+
+def test_what_the_answer_must_look_like() -> None:
+    given = sampling("--structured-choice", "yes", "--structured-choice", "no")
+    assert given["structured_outputs"] == StructuredOutputsParams(choice=("yes", "no"))
+    given = sampling("--structured-regex", "a+")
+    assert options_message(given).sampling.structured_outputs.regex == "a+"
+    with pytest.raises(InvalidRequestError, match="regex and grammar"):
+        sampling("--structured-regex", "a", "--structured-grammar", "start: A")

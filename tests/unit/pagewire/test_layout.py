@@ -80,6 +80,7 @@ def test_every_engine_setting_reaches_the_worker(tmp_path: Path) -> None:
     given = {
         "device": "cpu",
         "dtype": "float32",
+        "model_impl": "native",
         "max_model_len": 64,
         "block_size": 8,
         "max_num_seqs": 4,

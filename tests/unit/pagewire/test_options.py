@@ -3,8 +3,9 @@
 from pagewire.client_convert import options_message
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_shared.beam import BeamParams
-from pagewire_shared.convert import beam_from_message
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling import SamplingParams, field_names
+from pagewire_shared.sampling_convert import beam_from_message, sampling_from_message
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 
 def test_best_of_travels_and_its_absence_too() -> None:
@@ -28,3 +29,62 @@ def test_a_mapping_leaves_the_rest_to_the_model() -> None:
     message = options_message({"use_beam_search": True, "n": 2})
     assert beam_from_message(message.beam_search) == BeamParams()
     assert not message.sampling.HasField("temperature")
+
+
+EVERY = SamplingParams(
+    n=2,
+    best_of=3,
+    temperature=0.5,
+    top_p=0.5,
+    top_k=5,
+    min_p=0.25,
+    seed=4,
+    max_tokens=9,
+    min_tokens=2,
+    stop=("x",),
+    stop_token_ids=(7,),
+    ignore_eos=True,
+    logprobs=2,
+    prompt_logprobs=3,
+    presence_penalty=0.5,
+    frequency_penalty=-0.5,
+    repetition_penalty=1.5,
+    logit_bias={4: -2.0},
+    allowed_token_ids=(4, 5),
+    bad_words=("no",),
+    bad_token_sequences=((1, 2),),
+    structured_outputs=StructuredOutputsParams(regex="a+"),
+    truncate_prompt_tokens=8,
+    skip_special_tokens=False,
+    include_stop_str_in_output=True,
+)
+BEAM_ONLY = {"use_beam_search", "length_penalty", "early_stopping"}
+
+
+def _received(message) -> SamplingParams:
+    """Return what a server makes of the options."""
+    own = {
+        name: getattr(message, name)
+        for name in ("n", "best_of", "skip_special_tokens", "include_stop_str_in_output")
+    }
+    texts = {name: tuple(getattr(message, name)) for name in ("stop", "bad_words")}
+    kept = message.truncate_prompt_tokens
+    defaults = SamplingParams(max_tokens=None, truncate_prompt_tokens=kept, **own, **texts)
+    return sampling_from_message(message.sampling, defaults=defaults)
+
+
+def test_every_field_travels() -> None:
+    plain = SamplingParams()
+    same = {name for name in field_names() if getattr(EVERY, name) == getattr(plain, name)}
+    assert same == BEAM_ONLY, "the test names every field"
+    assert _received(options_message(EVERY)) == EVERY
+
+
+def test_a_mapping_of_every_field_is_the_same() -> None:
+    given = {name: getattr(EVERY, name) for name in field_names() if name not in BEAM_ONLY}
+    assert options_message(given) == options_message(EVERY)
+
+
+def test_equal_parameters_have_equal_hashes() -> None:
+    assert hash(EVERY) == hash(EVERY.with_())
+    assert len({EVERY, EVERY.with_(), EVERY.with_(seed=5)}) == 2

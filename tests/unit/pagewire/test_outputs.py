@@ -3,7 +3,17 @@
 import pytest
 
 from pagewire.client_convert import chat_request, complete_request, options_message
-from pagewire.events import Closed, Delta, Finished, Message, Opened, Timings, TokenLogprob, Usage
+from pagewire.events import (
+    Closed,
+    Delta,
+    Finished,
+    Message,
+    Opened,
+    PromptLogprobs,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
 from pagewire.outputs import Logprob, OutputCollector
 from pagewire.prompts import SeedSource, chat_requests, prompt_requests
 from pagewire_shared.errors import InvalidRequestError
@@ -48,6 +58,41 @@ def test_logprobs_by_token_id() -> None:
         {5: Logprob(-0.5, 1), 9: Logprob(-1.0, 2)},
         {9: Logprob(-0.1, 1), 6: Logprob(-3.0, None)},
     ]
+
+
+def test_ranks_and_texts_come_with_the_token() -> None:
+    collector = OutputCollector(1, has_logprobs=True)
+    entries = (TokenLogprob(6, -3.0, ((9, -0.1),), 17), TokenLogprob(9, -0.1, ((9, -0.1),), 1))
+    collector.add(Delta(0, 0, [6, 9], "ab", entries))
+    assert collector.named_token_ids() == {6, 9}
+    (choice,) = collector.result(None, texts={6: "a", 9: "b"}).outputs
+    assert choice.logprobs == [
+        {9: Logprob(-0.1, 1, "b"), 6: Logprob(-3.0, 17, "a")},
+        {9: Logprob(-0.1, 1, "b")},
+    ]
+
+
+def test_logprobs_of_the_prompt_begin_with_none() -> None:
+    collector = OutputCollector(1, has_logprobs=False, has_prompt_logprobs=True)
+    collector.add(OPENED)
+    collector.add(PromptLogprobs(1, (TokenLogprob(2, -0.5, ((3, -0.2),), 2),)))
+    collector.add(PromptLogprobs(2, (TokenLogprob(4, -0.75, (), 3),)))
+    assert collector.named_token_ids() == {2, 3, 4}
+    result = collector.result(None, texts={2: "b"})
+    assert result.prompt_logprobs == [
+        None,
+        {3: Logprob(-0.2, 1), 2: Logprob(-0.5, 2, "b")},
+        {4: Logprob(-0.75, 3)},
+    ]
+    assert result.outputs[0].logprobs is None
+    with pytest.raises(AssertionError, match="gap"):
+        collector.add(PromptLogprobs(5, ()))
+
+
+def test_a_prompt_of_one_token_has_nothing_predicted() -> None:
+    collector = OutputCollector(1, has_logprobs=False, has_prompt_logprobs=True)
+    assert collector.result(None).prompt_logprobs == [None]
+    assert OutputCollector(1, has_logprobs=False).result(None).prompt_logprobs is None
 
 
 def test_an_open_stream_is_not_finished() -> None:
@@ -115,3 +160,16 @@ def test_requests_refuse_what_the_wire_cannot_say() -> None:
     request = chat_request([Message("user", "x", "me")], None, "m", False)
     assert (request.model, request.messages[0].name) == ("m", "me")
     assert request.add_generation_prompt is False
+    plain = chat_request([Message("user", "x")], None, None)
+    assert not plain.HasField("add_generation_prompt")
+    request = chat_request([Message("user", "x")], None, None, None, True, {"depth": 2, "on": True})
+    assert request.continue_final_message
+    assert dict(request.template_arguments) == {"depth": 2, "on": True}
+    with pytest.raises(InvalidRequestError, match="chat_template_kwargs"):
+        chat_request([], None, None, None, False, {"x": object()})
+
+
+def test_options_of_a_chat_go_with_each_conversation() -> None:
+    turn = {"role": "user", "content": "x"}
+    requests = chat_requests([[turn], [turn]], None, continue_final_message=True)
+    assert [request.chat_options for request in requests] == [{"continue_final_message": True}] * 2

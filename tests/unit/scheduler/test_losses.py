@@ -104,7 +104,7 @@ def test_logprobs_are_kept_for_a_resend() -> None:
     resumed, (event,) = cell.core.attach_frontend(FRONTEND, held, is_same_generation=True)
     assert resumed == [4]
     assert isinstance(event, TokensEvent)
-    assert event.logprobs == (TokenLogprobs(-0.5, (9, 8), (-0.5, -1.5)),)
+    assert event.logprobs == (TokenLogprobs(-0.5, 0, (9, 8), (-0.5, -1.5)),)
 
 
 def test_a_culprit_fails_and_its_neighbours_run_again() -> None:

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from support.checkpoints import make_checkpoint
+from support.fallback_checkpoints import make_served_checkpoint
 from support.worker_driver import Driver, load
 
 
@@ -44,6 +46,20 @@ def checkpoint(tmp_path_factory):
     return get
 
 
+@pytest.fixture(scope="session")
+def transformers_model(checkpoint):
+    """Return a function from a variant's name to transformers' model, loaded once."""
+    models = {}
+
+    def get(name):
+        if name not in models:
+            model = AutoModelForCausalLM.from_pretrained(checkpoint(name), dtype=torch.float32)
+            models[name] = model.eval()
+        return models[name]
+
+    return get
+
+
 @pytest.fixture
 def replica(checkpoint):
     """Return a function that loads a variant."""
@@ -60,3 +76,9 @@ def driver(replica):
 def llama(driver) -> Driver:
     """A Driver of the plain Llama in blocks of 16."""
     return driver("llama", block_size=16)
+
+
+@pytest.fixture
+def gpt2(tmp_path):
+    """A checkpoint that runs through transformers and may be damaged."""
+    return make_served_checkpoint(tmp_path, "gpt2")

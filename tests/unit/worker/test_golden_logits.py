@@ -41,13 +41,13 @@ def captured(monkeypatch):
 
     def record(driver):
         backend = driver.executor._backend
-        forward = backend.forward
+        logits_of = backend.logits
 
-        def wrapped(batch):
-            steps.append(forward(batch))
+        def wrapped(hidden):
+            steps.append(logits_of(hidden))
             return steps[-1]
 
-        monkeypatch.setattr(backend, "forward", wrapped)
+        monkeypatch.setattr(backend, "logits", wrapped)
         return steps
 
     return record

@@ -12,6 +12,7 @@ from pagewire_worker.config import WorkerConfig
 from pagewire_worker.hub import cache_folder, resolve_model
 from pagewire_worker.loader import load_replica
 from pagewire_worker.models.registry import read_model_config
+from pagewire_worker.models.unsupported import UnsupportedModelError
 
 
 @pytest.fixture
@@ -67,10 +68,7 @@ def test_broken_config(copy):
     [
         ({"architectures": ["MambaForCausalLM"]}, "MambaForCausalLM"),
         ({"architectures": None}, "architecture"),
-        ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
         ({"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor"),
-        ({"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2}}, "dynamic"),
         ({"use_sliding_window": True}, "sliding"),
         ({"layer_types": ["sliding_attention"]}, "sliding"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
@@ -88,6 +86,24 @@ def test_a_config_that_does_not_do(fields, named, copy):
     folder = copy("qwen2-tied")
     change_config(folder, **fields)
     assert named in fails(folder)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel"),
+        ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2}}, "dynamic"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    ],
+)
+def test_what_the_native_decoder_does_not_do(fields, named, copy):
+    folder = copy("qwen2-tied")
+    change_config(folder, **fields)
+    with pytest.raises(UnsupportedModelError):
+        read_model_config(folder)
+    assert named in fails(folder, model_impl="native")
 
 
 def test_a_missing_tensor(copy):

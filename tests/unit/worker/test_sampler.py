@@ -12,27 +12,11 @@ from pagewire_worker.filters import apply_filters
 from pagewire_worker.sampler import TokenNoise, gumbel_argmax, sample
 from pagewire_worker.sampling_table import SamplingTable
 from pagewire_worker.step import NewRequest
+from support.plain_sampler import noise_of
 
 VOCAB = 203  # no multiple of 4
 
 KNOWN_TOKENS = [114, 110, 112, 154, 122, 45, 65, 45]
-
-
-def noise_of(seed, position, choice, token):
-    """The formula on Python integers and floats."""
-    c0, c1, c2, c3 = position, choice, token // 4, 0
-    k0, k1 = seed & 0xFFFFFFFF, seed >> 32
-    for _ in range(10):
-        p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
-        c0, c1, c2, c3 = (
-            (p1 >> 32) ^ c1 ^ k0,
-            p1 & 0xFFFFFFFF,
-            (p0 >> 32) ^ c3 ^ k1,
-            p0 & 0xFFFFFFFF,
-        )
-        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    uniform = (((c0, c1, c2, c3)[token % 4] >> 9) + 0.5) * 2.0**-23
-    return -math.log(-math.log(uniform))
 
 
 def rows_of(requests, positions):
@@ -134,15 +118,6 @@ def test_same_seed_alone_and_among_31_others():
         assert together[row] == alone[0]
 
 
-def test_samples_are_distributed_like_the_softmax():
-    logits = logits_of(1, scale=1.0, vocab=8).repeat(8000, 1)
-    rows = rows_of([(params(seed=s), 0, []) for s in range(8000)], [4] * 8000)
-    counts = torch.bincount(sample(logits, rows).token_ids, minlength=8)
-    expected = logits[0].softmax(0) * 8000
-    chi_square = ((counts - expected).square() / expected).sum()
-    assert chi_square < 30  # 7 degrees of freedom: p < 1e-4
-
-
 def kept(logits, min_p=0.0, top_k=0, top_p=1.0):
     filtered = apply_filters(
         logits, np.array([min_p], np.float32), np.array([top_k]), np.array([top_p], np.float32)
@@ -221,13 +196,13 @@ def test_logprobs_are_of_the_raw_logits():
     sampled = sample(logits, rows_of(requests, [0, 0, 0]))
     expected = logits.log_softmax(1)
     chosen = expected.gather(1, sampled.token_ids.unsqueeze(1)).squeeze(1)
-    torch.testing.assert_close(sampled.logprobs, chosen)
+    torch.testing.assert_close(sampled.logprobs.logprobs, chosen)
     top = expected.topk(4, dim=1)
-    torch.testing.assert_close(sampled.top_logprobs, top.values)
-    assert sampled.top_ids.equal(top.indices)
+    torch.testing.assert_close(sampled.logprobs.top_logprobs, top.values)
+    assert sampled.logprobs.top_ids.equal(top.indices)
+    assert sampled.logprobs.ranks[1:].tolist() == [1, 1]
 
 
 def test_no_logprobs_unless_asked_for():
     sampled = sample(logits_of(2), rows_of([(params(), 0, [])] * 2, [0, 0]))
     assert sampled.logprobs is None
-    assert sampled.top_ids is None

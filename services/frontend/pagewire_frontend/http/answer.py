@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from pagewire_frontend.engine import Engine, GenerationRequest
-from pagewire_frontend.events import Closed, Delta, Finished, Usage
-from pagewire_frontend.journal import TokenLogprob
+from pagewire_frontend.engine import Engine
+from pagewire_frontend.events import Closed, Delta, Finished, FinishReason, PromptLogprobs, Usage
+from pagewire_frontend.generation_request import ChatPrompt, GenerationRequest, TextPrompt
 from pagewire_frontend.session import Session
+from pagewire_frontend.token_logprob import TokenLogprob
 from pagewire_shared.errors import PagewireError
 
 _Item = tuple[int, Delta | Finished] | PagewireError | None
@@ -17,10 +18,21 @@ _Item = tuple[int, Delta | Finished] | PagewireError | None
 
 
 @dataclass(slots=True)
+class AnsweredPrompt:
+    """A prompt as it may be shown with its answer; `logprobs` begins at its second token, because
+    nothing predicts the first."""
+
+    token_ids: Sequence[int]
+    text: str = ""
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class WholeChoice:
     """A choice with everything it said."""
 
     text: str = ""
+    token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finished: Finished | None = None
 
@@ -28,15 +40,30 @@ class WholeChoice:
 class Answer:
     """Open sessions, one per prompt. `close` it whatever happens."""
 
-    def __init__(self, engine: Engine, sessions: Sequence[Session]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        sessions: Sequence[Session],
+        prompts: Sequence[AnsweredPrompt],
+        *,
+        has_output: bool,
+    ) -> None:
+        """Args: `has_output` false drops what was generated: only the prompts are wanted."""
         self._engine = engine
         self._sessions = sessions
+        self.prompts = prompts
+        self._has_output = has_output
         self.usage = Usage(0, 0, 0)
 
     @property
     def num_choices(self) -> int:
         """Choices over all prompts."""
         return sum(session.num_choices for session in self._sessions)
+
+    @property
+    def choices_per_prompt(self) -> int:
+        """Choices of each prompt."""
+        return self._sessions[0].num_choices
 
     @property
     def request_id(self) -> str:
@@ -63,15 +90,15 @@ class Answer:
     async def events(self) -> AsyncIterator[tuple[int, Delta | Finished]]:
         """Yield (choice number, event) until all choices ended; `usage` is complete then."""
         if len(self._sessions) == 1:
-            async for pair in self._events_of(self._sessions[0], 0):
+            async for pair in self._events_of(0, 0):
                 yield pair
             return
         # Of one place: what a slow reader leaves waits merged in the sessions.
         queue: asyncio.Queue[_Item] = asyncio.Queue(1)
         tasks = []
         offset = 0
-        for session in self._sessions:
-            tasks.append(asyncio.create_task(self._pump(session, offset, queue)))
+        for index, session in enumerate(self._sessions):
+            tasks.append(asyncio.create_task(self._pump(index, offset, queue)))
             offset += session.num_choices
         try:
             num_open = len(tasks)
@@ -97,12 +124,13 @@ class Answer:
             if isinstance(event, Finished):
                 choice.finished = event
             else:
+                choice.token_ids.extend(event.token_ids)
                 choice.logprobs.extend(event.logprobs)
         return choices
 
-    async def _pump(self, session: Session, offset: int, queue: "asyncio.Queue[_Item]") -> None:
+    async def _pump(self, index: int, offset: int, queue: "asyncio.Queue[_Item]") -> None:
         try:
-            async for item in self._events_of(session, offset):
+            async for item in self._events_of(index, offset):
                 await queue.put(item)
         except PagewireError as error:
             await queue.put(error)
@@ -110,21 +138,46 @@ class Answer:
             await queue.put(None)
 
     async def _events_of(
-        self, session: Session, offset: int
+        self, index: int, offset: int
     ) -> AsyncIterator[tuple[int, Delta | Finished]]:
-        async for event in session.events():
-            if isinstance(event, Delta | Finished):
-                yield offset + event.choice, event
+        async for event in self._sessions[index].events():
+            if isinstance(event, PromptLogprobs):
+                self.prompts[index].logprobs.extend(event.logprobs)
             elif isinstance(event, Closed):
-                self.usage = Usage(
-                    self.usage.prompt_tokens + event.usage.prompt_tokens,
-                    self.usage.completion_tokens + event.usage.completion_tokens,
-                    self.usage.cached_tokens + event.usage.cached_tokens,
-                )
+                self._count(event.usage)
+            elif isinstance(event, Delta | Finished):
+                shown = event if self._has_output else _without_output(event)
+                if shown is not None:
+                    yield offset + shown.choice, shown
+
+    def _count(self, usage: Usage) -> None:
+        self.usage = Usage(
+            self.usage.prompt_tokens + usage.prompt_tokens,
+            self.usage.completion_tokens + (usage.completion_tokens if self._has_output else 0),
+            self.usage.cached_tokens + usage.cached_tokens,
+        )
 
 
-async def open_answer(engine: Engine, requests: Sequence[GenerationRequest]) -> Answer:
-    """Open one session per request, all or none. Raises what `Engine.open` raises."""
+def _without_output(event: Delta | Finished) -> Finished | None:
+    """Return the end of a choice that was asked for no token."""
+    return Finished(event.choice, FinishReason.LENGTH) if isinstance(event, Finished) else None
+
+
+async def open_answer(
+    engine: Engine,
+    requests: Sequence[GenerationRequest],
+    *,
+    has_echo: bool = False,
+    has_output: bool = True,
+) -> Answer:
+    """Open one session per request, all or none. Raises what `Engine.open` raises.
+
+    Args:
+        engine: Opens them.
+        requests: One per prompt.
+        has_echo: The texts of the prompts are wanted.
+        has_output: What is generated is wanted.
+    """
     tasks = [asyncio.ensure_future(engine.open(request)) for request in requests]
     try:
         await asyncio.gather(*tasks)
@@ -136,4 +189,21 @@ async def open_answer(engine: Engine, requests: Sequence[GenerationRequest]) -> 
             if not task.cancelled() and task.exception() is None:
                 engine.close(task.result())
         raise
-    return Answer(engine, [task.result() for task in tasks])
+    sessions = [task.result() for task in tasks]
+    prompts = [
+        AnsweredPrompt(ids, _echo(request, ids) if has_echo else "")
+        for request, session in zip(requests, sessions, strict=True)
+        for ids in [session.entry.prompt_token_ids]
+    ]
+    return Answer(engine, sessions, prompts, has_output=has_output)
+
+
+def _echo(request: GenerationRequest, token_ids: Sequence[int]) -> str:
+    """Return the text before the answer: the prompt, or what the assistant said last."""
+    prompt = request.prompt
+    if isinstance(prompt, ChatPrompt):
+        last = prompt.messages[-1]
+        return str(last["content"]) if last["role"] == "assistant" else ""
+    if isinstance(prompt, TextPrompt) and request.params.truncate_prompt_tokens is None:
+        return prompt.text
+    return request.model.tokenizer.decode(token_ids, skip_special_tokens=False)

@@ -8,7 +8,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagewire_frontend.engine import Engine
-from pagewire_frontend.http import generation, information
+from pagewire_frontend.http import embeddings, generation, information
 from pagewire_frontend.http.errors import install_handlers
 
 REQUEST_ID = "x-request-id"
@@ -21,6 +21,7 @@ def make_app(engine: Engine, *, max_body_bytes: int) -> FastAPI:
     app = FastAPI(title="Pagewire", redoc_url=None, redirect_slashes=False)
     install_handlers(app)
     app.include_router(generation.make_router(engine, max_body_bytes=max_body_bytes))
+    app.include_router(embeddings.make_router(engine, max_body_bytes=max_body_bytes))
     app.include_router(information.make_router(engine))
     app.add_middleware(RequestIdMiddleware)
     return app

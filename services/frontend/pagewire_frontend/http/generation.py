@@ -1,23 +1,30 @@
 """POST /v1/chat/completions and /v1/completions: from a body to an answer, whole or streamed."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
-from pagewire_frontend.engine import Engine, GenerationRequest
-from pagewire_frontend.http import options
+from pagewire_frontend.engine import Engine
+from pagewire_frontend.generation_request import GenerationRequest
+from pagewire_frontend.http import asked_answer, options
 from pagewire_frontend.http.answer import Answer, open_answer
+from pagewire_frontend.http.answer_head import AnswerFormat, AnswerParts
+from pagewire_frontend.http.asked_answer import AskedAnswer
+from pagewire_frontend.http.chat_format import ChatFormat
+from pagewire_frontend.http.completion_format import CompletionFormat
 from pagewire_frontend.http.connection import read_body, while_connected
 from pagewire_frontend.http.errors import json_response
 from pagewire_frontend.http.event_stream import EventStream
-from pagewire_frontend.http.formats import AnswerFormat, ChatFormat, CompletionFormat
+from pagewire_frontend.http.field_names import as_given
 from pagewire_frontend.http.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
 from pagewire_frontend.model_registry import LoadedModel
 from pagewire_shared.errors import PagewireError
 
-FormatClass = Callable[..., AnswerFormat]
+FormatClass = Callable[[AnswerParts], AnswerFormat]
+Shape = TypeVar("Shape")
 
 
 def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
@@ -28,28 +35,29 @@ def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
     async def chat_completions(request: Request) -> Response:
         """Answer a conversation."""
         body = parse_body(ChatBody, await read_body(request, max_body_bytes))
-        model = engine.models.find(body.model)
-        params = options.chat_params(body, model.defaults)
-        prompt = options.chat_prompt(body)
-        asked = [_request(body, model, prompt=prompt, params=params)]
-        has_logprobs = params.logprobs is not None
         try:
-            return await _answer(engine, request, body, asked, ChatFormat, has_logprobs)
+            model = engine.models.find(body.model)
+            params = options.chat_params(body, model.defaults)
+            prompt = options.chat_prompt(body)
+            asked = [_request(body, model, prompt=prompt, params=params)]
+            shown = asked_answer.of_chat(body)
+            return await _answer(engine, request, asked, shown, ChatFormat, bool(body.stream))
         except PagewireError as error:
-            if error.field == "max_tokens" and body.max_completion_tokens is not None:
-                error.field = "max_completion_tokens"
-            raise
+            raise as_given(error, body) from error.__cause__
 
     @router.post("/v1/completions", openapi_extra=_body_schema(CompletionBody))
     async def completions(request: Request) -> Response:
         """Continue one or more prompts."""
         body = parse_body(CompletionBody, await read_body(request, max_body_bytes))
-        model = engine.models.find(body.model)
-        params = options.completion_params(body, model.defaults)
-        prompts = options.completion_prompts(body)
-        asked = [_request(body, model, prompt=prompt, params=params) for prompt in prompts]
-        has_logprobs = params.logprobs is not None
-        return await _answer(engine, request, body, asked, CompletionFormat, has_logprobs)
+        try:
+            model = engine.models.find(body.model)
+            params = options.completion_params(body, model.defaults)
+            prompts = options.completion_prompts(body)
+            asked = [_request(body, model, prompt=prompt, params=params) for prompt in prompts]
+            shown = asked_answer.of_completion(body)
+            return await _answer(engine, request, asked, shown, CompletionFormat, bool(body.stream))
+        except PagewireError as error:
+            raise as_given(error, body) from error.__cause__
 
     return router
 
@@ -69,28 +77,22 @@ def _request(body: GenerationBody, model: LoadedModel, **rest: Any) -> Generatio
 async def _answer(
     engine: Engine,
     request: Request,
-    body: GenerationBody,
     asked: list[GenerationRequest],
+    shown: AskedAnswer,
     format_class: FormatClass,
-    has_logprobs: bool,
+    is_streamed: bool,
 ) -> Response:
-    answer = await while_connected(request, open_answer(engine, asked))
+    opening = open_answer(engine, asked, has_echo=shown.has_echo, has_output=shown.has_output)
+    answer = await while_connected(request, opening)
     is_handed_over = False
     try:
-        form = format_class(
-            answer.request_id,
-            asked[0].model.name,
-            int(time.time()),
-            asked[0].model.tokenizer,
-            has_logprobs=has_logprobs,
-            has_usage_chunk=body.wants_usage_chunk,
-        )
-        if not body.stream:
+        form = format_class(_parts(answer, asked[0].model, shown))
+        if not is_streamed:
             choices = await while_connected(request, answer.whole())
-            return json_response(form.whole(choices, answer.usage))
+            return json_response(await _shaped(shown, form.whole, choices, answer.usage))
         # What goes wrong before the first token is still a plain status.
         await while_connected(request, answer.wait_first())
-        response = EventStream(request, _chunks(answer, form, body), answer.close)
+        response = EventStream(request, _chunks(answer, form, shown), answer.close)
         is_handed_over = True
         return response
     finally:
@@ -98,13 +100,36 @@ async def _answer(
             answer.close()
 
 
+def _parts(answer: Answer, model: LoadedModel, shown: AskedAnswer) -> AnswerParts:
+    return AnswerParts(
+        request_id=answer.request_id,
+        model=model.name,
+        created=int(time.time()),
+        tokenizer=model.tokenizer,
+        asked=shown,
+        prompts=answer.prompts,
+        choices_per_prompt=answer.choices_per_prompt,
+    )
+
+
 async def _chunks(
-    answer: Answer, form: AnswerFormat, body: GenerationBody
+    answer: Answer, form: AnswerFormat, shown: AskedAnswer
 ) -> AsyncIterator[list[dict[str, Any]]]:
-    yield form.opening(answer.num_choices)
+    is_open = False
     async for number, event in answer.events():
-        chunk = form.chunk(number, event)
+        if not is_open:
+            # Not before: only now all that is said of the prompt is known.
+            yield await _shaped(shown, form.opening, answer.num_choices)
+            is_open = True
+        chunk = await _shaped(shown, form.chunk, number, event)
         if chunk is not None:
             yield [chunk]
-    if body.wants_usage_chunk:
+    if shown.has_usage_chunk:
         yield [form.usage_chunk(answer.usage)]
+
+
+async def _shaped(shown: AskedAnswer, shape: Callable[..., Shape], *parts: Any) -> Shape:
+    """Return `shape(*parts)`, which long work does beside the event loop."""
+    if shown.scores_prompt:
+        return await asyncio.to_thread(shape, *parts)
+    return shape(*parts)

@@ -1,9 +1,15 @@
 """From checked bodies to what the engine takes. Owns the HTTP defaults and nothing else."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pagewire_frontend.engine import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from pagewire_frontend.generation_request import (
+    ChatPrompt,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+    check_continuation,
+)
 from pagewire_frontend.http.schemas import (
     MAX_PROMPTS,
     ChatBody,
@@ -11,6 +17,8 @@ from pagewire_frontend.http.schemas import (
     CompletionBody,
     GenerationBody,
 )
+from pagewire_frontend.http.structured import structured_outputs
+from pagewire_frontend.template_arguments import checked_arguments
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
 
@@ -30,6 +38,15 @@ _COPIED = (
     "ignore_eos",
     "skip_special_tokens",
     "include_stop_str_in_output",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "allowed_token_ids",
+    "bad_words",
+    "prompt_logprobs",
+    "truncate_prompt_tokens",
+    "stop",
+    "stop_token_ids",
 )
 
 
@@ -37,48 +54,42 @@ def chat_params(body: ChatBody, defaults: SamplingParams) -> SamplingParams:
     """Return the sampling of a chat body. Raises InvalidRequestError naming the field."""
     num_logprobs = _chat_logprobs(body)
     wanted = body.max_completion_tokens
-    if wanted is None:
-        return _params(body, defaults, body.max_tokens, num_logprobs)
-    try:
-        return _params(body, defaults, wanted, num_logprobs)
-    except InvalidRequestError as error:
-        if error.field == "max_tokens":
-            error.field = "max_completion_tokens"
-            error.message = error.message.replace("max_tokens", "max_completion_tokens")
-        raise
+    max_tokens = wanted if wanted is not None else body.max_tokens
+    return _params(body, defaults, max_tokens, num_logprobs)
 
 
 def completion_params(body: CompletionBody, defaults: SamplingParams) -> SamplingParams:
     """Return the sampling of a completion body. Raises InvalidRequestError naming the field."""
     max_tokens = COMPLETION_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-    return _params(body, defaults, max_tokens, body.logprobs)
+    params = _params(body, defaults, 1 if is_echo_alone(body) else max_tokens, body.logprobs)
+    if not body.echo or params.logprobs is None or params.use_beam_search:
+        return params
+    # An echo shows the log-probabilities of the prompt like those of the answer.
+    return params.with_(prompt_logprobs=max(params.logprobs, params.prompt_logprobs or 0))
+
+
+def is_echo_alone(body: CompletionBody) -> bool:
+    """Return whether only the prompt is wanted; one token is generated then, and not shown."""
+    return bool(body.echo) and body.max_tokens == 0
 
 
 def chat_prompt(body: ChatBody) -> ChatPrompt:
-    """Return the conversation. Raises InvalidRequestError naming messages."""
+    """Return the conversation. Raises InvalidRequestError naming the field."""
+    goes_on = bool(body.continue_final_message)
     add = body.add_generation_prompt
+    add = not goes_on if add is None else add
+    check_continuation(add, goes_on)
     return ChatPrompt(
-        [_message(index, message) for index, message in enumerate(body.messages)],
-        add_generation_prompt=True if add is None else add,
-        template_arguments=body.chat_template_kwargs,
+        chat_turns(body.messages),
+        add_generation_prompt=add,
+        template_arguments=checked_arguments("chat_template_kwargs", body.chat_template_kwargs),
+        continue_final_message=goes_on,
     )
 
 
 def completion_prompts(body: CompletionBody) -> list[Prompt]:
     """Return the prompts in order. Raises InvalidRequestError naming prompt."""
-    prompt = body.prompt
-    special = body.add_special_tokens is not False
-    prompts: list[Prompt]
-    if isinstance(prompt, str):
-        prompts = [TextPrompt(prompt, special)]
-    elif prompt and isinstance(prompt[0], int):
-        prompts = [TokenPrompt([item for item in prompt if isinstance(item, int)])]
-    else:
-        prompts = [
-            TextPrompt(item, special) if isinstance(item, str) else TokenPrompt(item)
-            for item in prompt
-            if not isinstance(item, int)
-        ]
+    prompts = prompts_of(body.prompt, body.add_special_tokens is not False)
     if not prompts:
         raise InvalidRequestError("prompt must not be empty", field="prompt")
     if len(prompts) > MAX_PROMPTS:
@@ -86,6 +97,21 @@ def completion_prompts(body: CompletionBody) -> list[Prompt]:
             f"prompt takes at most {MAX_PROMPTS} prompts, got {len(prompts)}", field="prompt"
         )
     return prompts
+
+
+def prompts_of(
+    value: str | list[str] | list[int] | list[list[int]], add_special_tokens: bool
+) -> list[Prompt]:
+    """Return texts and lists of ids in OpenAI's four forms as prompts."""
+    if isinstance(value, str):
+        return [TextPrompt(value, add_special_tokens)]
+    if value and isinstance(value[0], int):
+        return [TokenPrompt([item for item in value if isinstance(item, int)])]
+    return [
+        TextPrompt(item, add_special_tokens) if isinstance(item, str) else TokenPrompt(item)
+        for item in value
+        if not isinstance(item, int)
+    ]
 
 
 def _params(
@@ -97,16 +123,27 @@ def _params(
     changes: dict[str, Any] = {
         name: getattr(body, name) for name in _COPIED if getattr(body, name) is not None
     }
-    if body.stop is not None:
-        changes["stop"] = body.stop
-    if body.stop_token_ids is not None:
-        changes["stop_token_ids"] = body.stop_token_ids
+    if body.logit_bias:
+        changes["logit_bias"] = _logit_bias(body.logit_bias)
+    outputs = structured_outputs(body)
+    if outputs is not None:
+        changes["structured_outputs"] = outputs
     if body.use_beam_search:
         defaults = defaults.without_filters()
     params = defaults.with_(max_tokens=max_tokens, logprobs=num_logprobs, **changes)
     if body.stream:
         _check_stream(params)
     return params
+
+
+def _logit_bias(given: Mapping[str, float]) -> dict[int, float]:
+    """Return token ids for the texts that JSON has in their place."""
+    bias: dict[int, float] = {}
+    for key, value in given.items():
+        if not (key.isascii() and key.isdigit()) or (len(key) > 1 and key[0] == "0"):
+            raise InvalidRequestError(f"logit_bias: {key!r} is no token id", field="logit_bias")
+        bias[int(key)] = value
+    return bias
 
 
 def _check_stream(params: SamplingParams) -> None:
@@ -133,6 +170,11 @@ def _chat_logprobs(body: ChatBody) -> int | None:
             raise InvalidRequestError("top_logprobs needs logprobs true", field="top_logprobs")
         return None
     return body.top_logprobs or 0
+
+
+def chat_turns(messages: Sequence[ChatMessageBody]) -> list[Mapping[str, Any]]:
+    """Return the turns as templates take them. Raises InvalidRequestError naming messages."""
+    return [_message(index, message) for index, message in enumerate(messages)]
 
 
 def _message(index: int, message: ChatMessageBody) -> Mapping[str, Any]:

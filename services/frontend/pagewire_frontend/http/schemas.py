@@ -13,34 +13,18 @@ MAX_PROMPTS = 256
 
 # Field to the values that change nothing. Null is neutral for all of them.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "allowed_token_ids": ([],),
     "audio": (),
-    "bad_words": ([],),
     "chat_template": (),
-    "continue_final_message": (False,),
     "documents": ([],),
-    "echo": (False,),
-    "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
+    "guided_whitespace_pattern": (),
     "kv_transfer_params": (),
-    "logit_bias": ({},),
     "modalities": (["text"],),
-    "presence_penalty": (0,),
     "prompt_embeds": (),
-    "prompt_logprobs": (),
-    "repetition_penalty": (1,),
-    "response_format": ({"type": "text"},),
-    "return_token_ids": (False,),
-    "structured_outputs": (),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "truncate_prompt_tokens": (),
 }
 
 
@@ -49,6 +33,36 @@ class StreamOptions(BaseModel):
 
     model_config = _STRICT
     include_usage: bool | None = None
+
+
+class JsonSchemaBody(BaseModel):
+    """The schema of a response_format."""
+
+    model_config = _STRICT
+    name: str
+    # "schema" is a name of pydantic's own.
+    schema_: dict[str, Any] | bool = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormatBody(BaseModel):
+    """What OpenAI calls structured outputs."""
+
+    model_config = _STRICT
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaBody | None = None
+
+
+class StructuredOutputsBody(BaseModel):
+    """What vLLM calls structured outputs."""
+
+    model_config = _STRICT
+    # "json" is a name of pydantic's own.
+    json_: str | dict[str, Any] | bool | None = Field(None, alias="json")
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
 
 
 class GenerationBody(BaseModel):
@@ -78,6 +92,22 @@ class GenerationBody(BaseModel):
     use_beam_search: bool | None = None
     length_penalty: float | None = None
     early_stopping: bool | Literal["never"] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    prompt_logprobs: int | None = None
+    truncate_prompt_tokens: int | None = None
+    echo: bool | None = None
+    return_token_ids: bool | None = None
+    response_format: ResponseFormatBody | None = None
+    structured_outputs: StructuredOutputsBody | None = None
+    guided_json: str | dict[str, Any] | bool | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
 
     @property
     def wants_usage_chunk(self) -> bool:
@@ -110,6 +140,7 @@ class ChatBody(GenerationBody):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 
@@ -120,7 +151,24 @@ class CompletionBody(GenerationBody):
     logprobs: int | None = None
 
 
-Body = TypeVar("Body", bound=GenerationBody)
+class EmbeddingBody(BaseModel):
+    """POST /v1/embeddings: `input`, or a conversation as vLLM takes it."""
+
+    model_config = _STRICT
+    model: str | None = None
+    input: str | list[str] | list[int] | list[list[int]] | None = None
+    messages: Annotated[list[ChatMessageBody], Field(min_length=1)] | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+    pooling: Literal["last", "mean"] | None = None
+    normalize: bool | None = None
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: int | None = None
+    cache_salt: str | None = None
+    priority: int | None = None
+
+
+Body = TypeVar("Body", bound=BaseModel)
 
 
 def parse_body(cls: type[Body], raw: bytes) -> Body:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
+from itertools import chain
 
 from pagewire_scheduler.core.request import Sequence, Submission
 from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo, WorkerState
@@ -12,6 +13,8 @@ from pagewire_shared.priority import check_priority
 
 def max_len(submission: Submission, model: ModelInfo) -> int:
     """Return the length in tokens at which a sequence of `submission` ends with LENGTH."""
+    if submission.pooling is not None:
+        return len(submission.prompt_token_ids) + 1  # its outcome counts as a token
     limit = submission.sampling.max_tokens
     rest = model.max_model_len - len(submission.prompt_token_ids)
     return len(submission.prompt_token_ids) + (rest if limit is None else min(limit, rest))
@@ -48,7 +51,7 @@ def fits(worker: WorkerState, sequence: Sequence) -> bool:
     submission = sequence.request.submission
     num_slots = len(submission.emitted) if submission.beam_search is not None else 1
     return (
-        len(sequence.tokens) < worker.info.model.max_model_len
+        len(sequence.tokens) + (not sequence.is_pooling) <= worker.info.model.max_model_len
         and num_slots <= len(worker.slots)
         and num_blocks_ever(worker, sequence) <= worker.info.num_blocks
     )
@@ -63,13 +66,23 @@ def check_submission(submission: Submission) -> None:
     check_priority(submission.priority)
     if submission.beam_search is not None and any(submission.emitted):
         raise InvalidRequestError("a beam search emits nothing before its end", field="emitted")
+    if submission.pooling is not None:
+        _check_pooling(submission)
 
 
 def check_fits(submission: Submission, workers: Seq[WorkerState]) -> None:
     """Raise the error that keeps `submission` from ever running on `workers` of its model."""
     model = workers[0].info.model
     length = len(submission.prompt_token_ids)
-    if length + 1 > model.max_model_len:
+    if submission.pooling is not None:
+        if not model.embedding_size:
+            raise InvalidRequestError(f"{model.name} makes no vectors", field="model")
+        if length > model.max_model_len:
+            raise ContextLengthError(
+                f"the input has {length} tokens, more than the context of {model.max_model_len}",
+                field="input",
+            )
+    elif length + 1 > model.max_model_len:
         raise ContextLengthError(
             f"the prompt has {length} tokens; with at least one to generate that is more than the "
             f"context of {model.max_model_len}",
@@ -92,17 +105,29 @@ def check_fits(submission: Submission, workers: Seq[WorkerState]) -> None:
         _check_beams(submission, roomy)
 
 
+def _check_pooling(submission: Submission) -> None:
+    if len(submission.emitted) != 1 or submission.emitted[0] or submission.beam_search is not None:
+        raise InvalidRequestError("a request that pools has one choice and no tokens", field="kind")
+    sampling = submission.sampling
+    if sampling.prompt_logprobs is not None or sampling.structured_outputs is not None:
+        raise InvalidRequestError("a request that pools samples nothing", field="sampling")
+
+
 def _check_vocabulary(submission: Submission, vocab_size: int) -> None:
     """Raise InvalidRequestError for ids that no token of the model has.
 
     Ids of end-of-sequence tokens may lie outside: they are the model's own, and what is never
     sampled ends nothing.
     """
+    sampling = submission.sampling
     emitted = (token_id for choice in submission.emitted for token_id in choice)
     checked: tuple[tuple[str, str, Iterable[int]], ...] = (
         ("prompt", "the prompt has", submission.prompt_token_ids),
         ("emitted", "emitted has", emitted),
-        ("stop_token_ids", "stop_token_ids has", submission.sampling.stop_token_ids),
+        ("stop_token_ids", "stop_token_ids has", sampling.stop_token_ids),
+        ("logit_bias", "logit_bias has", sampling.logit_bias),
+        ("allowed_token_ids", "allowed_token_ids has", sampling.allowed_token_ids),
+        ("bad_words", "bad_words have", chain.from_iterable(sampling.bad_token_sequences)),
     )
     for field, subject, token_ids in checked:
         if max(token_ids, default=0) >= vocab_size:
@@ -118,6 +143,15 @@ def error_of(submission: Submission, workers: Seq[WorkerState]) -> PagewireError
     except PagewireError as error:
         return error
     return None
+
+
+def admit(sequence: Sequence, workers: Seq[WorkerState]) -> bool:
+    """Check its request, once, as soon as its model has a worker; on a misfit note the error."""
+    request = sequence.request
+    if workers and not request.is_admitted:
+        sequence.error = error_of(request.submission, workers)
+        request.is_admitted = sequence.error is None
+    return sequence.error is None
 
 
 def _check_beams(submission: Submission, workers: Seq[WorkerState]) -> None:

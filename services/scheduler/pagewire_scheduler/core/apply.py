@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 
 from pagewire_scheduler.core.beam_group import advance_group
 from pagewire_scheduler.core.ending import end_sequence, find_end
-from pagewire_scheduler.core.events import TokensEvent
-from pagewire_scheduler.core.frontend_state import tokens_event
+from pagewire_scheduler.core.events import PromptLogprobsEvent, TokensEvent, VectorEvent
+from pagewire_scheduler.core.frontend_state import tokens_event, vector_event
 from pagewire_scheduler.core.guarantee import update_guarantee
 from pagewire_scheduler.core.losses import is_suspect
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.preemption import roll_back
+from pagewire_scheduler.core.prompt_piece import PromptPiece
+from pagewire_scheduler.core.prompt_told import enter_pieces, pieces_of
 from pagewire_scheduler.core.request import Request, Sequence, TokenLogprobs
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepFailure, StepResult
@@ -22,9 +24,11 @@ from pagewire_shared.errors import InternalError, WireError
 
 @dataclass(slots=True)
 class Applied:
-    """What a result changed, in order: new tokens that somebody listens to, and ends."""
+    """What a result changed, in order: what is new and somebody listens to, and ends."""
 
+    prompts: list[PromptLogprobsEvent] = field(default_factory=list)
     tokens: list[TokensEvent] = field(default_factory=list)
+    vectors: list[VectorEvent] = field(default_factory=list)
     finished: list[Sequence] = field(default_factory=list)
 
 
@@ -35,8 +39,10 @@ def apply_result(worker: WorkerState, result: StepResult) -> Applied:
         WireError: The result does not match its plan. Nothing has been applied.
     """
     step = worker.outstanding[0]
+    pieces: list[tuple[Request, PromptPiece]] = []
     if result.failure is None and not step.is_void:
         _check(worker, step, result)
+        pieces = pieces_of(step, result.prompt)
     worker.outstanding.popleft()
     for sequence in step.sequences:
         sequence.num_outstanding -= 1
@@ -48,10 +54,15 @@ def apply_result(worker: WorkerState, result: StepResult) -> Applied:
     else:
         for block in step.named_blocks:
             worker.pool.validate(block, step.step_id)
+        applied.prompts.extend(enter_pieces(pieces))
+        sampled = step.sampled
+        if step.num_pooled:
+            _apply_vectors(worker, sampled, result.vectors, applied)
+            sampled = [sequence for sequence in sampled if not sequence.is_pooling]
         if result.logprobs or result.num_top:
-            _apply_with_logprobs(worker, step, result, applied)
+            _apply_with_logprobs(worker, sampled, result, applied)
         else:
-            _apply_tokens(step.sampled, result.token_ids, applied)
+            _apply_tokens(sampled, result.token_ids, applied)
         if worker.trials:
             # A search starts over after a loss: that it has got somewhere says nothing yet.
             further = (one for one in step.sampled if not is_suspect(one.request))
@@ -69,12 +80,17 @@ def _check(worker: WorkerState, step: OutstandingStep, result: StepResult) -> No
     sampled = [slot for slot, sample in zip(plan.slots, plan.samples, strict=True) if sample]
     if result.slots != sampled:
         raise WireError(f"step {step.step_id} sampled slots {result.slots}, planned {sampled}")
-    if result.counts != [1] * len(sampled) or len(result.token_ids) != len(sampled):
+    counts = [1] * len(sampled)
+    if step.num_pooled:
+        counts = [int(not sequence.is_pooling) for sequence in step.sampled]
+    if result.counts != counts or len(result.token_ids) != sum(counts):
         raise WireError(f"step {step.step_id} must return one token per sampled slot")
+    if len(result.vectors) != 4 * step.num_pooled * worker.info.model.embedding_size:
+        raise WireError(f"step {step.step_id} must return one vector per pooled slot")
     if result.token_ids and max(result.token_ids) >= worker.info.model.vocab_size:
         raise WireError(f"step {step.step_id} returned a token outside the vocabulary")
-    for name in ("logprobs", "num_top"):
-        if len(getattr(result, name)) not in (0, len(sampled)):
+    for name in ("logprobs", "ranks", "num_top"):
+        if len(getattr(result, name)) not in (0, len(result.token_ids)):
             raise WireError(f"{name} of step {step.step_id} needs one entry per token")
     num_top = sum(result.num_top)
     if not num_top == len(result.top_token_ids) == len(result.top_logprobs):
@@ -87,7 +103,7 @@ def _check(worker: WorkerState, step: OutstandingStep, result: StepResult) -> No
 
 def _check_alternatives(step: OutstandingStep, result: StepResult) -> None:
     """Every beam needs as many likeliest tokens as its search may look at."""
-    sampled = step.sampled
+    sampled = [sequence for sequence in step.sampled if not sequence.is_pooling]
     counts = result.num_top or [0] * len(sampled)
     for sequence, count in zip(sampled, counts, strict=True):
         group = sequence.request.beams if sequence.is_beam else None
@@ -110,7 +126,7 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
         tokens.append(token)
         request = sequence.request
         if sequence.has_logprobs:
-            sequence.logprobs.append(TokenLogprobs(math.nan, (), ()))
+            sequence.logprobs.append(TokenLogprobs(math.nan, 0, (), ()))
             _tell(sequence, applied)
         elif request.handle is not None:
             event = (
@@ -129,12 +145,12 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
 
 
 def _apply_with_logprobs(
-    worker: WorkerState, step: OutstandingStep, result: StepResult, applied: Applied
+    worker: WorkerState, sampled: list[Sequence], result: StepResult, applied: Applied
 ) -> None:
     """Give each sequence its token with what was asked for, and each beam its candidates."""
     top = 0
     searches: dict[Request, None] = {}
-    for index, sequence in enumerate(step.sampled):
+    for index, sequence in enumerate(sampled):
         num_top = result.num_top[index] if result.num_top else 0
         ids = result.top_token_ids[top : top + num_top]
         values = result.top_logprobs[top : top + num_top]
@@ -148,7 +164,8 @@ def _apply_with_logprobs(
             continue
         if sequence.has_logprobs:
             logprob = result.logprobs[index] if result.logprobs else math.nan
-            sequence.logprobs.append(TokenLogprobs(logprob, tuple(ids), tuple(values)))
+            rank = result.ranks[index] if result.ranks else 0
+            sequence.logprobs.append(TokenLogprobs(logprob, rank, tuple(ids), tuple(values)))
         sequence.tokens.append(result.token_ids[index])
         _tell(sequence, applied)
         _end_if_due(sequence, applied)
@@ -157,6 +174,24 @@ def _apply_with_logprobs(
             for sequence in advance_group(worker, request):
                 _tell(sequence, applied, position=0)
                 applied.finished.append(sequence)
+
+
+def _apply_vectors(
+    worker: WorkerState, sampled: list[Sequence], vectors: bytes, applied: Applied
+) -> None:
+    """Give each sequence that pools its vector, which is all it wanted."""
+    size = 4 * worker.info.model.embedding_size
+    pooled = [sequence for sequence in sampled if sequence.is_pooling]
+    for index, sequence in enumerate(pooled):
+        if not sequence.is_live:
+            continue
+        sequence.num_in_flight -= 1
+        sequence.vector = vectors[index * size : (index + 1) * size]
+        event = vector_event(sequence)
+        if event is not None:
+            applied.vectors.append(event)
+        end_sequence(sequence, State.FINISHED_STOPPED)
+        applied.finished.append(sequence)
 
 
 def _tell(sequence: Sequence, applied: Applied, position: int | None = None) -> None:

@@ -63,7 +63,7 @@ def audit(core: SchedulerCore) -> CoreReport:
         findings += [*_audit_blocks(worker), *_audit_names(worker.pool), *_audit_slots(worker)]
         findings += [*_audit_writers(worker), *_audit_reserve(worker)]
         pools.append(_pool_report(worker))
-    waiting = (State.WAITING, State.PREEMPTED)
+    waiting = (State.WAITING, State.WAITING_FOR_GRAMMAR, State.PREEMPTED)
     return CoreReport(
         num_requests=len(core.requests),
         num_waiting=sum(s.state in waiting for s in sequences),
@@ -139,9 +139,13 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
             steps.update(step.sequences)
             if not step.is_void:
                 samples.update(step.sampled)
-    queued = Counter(s for w in core.workers.values() for s in w.waiting)
+    queued = Counter(s for w in core.workers.values() for s in (*w.waiting, *w.compiling))
     queued.update(s for queue in core.queues.unplaced for s in queue)
     running = Counter(s for w in core.workers.values() for s in w.running)
+    for worker in core.workers.values():
+        for sequence in worker.compiling:
+            if sequence.state is not State.WAITING_FOR_GRAMMAR:
+                yield Finding("lost_sequence", f"{sequence.key} waits for no grammar, and is there")
     for sequence in (queued.keys() | running.keys()) - live:
         yield Finding("ghost_sequence", f"{sequence.key} has ended and is queued or running")
     for sequence in live:

@@ -1,6 +1,7 @@
 """A plan being made: scheduling one sequence in it, with the budgets that are left."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from pagewire_scheduler.core.guarantee import may_fork, update_guarantee
 from pagewire_scheduler.core.preemption import preempt
@@ -9,6 +10,9 @@ from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepPlan
 from pagewire_scheduler.core.worker_state import WorkerState
+
+MAX_VECTOR_BYTES: Final = 2**22
+"""Of the vectors that one step returns: a message has an end, and others wait behind it."""
 
 
 @dataclass(slots=True)
@@ -19,6 +23,9 @@ class Draft:
         claimant: A waiting sequence for which room is being made: nobody behind it is started.
         is_short: An older sequence waits for blocks on their way back: younger ones take none.
         preempted: Sequences that gave way.
+        num_pooled: Vectors that the step returns.
+        is_telling: Whether it reports log-probabilities of prompts.
+        is_sent: Whether it has become a step under way.
     """
 
     worker: WorkerState
@@ -30,6 +37,16 @@ class Draft:
     is_short: bool = False
     sequences: list[Sequence] = field(default_factory=list)
     preempted: list[Sequence] = field(default_factory=list)
+    num_pooled: int = 0
+    is_telling: bool = False
+    is_sent: bool = False
+
+    def has_room_for(self, sequence: Sequence) -> bool:
+        """Whether the step may hold `sequence`: vectors come back in numbers that fit a message."""
+        if not sequence.is_pooling or not self.num_pooled:
+            return True
+        vector_bytes = 4 * self.worker.info.model.embedding_size
+        return (self.num_pooled + 1) * vector_bytes <= MAX_VECTOR_BYTES
 
     def add(self, sequence: Sequence, num_tokens: int, fresh_blocks: list[int]) -> None:
         """Schedule `num_tokens` of a running sequence and advance it."""
@@ -49,6 +66,8 @@ class Draft:
             self._name(sequence, end)
         sequence.num_computed = end
         sequence.num_in_flight += is_sampled
+        self.num_pooled += is_sampled and sequence.is_pooling
+        self.is_telling |= sequence.is_telling_prompt and start + 1 < sequence.num_prompt
         sequence.num_outstanding += 1
         sequence.last_step = plan.step_id
         self.num_tokens_left -= num_tokens
@@ -60,7 +79,8 @@ class Draft:
     def _look_ahead(self, sequence: Sequence) -> None:
         """Note how far `sequence` can go on by single tokens that need nothing but arrays."""
         table, chain = sequence.table, sequence.chain
-        is_special = sequence.is_tail_shared or sequence.is_beam or sequence.followers
+        is_special = sequence.is_tail_shared or sequence.is_beam or sequence.is_pooling
+        is_special = is_special or bool(sequence.followers)
         if is_special or table is None or chain is None:
             sequence.plain_until = 0
             return

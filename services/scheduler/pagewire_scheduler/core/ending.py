@@ -2,10 +2,12 @@
 
 from pagewire_scheduler.core.beam_group import leave_group
 from pagewire_scheduler.core.choices import follow
-from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.enqueue import enqueue
+from pagewire_scheduler.core.request import Request, Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
 from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_shared.errors import PagewireError
 
 
 def find_end(sequence: Sequence) -> State | None:
@@ -55,6 +57,15 @@ def end_with_followers(sequence: Sequence, state: State) -> list[Sequence]:
     return ended
 
 
+def end_request(request: Request, state: State, error: PagewireError | None) -> list[Sequence]:
+    """Finish what has not ended of a request; return it."""
+    ended = [sequence for sequence in request.sequences if sequence.is_live]
+    for sequence in ended:
+        sequence.error = error
+        end_sequence(sequence, state)
+    return ended
+
+
 def _end_beam(sequence: Sequence, worker: WorkerState | None) -> None:
     """A search ends without a result: what its beams hold is nobody's output."""
     del sequence.tokens[sequence.num_prompt :]
@@ -71,8 +82,8 @@ def _succeed(leader: Sequence, worker: WorkerState | None, queue: WaitingQueue |
     leader.followers, successor.leader = [], None
     follow(successor, others)
     successor.worker = worker
-    if queue is not None:
-        queue.push(successor)
+    if worker is not None:
+        enqueue(worker, successor)
     else:
-        assert worker is not None
-        worker.waiting.push(successor)
+        assert queue is not None
+        queue.push(successor)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pagewire_scheduler.core.prompt_piece import PromptPiece
 from pagewire_scheduler.core.request import TokenLogprobs
 from pagewire_scheduler.core.state import State
 from pagewire_shared.errors import PagewireError
@@ -51,4 +52,25 @@ class RejectedEvent:
     error: PagewireError
 
 
-Event = TokensEvent | FinishedEvent | RejectedEvent
+@dataclass(frozen=True, slots=True)
+class PromptLogprobsEvent:
+    """Log-probabilities of a part of a prompt; they come before the tokens that follow it."""
+
+    frontend_id: bytes
+    handle: int
+    epoch: int
+    piece: PromptPiece
+
+
+@dataclass(frozen=True, slots=True)
+class VectorEvent:
+    """The vector of a request that pools, as little-endian f32; it comes before its end."""
+
+    frontend_id: bytes
+    handle: int
+    epoch: int
+    vector: bytes
+    num_cached_tokens: int
+
+
+Event = TokensEvent | FinishedEvent | RejectedEvent | PromptLogprobsEvent | VectorEvent

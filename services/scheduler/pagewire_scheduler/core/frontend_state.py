@@ -4,7 +4,14 @@ import math
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
-from pagewire_scheduler.core.events import Event, FinishedEvent, TokensEvent
+from pagewire_scheduler.core.events import (
+    Event,
+    FinishedEvent,
+    PromptLogprobsEvent,
+    TokensEvent,
+    VectorEvent,
+)
+from pagewire_scheduler.core.prompt_piece import PromptPiece
 from pagewire_scheduler.core.request import Request, Sequence
 from pagewire_shared.ids import RequestId
 
@@ -75,6 +82,23 @@ def tokens_event(sequence: Sequence, position: int) -> TokensEvent | None:
     )
 
 
+def prompt_event(request: Request, piece: PromptPiece) -> PromptLogprobsEvent | None:
+    """Return a part of what was asked about the prompt, or None when nobody listens."""
+    if request.handle is None:
+        return None
+    epoch = request.submission.epoch
+    return PromptLogprobsEvent(request.frontend_id, request.handle, epoch, piece)
+
+
+def vector_event(sequence: Sequence) -> VectorEvent | None:
+    """Return the vector of `sequence`, or None when it has none yet or nobody listens."""
+    request, vector = sequence.request, sequence.vector
+    if request.handle is None or vector is None:
+        return None
+    epoch, num_cached = request.submission.epoch, sequence.num_cached_tokens or 0
+    return VectorEvent(request.frontend_id, request.handle, epoch, vector, num_cached)
+
+
 def finished_event(sequence: Sequence) -> FinishedEvent | None:
     """Return the end of `sequence`, or None when nobody listens."""
     request = sequence.request
@@ -93,16 +117,21 @@ def finished_event(sequence: Sequence) -> FinishedEvent | None:
 
 
 def resend(request: Request, next_positions: Seq[int]) -> list[Event]:
-    """Return what brings a frontend up to date that holds `next_positions` tokens per choice."""
+    """Return what brings a frontend up to date that holds `next_positions` tokens per choice.
+
+    What it has of the prompt is not known, so all of that comes again.
+    """
     events: list[Event] = []
+    if not all(position == ENDED for position in next_positions):
+        told = (prompt_event(request, piece) for piece in request.prompt_pieces)
+        events.extend(event for event in told if event is not None)
     for sequence, position in zip(request.sequences, next_positions, strict=True):
         if position == ENDED:
             continue
         # Beams are nobody's output before their search has ended.
         is_output = sequence.state.is_finished or not sequence.is_beam
         tokens = tokens_event(sequence, position) if is_output else None
-        if tokens is not None:
-            events.append(tokens)
+        events.extend(event for event in (tokens, vector_event(sequence)) if event is not None)
         if sequence.state.is_finished:
             finished = finished_event(sequence)
             if finished is not None:

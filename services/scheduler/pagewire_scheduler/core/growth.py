@@ -31,7 +31,8 @@ def schedule_running(draft: Draft) -> None:
                 continue
         num_tokens = sequence.num_to_compute
         # A choice forked a moment ago is in this step already.
-        if num_tokens > 0 and sequence.last_step != step_id:
+        is_to_go_on = num_tokens > 0 and sequence.last_step != step_id
+        if is_to_go_on and draft.has_room_for(sequence):
             num_plain = _settle(draft, num_plain)
             schedule_one(draft, sequence, min(num_tokens, draft.num_tokens_left))
     _settle(draft, num_plain)

@@ -10,6 +10,10 @@ from pagewire_shared.errors import InvalidRequestError, OverloadedError
 _TOKEN_BYTES: Final = 28
 _REFERENCE_BYTES: Final = 8
 _REQUEST_BYTES: Final = 4096
+# Of the objects that hold a token's log-probability, and one alternative; and of both in arrays.
+_LOGPROB_BYTES: Final = 224
+_ALTERNATIVE_BYTES: Final = 68
+_PACKED_LOGPROB_BYTES: Final = 8
 _SMOOTHING: Final = 0.3
 _MIN_RETRY_MS: Final = 1_000
 _MAX_RETRY_MS: Final = 30_000
@@ -101,10 +105,15 @@ class Load:
 def bytes_at_most(submission: Submission) -> int:
     """Return an estimate of the memory that a request takes here until it ends."""
     num_prompt, num_choices = len(submission.prompt_token_ids), len(submission.emitted)
-    num_output = submission.sampling.max_tokens or 0
+    sampling = submission.sampling
+    num_output = sampling.max_tokens or 0
     per_output = _TOKEN_BYTES + _REFERENCE_BYTES
+    if sampling.logprobs is not None:
+        per_output += _LOGPROB_BYTES + sampling.logprobs * _ALTERNATIVE_BYTES
+    num_told = 0 if sampling.prompt_logprobs is None else 1 + sampling.prompt_logprobs
     return (
         _REQUEST_BYTES
         + num_prompt * (_TOKEN_BYTES + _REFERENCE_BYTES * (1 + num_choices))
+        + num_prompt * num_told * _PACKED_LOGPROB_BYTES
         + num_choices * num_output * per_output
     )

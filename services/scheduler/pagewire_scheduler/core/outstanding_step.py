@@ -36,6 +36,8 @@ class OutstandingStep:
         named_blocks: Blocks that get a name with it; the plan's own list holds void ones, too.
         branched: Beam requests whose forks and tokens it tells.
         releases: What comes free with its answer, because it is the last step to name it.
+        num_pooled: Vectors it returns.
+        is_telling: Whether it reports log-probabilities of prompts.
         is_void: A step before it failed, so whatever it answers means nothing.
     """
 
@@ -44,6 +46,8 @@ class OutstandingStep:
     named_blocks: list[int] = field(default_factory=list)
     branched: list[Request] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
+    num_pooled: int = 0
+    is_telling: bool = False
     is_void: bool = False
 
     @property
@@ -69,7 +73,7 @@ class OutstandingStep:
 
     @property
     def sampled(self) -> list[Sequence]:
-        """Sequences that a token is sampled for."""
+        """Sequences that a token is sampled for, or a vector returned."""
         return [
             sequence
             for sequence, sample in zip(self.sequences, self.plan.samples, strict=True)

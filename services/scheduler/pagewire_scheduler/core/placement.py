@@ -65,7 +65,7 @@ def take_over(
 
 def _num_expected(worker: WorkerState, sequence: Sequence, *, is_caching: bool) -> int:
     """Return how many tokens of `sequence` would have to be computed on `worker`."""
-    if not is_caching:
+    if not is_caching or not sequence.request.reads_cache:
         return len(sequence.tokens)
     hits = find_prefix(worker.pool.cache, worker.chain_for(sequence), sequence.tokens)
     return len(sequence.tokens) - len(hits) * worker.info.model.block_size

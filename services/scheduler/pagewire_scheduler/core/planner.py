@@ -15,8 +15,8 @@ from pagewire_scheduler.core.worker_state import WorkerState
 
 def plan_step(
     worker: WorkerState, generation: int, policy: QueuePolicy, *, is_caching: bool
-) -> Draft | None:
-    """Plan the worker's next step and enter it as outstanding; None when there is nothing to tell.
+) -> Draft:
+    """Plan the worker's next step and enter it as outstanding, unless there is nothing to tell.
 
     The worker must have credit for a step.
     """
@@ -37,8 +37,9 @@ def plan_step(
     # could lead to a plan.
     is_to_tell = bool(worker.untold_slots or worker.void_blocks)
     if not plan.slots and (worker.outstanding or not is_to_tell):
-        return None
+        return draft
     _complete(draft)
+    draft.is_sent = True
     return draft
 
 
@@ -76,7 +77,15 @@ def _complete(draft: Draft) -> None:
             plan.appended_token_ids.append(token)
     plan.freed_slots = worker.collect_untold()
     worker.next_step_id += 1
-    step = OutstandingStep(plan, draft.sequences, list(plan.named_blocks), branched)
+    plan.released_grammars = worker.grammars.take_released()
+    step = OutstandingStep(
+        plan,
+        draft.sequences,
+        list(plan.named_blocks),
+        branched,
+        num_pooled=draft.num_pooled,
+        is_telling=draft.is_telling,
+    )
     worker.outstanding.append(step)
     worker.counts.num_computed_tokens += worker.info.max_num_batched_tokens - draft.num_tokens_left
     for block, name in worker.take_void_names() if worker.void_blocks else ():

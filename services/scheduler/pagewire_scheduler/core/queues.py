@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from pagewire_scheduler.core.admission import max_len
 from pagewire_scheduler.core.beam_group import restart_group
-from pagewire_scheduler.core.losses import is_suspect, note_loss
+from pagewire_scheduler.core.enqueue import enqueue, take_compiling
+from pagewire_scheduler.core.losses import note_loss
 from pagewire_scheduler.core.placement import choose_worker, take_over
 from pagewire_scheduler.core.queue_policy import QueuePolicy
 from pagewire_scheduler.core.request import Sequence
@@ -104,11 +105,9 @@ class ModelQueues:
         worker = choose_worker(self.workers(model), sequence, is_caching=self._is_caching)
         if worker is None:
             self._unplaced.setdefault(model, self._policy.create_queue()).push(sequence)
+            sequence.worker = None
         else:
-            worker.waiting.push(sequence)
-            if is_suspect(sequence.request):
-                worker.trials.suspect(unit_of(sequence))
-        sequence.worker = worker
+            enqueue(worker, sequence)
 
     def drain(self, worker: WorkerState) -> None:
         """Give `worker` nothing new; what waits there moves to others of its model, if any can.
@@ -123,6 +122,8 @@ class ModelQueues:
             if sequence.state is State.WAITING:
                 worker.waiting.remove(sequence)
                 self.place(sequence)
+        for sequence in take_compiling(worker):
+            self.place(sequence)
 
     def balance(self, worker: WorkerState) -> None:
         """Move waiting sequences to `worker` while it has slots and nothing of its own to start."""
@@ -133,13 +134,13 @@ class ModelQueues:
             sequence = take_over(peers, worker, is_caching=self._is_caching)
             if sequence is None:
                 return
-            worker.waiting.push(sequence)
-            sequence.worker = worker
+            enqueue(worker, sequence)
 
     def _all(self) -> Iterator[WaitingQueue]:
         for workers in self._workers.values():
             for worker in workers:
                 yield worker.waiting
+                yield worker.compiling
         yield from self._unplaced.values()
 
 
@@ -147,7 +148,7 @@ def _sequences_of(worker: WorkerState) -> set[Sequence]:
     """Return every live sequence: running, waiting, or preempted with a step under way."""
     under_way = (sequence for step in worker.outstanding for sequence in step.sequences)
     live = {sequence for sequence in under_way if not sequence.state.is_finished}
-    return live | set(worker.running) | set(worker.waiting)
+    return live | set(worker.running) | set(worker.waiting) | set(worker.compiling)
 
 
 def _forget_worker(sequence: Sequence) -> None:

@@ -11,10 +11,12 @@ from pagewire_scheduler.core.state import State, require_move
 from pagewire_shared.beam import BeamParams
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.ids import RequestId
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from pagewire_scheduler.core.beam_group import BeamGroup
+    from pagewire_scheduler.core.prompt_piece import PromptPiece
     from pagewire_scheduler.core.waiting_queue import WaitingQueue
     from pagewire_scheduler.core.worker_state import WorkerState
 
@@ -25,9 +27,10 @@ Key = tuple[float, int, int]
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """Log-probability of one emitted token and of the most likely alternatives."""
+    """Log-probability and rank of one emitted token, and the most likely alternatives."""
 
     logprob: float
+    rank: int
     top_token_ids: tuple[int, ...]
     top_logprobs: tuple[float, ...]
 
@@ -45,6 +48,7 @@ class Submission:
         priority: Lower runs first; its bounds are in pagewire_shared.priority.
         deadline: Instant on the caller's clock, or None.
         beam_search: Search with as many beams as there are choices, instead of sampling.
+        pooling: Turn the prompt into one vector, instead of sampling.
     """
 
     request_id: RequestId
@@ -61,6 +65,7 @@ class Submission:
     priority: int = 0
     deadline: float | None = None
     beam_search: BeamParams | None = None
+    pooling: PoolingParams | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +80,9 @@ class Request:
         num_losses: Workers lost while they ran it, since it last got further.
         num_emitted_at_loss: How far it was then: output tokens of all choices.
         beams: The search under way, for a beam request that runs.
+        grammar_key: Names the grammar that its output follows; None for none.
+        num_prompt_told: Next position whose log-probability the prompt still needs.
+        prompt_pieces: Those it has, in order.
     """
 
     submission: Submission
@@ -89,6 +97,9 @@ class Request:
     num_emitted_at_loss: int = -1
     sequences: list["Sequence"] = field(default_factory=list)
     beams: "BeamGroup | None" = None
+    grammar_key: bytes | None = None
+    num_prompt_told: int = 1
+    prompt_pieces: list["PromptPiece"] = field(default_factory=list)
 
     @property
     def request_id(self) -> RequestId:
@@ -99,6 +110,25 @@ class Request:
     def is_beam(self) -> bool:
         """Whether its sequences are the beams of one search."""
         return self.submission.beam_search is not None
+
+    @property
+    def is_pooling(self) -> bool:
+        """Whether it wants a vector and no tokens."""
+        return self.submission.pooling is not None
+
+    @property
+    def is_prompt_untold(self) -> bool:
+        """Whether log-probabilities of its prompt are wanted that it does not have yet."""
+        submission = self.submission
+        is_wanted = submission.sampling.prompt_logprobs is not None
+        return is_wanted and self.num_prompt_told < len(submission.prompt_token_ids)
+
+    @property
+    def reads_cache(self) -> bool:
+        """Whether it may start behind a cached prefix: not when something is wanted of every
+        position."""
+        pooling = self.submission.pooling
+        return not self.is_prompt_untold and (pooling is None or pooling.pooling == "last")
 
     @property
     def is_finished(self) -> bool:
@@ -141,6 +171,9 @@ class Sequence:
         is_private: Whether its blocks are neither found in nor entered into the cache, nor forked.
         is_beam: Whether tokens are appended by the search instead of by its samples.
         candidates: What a beam may go on with: (token, log-probability), the likeliest first.
+        is_pooling: Whether its outcome is a vector.
+        is_telling_prompt: Whether its worker was told to report log-probabilities of the prompt.
+        vector: The outcome, as little-endian f32.
     """
 
     request: Request
@@ -175,6 +208,9 @@ class Sequence:
     is_private: bool = False
     is_beam: bool = False
     candidates: Seq[tuple[int, float]] | None = None
+    is_pooling: bool = False
+    is_telling_prompt: bool = False
+    vector: bytes | None = None
     logprobs: list[TokenLogprobs | None] = field(default_factory=list)
     stop_token_id: int | None = None
     error: PagewireError | None = None
@@ -218,6 +254,9 @@ def create_request(
         rank=rank,
         stop_ids=frozenset(sampling.stop_token_ids),
         eos_ids=frozenset() if sampling.ignore_eos else frozenset(submission.eos_token_ids),
+        grammar_key=(
+            sampling.structured_outputs.grammar_id if sampling.structured_outputs else None
+        ),
     )
     request.sequences = create_sequences(request)
     return request
@@ -235,6 +274,7 @@ def create_sequences(request: Request) -> list[Sequence]:
             num_prompt=len(prompt),
             key=(request.rank, request.arrival, choice),
             is_beam=request.is_beam,
+            is_pooling=request.is_pooling,
             has_logprobs=submission.sampling.logprobs is not None and not request.is_beam,
             end_ids=request.stop_ids | request.eos_ids,
         )

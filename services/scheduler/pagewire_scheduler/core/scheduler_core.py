@@ -5,12 +5,18 @@ in)."""
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-from pagewire_scheduler.core.admission import check_submission, error_of
+from pagewire_scheduler.core.admission import admit, check_submission, error_of
 from pagewire_scheduler.core.apply import apply_result
 from pagewire_scheduler.core.choices import leaders
 from pagewire_scheduler.core.core_settings import CoreCounts, CoreSettings
 from pagewire_scheduler.core.deadlines import Deadlines
-from pagewire_scheduler.core.ending import end_sequence, end_with_followers, find_end
+from pagewire_scheduler.core.ending import (
+    end_request,
+    end_sequence,
+    end_with_followers,
+    find_end,
+)
+from pagewire_scheduler.core.enqueue import take_compiled
 from pagewire_scheduler.core.events import Event, RejectedEvent
 from pagewire_scheduler.core.frontend_state import (
     ENDED,
@@ -19,6 +25,7 @@ from pagewire_scheduler.core.frontend_state import (
     finished_event,
     resend,
 )
+from pagewire_scheduler.core.grammars import GrammarId
 from pagewire_scheduler.core.load import Load
 from pagewire_scheduler.core.losses import error_of_losses
 from pagewire_scheduler.core.planner import plan_step
@@ -106,11 +113,9 @@ class SchedulerCore:
         draft = plan_step(
             worker, self.settings.generation, self.policy, is_caching=self.settings.is_caching
         )
-        if draft is None:
-            return None
-        self.counts.num_steps += 1
+        self.counts.num_steps += draft.is_sent
         self.counts.num_preemptions += len(draft.preempted)
-        return draft.plan
+        return draft.plan if draft.is_sent else None
 
     def apply(self, worker_id: bytes, result: StepResult) -> list[Event]:
         """Apply a result and return what it means to frontends.
@@ -127,7 +132,19 @@ class SchedulerCore:
             self.counts.num_dropped_results += 1
             return []
         applied = apply_result(worker, result)
-        return [*applied.tokens, *self._conclude(applied.finished)]
+        finished = self._conclude(applied.finished)
+        return [*applied.prompts, *applied.tokens, *applied.vectors, *finished]
+
+    def note_grammar(
+        self, worker_id: bytes, grammar_id: GrammarId, error: PagewireError | None
+    ) -> list[Event]:
+        """A worker has compiled a grammar, or cannot: then whoever waits for it fails."""
+        ended: list[Sequence] = []
+        worker, is_compiled = self.workers[worker_id], error is None
+        for sequence in take_compiled(worker, grammar_id, is_compiled=is_compiled):
+            sequence.error = error
+            ended.extend(end_with_followers(sequence, State.FINISHED_FAILED))
+        return self._conclude(ended)
 
     # Frontends
 
@@ -196,13 +213,12 @@ class SchedulerCore:
     def abort(self, frontend_id: bytes, handle: int, choice: int | None) -> None:
         """End a request, or one choice of it, without another word. Unknown ones are ignored."""
         request = self.frontends[frontend_id].handles.get(handle)
-        if request is None:
-            return
-        if request.is_beam and choice is not None:
+        if request is None or (request.is_beam and choice is not None):
             return  # the beams of a search are no choices yet
-        for sequence in request.sequences:
-            if choice in (None, sequence.choice) and not sequence.state.is_finished:
-                end_sequence(sequence, State.FINISHED_ABORTED)
+        if choice is None:
+            end_request(request, State.FINISHED_ABORTED, None)
+        elif choice < len(request.sequences) and request.sequences[choice].is_live:
+            end_sequence(request.sequences[choice], State.FINISHED_ABORTED)
         self._forget_if_finished(request)
 
     def tick(self, now: float) -> list[Event]:
@@ -210,13 +226,8 @@ class SchedulerCore:
         self.load.tick(now)
         events: list[Event] = []
         for request in self._deadlines.pop_expired(now):
-            ended = []
-            for sequence in request.sequences:
-                if not sequence.state.is_finished:
-                    sequence.error = DeadlineError("the deadline of the request passed")
-                    end_sequence(sequence, State.FINISHED_ABORTED)
-                    ended.append(sequence)
-            events.extend(self._conclude(ended))
+            error = DeadlineError("the deadline of the request passed")
+            events.extend(self._conclude(end_request(request, State.FINISHED_ABORTED, error)))
         for frontend in [f for f in self.frontends.values() if f.lease_end <= now]:
             for request in list(frontend.requests.values()):
                 self._drop(request)
@@ -239,21 +250,13 @@ class SchedulerCore:
         for sequence in leaders(sequences):
             self.queues.bound(sequence)
             # Tokens emitted in an earlier life may be all there is.
-            state = find_end(sequence) if self._admit(sequence) else State.FINISHED_FAILED
+            workers = self.queues.workers(sequence.request.submission.model)
+            state = find_end(sequence) if admit(sequence, workers) else State.FINISHED_FAILED
             if state is None:
                 self.queues.place(sequence)
             else:
                 ended.extend(end_with_followers(sequence, state))
         return self._conclude(ended)
-
-    def _admit(self, sequence: Sequence) -> bool:
-        """Check a request, once, as soon as its model has a worker; on a misfit note the error."""
-        request = sequence.request
-        workers = self.queues.workers(request.submission.model)
-        if workers and not request.is_admitted:
-            sequence.error = error_of(request.submission, workers)
-            request.is_admitted = sequence.error is None
-        return sequence.error is None
 
     def _resend(self, request: Request, submission: Submission) -> list[Event]:
         positions = resend_positions(submission)
@@ -286,9 +289,7 @@ class SchedulerCore:
             self._forget(request)
 
     def _drop(self, request: Request) -> None:
-        for sequence in request.sequences:
-            if not sequence.state.is_finished:
-                end_sequence(sequence, State.FINISHED_ABORTED)
+        end_request(request, State.FINISHED_ABORTED, None)
         self._forget(request)
 
     def _forget(self, request: Request) -> None:

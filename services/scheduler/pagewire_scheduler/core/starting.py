@@ -19,6 +19,7 @@ from pagewire_scheduler.core.prefix_cache import find_prefix
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import NewSequence
+from pagewire_scheduler.core.worker_state import WorkerState
 
 MAX_SKIPS: Final = 16
 # How many that do not fit are looked past in one plan.
@@ -74,7 +75,7 @@ def _is_barred(sequence: Sequence, blocked: list[Sequence]) -> bool:
 
 def start(draft: Draft, sequence: Sequence) -> bool:
     """Start a waiting sequence if there are slots and blocks for it; return whether it was."""
-    place = _place_for(draft, sequence)
+    place = _place_for(draft, sequence) if draft.has_room_for(sequence) else None
     if place is None:
         return False
     worker, num_hits = draft.worker, len(place.hits)
@@ -103,7 +104,7 @@ def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
     chain = worker.chain_for(sequence)
     is_guaranteed = sequence.num_preemptions >= MAX_PREEMPTIONS
     is_private = is_guaranteed and is_to_be_private(worker)
-    is_looking = draft.is_caching and not is_private
+    is_looking = draft.is_caching and not is_private and sequence.request.reads_cache
     hits = find_prefix(pool.cache, chain, sequence.tokens) if is_looking else []
     num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
     if worker.info.window is not None:
@@ -137,7 +138,8 @@ def _enter(draft: Draft, sequence: Sequence, num_cached: int) -> None:
     worker.counts.num_queried_tokens += len(sequence.tokens) - 1
     worker.counts.num_hit_tokens += num_cached
     draft.policy.charge_admission(sequence, len(sequence.tokens) - num_cached)
-    draft.plan.new_sequences.append(_describe(sequence, table))
+    sequence.is_telling_prompt = sequence.request.is_prompt_untold
+    draft.plan.new_sequences.append(_describe(worker, sequence, table))
     room = len(table.blocks) * worker.info.model.block_size - num_cached
     draft.add(sequence, min(sequence.num_to_compute, draft.num_tokens_left, room), [])
 
@@ -198,9 +200,12 @@ def _make_room(draft: Draft, sequence: Sequence) -> bool:
     return True
 
 
-def _describe(sequence: Sequence, table: BlockTable) -> NewSequence:
-    submission = sequence.request.submission
-    group = sequence.request.beams
+def _describe(worker: WorkerState, sequence: Sequence, table: BlockTable) -> NewSequence:
+    request, submission = sequence.request, sequence.request.submission
+    group, key = request.beams, request.grammar_key
+    sampling = submission.sampling
+    if sampling.prompt_logprobs is not None and not sequence.is_telling_prompt:
+        sampling = sampling.with_(prompt_logprobs=None)
     assert sequence.slot is not None
     return NewSequence(
         slot=sequence.slot,
@@ -208,8 +213,10 @@ def _describe(sequence: Sequence, table: BlockTable) -> NewSequence:
         choice=sequence.choice,
         prompt_token_ids=submission.prompt_token_ids,
         emitted_token_ids=tuple(sequence.emitted_from(0)),
-        sampling=submission.sampling,
+        sampling=sampling,
         block_ids=tuple(table.blocks),
-        eos_token_ids=() if submission.sampling.ignore_eos else submission.eos_token_ids,
+        eos_token_ids=() if sampling.ignore_eos else submission.eos_token_ids,
         num_candidates=group.search.num_candidates if group is not None else 0,
+        grammar_id=worker.grammars.id_of(key) if key is not None else None,
+        pooling=submission.pooling,
     )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from pagewire_shared.ids import BlockName, RequestId
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
 
@@ -11,6 +12,8 @@ class NewSequence:
     """A sequence that the worker does not know, in full.
 
     `num_candidates` is that of a beam: how many likeliest next tokens it is to return; else 0.
+    `grammar_id` names the grammar of its output, which stays behind in `sampling`. With `pooling`
+    a vector is wanted and nothing is sampled.
     """
 
     slot: int
@@ -22,6 +25,8 @@ class NewSequence:
     block_ids: tuple[int, ...]
     eos_token_ids: tuple[int, ...]
     num_candidates: int = 0
+    grammar_id: bytes | None = None
+    pooling: PoolingParams | None = None
 
 
 @dataclass(slots=True)
@@ -36,11 +41,12 @@ class StepPlan:
             `copy_sources` to `copy_destinations`.
         starts: First position computed.
         num_new_tokens: Positions computed; 0 for a fork, which samples from its source's logits.
-        samples: 1 where a token is sampled after the last position.
+        samples: 1 where a token is sampled after the last position, or a vector returned.
         num_new_blocks: Blocks appended to the table of a known sequence.
         new_block_ids: Their ids, one after the other.
         named_blocks: Blocks that get a name with this step.
         names: Their names.
+        released_grammars: Ids of grammars that the worker may forget.
     """
 
     generation: int
@@ -64,6 +70,7 @@ class StepPlan:
     new_block_ids: list[int] = field(default_factory=list)
     named_blocks: list[int] = field(default_factory=list)
     names: list[BlockName] = field(default_factory=list)
+    released_grammars: list[bytes] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +82,36 @@ class StepFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Log-probabilities of prompt tokens, as a struct of arrays over slots, on the wire alike.
+
+    Attributes:
+        slots, first_positions, counts: Whose, from which position of the prompt, and how many.
+        logprobs, ranks, num_top: One per token; `num_top` is empty when there are no alternatives.
+    """
+
+    slots: list[int] = field(default_factory=list)
+    first_positions: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    num_top: list[int] = field(default_factory=list)
+    top_token_ids: list[int] = field(default_factory=list)
+    top_logprobs: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """What a worker answers to one plan.
 
     Attributes:
-        slots: Slots that sampled.
-        counts: Tokens per such slot.
+        slots: Slots that sampled or pooled.
+        counts: Tokens per such slot; 0 for one that pooled.
         token_ids: The tokens, one after the other.
-        logprobs: One per token, or empty when no slot asked.
+        logprobs, ranks: One per token, or empty when no slot asked.
         num_top: Alternatives per token, or empty when there are none at all.
+        prompt: Of slots that report log-probabilities of their prompts; None when none does.
+        vectors: Of the slots that pooled, one after the other, as little-endian f32.
     """
 
     generation: int
@@ -93,7 +121,10 @@ class StepResult:
     counts: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
     num_top: list[int] = field(default_factory=list)
     top_token_ids: list[int] = field(default_factory=list)
     top_logprobs: list[float] = field(default_factory=list)
+    prompt: PromptLogprobs | None = None
+    vectors: bytes = b""
     failure: StepFailure | None = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pagewire_scheduler.core.block_pool import BlockPool
 from pagewire_scheduler.core.block_table import LeavingBlocks
+from pagewire_scheduler.core.grammars import Grammars
 from pagewire_scheduler.core.outstanding_step import OutstandingStep, Release
 from pagewire_scheduler.core.prefix_cache import NameChain
 from pagewire_scheduler.core.request import Key, Request, Sequence
@@ -23,7 +24,10 @@ from pagewire_shared.ids import BlockName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What every worker that serves one model name must agree on."""
+    """What every worker that serves one model name must agree on.
+
+    `embedding_size` is the length of its vectors; 0 when it cannot pool.
+    """
 
     name: str
     model_fingerprint: bytes
@@ -31,6 +35,7 @@ class ModelInfo:
     max_model_len: int
     vocab_size: int
     block_size: int
+    embedding_size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +91,8 @@ class WorkerState:
         num_reserved_slots: Free slots kept for the beams of searches that have begun.
         running: RUNNING sequences, ordered by their keys.
         waiting: Sequences placed here that do not run.
+        compiling: Those whose grammar is not compiled yet; they compete with nobody.
+        grammars: What its compiler has.
         is_blocked: Whether who waits lacked slots or blocks in the newest plan that looked at them.
         outstanding: Steps under way, oldest first.
         reserve: Blocks set aside.
@@ -108,6 +115,8 @@ class WorkerState:
         self.num_reserved_slots = 0
         self.running: list[Sequence] = []
         self.waiting = waiting
+        self.compiling = WaitingQueue()
+        self.grammars = Grammars()
         self.is_blocked = False
         self.reserve = Reserve()
         self.branched: dict[Request, None] = {}
@@ -139,7 +148,7 @@ class WorkerState:
     @property
     def num_sequences(self) -> int:
         """Sequences placed here."""
-        return len(self.running) + len(self.waiting)
+        return len(self.running) + len(self.waiting) + len(self.compiling)
 
     @property
     def num_releasing_blocks(self) -> int:

@@ -13,6 +13,21 @@ Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionKind:
+    """How the layers of a model attend: softmax(softcap(q k^T * scale) + mask) v.
+
+    Attributes:
+        window: Positions that a token attends to, itself included; None for all.
+        scale: Factor of the scores; None for 1 / sqrt(head_dim).
+        softcap: c in c * tanh(scores / c), as in Gemma 2; None for plain scores.
+    """
+
+    window: int | None = None
+    scale: float | None = None
+    softcap: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionMetadata:
     """Where the sequences of one flat batch lie; the small arrays stay on the host.
 

@@ -5,36 +5,32 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionMetadata, StepAttention
+from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, StepAttention
 from pagewire_worker.kv_cache import LayerCache
 
 
 class ReferenceAttention:
-    """softmax(q k^T / sqrt(d) + causal mask) v, sequence by sequence.
-
-    Args:
-        window: Positions that a token attends to, itself included; None for all.
-    """
+    """softmax(q k^T / sqrt(d) + causal mask) v, sequence by sequence; all there is in `kind`."""
 
     name = "reference"
 
-    def __init__(self, window: int | None = None) -> None:
-        self._window = window
+    def __init__(self, kind: AttentionKind) -> None:
+        self._kind = kind
 
     def prepare(self, metadata: AttentionMetadata) -> StepAttention:
         """Keep the metadata; there is nothing to share."""
-        return _ReferenceStep(metadata, self._window)
+        return _ReferenceStep(metadata, self._kind)
 
 
 @dataclass(frozen=True, slots=True)
 class _ReferenceStep:
     metadata: AttentionMetadata
-    window: int | None
+    kind: AttentionKind
 
     def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
         output = torch.empty_like(query)
         starts = self.metadata.query_starts.tolist()
-        first_visible = self.metadata.first_visible(self.window).tolist()
+        first_visible = self.metadata.first_visible(self.kind.window).tolist()
         for index, seq_len in enumerate(self.metadata.seq_lens.tolist()):
             begin, end = starts[index], starts[index + 1]
             first_block = first_visible[index] // cache.block_size
@@ -43,28 +39,31 @@ class _ReferenceStep:
             key, value = cache.gather(blocks.to(query.device))
             offset = first_block * cache.block_size
             visible = slice(first_visible[index] - offset, seq_len - offset)
-            output[begin:end] = _attend(query[begin:end], key[visible], value[visible], self.window)
+            output[begin:end] = _attend(query[begin:end], key[visible], value[visible], self.kind)
         return output
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, window: int | None) -> Tensor:
+def _attend(query: Tensor, key: Tensor, value: Tensor, kind: AttentionKind) -> Tensor:
     """Attend from the last positions of one sequence.
 
     Args:
         query: [n, heads, d], the last n positions.
         key, value: [length, kv_heads, d], those of the last `length` positions.
-        window: Positions that a token attends to, itself included; None for all.
+        kind: Window, scale and softcap.
     """
     num_new, num_heads, head_dim = query.shape
     length, num_kv_heads, _ = key.shape
     group = num_heads // num_kv_heads
     wide_query = query.float().view(num_new, num_kv_heads, group, head_dim)
-    scores = torch.einsum("nkgd,lkd->kgnl", wide_query, key.float()) * head_dim**-0.5
+    scores = torch.einsum("nkgd,lkd->kgnl", wide_query, key.float())
+    scores = scores * (head_dim**-0.5 if kind.scale is None else kind.scale)
+    if kind.softcap is not None:
+        scores = kind.softcap * torch.tanh(scores / kind.softcap)
     positions = torch.arange(length, device=query.device)
     own = positions[length - num_new :, None]
     is_hidden = positions[None, :] > own
-    if window is not None:
-        is_hidden |= positions[None, :] <= own - window
+    if kind.window is not None:
+        is_hidden |= positions[None, :] <= own - kind.window
     weights = scores.masked_fill(is_hidden, float("-inf")).softmax(-1)
     attended = torch.einsum("kgnl,lkd->nkgd", weights, value.float())
     return attended.reshape(num_new, num_heads, head_dim).to(query.dtype)

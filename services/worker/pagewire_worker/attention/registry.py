@@ -4,28 +4,36 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from pagewire_worker.attention.base import AttentionBackend
+from pagewire_worker.attention.base import AttentionBackend, AttentionKind
 from pagewire_worker.attention.reference import ReferenceAttention
 from pagewire_worker.attention.sdpa import SdpaAttention
 from pagewire_worker.attention.windowed import WindowedAttention
 
-Factory = Callable[[torch.device, torch.dtype, int, int | None], AttentionBackend]
-"""(device, type, block size, window or None) -> implementation."""
+Factory = Callable[[torch.device, torch.dtype, int, AttentionKind], AttentionBackend]
+"""(device, type, block size, kind) -> implementation."""
+
+
+def _fused(
+    device: torch.device, dtype: torch.dtype, block_size: int, kind: AttentionKind
+) -> AttentionBackend:
+    if kind.softcap is not None:
+        # The fused kernel has no place between scores and softmax.
+        return ReferenceAttention(kind)
+    if kind.window is None:
+        return SdpaAttention(device, dtype, block_size, kind.scale)
+    return WindowedAttention(device, dtype, block_size, kind.window, kind.scale)
+
 
 FACTORIES: Mapping[str, Factory] = {
-    "reference": lambda device, dtype, block_size, window: ReferenceAttention(window),
-    "sdpa": lambda device, dtype, block_size, window: (
-        SdpaAttention(device, dtype, block_size)
-        if window is None
-        else WindowedAttention(device, dtype, block_size, window)
-    ),
+    "reference": lambda device, dtype, block_size, kind: ReferenceAttention(kind),
+    "sdpa": _fused,
 }
 
 AUTO = "sdpa"
 
 
 def make_attention(
-    name: str, device: torch.device, dtype: torch.dtype, block_size: int, window: int | None
+    name: str, device: torch.device, dtype: torch.dtype, block_size: int, kind: AttentionKind
 ) -> AttentionBackend:
     """Return the implementation called `name`; "auto" is the fastest one for the device.
 
@@ -33,6 +41,6 @@ def make_attention(
         name: One of FACTORIES, or "auto".
         device, dtype: Of the model.
         block_size: Tokens per block.
-        window: Positions that a token attends to, itself included; None for all.
+        kind: Window, scale and softcap.
     """
-    return FACTORIES[AUTO if name == "auto" else name](device, dtype, block_size, window)
+    return FACTORIES[AUTO if name == "auto" else name](device, dtype, block_size, kind)

@@ -27,10 +27,17 @@ class SdpaAttention:
 
     name = "sdpa"
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, block_size: int) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        dtype: torch.dtype,
+        block_size: int,
+        scale: float | None = None,
+    ) -> None:
         self._device = device
         self._dtype = dtype
         self._block_size = block_size
+        self._scale = scale
 
     def prepare(self, metadata: AttentionMetadata) -> StepAttention:
         """Gather indices and masks, once for all layers."""
@@ -41,7 +48,7 @@ class SdpaAttention:
             for members in group_by_length(decodes, metadata.seq_lens)
         ]
         chunks = [self._chunk(metadata, int(index)) for index in np.flatnonzero(~is_decode)]
-        return _SdpaStep(groups, chunks)
+        return _SdpaStep(groups, chunks, self._scale)
 
     def _decode_group(self, metadata: AttentionMetadata, members: Int64Array) -> "_DecodeGroup":
         lengths = metadata.seq_lens[members]
@@ -121,20 +128,23 @@ class _Chunk:
 class _SdpaStep:
     groups: list[_DecodeGroup]
     chunks: list[_Chunk]
+    scale: float | None
 
     def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
         output = torch.empty_like(query)
         for group in self.groups:
-            attended = _attend_decodes(query.index_select(0, group.rows), cache, group)
+            attended = _attend_decodes(query.index_select(0, group.rows), cache, group, self.scale)
             output.index_copy_(0, group.rows, attended)
         for chunk in self.chunks:
             output[chunk.begin : chunk.end] = _attend_chunk(
-                query[chunk.begin : chunk.end], cache, chunk
+                query[chunk.begin : chunk.end], cache, chunk, self.scale
             )
         return output
 
 
-def _attend_decodes(query: Tensor, cache: LayerCache, group: _DecodeGroup) -> Tensor:
+def _attend_decodes(
+    query: Tensor, cache: LayerCache, group: _DecodeGroup, scale: float | None
+) -> Tensor:
     """Return [size, heads, d] for one query token per sequence."""
     size, num_heads, head_dim = query.shape
     key, value = cache.gather(group.blocks)  # [size * padded, kv_heads, d]
@@ -145,11 +155,12 @@ def _attend_decodes(query: Tensor, cache: LayerCache, group: _DecodeGroup) -> Te
         key.view(shape)[:, : group.longest].transpose(1, 2),
         value.view(shape)[:, : group.longest].transpose(1, 2),
         attn_mask=group.bias,
+        scale=scale,
     )
     return attended.reshape(size, num_heads, head_dim)
 
 
-def _attend_chunk(query: Tensor, cache: LayerCache, chunk: _Chunk) -> Tensor:
+def _attend_chunk(query: Tensor, cache: LayerCache, chunk: _Chunk, scale: float | None) -> Tensor:
     """Return [tokens, heads, d] for a chunk of one sequence."""
     group = query.shape[1] // cache.num_kv_heads
     key, value = cache.gather(chunk.blocks)
@@ -159,6 +170,7 @@ def _attend_chunk(query: Tensor, cache: LayerCache, chunk: _Chunk) -> Tensor:
         _spread(value[: chunk.seq_len], group),
         attn_mask=chunk.bias,
         is_causal=chunk.bias is None,
+        scale=scale,
     )
     return attended[0].transpose(0, 1)
 

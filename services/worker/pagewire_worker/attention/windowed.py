@@ -26,12 +26,18 @@ class WindowedAttention:
     name = "sdpa"
 
     def __init__(
-        self, device: torch.device, dtype: torch.dtype, block_size: int, window: int
+        self,
+        device: torch.device,
+        dtype: torch.dtype,
+        block_size: int,
+        window: int,
+        scale: float | None = None,
     ) -> None:
         self._device = device
         self._dtype = dtype
         self._block_size = block_size
         self._window = window
+        self._scale = scale
 
     def prepare(self, metadata: AttentionMetadata) -> StepAttention:
         """Gather indices and masks, once for all layers."""
@@ -44,7 +50,7 @@ class WindowedAttention:
         ]
         for index in np.flatnonzero(~is_decode):
             groups.append(self._group(metadata, np.array([index]), first_visible, lengths))
-        return _WindowedStep(groups)
+        return _WindowedStep(groups, self._scale)
 
     def _group(
         self,
@@ -95,16 +101,17 @@ class _Group:
 @dataclass(frozen=True, slots=True)
 class _WindowedStep:
     groups: list[_Group]
+    scale: float | None
 
     def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
         output = torch.empty_like(query)
         for group in self.groups:
-            attended = _attend(query.index_select(0, group.rows), cache, group)
+            attended = _attend(query.index_select(0, group.rows), cache, group, self.scale)
             output.index_copy_(0, group.rows, attended)
         return output
 
 
-def _attend(query: Tensor, cache: LayerCache, group: _Group) -> Tensor:
+def _attend(query: Tensor, cache: LayerCache, group: _Group, scale: float | None) -> Tensor:
     """Return [size * num_new, heads, d] for the new tokens of a group, given as such."""
     _, num_heads, head_dim = query.shape
     kv_heads = cache.num_kv_heads
@@ -117,7 +124,11 @@ def _attend(query: Tensor, cache: LayerCache, group: _Group) -> Tensor:
     if bias is not None and group.num_new > 1:
         bias = bias.repeat(1, 1, num_heads // kv_heads, 1)
     attended = scaled_dot_product_attention(
-        rows, key.view(shape).transpose(1, 2), value.view(shape).transpose(1, 2), attn_mask=bias
+        rows,
+        key.view(shape).transpose(1, 2),
+        value.view(shape).transpose(1, 2),
+        attn_mask=bias,
+        scale=scale,
     )
     attended = attended.view(group.size, kv_heads, -1, group.num_new, head_dim)
     return attended.permute(0, 3, 1, 2, 4).reshape(-1, num_heads, head_dim)

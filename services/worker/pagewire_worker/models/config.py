@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.kv_cache import CacheShape
+from pagewire_worker.models.unsupported import UnsupportedModelError
 from pagewire_worker.models.window import WindowRule, refuse_window
 
 ROPE_TYPES = ("default", "linear", "llama3")
@@ -62,6 +64,11 @@ class ModelConfig:
         """Query heads per KV head."""
         return self.num_heads // self.num_kv_heads
 
+    @property
+    def cache_shape(self) -> CacheShape:
+        """What it keeps per position."""
+        return CacheShape(self.num_layers, self.num_kv_heads, self.head_dim, self.sliding_window)
+
 
 @dataclass(frozen=True, slots=True)
 class Traits:
@@ -89,7 +96,12 @@ def read_config_json(folder: Path) -> dict[str, Any]:
 
 
 def parse_model_config(data: Mapping[str, Any], architecture: str, traits: Traits) -> ModelConfig:
-    """Return the shape in `data`. Raises StartupError naming the first field that does not do."""
+    """Return the shape in `data`.
+
+    Raises:
+        UnsupportedModelError: The decoder does not compute what a field asks for.
+        StartupError: A field is missing or of no use. Both name the first one.
+    """
     _refuse_unsupported(data)
     hidden = _integer(data, "hidden_size")
     num_heads = _integer(data, "num_attention_heads")
@@ -101,7 +113,7 @@ def parse_model_config(data: Mapping[str, Any], architecture: str, traits: Trait
             f"num_key_value_heads ({num_kv_heads})"
         )
     if head_dim % 2:
-        raise StartupError(f"config.json: head_dim must be even, got {head_dim}")
+        raise UnsupportedModelError(f"config.json: head_dim must be even, got {head_dim}")
     attention_bias = bool(data.get("attention_bias", False))
     return ModelConfig(
         architecture=architecture,
@@ -132,9 +144,15 @@ def _either(fixed: bool | None, otherwise: bool) -> bool:
 def _refuse_unsupported(data: Mapping[str, Any]) -> None:
     activation = data.get("hidden_act", "silu")
     if activation != "silu":
-        raise StartupError(f"config.json: hidden_act {activation!r} is not supported, only 'silu'")
+        raise UnsupportedModelError(
+            f"config.json: hidden_act {activation!r} is not supported, only 'silu'"
+        )
+
+
+def refuse_quantization(data: Mapping[str, Any]) -> None:
+    """Raise StartupError for a checkpoint with quantized weights."""
     if data.get("quantization_config"):
-        raise StartupError("config.json: quantization_config is not supported")
+        raise StartupError("config.json: quantization_config is not supported", field="model")
 
 
 def _integer(data: Mapping[str, Any], name: str, default: int | None = None) -> int:
@@ -154,12 +172,12 @@ def _parse_rope(data: Mapping[str, Any]) -> RopeConfig:
         raise StartupError(f"config.json: rope_scaling must be an object, got {settings!r}")
     rope_type = settings.get("rope_type") or settings.get("type") or "default"
     if rope_type not in ROPE_TYPES:
-        raise StartupError(
+        raise UnsupportedModelError(
             f"config.json: rope type {rope_type!r} is not supported, only {', '.join(ROPE_TYPES)}"
         )
     for source in (data, settings):
         if source.get("partial_rotary_factor", 1.0) != 1.0:
-            raise StartupError("config.json: partial_rotary_factor is not supported")
+            raise UnsupportedModelError("config.json: partial_rotary_factor is not supported")
     theta = settings.get("rope_theta") or data.get("rope_theta") or DEFAULT_ROPE_THETA
     factors = {
         name: _rope_number(settings, rope_type, name) for name in _ROPE_FACTORS[str(rope_type)]

@@ -48,7 +48,7 @@ class DecoderLayer:
 
 
 class Decoder:
-    """Token ids in, logits of the wanted rows out."""
+    """Token ids in, hidden states of the wanted rows out, and their logits."""
 
     def __init__(
         self,
@@ -82,20 +82,24 @@ class Decoder:
             token_ids: [tokens] int64.
             positions: [tokens] int64, position of each token in its sequence.
             slot_mapping: [tokens] int64, where the KV of each token goes.
-            rows: [samples] int64, indices of the tokens whose logits are wanted.
+            rows: [outputs] int64, indices of the tokens whose hidden states are wanted.
             caches: One per layer.
             attend: Attention, prepared for this step.
             on_layer: Called after each layer.
 
         Returns:
-            Logits [samples, vocab] in float32.
+            Hidden states after the last norm, [outputs, hidden].
         """
         hidden = functional.embedding(token_ids, self._embedding)
         rotation = self._rotary.at(positions)
         for layer, cache in zip(self._layers, caches, strict=True):
             hidden = layer(hidden, rotation, slot_mapping, cache, attend)
             on_layer()
-        return self._output(self._norm(hidden.index_select(0, rows))).float()
+        return self._norm(hidden.index_select(0, rows))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in float32 for what `forward` returned."""
+        return self._output(hidden).float()
 
 
 def load_decoder(

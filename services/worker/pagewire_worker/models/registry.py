@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from pagewire_shared.errors import StartupError
 from pagewire_worker.layers.linear import LinearFactory
 from pagewire_worker.models.config import (
     ModelConfig,
@@ -15,6 +14,7 @@ from pagewire_worker.models.config import (
     read_config_json,
 )
 from pagewire_worker.models.decoder import Decoder, load_decoder
+from pagewire_worker.models.unsupported import UnsupportedModelError
 from pagewire_worker.models.window import mistral_window, qwen_window
 from pagewire_worker.weights import WeightReader
 
@@ -33,7 +33,16 @@ BUILDERS: Mapping[str, Builder] = dict.fromkeys(TRAITS, load_decoder)
 
 def read_model_config(folder: Path) -> ModelConfig:
     """Return the shape of the checkpoint in `folder`. Raises StartupError naming the fault."""
-    data = read_config_json(folder)
+    return native_config(read_config_json(folder))
+
+
+def native_config(data: Mapping[str, Any]) -> ModelConfig:
+    """Return the shape in the content of a config.json.
+
+    Raises:
+        UnsupportedModelError: The native decoder does not compute this model.
+        StartupError: The content is broken.
+    """
     architecture = _architecture(data)
     return parse_model_config(data, architecture, TRAITS[architecture])
 
@@ -44,7 +53,7 @@ def _architecture(data: Mapping[str, Any]) -> str:
         if name in TRAITS:
             return str(name)
     shown = ", ".join(map(str, names)) if names else "none"
-    raise StartupError(
+    raise UnsupportedModelError(
         f"config.json: architecture {shown} is not supported, only {', '.join(TRAITS)}",
         field="model",
     )

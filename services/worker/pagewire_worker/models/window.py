@@ -1,13 +1,14 @@
 """How config.json says that attention is limited to a window of the last positions.
 
 Each architecture has its own rule; the meanings are those of transformers. All layers of a model
-share one block table, so models whose layers are of both kinds are refused.
+share one block table, so models whose layers are of both kinds are not for the native decoder.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.models.unsupported import UnsupportedModelError
 
 MISTRAL_WINDOW = 4096
 """Of a Mistral whose config.json does not mention the field; null there means no window."""
@@ -56,7 +57,7 @@ def qwen_window(data: Mapping[str, Any]) -> int | None:
         return window
     if kinds == {FULL}:
         return None
-    raise StartupError(
+    raise UnsupportedModelError(
         "config.json: layers with and without sliding-window attention in one model are not "
         "supported"
     )

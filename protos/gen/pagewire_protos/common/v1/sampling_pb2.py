@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from pagewire_protos.common.v1 import structured_outputs_pb2 as pagewire_dot_common_dot_v1_dot_structured__outputs__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/common/v1/sampling.proto\x12\x12pagewire.common.v1\"\x86\x05\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x05\x88\x01\x01\x12\x17\n\nmin_tokens\x18\x07 \x01(\rH\x06\x88\x01\x01\x12\x17\n\nignore_eos\x18\x08 \x01(\x08H\x07\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\t \x03(\r\x12\x15\n\x08logprobs\x18\n \x01(\rH\x08\x88\x01\x01\x12\x1c\n\x0fprompt_logprobs\x18\x0b \x01(\rH\t\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x0c \x01(\x02H\n\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\r \x01(\x02H\x0b\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x0e \x01(\x02H\x0c\x88\x01\x01\x12\x31\n\nlogit_bias\x18\x0f \x03(\x0b\x32\x1d.pagewire.common.v1.LogitBias\x12\x19\n\x11\x61llowed_token_ids\x18\x10 \x03(\rB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x08\n\x06_min_pB\x07\n\x05_seedB\r\n\x0b_max_tokensB\r\n\x0b_min_tokensB\r\n\x0b_ignore_eosB\x0b\n\t_logprobsB\x12\n\x10_prompt_logprobsB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x15\n\x13_repetition_penalty\"+\n\tLogitBias\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x02\"w\n\nBeamSearch\x12\x1b\n\x0elength_penalty\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x39\n\x0e\x65\x61rly_stopping\x18\x02 \x01(\x0e\x32!.pagewire.common.v1.EarlyStoppingB\x11\n\x0f_length_penalty*\x81\x01\n\rEarlyStopping\x12\x1e\n\x1a\x45\x41RLY_STOPPING_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x45\x41RLY_STOPPING_HEURISTIC\x10\x01\x12\x18\n\x14\x45\x41RLY_STOPPING_FIRST\x10\x02\x12\x18\n\x14\x45\x41RLY_STOPPING_NEVER\x10\x03*\x94\x01\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x19\n\x15\x46INISH_REASON_ABORTED\x10\x03\x12\x18\n\x14\x46INISH_REASON_FAILED\x10\x04\x42\x36\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/common/v1/sampling.proto\x12\x12pagewire.common.v1\x1a+pagewire/common/v1/structured_outputs.proto\"\xa5\x06\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x05\x88\x01\x01\x12\x17\n\nmin_tokens\x18\x07 \x01(\rH\x06\x88\x01\x01\x12\x17\n\nignore_eos\x18\x08 \x01(\x08H\x07\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\t \x03(\r\x12\x15\n\x08logprobs\x18\n \x01(\rH\x08\x88\x01\x01\x12\x1c\n\x0fprompt_logprobs\x18\x0b \x01(\rH\t\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x0c \x01(\x02H\n\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\r \x01(\x02H\x0b\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x0e \x01(\x02H\x0c\x88\x01\x01\x12\x31\n\nlogit_bias\x18\x0f \x03(\x0b\x32\x1d.pagewire.common.v1.LogitBias\x12\x19\n\x11\x61llowed_token_ids\x18\x10 \x03(\r\x12>\n\x13\x62\x61\x64_token_sequences\x18\x11 \x03(\x0b\x32!.pagewire.common.v1.TokenSequence\x12\x46\n\x12structured_outputs\x18\x12 \x01(\x0b\x32%.pagewire.common.v1.StructuredOutputsH\r\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x08\n\x06_min_pB\x07\n\x05_seedB\r\n\x0b_max_tokensB\r\n\x0b_min_tokensB\r\n\x0b_ignore_eosB\x0b\n\t_logprobsB\x12\n\x10_prompt_logprobsB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x15\n\x13_repetition_penaltyB\x15\n\x13_structured_outputs\"\"\n\rTokenSequence\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"+\n\tLogitBias\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x02\"w\n\nBeamSearch\x12\x1b\n\x0elength_penalty\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x39\n\x0e\x65\x61rly_stopping\x18\x02 \x01(\x0e\x32!.pagewire.common.v1.EarlyStoppingB\x11\n\x0f_length_penalty*\x81\x01\n\rEarlyStopping\x12\x1e\n\x1a\x45\x41RLY_STOPPING_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x45\x41RLY_STOPPING_HEURISTIC\x10\x01\x12\x18\n\x14\x45\x41RLY_STOPPING_FIRST\x10\x02\x12\x18\n\x14\x45\x41RLY_STOPPING_NEVER\x10\x03*\x94\x01\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x19\n\x15\x46INISH_REASON_ABORTED\x10\x03\x12\x18\n\x14\x46INISH_REASON_FAILED\x10\x04\x42\x36\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,14 +33,16 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire_protos.common.v1.s
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025ai.pagewire.common.v1P\001Z\033pagewire/common/v1;commonv1'
-  _globals['_EARLYSTOPPING']._serialized_start=873
-  _globals['_EARLYSTOPPING']._serialized_end=1002
-  _globals['_FINISHREASON']._serialized_start=1005
-  _globals['_FINISHREASON']._serialized_end=1153
-  _globals['_SAMPLINGPARAMS']._serialized_start=58
-  _globals['_SAMPLINGPARAMS']._serialized_end=704
-  _globals['_LOGITBIAS']._serialized_start=706
-  _globals['_LOGITBIAS']._serialized_end=749
-  _globals['_BEAMSEARCH']._serialized_start=751
-  _globals['_BEAMSEARCH']._serialized_end=870
+  _globals['_EARLYSTOPPING']._serialized_start=1113
+  _globals['_EARLYSTOPPING']._serialized_end=1242
+  _globals['_FINISHREASON']._serialized_start=1245
+  _globals['_FINISHREASON']._serialized_end=1393
+  _globals['_SAMPLINGPARAMS']._serialized_start=103
+  _globals['_SAMPLINGPARAMS']._serialized_end=908
+  _globals['_TOKENSEQUENCE']._serialized_start=910
+  _globals['_TOKENSEQUENCE']._serialized_end=944
+  _globals['_LOGITBIAS']._serialized_start=946
+  _globals['_LOGITBIAS']._serialized_end=989
+  _globals['_BEAMSEARCH']._serialized_start=991
+  _globals['_BEAMSEARCH']._serialized_end=1110
 # @@protoc_insertion_point(module_scope)

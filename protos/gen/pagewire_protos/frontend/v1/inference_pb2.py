@@ -22,10 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
+from pagewire_protos.common.v1 import pooling_pb2 as pagewire_dot_common_dot_v1_dot_pooling__pb2
 from pagewire_protos.common.v1 import sampling_pb2 as pagewire_dot_common_dot_v1_dot_sampling__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$pagewire/frontend/v1/inference.proto\x12\x14pagewire.frontend.v1\x1a!pagewire/common/v1/sampling.proto\"h\n\x0b\x43hatMessage\x12,\n\x04role\x18\x01 \x01(\x0e\x32\x1e.pagewire.frontend.v1.ChatRole\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x11\n\x04name\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_name\"\xe5\x03\n\x11GenerationOptions\x12\x34\n\x08sampling\x18\x01 \x01(\x0b\x32\".pagewire.common.v1.SamplingParams\x12\x0c\n\x04stop\x18\x02 \x03(\t\x12\x0e\n\x01n\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x06tenant\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x17\n\ncache_salt\x18\x05 \x01(\tH\x02\x88\x01\x01\x12\x15\n\x08priority\x18\x06 \x01(\x05H\x03\x88\x01\x01\x12 \n\x13skip_special_tokens\x18\x07 \x01(\x08H\x04\x88\x01\x01\x12\'\n\x1ainclude_stop_str_in_output\x18\x08 \x01(\x08H\x05\x88\x01\x01\x12\x12\n\x05label\x18\t \x01(\tH\x06\x88\x01\x01\x12\x14\n\x07\x62\x65st_of\x18\n \x01(\rH\x07\x88\x01\x01\x12\x38\n\x0b\x62\x65\x61m_search\x18\x0b \x01(\x0b\x32\x1e.pagewire.common.v1.BeamSearchH\x08\x88\x01\x01\x42\x04\n\x02_nB\t\n\x07_tenantB\r\n\x0b_cache_saltB\x0b\n\t_priorityB\x16\n\x14_skip_special_tokensB\x1d\n\x1b_include_stop_str_in_outputB\x08\n\x06_labelB\n\n\x08_best_ofB\x0e\n\x0c_beam_search\"\xd8\x01\n\x0b\x43hatRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x33\n\x08messages\x18\x02 \x03(\x0b\x32!.pagewire.frontend.v1.ChatMessage\x12\x38\n\x07options\x18\x03 \x01(\x0b\x32\'.pagewire.frontend.v1.GenerationOptions\x12\"\n\x15\x61\x64\x64_generation_prompt\x18\x04 \x01(\x08H\x01\x88\x01\x01\x42\x08\n\x06_modelB\x18\n\x16_add_generation_prompt\"\xf1\x01\n\x0c\x43hatResponse\x12\x34\n\x06opened\x18\x01 \x01(\x0b\x32\".pagewire.frontend.v1.StreamOpenedH\x00\x12\x32\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32!.pagewire.frontend.v1.ChoiceDeltaH\x00\x12\x38\n\x08\x66inished\x18\x03 \x01(\x0b\x32$.pagewire.frontend.v1.ChoiceFinishedH\x00\x12\x34\n\x06\x63losed\x18\x04 \x01(\x0b\x32\".pagewire.frontend.v1.StreamClosedH\x00\x42\x07\n\x05\x65vent\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xb8\x01\n\x0f\x43ompleteRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x01\x88\x01\x01\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\x33\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x1e.pagewire.frontend.v1.TokenIdsH\x00\x12\x38\n\x07options\x18\x04 \x01(\x0b\x32\'.pagewire.frontend.v1.GenerationOptionsB\x08\n\x06promptB\x08\n\x06_model\"\xf5\x01\n\x10\x43ompleteResponse\x12\x34\n\x06opened\x18\x01 \x01(\x0b\x32\".pagewire.frontend.v1.StreamOpenedH\x00\x12\x32\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32!.pagewire.frontend.v1.ChoiceDeltaH\x00\x12\x38\n\x08\x66inished\x18\x03 \x01(\x0b\x32$.pagewire.frontend.v1.ChoiceFinishedH\x00\x12\x34\n\x06\x63losed\x18\x04 \x01(\x0b\x32\".pagewire.frontend.v1.StreamClosedH\x00\x42\x07\n\x05\x65vent\"Y\n\x0cStreamOpened\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x03 \x03(\r\x12\x0c\n\x04seed\x18\x04 \x01(\x04\"\x8c\x01\n\x0b\x43hoiceDelta\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x34\n\x08logprobs\x18\x05 \x03(\x0b\x32\".pagewire.frontend.v1.TokenLogprob\"`\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\x12-\n\x03top\x18\x03 \x03(\x0b\x32 .pagewire.frontend.v1.TopLogprob\"/\n\nTopLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\"\x98\x01\n\x0e\x43hoiceFinished\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x30\n\x06reason\x18\x02 \x01(\x0e\x32 .pagewire.common.v1.FinishReason\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x15\n\x0bstop_string\x18\x04 \x01(\tH\x00\x12\x17\n\rstop_token_id\x18\x05 \x01(\rH\x00\x42\x06\n\x04stop\"j\n\x0cStreamClosed\x12*\n\x05usage\x18\x01 \x01(\x0b\x32\x1b.pagewire.frontend.v1.Usage\x12.\n\x07timings\x18\x02 \x01(\x0b\x32\x1d.pagewire.frontend.v1.Timings\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"J\n\x07Timings\x12\x1b\n\x13time_to_first_token\x18\x01 \x01(\x01\x12\r\n\x05total\x18\x02 \x01(\x01\x12\x13\n\x0bnum_resumes\x18\x03 \x01(\r\"\xbc\x01\n\x0fTokenizeRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x01\x88\x01\x01\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12:\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32\".pagewire.frontend.v1.ConversationH\x00\x12\x1f\n\x12\x61\x64\x64_special_tokens\x18\x04 \x01(\x08H\x02\x88\x01\x01\x42\x07\n\x05inputB\x08\n\x06_modelB\x15\n\x13_add_special_tokens\"\x81\x01\n\x0c\x43onversation\x12\x33\n\x08messages\x18\x01 \x03(\x0b\x32!.pagewire.frontend.v1.ChatMessage\x12\"\n\x15\x61\x64\x64_generation_prompt\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x18\n\x16_add_generation_prompt\"S\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x1a\n\rmax_model_len\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\x10\n\x0e_max_model_len\"~\n\x11\x44\x65tokenizeRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12 \n\x13skip_special_tokens\x18\x03 \x01(\x08H\x01\x88\x01\x01\x42\x08\n\x06_modelB\x16\n\x14_skip_special_tokens\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x13\n\x11ListModelsRequest\"A\n\x12ListModelsResponse\x12+\n\x06models\x18\x01 \x03(\x0b\x32\x1b.pagewire.frontend.v1.Model\"U\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1a\n\rmax_model_len\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08is_ready\x18\x03 \x01(\x08\x42\x10\n\x0e_max_model_len*|\n\x08\x43hatRole\x12\x19\n\x15\x43HAT_ROLE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43HAT_ROLE_SYSTEM\x10\x01\x12\x12\n\x0e\x43HAT_ROLE_USER\x10\x02\x12\x17\n\x13\x43HAT_ROLE_ASSISTANT\x10\x03\x12\x12\n\x0e\x43HAT_ROLE_TOOL\x10\x04\x32\xdd\x03\n\x10InferenceService\x12O\n\x04\x43hat\x12!.pagewire.frontend.v1.ChatRequest\x1a\".pagewire.frontend.v1.ChatResponse0\x01\x12[\n\x08\x43omplete\x12%.pagewire.frontend.v1.CompleteRequest\x1a&.pagewire.frontend.v1.CompleteResponse0\x01\x12Y\n\x08Tokenize\x12%.pagewire.frontend.v1.TokenizeRequest\x1a&.pagewire.frontend.v1.TokenizeResponse\x12_\n\nDetokenize\x12\'.pagewire.frontend.v1.DetokenizeRequest\x1a(.pagewire.frontend.v1.DetokenizeResponse\x12_\n\nListModels\x12\'.pagewire.frontend.v1.ListModelsRequest\x1a(.pagewire.frontend.v1.ListModelsResponseB<\n\x17\x61i.pagewire.frontend.v1P\x01Z\x1fpagewire/frontend/v1;frontendv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$pagewire/frontend/v1/inference.proto\x12\x14pagewire.frontend.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a pagewire/common/v1/pooling.proto\x1a!pagewire/common/v1/sampling.proto\"h\n\x0b\x43hatMessage\x12,\n\x04role\x18\x01 \x01(\x0e\x32\x1e.pagewire.frontend.v1.ChatRole\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x11\n\x04name\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_name\"\xb8\x04\n\x11GenerationOptions\x12\x34\n\x08sampling\x18\x01 \x01(\x0b\x32\".pagewire.common.v1.SamplingParams\x12\x0c\n\x04stop\x18\x02 \x03(\t\x12\x0e\n\x01n\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x06tenant\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x17\n\ncache_salt\x18\x05 \x01(\tH\x02\x88\x01\x01\x12\x15\n\x08priority\x18\x06 \x01(\x05H\x03\x88\x01\x01\x12 \n\x13skip_special_tokens\x18\x07 \x01(\x08H\x04\x88\x01\x01\x12\'\n\x1ainclude_stop_str_in_output\x18\x08 \x01(\x08H\x05\x88\x01\x01\x12\x12\n\x05label\x18\t \x01(\tH\x06\x88\x01\x01\x12\x14\n\x07\x62\x65st_of\x18\n \x01(\rH\x07\x88\x01\x01\x12\x38\n\x0b\x62\x65\x61m_search\x18\x0b \x01(\x0b\x32\x1e.pagewire.common.v1.BeamSearchH\x08\x88\x01\x01\x12\x11\n\tbad_words\x18\x0c \x03(\t\x12#\n\x16truncate_prompt_tokens\x18\r \x01(\x05H\t\x88\x01\x01\x42\x04\n\x02_nB\t\n\x07_tenantB\r\n\x0b_cache_saltB\x0b\n\t_priorityB\x16\n\x14_skip_special_tokensB\x1d\n\x1b_include_stop_str_in_outputB\x08\n\x06_labelB\n\n\x08_best_ofB\x0e\n\x0c_beam_searchB\x19\n\x17_truncate_prompt_tokens\"\xcd\x02\n\x0b\x43hatRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x33\n\x08messages\x18\x02 \x03(\x0b\x32!.pagewire.frontend.v1.ChatMessage\x12\x38\n\x07options\x18\x03 \x01(\x0b\x32\'.pagewire.frontend.v1.GenerationOptions\x12\"\n\x15\x61\x64\x64_generation_prompt\x18\x04 \x01(\x08H\x01\x88\x01\x01\x12#\n\x16\x63ontinue_final_message\x18\x05 \x01(\x08H\x02\x88\x01\x01\x12\x33\n\x12template_arguments\x18\x06 \x01(\x0b\x32\x17.google.protobuf.StructB\x08\n\x06_modelB\x18\n\x16_add_generation_promptB\x19\n\x17_continue_final_message\"\xb2\x02\n\x0c\x43hatResponse\x12\x34\n\x06opened\x18\x01 \x01(\x0b\x32\".pagewire.frontend.v1.StreamOpenedH\x00\x12\x32\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32!.pagewire.frontend.v1.ChoiceDeltaH\x00\x12\x38\n\x08\x66inished\x18\x03 \x01(\x0b\x32$.pagewire.frontend.v1.ChoiceFinishedH\x00\x12\x34\n\x06\x63losed\x18\x04 \x01(\x0b\x32\".pagewire.frontend.v1.StreamClosedH\x00\x12?\n\x0fprompt_logprobs\x18\x05 \x01(\x0b\x32$.pagewire.frontend.v1.PromptLogprobsH\x00\x42\x07\n\x05\x65vent\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\xf0\x01\n\x0f\x43ompleteRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x01\x88\x01\x01\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12\x33\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x1e.pagewire.frontend.v1.TokenIdsH\x00\x12\x38\n\x07options\x18\x04 \x01(\x0b\x32\'.pagewire.frontend.v1.GenerationOptions\x12\x1f\n\x12\x61\x64\x64_special_tokens\x18\x05 \x01(\x08H\x02\x88\x01\x01\x42\x08\n\x06promptB\x08\n\x06_modelB\x15\n\x13_add_special_tokens\"\xb6\x02\n\x10\x43ompleteResponse\x12\x34\n\x06opened\x18\x01 \x01(\x0b\x32\".pagewire.frontend.v1.StreamOpenedH\x00\x12\x32\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32!.pagewire.frontend.v1.ChoiceDeltaH\x00\x12\x38\n\x08\x66inished\x18\x03 \x01(\x0b\x32$.pagewire.frontend.v1.ChoiceFinishedH\x00\x12\x34\n\x06\x63losed\x18\x04 \x01(\x0b\x32\".pagewire.frontend.v1.StreamClosedH\x00\x12?\n\x0fprompt_logprobs\x18\x05 \x01(\x0b\x32$.pagewire.frontend.v1.PromptLogprobsH\x00\x42\x07\n\x05\x65vent\"Y\n\x0cStreamOpened\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x03 \x03(\r\x12\x0c\n\x04seed\x18\x04 \x01(\x04\"\x8c\x01\n\x0b\x43hoiceDelta\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x34\n\x08logprobs\x18\x05 \x03(\x0b\x32\".pagewire.frontend.v1.TokenLogprob\"n\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\x12-\n\x03top\x18\x03 \x03(\x0b\x32 .pagewire.frontend.v1.TopLogprob\x12\x0c\n\x04rank\x18\x04 \x01(\r\"^\n\x0ePromptLogprobs\x12\x16\n\x0e\x66irst_position\x18\x01 \x01(\r\x12\x34\n\x08logprobs\x18\x02 \x03(\x0b\x32\".pagewire.frontend.v1.TokenLogprob\"/\n\nTopLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\"\x98\x01\n\x0e\x43hoiceFinished\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x30\n\x06reason\x18\x02 \x01(\x0e\x32 .pagewire.common.v1.FinishReason\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x15\n\x0bstop_string\x18\x04 \x01(\tH\x00\x12\x17\n\rstop_token_id\x18\x05 \x01(\rH\x00\x42\x06\n\x04stop\"j\n\x0cStreamClosed\x12*\n\x05usage\x18\x01 \x01(\x0b\x32\x1b.pagewire.frontend.v1.Usage\x12.\n\x07timings\x18\x02 \x01(\x0b\x32\x1d.pagewire.frontend.v1.Timings\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"J\n\x07Timings\x12\x1b\n\x13time_to_first_token\x18\x01 \x01(\x01\x12\r\n\x05total\x18\x02 \x01(\x01\x12\x13\n\x0bnum_resumes\x18\x03 \x01(\r\"\x98\x03\n\x0c\x45mbedRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x30\n\x06inputs\x18\x02 \x03(\x0b\x32 .pagewire.frontend.v1.EmbedInput\x12,\n\x07pooling\x18\x03 \x01(\x0b\x32\x1b.pagewire.common.v1.Pooling\x12\x17\n\ndimensions\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x13\n\x06tenant\x18\x05 \x01(\tH\x02\x88\x01\x01\x12\x17\n\ncache_salt\x18\x06 \x01(\tH\x03\x88\x01\x01\x12\x15\n\x08priority\x18\x07 \x01(\x05H\x04\x88\x01\x01\x12#\n\x16truncate_prompt_tokens\x18\x08 \x01(\x05H\x05\x88\x01\x01\x12\x1f\n\x12\x61\x64\x64_special_tokens\x18\t \x01(\x08H\x06\x88\x01\x01\x42\x08\n\x06_modelB\r\n\x0b_dimensionsB\t\n\x07_tenantB\r\n\x0b_cache_saltB\x0b\n\t_priorityB\x19\n\x17_truncate_prompt_tokensB\x15\n\x13_add_special_tokens\"\x96\x01\n\nEmbedInput\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x33\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x1e.pagewire.frontend.v1.TokenIdsH\x00\x12:\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32\".pagewire.frontend.v1.ConversationH\x00\x42\x07\n\x05input\"\x7f\n\rEmbedResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x33\n\nembeddings\x18\x02 \x03(\x0b\x32\x1f.pagewire.frontend.v1.Embedding\x12*\n\x05usage\x18\x03 \x01(\x0b\x32\x1b.pagewire.frontend.v1.Usage\"\x1b\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\"\xbc\x01\n\x0fTokenizeRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x01\x88\x01\x01\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12:\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32\".pagewire.frontend.v1.ConversationH\x00\x12\x1f\n\x12\x61\x64\x64_special_tokens\x18\x04 \x01(\x08H\x02\x88\x01\x01\x42\x07\n\x05inputB\x08\n\x06_modelB\x15\n\x13_add_special_tokens\"\x81\x01\n\x0c\x43onversation\x12\x33\n\x08messages\x18\x01 \x03(\x0b\x32!.pagewire.frontend.v1.ChatMessage\x12\"\n\x15\x61\x64\x64_generation_prompt\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x18\n\x16_add_generation_prompt\"S\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x1a\n\rmax_model_len\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\x10\n\x0e_max_model_len\"~\n\x11\x44\x65tokenizeRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12 \n\x13skip_special_tokens\x18\x03 \x01(\x08H\x01\x88\x01\x01\x42\x08\n\x06_modelB\x16\n\x14_skip_special_tokens\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x13\n\x11ListModelsRequest\"A\n\x12ListModelsResponse\x12+\n\x06models\x18\x01 \x03(\x0b\x32\x1b.pagewire.frontend.v1.Model\"\x85\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1a\n\rmax_model_len\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08is_ready\x18\x03 \x01(\x08\x12\x1b\n\x0e\x65mbedding_size\x18\x04 \x01(\rH\x01\x88\x01\x01\x42\x10\n\x0e_max_model_lenB\x11\n\x0f_embedding_size*|\n\x08\x43hatRole\x12\x19\n\x15\x43HAT_ROLE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43HAT_ROLE_SYSTEM\x10\x01\x12\x12\n\x0e\x43HAT_ROLE_USER\x10\x02\x12\x17\n\x13\x43HAT_ROLE_ASSISTANT\x10\x03\x12\x12\n\x0e\x43HAT_ROLE_TOOL\x10\x04\x32\xaf\x04\n\x10InferenceService\x12O\n\x04\x43hat\x12!.pagewire.frontend.v1.ChatRequest\x1a\".pagewire.frontend.v1.ChatResponse0\x01\x12[\n\x08\x43omplete\x12%.pagewire.frontend.v1.CompleteRequest\x1a&.pagewire.frontend.v1.CompleteResponse0\x01\x12Y\n\x08Tokenize\x12%.pagewire.frontend.v1.TokenizeRequest\x1a&.pagewire.frontend.v1.TokenizeResponse\x12_\n\nDetokenize\x12\'.pagewire.frontend.v1.DetokenizeRequest\x1a(.pagewire.frontend.v1.DetokenizeResponse\x12_\n\nListModels\x12\'.pagewire.frontend.v1.ListModelsRequest\x1a(.pagewire.frontend.v1.ListModelsResponse\x12P\n\x05\x45mbed\x12\".pagewire.frontend.v1.EmbedRequest\x1a#.pagewire.frontend.v1.EmbedResponseB<\n\x17\x61i.pagewire.frontend.v1P\x01Z\x1fpagewire/frontend/v1;frontendv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,54 +35,64 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire_protos.frontend.v1
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027ai.pagewire.frontend.v1P\001Z\037pagewire/frontend/v1;frontendv1'
-  _globals['_CHATROLE']._serialized_start=3163
-  _globals['_CHATROLE']._serialized_end=3287
-  _globals['_CHATMESSAGE']._serialized_start=97
-  _globals['_CHATMESSAGE']._serialized_end=201
-  _globals['_GENERATIONOPTIONS']._serialized_start=204
-  _globals['_GENERATIONOPTIONS']._serialized_end=689
-  _globals['_CHATREQUEST']._serialized_start=692
-  _globals['_CHATREQUEST']._serialized_end=908
-  _globals['_CHATRESPONSE']._serialized_start=911
-  _globals['_CHATRESPONSE']._serialized_end=1152
-  _globals['_TOKENIDS']._serialized_start=1154
-  _globals['_TOKENIDS']._serialized_end=1177
-  _globals['_COMPLETEREQUEST']._serialized_start=1180
-  _globals['_COMPLETEREQUEST']._serialized_end=1364
-  _globals['_COMPLETERESPONSE']._serialized_start=1367
-  _globals['_COMPLETERESPONSE']._serialized_end=1612
-  _globals['_STREAMOPENED']._serialized_start=1614
-  _globals['_STREAMOPENED']._serialized_end=1703
-  _globals['_CHOICEDELTA']._serialized_start=1706
-  _globals['_CHOICEDELTA']._serialized_end=1846
-  _globals['_TOKENLOGPROB']._serialized_start=1848
-  _globals['_TOKENLOGPROB']._serialized_end=1944
-  _globals['_TOPLOGPROB']._serialized_start=1946
-  _globals['_TOPLOGPROB']._serialized_end=1993
-  _globals['_CHOICEFINISHED']._serialized_start=1996
-  _globals['_CHOICEFINISHED']._serialized_end=2148
-  _globals['_STREAMCLOSED']._serialized_start=2150
-  _globals['_STREAMCLOSED']._serialized_end=2256
-  _globals['_USAGE']._serialized_start=2258
-  _globals['_USAGE']._serialized_end=2338
-  _globals['_TIMINGS']._serialized_start=2340
-  _globals['_TIMINGS']._serialized_end=2414
-  _globals['_TOKENIZEREQUEST']._serialized_start=2417
-  _globals['_TOKENIZEREQUEST']._serialized_end=2605
-  _globals['_CONVERSATION']._serialized_start=2608
-  _globals['_CONVERSATION']._serialized_end=2737
-  _globals['_TOKENIZERESPONSE']._serialized_start=2739
-  _globals['_TOKENIZERESPONSE']._serialized_end=2822
-  _globals['_DETOKENIZEREQUEST']._serialized_start=2824
-  _globals['_DETOKENIZEREQUEST']._serialized_end=2950
-  _globals['_DETOKENIZERESPONSE']._serialized_start=2952
-  _globals['_DETOKENIZERESPONSE']._serialized_end=2986
-  _globals['_LISTMODELSREQUEST']._serialized_start=2988
-  _globals['_LISTMODELSREQUEST']._serialized_end=3007
-  _globals['_LISTMODELSRESPONSE']._serialized_start=3009
-  _globals['_LISTMODELSRESPONSE']._serialized_end=3074
-  _globals['_MODEL']._serialized_start=3076
-  _globals['_MODEL']._serialized_end=3161
-  _globals['_INFERENCESERVICE']._serialized_start=3290
-  _globals['_INFERENCESERVICE']._serialized_end=3767
+  _globals['_CHATROLE']._serialized_start=4494
+  _globals['_CHATROLE']._serialized_end=4618
+  _globals['_CHATMESSAGE']._serialized_start=161
+  _globals['_CHATMESSAGE']._serialized_end=265
+  _globals['_GENERATIONOPTIONS']._serialized_start=268
+  _globals['_GENERATIONOPTIONS']._serialized_end=836
+  _globals['_CHATREQUEST']._serialized_start=839
+  _globals['_CHATREQUEST']._serialized_end=1172
+  _globals['_CHATRESPONSE']._serialized_start=1175
+  _globals['_CHATRESPONSE']._serialized_end=1481
+  _globals['_TOKENIDS']._serialized_start=1483
+  _globals['_TOKENIDS']._serialized_end=1506
+  _globals['_COMPLETEREQUEST']._serialized_start=1509
+  _globals['_COMPLETEREQUEST']._serialized_end=1749
+  _globals['_COMPLETERESPONSE']._serialized_start=1752
+  _globals['_COMPLETERESPONSE']._serialized_end=2062
+  _globals['_STREAMOPENED']._serialized_start=2064
+  _globals['_STREAMOPENED']._serialized_end=2153
+  _globals['_CHOICEDELTA']._serialized_start=2156
+  _globals['_CHOICEDELTA']._serialized_end=2296
+  _globals['_TOKENLOGPROB']._serialized_start=2298
+  _globals['_TOKENLOGPROB']._serialized_end=2408
+  _globals['_PROMPTLOGPROBS']._serialized_start=2410
+  _globals['_PROMPTLOGPROBS']._serialized_end=2504
+  _globals['_TOPLOGPROB']._serialized_start=2506
+  _globals['_TOPLOGPROB']._serialized_end=2553
+  _globals['_CHOICEFINISHED']._serialized_start=2556
+  _globals['_CHOICEFINISHED']._serialized_end=2708
+  _globals['_STREAMCLOSED']._serialized_start=2710
+  _globals['_STREAMCLOSED']._serialized_end=2816
+  _globals['_USAGE']._serialized_start=2818
+  _globals['_USAGE']._serialized_end=2898
+  _globals['_TIMINGS']._serialized_start=2900
+  _globals['_TIMINGS']._serialized_end=2974
+  _globals['_EMBEDREQUEST']._serialized_start=2977
+  _globals['_EMBEDREQUEST']._serialized_end=3385
+  _globals['_EMBEDINPUT']._serialized_start=3388
+  _globals['_EMBEDINPUT']._serialized_end=3538
+  _globals['_EMBEDRESPONSE']._serialized_start=3540
+  _globals['_EMBEDRESPONSE']._serialized_end=3667
+  _globals['_EMBEDDING']._serialized_start=3669
+  _globals['_EMBEDDING']._serialized_end=3696
+  _globals['_TOKENIZEREQUEST']._serialized_start=3699
+  _globals['_TOKENIZEREQUEST']._serialized_end=3887
+  _globals['_CONVERSATION']._serialized_start=3890
+  _globals['_CONVERSATION']._serialized_end=4019
+  _globals['_TOKENIZERESPONSE']._serialized_start=4021
+  _globals['_TOKENIZERESPONSE']._serialized_end=4104
+  _globals['_DETOKENIZEREQUEST']._serialized_start=4106
+  _globals['_DETOKENIZEREQUEST']._serialized_end=4232
+  _globals['_DETOKENIZERESPONSE']._serialized_start=4234
+  _globals['_DETOKENIZERESPONSE']._serialized_end=4268
+  _globals['_LISTMODELSREQUEST']._serialized_start=4270
+  _globals['_LISTMODELSREQUEST']._serialized_end=4289
+  _globals['_LISTMODELSRESPONSE']._serialized_start=4291
+  _globals['_LISTMODELSRESPONSE']._serialized_end=4356
+  _globals['_MODEL']._serialized_start=4359
+  _globals['_MODEL']._serialized_end=4492
+  _globals['_INFERENCESERVICE']._serialized_start=4621
+  _globals['_INFERENCESERVICE']._serialized_end=5180
 # @@protoc_insertion_point(module_scope)

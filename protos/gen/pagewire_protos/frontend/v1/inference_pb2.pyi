@@ -1,3 +1,5 @@
+from google.protobuf import struct_pb2 as _struct_pb2
+from pagewire_protos.common.v1 import pooling_pb2 as _pooling_pb2
 from pagewire_protos.common.v1 import sampling_pb2 as _sampling_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -32,7 +34,7 @@ class ChatMessage(_message.Message):
     def __init__(self, role: _Optional[_Union[ChatRole, str]] = ..., content: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class GenerationOptions(_message.Message):
-    __slots__ = ("sampling", "stop", "n", "tenant", "cache_salt", "priority", "skip_special_tokens", "include_stop_str_in_output", "label", "best_of", "beam_search")
+    __slots__ = ("sampling", "stop", "n", "tenant", "cache_salt", "priority", "skip_special_tokens", "include_stop_str_in_output", "label", "best_of", "beam_search", "bad_words", "truncate_prompt_tokens")
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +46,8 @@ class GenerationOptions(_message.Message):
     LABEL_FIELD_NUMBER: _ClassVar[int]
     BEST_OF_FIELD_NUMBER: _ClassVar[int]
     BEAM_SEARCH_FIELD_NUMBER: _ClassVar[int]
+    BAD_WORDS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     sampling: _sampling_pb2.SamplingParams
     stop: _containers.RepeatedScalarFieldContainer[str]
     n: int
@@ -55,31 +59,39 @@ class GenerationOptions(_message.Message):
     label: str
     best_of: int
     beam_search: _sampling_pb2.BeamSearch
-    def __init__(self, sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., stop: _Optional[_Iterable[str]] = ..., n: _Optional[int] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., skip_special_tokens: bool = ..., include_stop_str_in_output: bool = ..., label: _Optional[str] = ..., best_of: _Optional[int] = ..., beam_search: _Optional[_Union[_sampling_pb2.BeamSearch, _Mapping]] = ...) -> None: ...
+    bad_words: _containers.RepeatedScalarFieldContainer[str]
+    truncate_prompt_tokens: int
+    def __init__(self, sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., stop: _Optional[_Iterable[str]] = ..., n: _Optional[int] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., skip_special_tokens: bool = ..., include_stop_str_in_output: bool = ..., label: _Optional[str] = ..., best_of: _Optional[int] = ..., beam_search: _Optional[_Union[_sampling_pb2.BeamSearch, _Mapping]] = ..., bad_words: _Optional[_Iterable[str]] = ..., truncate_prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class ChatRequest(_message.Message):
-    __slots__ = ("model", "messages", "options", "add_generation_prompt")
+    __slots__ = ("model", "messages", "options", "add_generation_prompt", "continue_final_message", "template_arguments")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     ADD_GENERATION_PROMPT_FIELD_NUMBER: _ClassVar[int]
+    CONTINUE_FINAL_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
     model: str
     messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
     options: GenerationOptions
     add_generation_prompt: bool
-    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ..., add_generation_prompt: bool = ...) -> None: ...
+    continue_final_message: bool
+    template_arguments: _struct_pb2.Struct
+    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ..., add_generation_prompt: bool = ..., continue_final_message: bool = ..., template_arguments: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class ChatResponse(_message.Message):
-    __slots__ = ("opened", "delta", "finished", "closed")
+    __slots__ = ("opened", "delta", "finished", "closed", "prompt_logprobs")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     opened: StreamOpened
     delta: ChoiceDelta
     finished: ChoiceFinished
     closed: StreamClosed
-    def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., delta: _Optional[_Union[ChoiceDelta, _Mapping]] = ..., finished: _Optional[_Union[ChoiceFinished, _Mapping]] = ..., closed: _Optional[_Union[StreamClosed, _Mapping]] = ...) -> None: ...
+    prompt_logprobs: PromptLogprobs
+    def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., delta: _Optional[_Union[ChoiceDelta, _Mapping]] = ..., finished: _Optional[_Union[ChoiceFinished, _Mapping]] = ..., closed: _Optional[_Union[StreamClosed, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobs, _Mapping]] = ...) -> None: ...
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)
@@ -88,28 +100,32 @@ class TokenIds(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CompleteRequest(_message.Message):
-    __slots__ = ("model", "text", "token_ids", "options")
+    __slots__ = ("model", "text", "token_ids", "options", "add_special_tokens")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    ADD_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     model: str
     text: str
     token_ids: TokenIds
     options: GenerationOptions
-    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ...) -> None: ...
+    add_special_tokens: bool
+    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ..., add_special_tokens: bool = ...) -> None: ...
 
 class CompleteResponse(_message.Message):
-    __slots__ = ("opened", "delta", "finished", "closed")
+    __slots__ = ("opened", "delta", "finished", "closed", "prompt_logprobs")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     opened: StreamOpened
     delta: ChoiceDelta
     finished: ChoiceFinished
     closed: StreamClosed
-    def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., delta: _Optional[_Union[ChoiceDelta, _Mapping]] = ..., finished: _Optional[_Union[ChoiceFinished, _Mapping]] = ..., closed: _Optional[_Union[StreamClosed, _Mapping]] = ...) -> None: ...
+    prompt_logprobs: PromptLogprobs
+    def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., delta: _Optional[_Union[ChoiceDelta, _Mapping]] = ..., finished: _Optional[_Union[ChoiceFinished, _Mapping]] = ..., closed: _Optional[_Union[StreamClosed, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobs, _Mapping]] = ...) -> None: ...
 
 class StreamOpened(_message.Message):
     __slots__ = ("request_id", "model", "prompt_token_ids", "seed")
@@ -138,14 +154,24 @@ class ChoiceDelta(_message.Message):
     def __init__(self, choice: _Optional[int] = ..., first_position: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
 
 class TokenLogprob(_message.Message):
-    __slots__ = ("token_id", "logprob", "top")
+    __slots__ = ("token_id", "logprob", "top", "rank")
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     LOGPROB_FIELD_NUMBER: _ClassVar[int]
     TOP_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
     token_id: int
     logprob: float
     top: _containers.RepeatedCompositeFieldContainer[TopLogprob]
-    def __init__(self, token_id: _Optional[int] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TopLogprob, _Mapping]]] = ...) -> None: ...
+    rank: int
+    def __init__(self, token_id: _Optional[int] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[TopLogprob, _Mapping]]] = ..., rank: _Optional[int] = ...) -> None: ...
+
+class PromptLogprobs(_message.Message):
+    __slots__ = ("first_position", "logprobs")
+    FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    first_position: int
+    logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
+    def __init__(self, first_position: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
 
 class TopLogprob(_message.Message):
     __slots__ = ("token_id", "logprob")
@@ -196,6 +222,54 @@ class Timings(_message.Message):
     total: float
     num_resumes: int
     def __init__(self, time_to_first_token: _Optional[float] = ..., total: _Optional[float] = ..., num_resumes: _Optional[int] = ...) -> None: ...
+
+class EmbedRequest(_message.Message):
+    __slots__ = ("model", "inputs", "pooling", "dimensions", "tenant", "cache_salt", "priority", "truncate_prompt_tokens", "add_special_tokens")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    POOLING_FIELD_NUMBER: _ClassVar[int]
+    DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ADD_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    inputs: _containers.RepeatedCompositeFieldContainer[EmbedInput]
+    pooling: _pooling_pb2.Pooling
+    dimensions: int
+    tenant: str
+    cache_salt: str
+    priority: int
+    truncate_prompt_tokens: int
+    add_special_tokens: bool
+    def __init__(self, model: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[EmbedInput, _Mapping]]] = ..., pooling: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., dimensions: _Optional[int] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., truncate_prompt_tokens: _Optional[int] = ..., add_special_tokens: bool = ...) -> None: ...
+
+class EmbedInput(_message.Message):
+    __slots__ = ("text", "token_ids", "conversation")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    token_ids: TokenIds
+    conversation: Conversation
+    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ...) -> None: ...
+
+class EmbedResponse(_message.Message):
+    __slots__ = ("model", "embeddings", "usage")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    embeddings: _containers.RepeatedCompositeFieldContainer[Embedding]
+    usage: Usage
+    def __init__(self, model: _Optional[str] = ..., embeddings: _Optional[_Iterable[_Union[Embedding, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+
+class Embedding(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class TokenizeRequest(_message.Message):
     __slots__ = ("model", "text", "conversation", "add_special_tokens")
@@ -252,11 +326,13 @@ class ListModelsResponse(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "max_model_len", "is_ready")
+    __slots__ = ("name", "max_model_len", "is_ready", "embedding_size")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     IS_READY_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDING_SIZE_FIELD_NUMBER: _ClassVar[int]
     name: str
     max_model_len: int
     is_ready: bool
-    def __init__(self, name: _Optional[str] = ..., max_model_len: _Optional[int] = ..., is_ready: bool = ...) -> None: ...
+    embedding_size: int
+    def __init__(self, name: _Optional[str] = ..., max_model_len: _Optional[int] = ..., is_ready: bool = ..., embedding_size: _Optional[int] = ...) -> None: ...

@@ -62,6 +62,11 @@ class InferenceServiceStub(object):
                 request_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ListModelsRequest.SerializeToString,
                 response_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ListModelsResponse.FromString,
                 _registered_method=True)
+        self.Embed = channel.unary_unary(
+                '/pagewire.frontend.v1.InferenceService/Embed',
+                request_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.EmbedRequest.SerializeToString,
+                response_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.EmbedResponse.FromString,
+                _registered_method=True)
 
 
 class InferenceServiceServicer(object):
@@ -101,7 +106,13 @@ class InferenceServiceServicer(object):
 
     def ListModels(self, request, context):
         """The models that can be asked for.
-        Reserved for a later version: Embed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Embed(self, request, context):
+        """Turns texts, lists of token ids or conversations into vectors.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,6 +145,11 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.ListModels,
                     request_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ListModelsRequest.FromString,
                     response_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'Embed': grpc.unary_unary_rpc_method_handler(
+                    servicer.Embed,
+                    request_deserializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.EmbedRequest.FromString,
+                    response_serializer=pagewire_dot_frontend_dot_v1_dot_inference__pb2.EmbedResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -274,6 +290,33 @@ class InferenceService(object):
             '/pagewire.frontend.v1.InferenceService/ListModels',
             pagewire_dot_frontend_dot_v1_dot_inference__pb2.ListModelsRequest.SerializeToString,
             pagewire_dot_frontend_dot_v1_dot_inference__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Embed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.frontend.v1.InferenceService/Embed',
+            pagewire_dot_frontend_dot_v1_dot_inference__pb2.EmbedRequest.SerializeToString,
+            pagewire_dot_frontend_dot_v1_dot_inference__pb2.EmbedResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -30,9 +30,9 @@ class InferenceServiceStub:
     Detokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.DetokenizeRequest, _inference_pb2.DetokenizeResponse]
     """Turns token ids into text."""
     ListModels: _aio.UnaryUnaryMultiCallable[_inference_pb2.ListModelsRequest, _inference_pb2.ListModelsResponse]
-    """The models that can be asked for.
-    Reserved for a later version: Embed.
-    """
+    """The models that can be asked for."""
+    Embed: _aio.UnaryUnaryMultiCallable[_inference_pb2.EmbedRequest, _inference_pb2.EmbedResponse]
+    """Turns texts, lists of token ids or conversations into vectors."""
 
 class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """The public API: text or token ids in, a stream of text and token ids out.
@@ -80,8 +80,14 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inference_pb2.ListModelsRequest,
         context: _aio.ServicerContext[_inference_pb2.ListModelsRequest, _inference_pb2.ListModelsResponse],
     ) -> _abc.Awaitable[_inference_pb2.ListModelsResponse]:
-        """The models that can be asked for.
-        Reserved for a later version: Embed.
-        """
+        """The models that can be asked for."""
+
+    @_abc_1.abstractmethod
+    def Embed(
+        self,
+        request: _inference_pb2.EmbedRequest,
+        context: _aio.ServicerContext[_inference_pb2.EmbedRequest, _inference_pb2.EmbedResponse],
+    ) -> _abc.Awaitable[_inference_pb2.EmbedResponse]:
+        """Turns texts, lists of token ids or conversations into vectors."""
 
 def add_InferenceServiceServicer_to_server(servicer: InferenceServiceServicer, server: _aio.Server) -> None: ...

@@ -1,6 +1,7 @@
 from pagewire_protos.common.v1 import audit_pb2 as _audit_pb2
 from pagewire_protos.common.v1 import error_pb2 as _error_pb2
 from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
+from pagewire_protos.common.v1 import pooling_pb2 as _pooling_pb2
 from pagewire_protos.common.v1 import sampling_pb2 as _sampling_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -29,7 +30,7 @@ class AttachFrontendRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_reply: _Optional[_Union[FrontendAuditReply, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_prefix_cache: _Optional[_Union[ResetPrefixCacheQuery, _Mapping]] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
-    __slots__ = ("welcome", "served_models", "tokens", "finished", "rejected", "audit_query", "audit_answer", "heartbeat", "prefix_cache_reset")
+    __slots__ = ("welcome", "served_models", "tokens", "finished", "rejected", "audit_query", "audit_answer", "heartbeat", "prefix_cache_reset", "prompt_logprobs", "vectors")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     SERVED_MODELS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +40,8 @@ class AttachFrontendResponse(_message.Message):
     AUDIT_ANSWER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     PREFIX_CACHE_RESET_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     served_models: ServedModels
     tokens: TokenBatch
@@ -48,7 +51,9 @@ class AttachFrontendResponse(_message.Message):
     audit_answer: AuditAnswer
     heartbeat: Heartbeat
     prefix_cache_reset: ResetPrefixCacheAnswer
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., finished: _Optional[_Union[FinishedChoices, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_answer: _Optional[_Union[AuditAnswer, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., prefix_cache_reset: _Optional[_Union[ResetPrefixCacheAnswer, _Mapping]] = ...) -> None: ...
+    prompt_logprobs: PromptLogprobBatch
+    vectors: VectorBatch
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., finished: _Optional[_Union[FinishedChoices, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_answer: _Optional[_Union[AuditAnswer, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., prefix_cache_reset: _Optional[_Union[ResetPrefixCacheAnswer, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobBatch, _Mapping]] = ..., vectors: _Optional[_Union[VectorBatch, _Mapping]] = ...) -> None: ...
 
 class FrontendHello(_message.Message):
     __slots__ = ("protocol", "frontend_id", "highest_generation", "models", "held_generation", "held")
@@ -105,21 +110,23 @@ class ServedModels(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[ServedModel, _Mapping]]] = ...) -> None: ...
 
 class ServedModel(_message.Message):
-    __slots__ = ("name", "model_fingerprint", "tokenizer_fingerprint", "max_model_len", "num_workers")
+    __slots__ = ("name", "model_fingerprint", "tokenizer_fingerprint", "max_model_len", "num_workers", "embedding_size")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDING_SIZE_FIELD_NUMBER: _ClassVar[int]
     name: str
     model_fingerprint: bytes
     tokenizer_fingerprint: bytes
     max_model_len: int
     num_workers: int
-    def __init__(self, name: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., num_workers: _Optional[int] = ...) -> None: ...
+    embedding_size: int
+    def __init__(self, name: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., num_workers: _Optional[int] = ..., embedding_size: _Optional[int] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "epoch", "handle", "model", "adapter", "prompt_token_ids", "emitted", "sampling", "eos_token_ids", "tenant", "cache_salt", "priority", "remaining_ms", "generate")
+    __slots__ = ("request_id", "epoch", "handle", "model", "adapter", "prompt_token_ids", "emitted", "sampling", "eos_token_ids", "tenant", "cache_salt", "priority", "remaining_ms", "generate", "pool")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +141,7 @@ class Submit(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     REMAINING_MS_FIELD_NUMBER: _ClassVar[int]
     GENERATE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     epoch: int
     handle: int
@@ -148,7 +156,8 @@ class Submit(_message.Message):
     priority: int
     remaining_ms: int
     generate: GenerateKind
-    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ...) -> None: ...
+    pool: _pooling_pb2.Pooling
+    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ..., pool: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ...) -> None: ...
 
 class GenerateKind(_message.Message):
     __slots__ = ("beam_search",)
@@ -173,7 +182,7 @@ class Abort(_message.Message):
     def __init__(self, handle: _Optional[int] = ..., choice: _Optional[int] = ...) -> None: ...
 
 class TokenBatch(_message.Message):
-    __slots__ = ("handles", "choices", "epochs", "first_positions", "counts", "token_ids", "logprobs", "num_top", "top_token_ids", "top_logprobs", "num_cached_tokens")
+    __slots__ = ("handles", "choices", "epochs", "first_positions", "counts", "token_ids", "logprobs", "num_top", "top_token_ids", "top_logprobs", "num_cached_tokens", "ranks")
     HANDLES_FIELD_NUMBER: _ClassVar[int]
     CHOICES_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +194,7 @@ class TokenBatch(_message.Message):
     TOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     NUM_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
     handles: bytes
     choices: bytes
     epochs: bytes
@@ -196,7 +206,42 @@ class TokenBatch(_message.Message):
     top_token_ids: bytes
     top_logprobs: bytes
     num_cached_tokens: bytes
-    def __init__(self, handles: _Optional[bytes] = ..., choices: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., first_positions: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ..., num_cached_tokens: _Optional[bytes] = ...) -> None: ...
+    ranks: bytes
+    def __init__(self, handles: _Optional[bytes] = ..., choices: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., first_positions: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ..., num_cached_tokens: _Optional[bytes] = ..., ranks: _Optional[bytes] = ...) -> None: ...
+
+class PromptLogprobBatch(_message.Message):
+    __slots__ = ("handles", "epochs", "first_positions", "counts", "logprobs", "ranks", "num_top", "top_token_ids", "top_logprobs")
+    HANDLES_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOP_FIELD_NUMBER: _ClassVar[int]
+    TOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    handles: bytes
+    epochs: bytes
+    first_positions: bytes
+    counts: bytes
+    logprobs: bytes
+    ranks: bytes
+    num_top: bytes
+    top_token_ids: bytes
+    top_logprobs: bytes
+    def __init__(self, handles: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., first_positions: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., ranks: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ...) -> None: ...
+
+class VectorBatch(_message.Message):
+    __slots__ = ("handles", "epochs", "num_cached_tokens", "vectors")
+    HANDLES_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    NUM_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
+    handles: bytes
+    epochs: bytes
+    num_cached_tokens: bytes
+    vectors: bytes
+    def __init__(self, handles: _Optional[bytes] = ..., epochs: _Optional[bytes] = ..., num_cached_tokens: _Optional[bytes] = ..., vectors: _Optional[bytes] = ...) -> None: ...
 
 class FinishedChoices(_message.Message):
     __slots__ = ("choices",)

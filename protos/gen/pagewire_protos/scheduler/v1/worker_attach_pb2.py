@@ -23,11 +23,14 @@ _sym_db = _symbol_database.Default()
 
 
 from pagewire_protos.common.v1 import audit_pb2 as pagewire_dot_common_dot_v1_dot_audit__pb2
+from pagewire_protos.common.v1 import error_pb2 as pagewire_dot_common_dot_v1_dot_error__pb2
 from pagewire_protos.common.v1 import layout_pb2 as pagewire_dot_common_dot_v1_dot_layout__pb2
+from pagewire_protos.common.v1 import pooling_pb2 as pagewire_dot_common_dot_v1_dot_pooling__pb2
 from pagewire_protos.common.v1 import sampling_pb2 as pagewire_dot_common_dot_v1_dot_sampling__pb2
+from pagewire_protos.common.v1 import structured_outputs_pb2 as pagewire_dot_common_dot_v1_dot_structured__outputs__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)pagewire/scheduler/v1/worker_attach.proto\x12\x15pagewire.scheduler.v1\x1a\x1epagewire/common/v1/audit.proto\x1a\x1fpagewire/common/v1/layout.proto\x1a!pagewire/common/v1/sampling.proto\"\xbe\x02\n\x13\x41ttachWorkerRequest\x12\x33\n\x05hello\x18\x01 \x01(\x0b\x32\".pagewire.scheduler.v1.WorkerHelloH\x00\x12\x33\n\x06result\x18\x02 \x01(\x0b\x32!.pagewire.scheduler.v1.StepResultH\x00\x12\x39\n\x08progress\x18\x03 \x01(\x0b\x32%.pagewire.scheduler.v1.WorkerProgressH\x00\x12>\n\x0b\x61udit_reply\x18\x04 \x01(\x0b\x32\'.pagewire.scheduler.v1.WorkerAuditReplyH\x00\x12\x37\n\x07leaving\x18\x05 \x01(\x0b\x32$.pagewire.scheduler.v1.WorkerLeavingH\x00\x42\t\n\x07message\"\x80\x02\n\x14\x41ttachWorkerResponse\x12\x37\n\x07welcome\x18\x01 \x01(\x0b\x32$.pagewire.scheduler.v1.WorkerWelcomeH\x00\x12/\n\x04plan\x18\x02 \x01(\x0b\x32\x1f.pagewire.scheduler.v1.StepPlanH\x00\x12>\n\x0b\x61udit_query\x18\x03 \x01(\x0b\x32\'.pagewire.scheduler.v1.WorkerAuditQueryH\x00\x12\x33\n\x05\x64rain\x18\x04 \x01(\x0b\x32\".pagewire.scheduler.v1.WorkerDrainH\x00\x42\t\n\x07message\"\x8c\x03\n\x0bWorkerHello\x12\x33\n\x08protocol\x18\x01 \x01(\x0b\x32!.pagewire.common.v1.ProtocolRange\x12\x11\n\tworker_id\x18\x02 \x01(\x0c\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\x1a\n\x12highest_generation\x18\x04 \x01(\x04\x12\r\n\x05model\x18\x05 \x01(\t\x12\x1d\n\x15tokenizer_fingerprint\x18\x06 \x01(\x0c\x12,\n\x06layout\x18\x07 \x01(\x0b\x32\x1c.pagewire.common.v1.KvLayout\x12\x37\n\x08\x63\x61pacity\x18\x08 \x01(\x0b\x32%.pagewire.scheduler.v1.WorkerCapacity\x12\x30\n\x05roles\x18\t \x03(\x0e\x32!.pagewire.scheduler.v1.WorkerRole\x12\x14\n\x0ckv_endpoints\x18\n \x03(\t\x12\x12\n\nheld_names\x18\x0b \x01(\x0c\x12\x13\n\x0bheld_blocks\x18\x0c \x01(\x0c\"\x9e\x01\n\x0eWorkerCapacity\x12\x12\n\nnum_blocks\x18\x01 \x01(\r\x12\x14\n\x0cmax_num_seqs\x18\x02 \x01(\r\x12\x1e\n\x16max_num_batched_tokens\x18\x03 \x01(\r\x12\x15\n\rmax_model_len\x18\x04 \x01(\r\x12\x17\n\x0fsteps_in_flight\x18\x05 \x01(\r\x12\x12\n\nvocab_size\x18\x06 \x01(\r\"P\n\rWorkerWelcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x19\n\x11kvstore_addresses\x18\x03 \x03(\t\"\xe7\x03\n\x08StepPlan\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0f\n\x07step_id\x18\x03 \x01(\x04\x12\x13\n\x0b\x66reed_slots\x18\x04 \x01(\x0c\x12\x37\n\x0cnew_requests\x18\x05 \x03(\x0b\x32!.pagewire.scheduler.v1.NewRequest\x12\r\n\x05slots\x18\x06 \x01(\x0c\x12\x0e\n\x06starts\x18\x07 \x01(\x0c\x12\x16\n\x0enum_new_tokens\x18\x08 \x01(\x0c\x12\x0f\n\x07samples\x18\t \x01(\x0c\x12\x16\n\x0enum_new_blocks\x18\n \x01(\x0c\x12\x15\n\rnew_block_ids\x18\x0b \x01(\x0c\x12\x14\n\x0c\x63opy_sources\x18\x0c \x01(\x0c\x12\x19\n\x11\x63opy_destinations\x18\r \x01(\x0c\x12\x14\n\x0cnamed_blocks\x18\x0e \x01(\x0c\x12\r\n\x05names\x18\x0f \x01(\x0c\x12\x12\n\nfork_slots\x18\x10 \x01(\x0c\x12\x14\n\x0c\x66ork_sources\x18\x11 \x01(\x0c\x12\x14\n\x0c\x66ork_choices\x18\x12 \x01(\x0c\x12\x16\n\x0e\x61ppended_slots\x18\x13 \x01(\x0c\x12\x1a\n\x12\x61ppended_token_ids\x18\x14 \x01(\x0c\x12\x12\n\ncopy_slots\x18\x15 \x01(\x0c\"\x8a\x02\n\nNewRequest\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x0c\x12\x0e\n\x06\x63hoice\x18\x03 \x01(\r\x12\x18\n\x10prompt_token_ids\x18\x04 \x01(\x0c\x12\x19\n\x11\x65mitted_token_ids\x18\x05 \x01(\x0c\x12\x34\n\x08sampling\x18\x06 \x01(\x0b\x32\".pagewire.common.v1.SamplingParams\x12\x37\n\x0c\x62lock_tables\x18\x07 \x03(\x0b\x32!.pagewire.scheduler.v1.BlockTable\x12\x15\n\reos_token_ids\x18\x08 \x01(\x0c\x12\x0f\n\x07is_beam\x18\t \x01(\x08\"\x1f\n\nBlockTable\x12\x11\n\tblock_ids\x18\x01 \x01(\x0c\"\xaa\x02\n\nStepResult\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0f\n\x07step_id\x18\x03 \x01(\x04\x12\r\n\x05slots\x18\x04 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x05 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x06 \x01(\x0c\x12\x10\n\x08logprobs\x18\x07 \x01(\x0c\x12\x0f\n\x07num_top\x18\x08 \x01(\x0c\x12\x15\n\rtop_token_ids\x18\t \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\n \x01(\x0c\x12\x33\n\x07\x66\x61ilure\x18\x0b \x01(\x0b\x32\".pagewire.scheduler.v1.StepFailure\x12\x15\n\rmodel_time_us\x18\x0c \x01(\r\x12\x14\n\x0cstep_time_us\x18\r \x01(\r\"5\n\x0bStepFailure\x12\x0f\n\x07message\x18\x01 \x01(\t\x12\x15\n\rculprit_slots\x18\x02 \x01(\x0c\"!\n\x0eWorkerProgress\x12\x0f\n\x07\x63ounter\x18\x01 \x01(\x04\"$\n\x10WorkerAuditQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\"c\n\x10WorkerAuditReply\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12.\n\x05\x61udit\x18\x02 \x01(\x0b\x32\x1f.pagewire.common.v1.WorkerAudit\x12\r\n\x05slots\x18\x03 \x01(\x0c\"\r\n\x0bWorkerDrain\"\x0f\n\rWorkerLeaving*Z\n\nWorkerRole\x12\x1b\n\x17WORKER_ROLE_UNSPECIFIED\x10\x00\x12\x17\n\x13WORKER_ROLE_PREFILL\x10\x01\x12\x16\n\x12WORKER_ROLE_DECODE\x10\x02\x32\x82\x01\n\x13WorkerAttachService\x12k\n\x0c\x41ttachWorker\x12*.pagewire.scheduler.v1.AttachWorkerRequest\x1a+.pagewire.scheduler.v1.AttachWorkerResponse(\x01\x30\x01\x42?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)pagewire/scheduler/v1/worker_attach.proto\x12\x15pagewire.scheduler.v1\x1a\x1epagewire/common/v1/audit.proto\x1a\x1epagewire/common/v1/error.proto\x1a\x1fpagewire/common/v1/layout.proto\x1a pagewire/common/v1/pooling.proto\x1a!pagewire/common/v1/sampling.proto\x1a+pagewire/common/v1/structured_outputs.proto\"\x82\x03\n\x13\x41ttachWorkerRequest\x12\x33\n\x05hello\x18\x01 \x01(\x0b\x32\".pagewire.scheduler.v1.WorkerHelloH\x00\x12\x33\n\x06result\x18\x02 \x01(\x0b\x32!.pagewire.scheduler.v1.StepResultH\x00\x12\x39\n\x08progress\x18\x03 \x01(\x0b\x32%.pagewire.scheduler.v1.WorkerProgressH\x00\x12>\n\x0b\x61udit_reply\x18\x04 \x01(\x0b\x32\'.pagewire.scheduler.v1.WorkerAuditReplyH\x00\x12\x37\n\x07leaving\x18\x05 \x01(\x0b\x32$.pagewire.scheduler.v1.WorkerLeavingH\x00\x12\x42\n\x10grammar_compiled\x18\x06 \x01(\x0b\x32&.pagewire.scheduler.v1.GrammarCompiledH\x00\x42\t\n\x07message\"\xc2\x02\n\x14\x41ttachWorkerResponse\x12\x37\n\x07welcome\x18\x01 \x01(\x0b\x32$.pagewire.scheduler.v1.WorkerWelcomeH\x00\x12/\n\x04plan\x18\x02 \x01(\x0b\x32\x1f.pagewire.scheduler.v1.StepPlanH\x00\x12>\n\x0b\x61udit_query\x18\x03 \x01(\x0b\x32\'.pagewire.scheduler.v1.WorkerAuditQueryH\x00\x12\x33\n\x05\x64rain\x18\x04 \x01(\x0b\x32\".pagewire.scheduler.v1.WorkerDrainH\x00\x12@\n\x0f\x63ompile_grammar\x18\x05 \x01(\x0b\x32%.pagewire.scheduler.v1.CompileGrammarH\x00\x42\t\n\x07message\"\x8c\x03\n\x0bWorkerHello\x12\x33\n\x08protocol\x18\x01 \x01(\x0b\x32!.pagewire.common.v1.ProtocolRange\x12\x11\n\tworker_id\x18\x02 \x01(\x0c\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\x1a\n\x12highest_generation\x18\x04 \x01(\x04\x12\r\n\x05model\x18\x05 \x01(\t\x12\x1d\n\x15tokenizer_fingerprint\x18\x06 \x01(\x0c\x12,\n\x06layout\x18\x07 \x01(\x0b\x32\x1c.pagewire.common.v1.KvLayout\x12\x37\n\x08\x63\x61pacity\x18\x08 \x01(\x0b\x32%.pagewire.scheduler.v1.WorkerCapacity\x12\x30\n\x05roles\x18\t \x03(\x0e\x32!.pagewire.scheduler.v1.WorkerRole\x12\x14\n\x0ckv_endpoints\x18\n \x03(\t\x12\x12\n\nheld_names\x18\x0b \x01(\x0c\x12\x13\n\x0bheld_blocks\x18\x0c \x01(\x0c\"\xb6\x01\n\x0eWorkerCapacity\x12\x12\n\nnum_blocks\x18\x01 \x01(\r\x12\x14\n\x0cmax_num_seqs\x18\x02 \x01(\r\x12\x1e\n\x16max_num_batched_tokens\x18\x03 \x01(\r\x12\x15\n\rmax_model_len\x18\x04 \x01(\r\x12\x17\n\x0fsteps_in_flight\x18\x05 \x01(\r\x12\x12\n\nvocab_size\x18\x06 \x01(\r\x12\x16\n\x0e\x65mbedding_size\x18\x07 \x01(\r\"P\n\rWorkerWelcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x19\n\x11kvstore_addresses\x18\x03 \x03(\t\"\x82\x04\n\x08StepPlan\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0f\n\x07step_id\x18\x03 \x01(\x04\x12\x13\n\x0b\x66reed_slots\x18\x04 \x01(\x0c\x12\x37\n\x0cnew_requests\x18\x05 \x03(\x0b\x32!.pagewire.scheduler.v1.NewRequest\x12\r\n\x05slots\x18\x06 \x01(\x0c\x12\x0e\n\x06starts\x18\x07 \x01(\x0c\x12\x16\n\x0enum_new_tokens\x18\x08 \x01(\x0c\x12\x0f\n\x07samples\x18\t \x01(\x0c\x12\x16\n\x0enum_new_blocks\x18\n \x01(\x0c\x12\x15\n\rnew_block_ids\x18\x0b \x01(\x0c\x12\x14\n\x0c\x63opy_sources\x18\x0c \x01(\x0c\x12\x19\n\x11\x63opy_destinations\x18\r \x01(\x0c\x12\x14\n\x0cnamed_blocks\x18\x0e \x01(\x0c\x12\r\n\x05names\x18\x0f \x01(\x0c\x12\x12\n\nfork_slots\x18\x10 \x01(\x0c\x12\x14\n\x0c\x66ork_sources\x18\x11 \x01(\x0c\x12\x14\n\x0c\x66ork_choices\x18\x12 \x01(\x0c\x12\x16\n\x0e\x61ppended_slots\x18\x13 \x01(\x0c\x12\x1a\n\x12\x61ppended_token_ids\x18\x14 \x01(\x0c\x12\x12\n\ncopy_slots\x18\x15 \x01(\x0c\x12\x19\n\x11released_grammars\x18\x16 \x01(\x0c\"\xf1\x02\n\nNewRequest\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x12\n\nrequest_id\x18\x02 \x01(\x0c\x12\x0e\n\x06\x63hoice\x18\x03 \x01(\r\x12\x18\n\x10prompt_token_ids\x18\x04 \x01(\x0c\x12\x19\n\x11\x65mitted_token_ids\x18\x05 \x01(\x0c\x12\x34\n\x08sampling\x18\x06 \x01(\x0b\x32\".pagewire.common.v1.SamplingParams\x12\x37\n\x0c\x62lock_tables\x18\x07 \x03(\x0b\x32!.pagewire.scheduler.v1.BlockTable\x12\x15\n\reos_token_ids\x18\x08 \x01(\x0c\x12\x0f\n\x07is_beam\x18\t \x01(\x08\x12\x17\n\ngrammar_id\x18\n \x01(\x0cH\x00\x88\x01\x01\x12\x31\n\x07pooling\x18\x0b \x01(\x0b\x32\x1b.pagewire.common.v1.PoolingH\x01\x88\x01\x01\x42\r\n\x0b_grammar_idB\n\n\x08_pooling\"\x1f\n\nBlockTable\x12\x11\n\tblock_ids\x18\x01 \x01(\x0c\"\x81\x03\n\nStepResult\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0f\n\x07step_id\x18\x03 \x01(\x04\x12\r\n\x05slots\x18\x04 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x05 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x06 \x01(\x0c\x12\x10\n\x08logprobs\x18\x07 \x01(\x0c\x12\x0f\n\x07num_top\x18\x08 \x01(\x0c\x12\x15\n\rtop_token_ids\x18\t \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\n \x01(\x0c\x12\x33\n\x07\x66\x61ilure\x18\x0b \x01(\x0b\x32\".pagewire.scheduler.v1.StepFailure\x12\x15\n\rmodel_time_us\x18\x0c \x01(\r\x12\x14\n\x0cstep_time_us\x18\r \x01(\r\x12\r\n\x05ranks\x18\x0e \x01(\x0c\x12\x35\n\x06prompt\x18\x0f \x01(\x0b\x32%.pagewire.scheduler.v1.PromptLogprobs\x12\x0f\n\x07vectors\x18\x10 \x01(\x0c\"\xa7\x01\n\x0ePromptLogprobs\x12\r\n\x05slots\x18\x01 \x01(\x0c\x12\x17\n\x0f\x66irst_positions\x18\x02 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x03 \x01(\x0c\x12\x10\n\x08logprobs\x18\x04 \x01(\x0c\x12\r\n\x05ranks\x18\x05 \x01(\x0c\x12\x0f\n\x07num_top\x18\x06 \x01(\x0c\x12\x15\n\rtop_token_ids\x18\x07 \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\x08 \x01(\x0c\"5\n\x0bStepFailure\x12\x0f\n\x07message\x18\x01 \x01(\t\x12\x15\n\rculprit_slots\x18\x02 \x01(\x0c\"g\n\x0e\x43ompileGrammar\x12\x12\n\ngrammar_id\x18\x01 \x01(\x0c\x12\x41\n\x12structured_outputs\x18\x02 \x01(\x0b\x32%.pagewire.common.v1.StructuredOutputs\"U\n\x0fGrammarCompiled\x12\x12\n\ngrammar_id\x18\x01 \x01(\x0c\x12.\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1f.pagewire.common.v1.ErrorDetail\"!\n\x0eWorkerProgress\x12\x0f\n\x07\x63ounter\x18\x01 \x01(\x04\"$\n\x10WorkerAuditQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\"c\n\x10WorkerAuditReply\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12.\n\x05\x61udit\x18\x02 \x01(\x0b\x32\x1f.pagewire.common.v1.WorkerAudit\x12\r\n\x05slots\x18\x03 \x01(\x0c\"\r\n\x0bWorkerDrain\"\x0f\n\rWorkerLeaving*Z\n\nWorkerRole\x12\x1b\n\x17WORKER_ROLE_UNSPECIFIED\x10\x00\x12\x17\n\x13WORKER_ROLE_PREFILL\x10\x01\x12\x16\n\x12WORKER_ROLE_DECODE\x10\x02\x32\x82\x01\n\x13WorkerAttachService\x12k\n\x0c\x41ttachWorker\x12*.pagewire.scheduler.v1.AttachWorkerRequest\x1a+.pagewire.scheduler.v1.AttachWorkerResponse(\x01\x30\x01\x42?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,38 +38,44 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire_protos.scheduler.v
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\030ai.pagewire.scheduler.v1P\001Z!pagewire/scheduler/v1;schedulerv1'
-  _globals['_WORKERROLE']._serialized_start=2744
-  _globals['_WORKERROLE']._serialized_end=2834
-  _globals['_ATTACHWORKERREQUEST']._serialized_start=169
-  _globals['_ATTACHWORKERREQUEST']._serialized_end=487
-  _globals['_ATTACHWORKERRESPONSE']._serialized_start=490
-  _globals['_ATTACHWORKERRESPONSE']._serialized_end=746
-  _globals['_WORKERHELLO']._serialized_start=749
-  _globals['_WORKERHELLO']._serialized_end=1145
-  _globals['_WORKERCAPACITY']._serialized_start=1148
-  _globals['_WORKERCAPACITY']._serialized_end=1306
-  _globals['_WORKERWELCOME']._serialized_start=1308
-  _globals['_WORKERWELCOME']._serialized_end=1388
-  _globals['_STEPPLAN']._serialized_start=1391
-  _globals['_STEPPLAN']._serialized_end=1878
-  _globals['_NEWREQUEST']._serialized_start=1881
-  _globals['_NEWREQUEST']._serialized_end=2147
-  _globals['_BLOCKTABLE']._serialized_start=2149
-  _globals['_BLOCKTABLE']._serialized_end=2180
-  _globals['_STEPRESULT']._serialized_start=2183
-  _globals['_STEPRESULT']._serialized_end=2481
-  _globals['_STEPFAILURE']._serialized_start=2483
-  _globals['_STEPFAILURE']._serialized_end=2536
-  _globals['_WORKERPROGRESS']._serialized_start=2538
-  _globals['_WORKERPROGRESS']._serialized_end=2571
-  _globals['_WORKERAUDITQUERY']._serialized_start=2573
-  _globals['_WORKERAUDITQUERY']._serialized_end=2609
-  _globals['_WORKERAUDITREPLY']._serialized_start=2611
-  _globals['_WORKERAUDITREPLY']._serialized_end=2710
-  _globals['_WORKERDRAIN']._serialized_start=2712
-  _globals['_WORKERDRAIN']._serialized_end=2725
-  _globals['_WORKERLEAVING']._serialized_start=2727
-  _globals['_WORKERLEAVING']._serialized_end=2742
-  _globals['_WORKERATTACHSERVICE']._serialized_start=2837
-  _globals['_WORKERATTACHSERVICE']._serialized_end=2967
+  _globals['_WORKERROLE']._serialized_start=3592
+  _globals['_WORKERROLE']._serialized_end=3682
+  _globals['_ATTACHWORKERREQUEST']._serialized_start=280
+  _globals['_ATTACHWORKERREQUEST']._serialized_end=666
+  _globals['_ATTACHWORKERRESPONSE']._serialized_start=669
+  _globals['_ATTACHWORKERRESPONSE']._serialized_end=991
+  _globals['_WORKERHELLO']._serialized_start=994
+  _globals['_WORKERHELLO']._serialized_end=1390
+  _globals['_WORKERCAPACITY']._serialized_start=1393
+  _globals['_WORKERCAPACITY']._serialized_end=1575
+  _globals['_WORKERWELCOME']._serialized_start=1577
+  _globals['_WORKERWELCOME']._serialized_end=1657
+  _globals['_STEPPLAN']._serialized_start=1660
+  _globals['_STEPPLAN']._serialized_end=2174
+  _globals['_NEWREQUEST']._serialized_start=2177
+  _globals['_NEWREQUEST']._serialized_end=2546
+  _globals['_BLOCKTABLE']._serialized_start=2548
+  _globals['_BLOCKTABLE']._serialized_end=2579
+  _globals['_STEPRESULT']._serialized_start=2582
+  _globals['_STEPRESULT']._serialized_end=2967
+  _globals['_PROMPTLOGPROBS']._serialized_start=2970
+  _globals['_PROMPTLOGPROBS']._serialized_end=3137
+  _globals['_STEPFAILURE']._serialized_start=3139
+  _globals['_STEPFAILURE']._serialized_end=3192
+  _globals['_COMPILEGRAMMAR']._serialized_start=3194
+  _globals['_COMPILEGRAMMAR']._serialized_end=3297
+  _globals['_GRAMMARCOMPILED']._serialized_start=3299
+  _globals['_GRAMMARCOMPILED']._serialized_end=3384
+  _globals['_WORKERPROGRESS']._serialized_start=3386
+  _globals['_WORKERPROGRESS']._serialized_end=3419
+  _globals['_WORKERAUDITQUERY']._serialized_start=3421
+  _globals['_WORKERAUDITQUERY']._serialized_end=3457
+  _globals['_WORKERAUDITREPLY']._serialized_start=3459
+  _globals['_WORKERAUDITREPLY']._serialized_end=3558
+  _globals['_WORKERDRAIN']._serialized_start=3560
+  _globals['_WORKERDRAIN']._serialized_end=3573
+  _globals['_WORKERLEAVING']._serialized_start=3575
+  _globals['_WORKERLEAVING']._serialized_end=3590
+  _globals['_WORKERATTACHSERVICE']._serialized_start=3685
+  _globals['_WORKERATTACHSERVICE']._serialized_end=3815
 # @@protoc_insertion_point(module_scope)

@@ -1,6 +1,9 @@
 from pagewire_protos.common.v1 import audit_pb2 as _audit_pb2
+from pagewire_protos.common.v1 import error_pb2 as _error_pb2
 from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
+from pagewire_protos.common.v1 import pooling_pb2 as _pooling_pb2
 from pagewire_protos.common.v1 import sampling_pb2 as _sampling_pb2
+from pagewire_protos.common.v1 import structured_outputs_pb2 as _structured_outputs_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -20,30 +23,34 @@ WORKER_ROLE_PREFILL: WorkerRole
 WORKER_ROLE_DECODE: WorkerRole
 
 class AttachWorkerRequest(_message.Message):
-    __slots__ = ("hello", "result", "progress", "audit_reply", "leaving")
+    __slots__ = ("hello", "result", "progress", "audit_reply", "leaving", "grammar_compiled")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     AUDIT_REPLY_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_COMPILED_FIELD_NUMBER: _ClassVar[int]
     hello: WorkerHello
     result: StepResult
     progress: WorkerProgress
     audit_reply: WorkerAuditReply
     leaving: WorkerLeaving
-    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., progress: _Optional[_Union[WorkerProgress, _Mapping]] = ..., audit_reply: _Optional[_Union[WorkerAuditReply, _Mapping]] = ..., leaving: _Optional[_Union[WorkerLeaving, _Mapping]] = ...) -> None: ...
+    grammar_compiled: GrammarCompiled
+    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., progress: _Optional[_Union[WorkerProgress, _Mapping]] = ..., audit_reply: _Optional[_Union[WorkerAuditReply, _Mapping]] = ..., leaving: _Optional[_Union[WorkerLeaving, _Mapping]] = ..., grammar_compiled: _Optional[_Union[GrammarCompiled, _Mapping]] = ...) -> None: ...
 
 class AttachWorkerResponse(_message.Message):
-    __slots__ = ("welcome", "plan", "audit_query", "drain")
+    __slots__ = ("welcome", "plan", "audit_query", "drain", "compile_grammar")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     AUDIT_QUERY_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
+    COMPILE_GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     welcome: WorkerWelcome
     plan: StepPlan
     audit_query: WorkerAuditQuery
     drain: WorkerDrain
-    def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ...) -> None: ...
+    compile_grammar: CompileGrammar
+    def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ..., compile_grammar: _Optional[_Union[CompileGrammar, _Mapping]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
     __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks")
@@ -74,20 +81,22 @@ class WorkerHello(_message.Message):
     def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ...) -> None: ...
 
 class WorkerCapacity(_message.Message):
-    __slots__ = ("num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "steps_in_flight", "vocab_size")
+    __slots__ = ("num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "steps_in_flight", "vocab_size", "embedding_size")
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_BATCHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     STEPS_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDING_SIZE_FIELD_NUMBER: _ClassVar[int]
     num_blocks: int
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
     steps_in_flight: int
     vocab_size: int
-    def __init__(self, num_blocks: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_model_len: _Optional[int] = ..., steps_in_flight: _Optional[int] = ..., vocab_size: _Optional[int] = ...) -> None: ...
+    embedding_size: int
+    def __init__(self, num_blocks: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_model_len: _Optional[int] = ..., steps_in_flight: _Optional[int] = ..., vocab_size: _Optional[int] = ..., embedding_size: _Optional[int] = ...) -> None: ...
 
 class WorkerWelcome(_message.Message):
     __slots__ = ("protocol", "generation", "kvstore_addresses")
@@ -100,7 +109,7 @@ class WorkerWelcome(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., generation: _Optional[int] = ..., kvstore_addresses: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StepPlan(_message.Message):
-    __slots__ = ("generation", "incarnation", "step_id", "freed_slots", "new_requests", "slots", "starts", "num_new_tokens", "samples", "num_new_blocks", "new_block_ids", "copy_sources", "copy_destinations", "named_blocks", "names", "fork_slots", "fork_sources", "fork_choices", "appended_slots", "appended_token_ids", "copy_slots")
+    __slots__ = ("generation", "incarnation", "step_id", "freed_slots", "new_requests", "slots", "starts", "num_new_tokens", "samples", "num_new_blocks", "new_block_ids", "copy_sources", "copy_destinations", "named_blocks", "names", "fork_slots", "fork_sources", "fork_choices", "appended_slots", "appended_token_ids", "copy_slots", "released_grammars")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +131,7 @@ class StepPlan(_message.Message):
     APPENDED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     APPENDED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     COPY_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_GRAMMARS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     incarnation: int
     step_id: int
@@ -143,10 +153,11 @@ class StepPlan(_message.Message):
     appended_slots: bytes
     appended_token_ids: bytes
     copy_slots: bytes
-    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., freed_slots: _Optional[bytes] = ..., new_requests: _Optional[_Iterable[_Union[NewRequest, _Mapping]]] = ..., slots: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., num_new_tokens: _Optional[bytes] = ..., samples: _Optional[bytes] = ..., num_new_blocks: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., copy_sources: _Optional[bytes] = ..., copy_destinations: _Optional[bytes] = ..., named_blocks: _Optional[bytes] = ..., names: _Optional[bytes] = ..., fork_slots: _Optional[bytes] = ..., fork_sources: _Optional[bytes] = ..., fork_choices: _Optional[bytes] = ..., appended_slots: _Optional[bytes] = ..., appended_token_ids: _Optional[bytes] = ..., copy_slots: _Optional[bytes] = ...) -> None: ...
+    released_grammars: bytes
+    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., freed_slots: _Optional[bytes] = ..., new_requests: _Optional[_Iterable[_Union[NewRequest, _Mapping]]] = ..., slots: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., num_new_tokens: _Optional[bytes] = ..., samples: _Optional[bytes] = ..., num_new_blocks: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., copy_sources: _Optional[bytes] = ..., copy_destinations: _Optional[bytes] = ..., named_blocks: _Optional[bytes] = ..., names: _Optional[bytes] = ..., fork_slots: _Optional[bytes] = ..., fork_sources: _Optional[bytes] = ..., fork_choices: _Optional[bytes] = ..., appended_slots: _Optional[bytes] = ..., appended_token_ids: _Optional[bytes] = ..., copy_slots: _Optional[bytes] = ..., released_grammars: _Optional[bytes] = ...) -> None: ...
 
 class NewRequest(_message.Message):
-    __slots__ = ("slot", "request_id", "choice", "prompt_token_ids", "emitted_token_ids", "sampling", "block_tables", "eos_token_ids", "is_beam")
+    __slots__ = ("slot", "request_id", "choice", "prompt_token_ids", "emitted_token_ids", "sampling", "block_tables", "eos_token_ids", "is_beam", "grammar_id", "pooling")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +167,8 @@ class NewRequest(_message.Message):
     BLOCK_TABLES_FIELD_NUMBER: _ClassVar[int]
     EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     IS_BEAM_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_ID_FIELD_NUMBER: _ClassVar[int]
+    POOLING_FIELD_NUMBER: _ClassVar[int]
     slot: int
     request_id: bytes
     choice: int
@@ -165,7 +178,9 @@ class NewRequest(_message.Message):
     block_tables: _containers.RepeatedCompositeFieldContainer[BlockTable]
     eos_token_ids: bytes
     is_beam: bool
-    def __init__(self, slot: _Optional[int] = ..., request_id: _Optional[bytes] = ..., choice: _Optional[int] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., block_tables: _Optional[_Iterable[_Union[BlockTable, _Mapping]]] = ..., eos_token_ids: _Optional[bytes] = ..., is_beam: bool = ...) -> None: ...
+    grammar_id: bytes
+    pooling: _pooling_pb2.Pooling
+    def __init__(self, slot: _Optional[int] = ..., request_id: _Optional[bytes] = ..., choice: _Optional[int] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., block_tables: _Optional[_Iterable[_Union[BlockTable, _Mapping]]] = ..., eos_token_ids: _Optional[bytes] = ..., is_beam: bool = ..., grammar_id: _Optional[bytes] = ..., pooling: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ...) -> None: ...
 
 class BlockTable(_message.Message):
     __slots__ = ("block_ids",)
@@ -174,7 +189,7 @@ class BlockTable(_message.Message):
     def __init__(self, block_ids: _Optional[bytes] = ...) -> None: ...
 
 class StepResult(_message.Message):
-    __slots__ = ("generation", "incarnation", "step_id", "slots", "counts", "token_ids", "logprobs", "num_top", "top_token_ids", "top_logprobs", "failure", "model_time_us", "step_time_us")
+    __slots__ = ("generation", "incarnation", "step_id", "slots", "counts", "token_ids", "logprobs", "num_top", "top_token_ids", "top_logprobs", "failure", "model_time_us", "step_time_us", "ranks", "prompt", "vectors")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
@@ -188,6 +203,9 @@ class StepResult(_message.Message):
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     MODEL_TIME_US_FIELD_NUMBER: _ClassVar[int]
     STEP_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     incarnation: int
     step_id: int
@@ -201,7 +219,30 @@ class StepResult(_message.Message):
     failure: StepFailure
     model_time_us: int
     step_time_us: int
-    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., slots: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ..., failure: _Optional[_Union[StepFailure, _Mapping]] = ..., model_time_us: _Optional[int] = ..., step_time_us: _Optional[int] = ...) -> None: ...
+    ranks: bytes
+    prompt: PromptLogprobs
+    vectors: bytes
+    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., slots: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ..., failure: _Optional[_Union[StepFailure, _Mapping]] = ..., model_time_us: _Optional[int] = ..., step_time_us: _Optional[int] = ..., ranks: _Optional[bytes] = ..., prompt: _Optional[_Union[PromptLogprobs, _Mapping]] = ..., vectors: _Optional[bytes] = ...) -> None: ...
+
+class PromptLogprobs(_message.Message):
+    __slots__ = ("slots", "first_positions", "counts", "logprobs", "ranks", "num_top", "top_token_ids", "top_logprobs")
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOP_FIELD_NUMBER: _ClassVar[int]
+    TOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    slots: bytes
+    first_positions: bytes
+    counts: bytes
+    logprobs: bytes
+    ranks: bytes
+    num_top: bytes
+    top_token_ids: bytes
+    top_logprobs: bytes
+    def __init__(self, slots: _Optional[bytes] = ..., first_positions: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., ranks: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ...) -> None: ...
 
 class StepFailure(_message.Message):
     __slots__ = ("message", "culprit_slots")
@@ -210,6 +251,22 @@ class StepFailure(_message.Message):
     message: str
     culprit_slots: bytes
     def __init__(self, message: _Optional[str] = ..., culprit_slots: _Optional[bytes] = ...) -> None: ...
+
+class CompileGrammar(_message.Message):
+    __slots__ = ("grammar_id", "structured_outputs")
+    GRAMMAR_ID_FIELD_NUMBER: _ClassVar[int]
+    STRUCTURED_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    grammar_id: bytes
+    structured_outputs: _structured_outputs_pb2.StructuredOutputs
+    def __init__(self, grammar_id: _Optional[bytes] = ..., structured_outputs: _Optional[_Union[_structured_outputs_pb2.StructuredOutputs, _Mapping]] = ...) -> None: ...
+
+class GrammarCompiled(_message.Message):
+    __slots__ = ("grammar_id", "error")
+    GRAMMAR_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    grammar_id: bytes
+    error: _error_pb2.ErrorDetail
+    def __init__(self, grammar_id: _Optional[bytes] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class WorkerProgress(_message.Message):
     __slots__ = ("counter",)

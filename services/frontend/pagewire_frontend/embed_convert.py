@@ -1,0 +1,59 @@
+"""Between the messages of Embed and plain data. Owns no state."""
+
+from pagewire_frontend.embedding import Embeddings, embed_requests
+from pagewire_frontend.generation_request import GenerationRequest, Prompt, TextPrompt, TokenPrompt
+from pagewire_frontend.grpc_convert import conversation_prompt
+from pagewire_frontend.model_registry import LoadedModel
+from pagewire_protos.frontend.v1 import inference_pb2 as pb
+from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.pooling import PoolingParams
+from pagewire_shared.sampling_convert import pooling_from_message
+
+
+def requests(
+    message: pb.EmbedRequest, model: LoadedModel, timeout_seconds: float | None
+) -> list[GenerationRequest]:
+    """Return one request per input. Raises InvalidRequestError naming the field."""
+    pooling = pooling_from_message(message.pooling)
+    special = message.add_special_tokens if message.HasField("add_special_tokens") else True
+    return embed_requests(
+        model,
+        [_input(item, special) for item in message.inputs],
+        PoolingParams(
+            pooling=pooling.pooling,
+            normalize=pooling.normalize,
+            dimensions=message.dimensions if message.HasField("dimensions") else None,
+            truncate_prompt_tokens=(
+                message.truncate_prompt_tokens
+                if message.HasField("truncate_prompt_tokens")
+                else None
+            ),
+        ),
+        tenant=message.tenant if message.HasField("tenant") else None,
+        cache_salt=message.cache_salt if message.HasField("cache_salt") else None,
+        priority=message.priority,
+        timeout_seconds=timeout_seconds,
+    )
+
+
+def response(model: str, outcome: Embeddings) -> pb.EmbedResponse:
+    """Return the answer."""
+    return pb.EmbedResponse(
+        model=model,
+        embeddings=[pb.Embedding(values=vector) for vector in outcome.vectors],
+        usage=pb.Usage(
+            prompt_tokens=outcome.usage.prompt_tokens,
+            cached_tokens=outcome.usage.cached_tokens,
+        ),
+    )
+
+
+def _input(item: pb.EmbedInput, add_special_tokens: bool) -> Prompt:
+    match item.WhichOneof("input"):
+        case "text":
+            return TextPrompt(item.text, add_special_tokens)
+        case "token_ids":
+            return TokenPrompt(tuple(item.token_ids.ids))
+        case "conversation":
+            return conversation_prompt(item.conversation, adds_by_default=False)
+    raise InvalidRequestError("an input is empty: text, token_ids or conversation", field="input")

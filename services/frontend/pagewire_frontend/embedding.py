@@ -1,0 +1,120 @@
+"""Texts to vectors: one session per input, all at once, and what is done with a vector before it is
+shown. Knows neither HTTP nor generated messages."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pagewire_frontend.engine import Engine
+from pagewire_frontend.events import Closed, Usage
+from pagewire_frontend.generation_request import GenerationRequest, Prompt
+from pagewire_frontend.model_registry import LoadedModel
+from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.pooling import PoolingParams
+from pagewire_shared.sampling import SamplingParams
+
+MAX_INPUTS = 256
+"""Inputs of one request."""
+
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """Vectors in the order of the inputs, and what they took."""
+
+    vectors: list[Vector]
+    usage: Usage
+
+
+def embed_requests(
+    model: LoadedModel,
+    inputs: Sequence[Prompt],
+    pooling: PoolingParams,
+    *,
+    tenant: str | None = None,
+    cache_salt: str | None = None,
+    priority: int = 0,
+    timeout_seconds: float | None = None,
+) -> list[GenerationRequest]:
+    """Return one request per input. Raises InvalidRequestError naming input."""
+    if not inputs:
+        raise InvalidRequestError("input must not be empty", field="input")
+    if len(inputs) > MAX_INPUTS:
+        raise InvalidRequestError(
+            f"input takes at most {MAX_INPUTS} inputs, got {len(inputs)}", field="input"
+        )
+    # Nothing is sampled; what is said about sampling is neutral.
+    params = SamplingParams(
+        temperature=0.0,
+        seed=0,
+        max_tokens=1,
+        truncate_prompt_tokens=pooling.truncate_prompt_tokens,
+    )
+    return [
+        GenerationRequest(
+            model=model,
+            prompt=prompt,
+            params=params,
+            pooling=pooling,
+            tenant=tenant,
+            cache_salt=cache_salt,
+            priority=priority,
+            timeout_seconds=timeout_seconds,
+        )
+        for prompt in inputs
+    ]
+
+
+async def embed(engine: Engine, requests: Sequence[GenerationRequest]) -> Embeddings:
+    """Return the vector of every request; the first failure ends all.
+
+    Raises:
+        PagewireError: What kept one of them from its vector.
+    """
+    tasks = [asyncio.ensure_future(_embed_one(engine, request)) for request in requests]
+    try:
+        outcomes = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    usage = Usage(
+        sum(usage.prompt_tokens for _, usage in outcomes),
+        0,
+        sum(usage.cached_tokens for _, usage in outcomes),
+    )
+    return Embeddings([vector for vector, _ in outcomes], usage)
+
+
+async def _embed_one(engine: Engine, request: GenerationRequest) -> tuple[Vector, Usage]:
+    assert request.pooling is not None
+    session = await engine.open(request)
+    try:
+        async for event in session.events():
+            if isinstance(event, Closed):
+                data = session.entry.vector
+                assert data is not None, "a request that pools ends with its vector"
+                return shown(np.frombuffer(data, dtype="<f4"), request.pooling), event.usage
+    finally:
+        engine.close(session)
+    raise AssertionError("a session ends with Closed")
+
+
+def shown(vector: Vector, pooling: PoolingParams) -> Vector:
+    """Return what is shown of a vector. Raises InvalidRequestError naming dimensions."""
+    wanted = pooling.dimensions
+    if wanted is None:
+        return vector
+    if wanted > len(vector):
+        raise InvalidRequestError(
+            f"dimensions is {wanted}, but the vectors have {len(vector)}", field="dimensions"
+        )
+    first = vector[:wanted]
+    if not pooling.normalize:
+        return first
+    length = float(np.linalg.norm(first.astype(np.float64)))
+    return (first / length).astype(np.float32) if length else first

@@ -1,0 +1,82 @@
+"""A grammar checker: the process in which a frontend compiles what clients send. It may be killed
+at any time; it ends with its parent, and by itself when it needs too much memory.
+
+Started by `grammar_check` as `python -m pagewire_frontend.grammar_checker_process BYTES`.
+"""
+
+import os
+import queue
+import resource
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from llguidance import LLTokenizer
+
+from pagewire_frontend.grammar_frames import LENGTH, pack, unpack
+from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.grammar_source import check, load_grammar_tokenizer
+from pagewire_shared.structured_outputs import StructuredOutputsParams
+
+
+def main() -> None:
+    """Answer questions from standard input until it closes."""
+    # An interrupt from the keyboard goes to all processes of a terminal; the parent ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    limit_address_space(int(sys.argv[1]))
+    questions: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    reader = threading.Thread(target=_read, args=(sys.stdin.buffer, questions), daemon=True)
+    reader.start()
+    tokenizers: dict[str, LLTokenizer] = {}
+    while True:
+        answer = {"error": _error(tokenizers, questions.get())}
+        sys.stdout.buffer.write(pack(answer))
+        sys.stdout.buffer.flush()
+
+
+def limit_address_space(num_bytes: int) -> None:
+    """Let allocations fail when `num_bytes` more are in use than now, which ends the process; it
+    leaves no core file."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    statm = Path("/proc/self/statm")
+    pages = int(statm.read_text().split()[0]) if statm.exists() else 0
+    limit = pages * resource.getpagesize() + num_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def params_of(question: dict[str, Any]) -> StructuredOutputsParams:
+    """Return what a question is about. Raises InvalidRequestError."""
+    kind, text = question["kind"], question["text"]
+    if kind == "json_object":
+        return StructuredOutputsParams(json_object=True)
+    if kind == "choice":
+        return StructuredOutputsParams(choice=tuple(question["choice"]))
+    return StructuredOutputsParams(**{"json" if kind == "json_schema" else kind: text})
+
+
+def _read(stream: BinaryIO, questions: "queue.SimpleQueue[dict[str, Any]]") -> None:
+    """Pass questions on; the end of the stream is the end of the parent, whatever compiles now."""
+    while len(head := stream.read(LENGTH.size)) == LENGTH.size:
+        questions.put(unpack(stream.read(*LENGTH.unpack(head))))
+    os._exit(0)
+
+
+def _error(tokenizers: dict[str, LLTokenizer], question: dict[str, Any]) -> str | None:
+    """Return what is wrong in one line, or None."""
+    model = question["model"]
+    try:
+        if question["op"] == "load":
+            tokenizers[model] = load_grammar_tokenizer(
+                question["tokenizer"], question["vocab_size"], question["eos_token_ids"]
+            )
+        else:
+            check(tokenizers[model], params_of(question))
+    except InvalidRequestError as error:
+        return error.message
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Whether a request fits its model: token ids within the vocabulary, prompt and answer within the
+context, and what is cut from the prompt where the client allows it. Pure.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from pagewire_frontend.generation_request import GenerationRequest, TokenPrompt, prompt_field
+from pagewire_shared.errors import ContextLengthError, InvalidRequestError
+from pagewire_shared.sampling import SamplingParams
+
+
+def check_prompt_ids(request: GenerationRequest, token_ids: Sequence[int]) -> None:
+    """Raise InvalidRequestError for a prompt without tokens or with ids of none."""
+    field = prompt_field(request)
+    if not token_ids:
+        raise InvalidRequestError(f"{field} must not be empty", field=field)
+    if not isinstance(request.prompt, TokenPrompt):
+        return
+    size = request.model.vocab_size
+    if min(token_ids) < 0 or max(token_ids) >= size:
+        raise InvalidRequestError(f"{field}: token ids must be in [0, {size})", field=field)
+
+
+def check_vocabulary(params: SamplingParams, vocab_size: int) -> None:
+    """Raise InvalidRequestError naming the first field with a token id that the model lacks."""
+    for field, token_ids in _named_ids(params):
+        largest = max(token_ids, default=0)
+        if largest >= vocab_size:
+            raise InvalidRequestError(
+                f"{field}: token ids must be in [0, {vocab_size}), got {largest}", field=field
+            )
+
+
+def _named_ids(params: SamplingParams) -> Iterator[tuple[str, Sequence[int]]]:
+    yield "logit_bias", tuple(params.logit_bias)
+    yield "allowed_token_ids", params.allowed_token_ids
+    yield "stop_token_ids", params.stop_token_ids
+    for sequence in params.bad_token_sequences:
+        yield "bad_token_sequences", sequence
+
+
+def fit(
+    request: GenerationRequest, token_ids: list[int], limit: int
+) -> tuple[list[int], SamplingParams]:
+    """Return the prompt, cut where that was asked for, and the parameters with max_tokens set.
+
+    Args:
+        request: What was asked for.
+        token_ids: The whole prompt.
+        limit: Longest sequence in tokens, prompt and answer together.
+
+    Raises:
+        InvalidRequestError: truncate_prompt_tokens is larger than the context.
+        ContextLengthError: Prompt and answer do not fit; names the field at fault.
+    """
+    if request.pooling is not None:
+        return _fit_pooling(request, token_ids, limit)
+    token_ids = _truncated(request.params, token_ids, limit)
+    num_prompt, room = len(token_ids), limit - len(token_ids)
+    if room < 1:
+        raise ContextLengthError(
+            f"the context has {limit} tokens, the prompt {num_prompt}; "
+            "at least one is needed for the answer",
+            field=prompt_field(request),
+        )
+    wanted = request.params.max_tokens
+    if wanted is not None and wanted > room:
+        raise ContextLengthError(
+            f"max_tokens is {wanted}, but a context of {limit} tokens has room for {room} "
+            f"after a prompt of {num_prompt}",
+            field="max_tokens",
+        )
+    return token_ids, request.params.with_(max_tokens=wanted if wanted is not None else room)
+
+
+def _fit_pooling(
+    request: GenerationRequest, token_ids: list[int], limit: int
+) -> tuple[list[int], SamplingParams]:
+    """As `fit`, where nothing has to fit behind the prompt."""
+    kept = request.params.truncate_prompt_tokens
+    if kept == -1:
+        token_ids = token_ids[-limit:]
+    elif kept is not None:
+        token_ids = _truncated(request.params, token_ids, limit)
+    if len(token_ids) > limit:
+        raise ContextLengthError(
+            f"the context has {limit} tokens, the input {len(token_ids)}",
+            field=prompt_field(request),
+        )
+    return token_ids, request.params
+
+
+def _truncated(params: SamplingParams, token_ids: list[int], limit: int) -> list[int]:
+    """Return the last tokens of the prompt, as many as truncate_prompt_tokens says."""
+    kept = params.truncate_prompt_tokens
+    if kept is None:
+        return token_ids
+    if kept > limit:
+        raise InvalidRequestError(
+            f"truncate_prompt_tokens is {kept}, but the context has {limit} tokens",
+            field="truncate_prompt_tokens",
+        )
+    if kept == -1:
+        kept = limit - (params.max_tokens or 1)
+        if kept < 1:
+            raise ContextLengthError(
+                f"max_tokens is {params.max_tokens}, which leaves no room for a prompt in a "
+                f"context of {limit} tokens",
+                field="max_tokens",
+            )
+    return token_ids[-kept:]

@@ -1,0 +1,71 @@
+"""Where a sequence waits on the worker it was placed on: in the queue for slots and blocks, or
+beside it while its grammar is being compiled there."""
+
+from collections.abc import Iterator
+
+from pagewire_scheduler.core.grammars import GrammarId, Key
+from pagewire_scheduler.core.losses import is_suspect
+from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.trials import unit_of
+from pagewire_scheduler.core.worker_state import WorkerState
+
+
+def enqueue(worker: WorkerState, sequence: Sequence) -> None:
+    """Let a sequence that holds nothing wait on `worker`."""
+    sequence.worker = worker
+    request = sequence.request
+    key, grammar = request.grammar_key, request.submission.sampling.structured_outputs
+    if key is None or grammar is None or worker.grammars.is_ready(key):
+        _wait(worker, sequence)
+        return
+    worker.grammars.ask(key, grammar)
+    if sequence.state is not State.WAITING:
+        sequence.advance(State.WAITING)  # preempted elsewhere, and taken over from there
+    sequence.advance(State.WAITING_FOR_GRAMMAR)
+    worker.compiling.push(sequence)
+
+
+def take_compiling(worker: WorkerState) -> list[Sequence]:
+    """Take out, in order, those that wait for grammars, back to WAITING."""
+    taken = sorted(worker.compiling, key=lambda sequence: sequence.key)
+    for sequence in taken:
+        worker.compiling.remove(sequence)
+        sequence.advance(State.WAITING)
+    return taken
+
+
+def take_compiled(
+    worker: WorkerState, grammar_id: GrammarId, *, is_compiled: bool
+) -> list[Sequence]:
+    """Take the worker's answer about a grammar; let those that waited for it wait for slots.
+
+    Return, still in their queue, those that waited for one that does not compile.
+    """
+    key = worker.grammars.answer(grammar_id, is_compiled=is_compiled)
+    if key is None:
+        return []
+    waited = [sequence for sequence in worker.compiling if sequence.request.grammar_key == key]
+    waited.sort(key=lambda sequence: sequence.key)
+    if not is_compiled:
+        return waited
+    for sequence in waited:
+        worker.compiling.remove(sequence)
+        sequence.advance(State.WAITING)
+        _wait(worker, sequence)
+    worker.grammars.release_unused(_keys_in_use(worker))
+    return []
+
+
+def _wait(worker: WorkerState, sequence: Sequence) -> None:
+    worker.waiting.push(sequence)
+    # Not before: while a suspect is tried nobody else is started.
+    if is_suspect(sequence.request):
+        worker.trials.suspect(unit_of(sequence))
+
+
+def _keys_in_use(worker: WorkerState) -> Iterator[Key]:
+    for group in (worker.running, worker.waiting, worker.compiling, worker.returning):
+        for sequence in group:
+            if sequence.request.grammar_key is not None:
+                yield sequence.request.grammar_key

@@ -1,0 +1,86 @@
+"""The grammars of one worker: which it has compiled, which it is asked for, which it may forget.
+
+A worker compiles off its step loop, so that a grammar that takes long delays only who needs it.
+Pure: what is to be sent is taken from here by whoever holds the stream.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from pagewire_shared.structured_outputs import StructuredOutputsParams
+
+MAX_READY: Final = 64
+"""Compiled grammars that a worker keeps beyond those in use: the newest may well come again."""
+
+Key = bytes
+"""Names a grammar by its content."""
+
+GrammarId = bytes
+"""Names a grammar on one attach; never used again, so a late release cannot hit a newer one."""
+
+
+class Grammars:
+    """What is known of the compiler of one worker."""
+
+    __slots__ = ("_asked", "_num_asked", "_ready", "_to_ask", "_to_release")
+
+    def __init__(self) -> None:
+        self._ready: dict[Key, GrammarId] = {}  # least recently used first
+        self._asked: dict[Key, GrammarId] = {}
+        self._to_ask: list[tuple[GrammarId, StructuredOutputsParams]] = []
+        self._to_release: list[GrammarId] = []
+        self._num_asked = 0
+
+    @property
+    def num_ready(self) -> int:
+        """Grammars that the worker holds compiled."""
+        return len(self._ready)
+
+    def is_ready(self, key: Key) -> bool:
+        """Whether sequences that need it may run; notes that one is about to."""
+        grammar_id = self._ready.pop(key, None)
+        if grammar_id is None:
+            return False
+        self._ready[key] = grammar_id
+        return True
+
+    def id_of(self, key: Key) -> GrammarId:
+        """Return the id under which the worker holds a grammar that is ready."""
+        return self._ready[key]
+
+    def ask(self, key: Key, params: StructuredOutputsParams) -> None:
+        """See to it that the worker is asked for a grammar, once."""
+        if key not in self._asked:
+            self._num_asked += 1
+            grammar_id = key[:8] + self._num_asked.to_bytes(8, "little")
+            self._asked[key] = grammar_id
+            self._to_ask.append((grammar_id, params))
+
+    def take_asked(self) -> list[tuple[GrammarId, StructuredOutputsParams]]:
+        """Return what the worker is to be asked for now."""
+        taken, self._to_ask = self._to_ask, []
+        return taken
+
+    def answer(self, grammar_id: GrammarId, *, is_compiled: bool) -> Key | None:
+        """Take the worker's answer; return which grammar it is about, or None for none asked."""
+        for key, asked in self._asked.items():
+            if asked == grammar_id:
+                del self._asked[key]
+                if is_compiled:
+                    self._ready[key] = grammar_id
+                return key
+        return None
+
+    def release_unused(self, in_use: Iterable[Key]) -> None:
+        """Let the worker forget the oldest grammars that nobody needs, beyond MAX_READY."""
+        if len(self._ready) <= MAX_READY:
+            return
+        kept = set(in_use)
+        unused = [key for key in self._ready if key not in kept]
+        for key in unused[: len(self._ready) - MAX_READY]:
+            self._to_release.append(self._ready.pop(key))
+
+    def take_released(self) -> list[GrammarId]:
+        """Return what the plan being sent tells as released."""
+        taken, self._to_release = self._to_release, []
+        return taken

@@ -1,0 +1,1 @@
+"""Architectures that only transformers knows, run through the paged KV cache."""

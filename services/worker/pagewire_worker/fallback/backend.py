@@ -1,0 +1,75 @@
+"""Runs a model of transformers over the paged KV cache."""
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from pagewire_worker.attention.base import AttentionBackend, AttentionKind
+from pagewire_worker.backend import StepBatch
+from pagewire_worker.fallback.interface import handled_by
+from pagewire_worker.fallback.model import SplitModel
+from pagewire_worker.fallback.paged_step import PagedStep
+from pagewire_worker.fallback.probe import MaskMarkers
+from pagewire_worker.kv_cache import KvCache
+
+
+class TransformersBackend:
+    """A ModelBackend around a model of transformers.
+
+    Args:
+        model: The model.
+        kv_cache: Its blocks.
+        attentions: How attention is computed, by kind.
+        version: Of transformers.
+        on_layer: Called after each layer; shows that the step moves on.
+    """
+
+    def __init__(
+        self,
+        model: SplitModel,
+        kv_cache: KvCache,
+        attentions: Mapping[AttentionKind, AttentionBackend],
+        version: str,
+        on_layer: Callable[[], None],
+    ) -> None:
+        self._model = model
+        self._kv_cache = kv_cache
+        self._attentions = attentions
+        self._version = version
+        self._on_layer = on_layer
+        self._markers = MaskMarkers(kv_cache.layers[0].key.device)
+
+    @property
+    def kv_cache(self) -> KvCache:
+        """The blocks it reads and writes."""
+        return self._kv_cache
+
+    @property
+    def kernel_set(self) -> str:
+        """Names of the implementations in use."""
+        names = sorted({attention.name for attention in self._attentions.values()})
+        return f"transformers={self._version},attention={'+'.join(names)}"
+
+    @property
+    def embedding_size(self) -> int:
+        """Length of a hidden state."""
+        return self._model.hidden_size
+
+    def forward(self, batch: StepBatch) -> Tensor:
+        """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
+        step = PagedStep(
+            self._model.layers,
+            self._kv_cache.layers,
+            {kind: one.prepare(batch.attention) for kind, one in self._attentions.items()},
+            batch.slot_mapping,
+            self._markers,
+            self._on_layer,
+        )
+        with handled_by(step):
+            hidden = self._model.hidden_states(batch.token_ids, batch.positions)
+        step.finish()
+        return hidden.index_select(0, batch.output_rows)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
+        return self._model.logits(hidden)

@@ -1,0 +1,30 @@
+"""Between the messages about grammars and plain data. Owns no state."""
+
+from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
+from pagewire_shared.errors import PagewireError, WireError
+from pagewire_shared.rpc.errors import to_detail
+from pagewire_shared.sampling_convert import outputs_from_message
+from pagewire_shared.structured_outputs import StructuredOutputsParams
+
+GRAMMAR_ID_BYTES = 16
+
+
+def check_grammar_id(message: wire.CompileGrammar) -> None:
+    """Raise WireError when the id of a grammar to compile is none."""
+    if len(message.grammar_id) != GRAMMAR_ID_BYTES:
+        raise WireError(
+            f"grammar_id: {len(message.grammar_id)} bytes, not {GRAMMAR_ID_BYTES}",
+            field="grammar_id",
+        )
+
+
+def grammar_from_message(message: wire.CompileGrammar) -> StructuredOutputsParams:
+    """Return the grammar to compile. Raises InvalidRequestError."""
+    return outputs_from_message(message.structured_outputs)
+
+
+def compiled_to_message(grammar_id: bytes, error: PagewireError | None) -> wire.AttachWorkerRequest:
+    """Return the answer to a request to compile; `error` is why it failed."""
+    detail = to_detail(error) if error is not None else None
+    compiled = wire.GrammarCompiled(grammar_id=grammar_id, error=detail)
+    return wire.AttachWorkerRequest(grammar_compiled=compiled)

@@ -1,0 +1,71 @@
+"""The way of architectures with a decoder of our own: config.json, weights, TorchBackend."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagewire_worker.attention.base import AttentionBackend, AttentionKind
+from pagewire_worker.attention.registry import make_attention
+from pagewire_worker.backend import ModelBackend
+from pagewire_worker.kv_cache import CacheShape, KvCache
+from pagewire_worker.layers.linear import pick_linear
+from pagewire_worker.models.config import ModelConfig
+from pagewire_worker.models.decoder import Decoder
+from pagewire_worker.models.registry import BUILDERS
+from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSummary
+from pagewire_worker.torch_backend import TorchBackend
+from pagewire_worker.weights import WeightReader
+
+
+@dataclass(frozen=True, slots=True)
+class NativeModel:
+    """A decoder with its weights."""
+
+    decoder: Decoder
+    attention: AttentionBackend
+    linear_name: str
+
+    @property
+    def cache_shape(self) -> CacheShape:
+        """What it keeps per position."""
+        return self.decoder.config.cache_shape
+
+    def backend(self, kv_cache: KvCache, on_layer: Callable[[], None]) -> ModelBackend:
+        """Return the decoder over `kv_cache`."""
+        return TorchBackend(self.decoder, kv_cache, self.attention, self.linear_name, on_layer)
+
+
+@dataclass(frozen=True, slots=True)
+class NativeSource:
+    """A checkpoint whose config.json the native decoder computes."""
+
+    folder: Path
+    config: ModelConfig
+
+    @property
+    def summary(self) -> ModelSummary:
+        """What is known of it."""
+        return ModelSummary(
+            architecture=self.config.architecture,
+            vocab_size=self.config.vocab_size,
+            max_positions=self.config.max_position_embeddings,
+            dtype=self.config.dtype,
+        )
+
+    def load(self, settings: LoadSettings) -> LoadedModel:
+        """Read the weights. Raises StartupError naming the tensor at fault."""
+        linear_name, make_linear = pick_linear(
+            settings.linear_backend, settings.device, settings.dtype
+        )
+        reader = WeightReader(self.folder, settings.device, settings.dtype, settings.on_progress)
+        build = BUILDERS[self.config.architecture]
+        decoder = build(self.config, reader, make_linear, settings.max_model_len, settings.device)
+        reader.finish()
+        attention = make_attention(
+            settings.attention_backend,
+            settings.device,
+            settings.dtype,
+            settings.block_size,
+            AttentionKind(window=self.config.sliding_window),
+        )
+        return NativeModel(decoder, attention, linear_name)

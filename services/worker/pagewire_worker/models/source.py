@@ -1,0 +1,78 @@
+"""What the loader asks of every way to run a checkpoint. Owns no computation.
+
+A source has understood a checkpoint and loaded nothing; a loaded model has weights and no cache; a
+backend has both.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from pagewire_worker.backend import ModelBackend
+from pagewire_worker.kv_cache import CacheShape, KvCache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSummary:
+    """What is known of a model before its weights are read.
+
+    Attributes:
+        architecture: Its name in config.json.
+        vocab_size: Token ids there are.
+        max_positions: Longest context, or None when config.json does not say.
+        dtype: Name of the type the weights were published in, or None.
+    """
+
+    architecture: str
+    vocab_size: int
+    max_positions: int | None
+    dtype: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSettings:
+    """Where and how a model is to run.
+
+    Attributes:
+        device, dtype: Of weights and computation.
+        max_model_len: Longest sequence there will be.
+        block_size: Tokens per KV block.
+        attention_backend, linear_backend: Names of implementations, or "auto".
+        on_progress: Called with the fraction of the weights that was read.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    max_model_len: int
+    block_size: int
+    attention_backend: str
+    linear_backend: str
+    on_progress: Callable[[float], None]
+
+
+class LoadedModel(Protocol):
+    """Weights in memory."""
+
+    @property
+    def cache_shape(self) -> CacheShape:
+        """What it keeps per position."""
+        ...
+
+    def backend(self, kv_cache: KvCache, on_layer: Callable[[], None]) -> ModelBackend:
+        """Return the model over `kv_cache`; `on_layer` is called for each layer of each step."""
+        ...
+
+
+class ModelSource(Protocol):
+    """A checkpoint that was understood."""
+
+    @property
+    def summary(self) -> ModelSummary:
+        """What is known of it."""
+        ...
+
+    def load(self, settings: LoadSettings) -> LoadedModel:
+        """Read the weights. Raises StartupError."""
+        ...

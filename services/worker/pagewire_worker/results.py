@@ -1,0 +1,83 @@
+"""What a step answers, packed: the tokens sampled, prompt log-probabilities, vectors."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pagewire_worker.input_batch import PreparedStep
+from pagewire_worker.logprobs import NO_TOP, PackedTop, pack_top
+from pagewire_worker.pooling import Pooled
+from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.sampling_table import NO_LOGPROBS
+from pagewire_worker.step import (
+    NO_FLOATS,
+    NO_INTS,
+    Floats,
+    PromptLogprobs,
+    StepPlan,
+    StepResult,
+    U32Array,
+)
+
+NO_SAMPLES = SampledTokens(torch.zeros(0, dtype=torch.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutputs:
+    """What the model and what follows it made of a step.
+
+    Attributes:
+        sampled: On the device.
+        token_ids: The tokens sampled, on the host.
+        prompt: About prompt tokens; None when nobody asked.
+        pooled: Vectors and sums.
+    """
+
+    sampled: SampledTokens
+    token_ids: U32Array
+    prompt: PromptLogprobs | None
+    pooled: Pooled
+
+
+def empty_result(plan: StepPlan) -> StepResult:
+    """Return the answer to a plan that computes nothing."""
+    return StepResult(
+        generation=plan.generation, incarnation=plan.incarnation, step_id=plan.step_id
+    )
+
+
+def pack_result(
+    plan: StepPlan, step: PreparedStep, outputs: StepOutputs, model_time_us: int
+) -> StepResult:
+    """Return the answer to a plan that was run."""
+    logprobs, ranks, top = _pack_logprobs(outputs.sampled, step)
+    return StepResult(
+        generation=plan.generation,
+        incarnation=plan.incarnation,
+        step_id=plan.step_id,
+        slots=step.answering_slots.astype(np.uint32),
+        counts=step.num_sampled.astype(np.uint32),
+        token_ids=outputs.token_ids,
+        logprobs=logprobs,
+        ranks=ranks,
+        num_top=top.counts,
+        top_token_ids=top.token_ids,
+        top_logprobs=top.logprobs,
+        prompt=outputs.prompt,
+        vectors=outputs.pooled.vectors,
+        model_time_us=model_time_us,
+    )
+
+
+def _pack_logprobs(
+    sampled: SampledTokens, step: PreparedStep
+) -> tuple[Floats, U32Array, PackedTop]:
+    found, wanted = sampled.logprobs, step.sampling.num_logprobs
+    if found is None:
+        return NO_FLOATS, NO_INTS, NO_TOP
+    is_unasked = wanted == NO_LOGPROBS
+    logprobs: Floats = found.logprobs.cpu().numpy()
+    ranks = found.ranks.cpu().numpy().astype(np.uint32)
+    logprobs[is_unasked] = np.nan
+    return logprobs, ranks, pack_top(found, wanted)

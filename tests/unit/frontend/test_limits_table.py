@@ -1,0 +1,179 @@
+"""docs/limits.md says what the code does: every number, every module, and the bounds themselves."""
+
+import importlib.util
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagewire_frontend.config import FrontendConfig
+from pagewire_frontend.http import options as http_options
+from pagewire_frontend.http import schemas
+from pagewire_frontend.template_arguments import MAX_ARGUMENTS
+from pagewire_scheduler.config import SchedulerConfig
+from pagewire_shared import beam, pooling, priority, structured_outputs
+from pagewire_shared import sampling_checks as checks
+from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.rpc import options as rpc_options
+from pagewire_shared.sampling import SamplingParams, field_names
+
+TABLE = Path(__file__).parents[3] / "docs" / "limits.md"
+INT = 2**31 - 1
+NUMBER = re.compile(r"(?<![\w-])-?\d+")
+
+
+def rows() -> dict[str, tuple[str, str, str, str]]:
+    """Return the cells of each row by its first."""
+    lines = [line for line in TABLE.read_text().splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    return {name.replace("`", ""): tuple(rest) for name, *rest in cells}  # type: ignore[misc]
+
+
+def default(cls: type[Any], name: str) -> Any:
+    return next(item.default for item in fields(cls) if item.name == name)
+
+
+FRONTEND = {
+    "body of a request": "max_body_size",
+    "requests open in a frontend": "max_open_requests",
+    "requests waiting in a frontend": "max_waiting",
+    "time of a request": "max_request_seconds",
+    "time without a worker": "max_wait_seconds",
+}
+SCHEDULER = {
+    "sequences waiting in a cell": "max_num_waiting",
+    "tokens waiting in a cell": "max_waiting_tokens",
+    "memory of a cell's requests": "max_request_bytes",
+}
+# The numbers of the second and third column, in order.
+NUMBERS: dict[str, list[float]] = {
+    "n": [1, checks.MAX_CHOICES, beam.MAX_BEAM_WIDTH, SamplingParams().n],
+    "best_of": [1, checks.MAX_CHOICES],
+    "temperature": [0, 2, 0, 1, SamplingParams().temperature],
+    "top_p": [0, 1, SamplingParams().top_p],
+    "top_k": [-1, INT, 0, -1, SamplingParams().top_k],
+    "min_p": [0, 1, SamplingParams().min_p],
+    "seed": [checks.MIN_SEED, checks.MAX_SEED],
+    "max_tokens": [1, INT, 0, http_options.COMPLETION_MAX_TOKENS],
+    "min_tokens": [0, INT, SamplingParams().min_tokens],
+    "logprobs, top_logprobs": [0, checks.MAX_LOGPROBS],
+    "prompt_logprobs": [0, checks.MAX_LOGPROBS],
+    "presence_penalty": [-checks.MAX_PENALTY, checks.MAX_PENALTY, 0],
+    "frequency_penalty": [-checks.MAX_PENALTY, checks.MAX_PENALTY, 0],
+    "repetition_penalty": [0, checks.MAX_REPETITION_PENALTY, SamplingParams().repetition_penalty],
+    "length_penalty": [-beam.MAX_LENGTH_PENALTY, beam.MAX_LENGTH_PENALTY, 1],
+    "stop": [checks.MAX_STOP_STRINGS, checks.MAX_STOP_CHARS],
+    "stop_token_ids": [checks.MAX_STOP_TOKEN_IDS],
+    "logit_bias": [checks.MAX_LOGIT_BIAS, -checks.MAX_BIAS, checks.MAX_BIAS],
+    "allowed_token_ids": [checks.MAX_ALLOWED_TOKEN_IDS],
+    "bad_words": [checks.MAX_BAD_WORDS, checks.MAX_BAD_WORD_CHARS],
+    "bad_token_sequences": [checks.MAX_BAD_SEQUENCES, checks.MAX_BAD_SEQUENCE_TOKENS],
+    "truncate_prompt_tokens": [-1, 1],
+    "structured_outputs.json": [
+        structured_outputs.MAX_SCHEMA_BYTES,
+        structured_outputs.MAX_SCHEMA_DEPTH,
+        structured_outputs.MAX_SCHEMA_NODES,
+    ],
+    "structured_outputs.regex": [structured_outputs.MAX_REGEX_CHARS],
+    "structured_outputs.choice": [
+        structured_outputs.MAX_CHOICES,
+        structured_outputs.MAX_CHOICE_CHARS,
+    ],
+    "structured_outputs.grammar": [structured_outputs.MAX_GRAMMAR_BYTES],
+    "chat_template_kwargs": [MAX_ARGUMENTS],
+    "prompt": [schemas.MAX_PROMPTS],
+    "prompt and answer": [],
+    "priority": [priority.MIN_PRIORITY, priority.MAX_PRIORITY, 0],
+    "dimensions": [1, pooling.MAX_DIMENSIONS],
+    "message over gRPC": [rpc_options.CONTROL_MESSAGE_BYTES],
+    **{row: [default(FrontendConfig, name)] for row, name in FRONTEND.items()},
+    **{row: [default(SchedulerConfig, name)] for row, name in SCHEDULER.items()},
+}
+
+
+def test_every_row_is_checked_and_every_check_has_a_row():
+    assert sorted(rows()) == sorted(NUMBERS)
+
+
+@pytest.mark.parametrize("name", sorted(NUMBERS))
+def test_numbers_are_those_of_the_code(name):
+    bound, fallback, module, status = rows()[name]
+    assert [int(text) for text in NUMBER.findall(f"{bound} | {fallback}")] == NUMBERS[name]
+    assert importlib.util.find_spec(module.strip("`")) is not None
+    assert status in ("400", "413", "429", "503", "504", "RESOURCE_EXHAUSTED")
+
+
+def test_every_field_of_sampling_with_a_bound_has_a_row():
+    unbounded = {
+        "ignore_eos",
+        "skip_special_tokens",
+        "include_stop_str_in_output",
+        "use_beam_search",
+        "early_stopping",
+        "structured_outputs",
+    }
+    named = {part for row in rows() for part in row.split(", ")}
+    assert set(field_names()) - unbounded <= named
+
+
+SCALARS = re.compile(r"(above )?(-?\d+) to (-?\d+)")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "n",
+        "best_of",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "min_tokens",
+        "prompt_logprobs",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "logprobs, top_logprobs",
+    ],
+)
+def test_the_bounds_hold(name):
+    found = SCALARS.match(rows()[name][0])
+    assert found is not None
+    is_open, least, most = bool(found[1]), int(found[2]), int(found[3])
+    field = name.split(",")[0]
+
+    def params(value: float) -> SamplingParams:
+        return SamplingParams(max_tokens=None, **{field: value})
+
+    params(most)
+    params(least + 1e-6 if is_open else least)
+    for value in (most + 1, least if is_open else least - 1):
+        with pytest.raises(InvalidRequestError) as caught:
+            params(value)
+        assert caught.value.field == field
+
+
+LISTS: dict[str, Any] = {
+    "stop": lambda count, size: ("x" * size,) * count,
+    "bad_words": lambda count, size: ("x" * size,) * count,
+    "stop_token_ids": lambda count: tuple(range(count)),
+    "allowed_token_ids": lambda count: tuple(range(count)),
+    "logit_bias": lambda count, _, most: dict.fromkeys(range(count), most),
+    "bad_token_sequences": lambda count, size: ((1,) * size,) * count,
+}
+
+
+@pytest.mark.parametrize("field", sorted(LISTS))
+def test_the_sizes_hold(field):
+    sizes = [int(size) for size in NUMBER.findall(rows()[field][0])]
+    SamplingParams(**{field: LISTS[field](*sizes)})
+    for index, size in enumerate(sizes):
+        if size < 0:
+            continue
+        larger = [*sizes[:index], size + 1, *sizes[index + 1 :]]
+        with pytest.raises(InvalidRequestError) as caught:
+            SamplingParams(**{field: LISTS[field](*larger)})
+        assert caught.value.field == field

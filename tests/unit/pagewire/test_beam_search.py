@@ -1,0 +1,110 @@
+"""Beam search of the offline API against a scripted client: what is asked, and the results."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from pagewire.beam_search import BeamSearchParams
+from pagewire.events import (
+    Closed,
+    Delta,
+    Event,
+    Finished,
+    Opened,
+    PromptLogprobs,
+    Timings,
+    TokenLogprob,
+    Usage,
+)
+from pagewire.offline_run import OfflineRun
+from pagewire.prompts import prompt_requests
+from pagewire_shared.errors import ContextLengthError, InvalidRequestError
+from pagewire_shared.sampling import SamplingParams
+
+CLOSED = Closed(Usage(1, 1, 0), Timings(0.0, 0.0, 0))
+EOS = 2
+
+
+class ScriptedClient:
+    """Finds two sequences, and gives position p of a prompt the log-probability -p."""
+
+    def __init__(self) -> None:
+        self.asked: list[SamplingParams] = []
+        self.decoded: list[list[int]] = []
+
+    async def complete(
+        self, prompt: Any, params: SamplingParams, *, model: str
+    ) -> AsyncIterator[Event]:
+        self.asked.append(params)
+        ids = [7, 8] if isinstance(prompt, str) else list(prompt)
+        yield Opened("ab", model, tuple(ids), 1)
+        if params.use_beam_search:
+            yield Delta(0, 0, [5, EOS], "x")
+            yield Finished(0, "stop", "", None)
+            yield Delta(1, 0, [5, 6, 6], "xyy")
+            yield Finished(1, "length", "", None)
+        elif len(ids) == 5 and params.max_tokens == 1:
+            raise ContextLengthError("full", field="max_tokens")
+        else:
+            scores = tuple(TokenLogprob(i, -float(p), (), 1) for p, i in enumerate(ids))
+            yield PromptLogprobs(1, scores[1:])
+            yield Delta(0, 0, [9], "z")
+            yield Finished(0, "length", "", None)
+        yield CLOSED
+
+    async def detokenize(self, token_ids: Sequence[int], *, model: str) -> str:
+        self.decoded.append(list(token_ids))
+        return "+".join(map(str, token_ids))
+
+
+def search(client: ScriptedClient, **params: Any) -> Any:
+    asked = BeamSearchParams(**{"beam_width": 2, "max_tokens": 3, **params})
+    requests = prompt_requests("p", asked.sampling)
+    done: list[int] = []
+    run = OfflineRun(client, "m").search_all(requests, 4, lambda: done.append(1))  # type: ignore[arg-type]
+    [output] = asyncio.run(run)
+    assert done == [1]
+    return output
+
+
+def test_sequences_have_tokens_text_and_sum() -> None:
+    client = ScriptedClient()
+    first, second = search(client).sequences
+    # Prompt 7 8, answer 5 EOS: positions 2 and 3 of the sequence read again.
+    assert (first.tokens, first.text, first.cum_logprob) == ([7, 8, 5], "7+8+5", -5.0)
+    assert (first.finish_reason, first.stop_reason) == ("stop", None)
+    assert (second.tokens, second.cum_logprob) == ([7, 8, 5, 6, 6], None)
+    assert client.asked[0] == SamplingParams(
+        n=2, max_tokens=3, temperature=0.0, use_beam_search=True, early_stopping="never"
+    )
+    assert client.asked[1].prompt_logprobs == 0
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({"beam_width": 17}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"temperature": 0.5}, "temperature"),
+        ({"length_penalty": 11}, "length_penalty"),
+    ],
+)
+def test_bounds_are_those_of_sampling(params: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        search(ScriptedClient(), **params)
+    assert caught.value.field == field
+
+
+def test_texts_of_tokens_are_asked_for_once() -> None:
+    client = ScriptedClient()
+    run = OfflineRun(client, "m")  # type: ignore[arg-type]
+    params = SamplingParams(max_tokens=1, prompt_logprobs=0)
+    requests = prompt_requests(["p", "p"], params)
+    outputs = asyncio.run(run.run_all(requests, 1, lambda: None))
+    for output in outputs:
+        assert output.prompt_logprobs is not None
+        assert output.prompt_logprobs[0] is None
+        assert output.prompt_logprobs[1][8].decoded_token == "8"
+    assert client.decoded == [[8]]
