@@ -12,7 +12,7 @@ from pagewire_frontend.engine import Engine
 from pagewire_frontend.events import Closed, Usage
 from pagewire_frontend.generation_request import GenerationRequest, Prompt
 from pagewire_frontend.model_registry import LoadedModel
-from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.errors import InternalError, InvalidRequestError
 from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
@@ -105,7 +105,14 @@ async def _embed_one(engine: Engine, request: GenerationRequest) -> tuple[Vector
 
 
 def shown(vector: Vector, pooling: PoolingParams) -> Vector:
-    """Return what is shown of a vector. Raises InvalidRequestError naming dimensions."""
+    """Return what is shown of a vector: all of it, or its first dimensions, scaled again.
+
+    Raises:
+        InvalidRequestError: It has fewer dimensions; known only now where no worker has said it.
+        InternalError: The model made something that is no number, which JSON would show as null.
+    """
+    if not np.isfinite(vector).all():
+        raise InternalError("the model made a vector with numbers that are not finite")
     wanted = pooling.dimensions
     if wanted is None:
         return vector
