@@ -63,7 +63,7 @@ def _input_message(item: Any, index: int) -> inference_pb2.EmbedInput:
         turns = [message_message(turn) for turn in item]
         return inference_pb2.EmbedInput(conversation=inference_pb2.Conversation(messages=turns))
     try:
-        return inference_pb2.EmbedInput(token_ids=inference_pb2.TokenIds(ids=item))
+        return inference_pb2.EmbedInput(token_ids=inference_pb2.TokenIds(ids=list(item)))
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(
             f"input {index} is neither a text nor a conversation nor token ids from 0 to "
