@@ -17,7 +17,7 @@ from support.clusters import Cluster, start_cluster
 from support.streams import audit, eventually_clean
 
 TEXTS = ["a red fox", "", "a red fox jumps over the lazy dog", "42"]
-NUM_INPUTS = 100
+NUM_INPUTS = 70
 LAST, MEAN = PoolingParams(), PoolingParams(pooling="mean", normalize=False)
 
 
@@ -76,7 +76,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def make_inputs() -> list[list[int]]:
     generator = random.Random(4)
-    lengths = [generator.randrange(20, 200) for _ in range(NUM_INPUTS)]
+    lengths = [generator.randrange(20, 150) for _ in range(NUM_INPUTS)]
     return [[generator.randrange(3, 512) for _ in range(length)] for length in lengths]
 
 
