@@ -215,7 +215,9 @@ async def test_one_bad_input_of_several_refuses_all(checkpoint, given):
     async with embedding_gateway(checkpoint) as (client, attach, _):
         response = await client.post(PATH, json={"input": given})
         assert response.status_code == 400
-        assert response.json()["error"]["param"] == "input"
+        error = response.json()["error"]
+        assert error["param"] == "input"
+        assert error["message"].startswith("input 1: ")
         # The good one may have got as far as the scheduler.
         attach.send(audit_query=wire.AuditQuery(query_id=1))
         while (message := await attach.received.get()).WhichOneof("message") != "audit_reply":
