@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from pagewire.beam_search import BeamSearchSequence as BeamSearchSequence
     from pagewire.client import AsyncClient as AsyncClient
     from pagewire.client import Client as Client
+    from pagewire.embeddings import EmbeddingOutput as EmbeddingOutput
+    from pagewire.embeddings import EmbeddingRequestOutput as EmbeddingRequestOutput
+    from pagewire.embeddings import Embeddings as Embeddings
     from pagewire.llm import LLM as LLM
     from pagewire.outputs import CompletionOutput as CompletionOutput
     from pagewire.outputs import Logprob as Logprob
     from pagewire.outputs import RequestOutput as RequestOutput
+    from pagewire_shared.pooling import PoolingParams as PoolingParams
     from pagewire_shared.sampling import SamplingParams as SamplingParams
     from pagewire_shared.structured_outputs import (
         StructuredOutputsParams as StructuredOutputsParams,
@@ -31,7 +35,11 @@ _EXPORTS = {
     "BeamSearchSequence": "pagewire.beam_search",
     "Client": "pagewire.client",
     "CompletionOutput": "pagewire.outputs",
+    "EmbeddingOutput": "pagewire.embeddings",
+    "EmbeddingRequestOutput": "pagewire.embeddings",
+    "Embeddings": "pagewire.embeddings",
     "Logprob": "pagewire.outputs",
+    "PoolingParams": "pagewire_shared.pooling",
     "RequestOutput": "pagewire.outputs",
     "SamplingParams": "pagewire_shared.sampling",
     "StructuredOutputsParams": "pagewire_shared.structured_outputs",
@@ -45,7 +53,11 @@ __all__ = [
     "BeamSearchSequence",
     "Client",
     "CompletionOutput",
+    "EmbeddingOutput",
+    "EmbeddingRequestOutput",
+    "Embeddings",
     "Logprob",
+    "PoolingParams",
     "RequestOutput",
     "SamplingParams",
     "StructuredOutputsParams",

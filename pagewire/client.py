@@ -16,10 +16,13 @@ from pagewire.client_convert import (
     event_from_message,
     message_message,
 )
+from pagewire.embed_convert import EmbedInput, embed_request, embeddings_from_message
+from pagewire.embeddings import Embeddings
 from pagewire.events import Event, Message, ModelInfo
 from pagewire.loop_thread import LoopThread, shared_loop_thread
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import UnavailableError
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import public_channel_options
@@ -104,6 +107,19 @@ class AsyncClient:
             chat_template_kwargs,
         )
         return _events(self._stub.Chat(request, timeout=self._timeout))
+
+    async def embed(
+        self,
+        inputs: EmbedInput | Sequence[EmbedInput],
+        pooling: PoolingParams | None = None,
+        *,
+        model: str | None = None,
+        add_special_tokens: bool = True,
+    ) -> Embeddings:
+        """Turn a text, token ids or a conversation, or a list of at most 256 of them, into vectors;
+        by default the state of the last token, scaled to length 1."""
+        request = embed_request(inputs, pooling, model, add_special_tokens)
+        return embeddings_from_message(await self._call(self._stub.Embed, request))
 
     async def list_models(self) -> list[ModelInfo]:
         """Return the models that can be asked for."""
@@ -229,6 +245,19 @@ class Client:
                 continue_final_message=continue_final_message,
                 chat_template_kwargs=chat_template_kwargs,
             )
+        )
+
+    def embed(
+        self,
+        inputs: EmbedInput | Sequence[EmbedInput],
+        pooling: PoolingParams | None = None,
+        *,
+        model: str | None = None,
+        add_special_tokens: bool = True,
+    ) -> Embeddings:
+        """As AsyncClient.embed."""
+        return self._loop.run(
+            self._client.embed(inputs, pooling, model=model, add_special_tokens=add_special_tokens)
         )
 
     def list_models(self) -> list[ModelInfo]:

@@ -143,9 +143,13 @@ def _message_from(data: Mapping[str, Any]) -> Message:
         return Message(**data)
     except TypeError as error:
         raise InvalidRequestError(
-            f"messages: a turn has role, content and perhaps name, got {sorted(data)}",
+            f"messages: a turn has role, content and perhaps name, got {_told(data)}",
             field="messages",
         ) from error
+
+
+def _told(data: object) -> str:
+    return str(sorted(data) if isinstance(data, Mapping) else data)
 
 
 def event_from_message(

@@ -10,12 +10,15 @@ from typing import Any, Self
 from pagewire.beam_search import BeamSearchOutput, BeamSearchParams
 from pagewire.client import AsyncClient
 from pagewire.config import ServeConfig, config_from_keywords
+from pagewire.embedding_run import EmbeddingRun, embedding_requests
+from pagewire.embeddings import EmbeddingRequestOutput
 from pagewire.local.child_process import LineReceived
 from pagewire.local.cluster import LocalCluster
 from pagewire.local.notices import Notice
 from pagewire.local.supervision import Restarting
 from pagewire.loop_thread import LoopThread, shared_loop_thread
-from pagewire.offline_run import CONNECT_SECONDS, OfflineRun
+from pagewire.offline_batch import CONNECT_SECONDS
+from pagewire.offline_run import OfflineRun
 from pagewire.outputs import RequestOutput
 from pagewire.prompts import (
     Conversation,
@@ -26,6 +29,7 @@ from pagewire.prompts import (
     prompt_requests,
 )
 from pagewire_shared.errors import UnavailableError
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
 MIN_CONCURRENCY = 256
@@ -68,6 +72,7 @@ class LLM:
         self._cluster = cluster
         self._loop = loop
         self._offline = OfflineRun(self._client, cluster.models[0].name)
+        self._embedding = EmbeddingRun(self._client, cluster.models[0].name)
         self._seeds = SeedSource(self.config.seed)
         # Also runs at the exit of the interpreter.
         self._finalizer = weakref.finalize(self, _close, loop, self._client, cluster)
@@ -133,6 +138,26 @@ class LLM:
         requests = prompt_requests(prompts, params.sampling)
         with self._working(len(requests), use_tqdm) as advance:
             return self._loop.run(self._offline.search_all(requests, self._concurrency(), advance))
+
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[EmbeddingRequestOutput]:
+        """Turn every prompt into a vector; results in the order of the prompts.
+
+        Args:
+            prompts, use_tqdm: As in `generate`.
+            pooling_params: One for all or one per prompt; None for the state of the last token,
+                scaled to length 1.
+
+        Raises:
+            InvalidRequestError: A prompt or parameter cannot be accepted; names the field.
+        """
+        requests = embedding_requests(prompts, pooling_params)
+        with self._working(len(requests), use_tqdm) as advance:
+            return self._loop.run(self._embedding.run_all(requests, self._concurrency(), advance))
 
     @property
     def cluster(self) -> LocalCluster:

@@ -16,14 +16,11 @@ from pagewire.beam_search import (
 )
 from pagewire.client import AsyncClient
 from pagewire.client_convert import given_params
+from pagewire.offline_batch import run_bounded, with_attempts
 from pagewire.outputs import CompletionOutput, OutputCollector, RequestOutput
 from pagewire.prompts import GenerationRequest
 from pagewire_shared.errors import ContextLengthError, UnavailableError
 
-MAX_ATTEMPTS = 3
-"""How often a prompt is sent when the frontend, which holds the journal, dies under it."""
-
-CONNECT_SECONDS = 10.0
 TEXTS_AT_ONCE = 32
 
 
@@ -43,7 +40,7 @@ class OfflineRun:
         advance: Callable[[], object],
     ) -> list[RequestOutput]:
         """Run all requests, at most `concurrency` at once; the first error cancels the others."""
-        return await _gather([self._run_one(r) for r in requests], concurrency, advance)
+        return await run_bounded([self._run_one(r) for r in requests], concurrency, advance)
 
     async def search_all(
         self,
@@ -52,17 +49,10 @@ class OfflineRun:
         advance: Callable[[], object],
     ) -> list[BeamSearchOutput]:
         """As `run_all`, for beam searches."""
-        return await _gather([self._search(r) for r in requests], concurrency, advance)
+        return await run_bounded([self._search(r) for r in requests], concurrency, advance)
 
     async def _run_one(self, request: GenerationRequest) -> RequestOutput:
-        for attempt in range(1, MAX_ATTEMPTS + 1):
-            try:
-                return await self._collect(request)
-            except UnavailableError:
-                if attempt == MAX_ATTEMPTS:
-                    raise
-                await self._client.wait_connected(CONNECT_SECONDS)
-        raise AssertionError("unreachable")
+        return await with_attempts(self._client, lambda: self._collect(request))
 
     async def _collect(self, request: GenerationRequest) -> RequestOutput:
         params = given_params(request.params)
@@ -109,25 +99,3 @@ class OfflineRun:
 
     async def _decode(self, token_ids: Sequence[int]) -> str:
         return await self._client.detokenize(token_ids, model=self._model)
-
-
-async def _gather(
-    works: Sequence[Any], concurrency: int, advance: Callable[[], object]
-) -> list[Any]:
-    bound = asyncio.Semaphore(concurrency)
-
-    async def run(work: Any) -> Any:
-        async with bound:
-            result = await work
-        advance()
-        return result
-
-    tasks = [asyncio.ensure_future(run(work)) for work in works]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for work in works:
-            work.close()  # those that never began

@@ -3,11 +3,12 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from pagewire.client import Turn
 from pagewire.client_convert import DEFAULT_MAX_TOKENS, Sampling
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import MAX_SEED, SamplingParams
 
 
@@ -24,7 +25,10 @@ class TokensPrompt(TypedDict):
 
 
 Prompt = str | TextPrompt | TokensPrompt
+PromptSource = str | Sequence[int]
+"""A prompt as text or as token ids."""
 Conversation = Sequence[Turn]
+Params = TypeVar("Params", SamplingParams, PoolingParams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class GenerationRequest:
         chat_options: Further keywords of AsyncClient.chat.
     """
 
-    source: "str | Sequence[int] | Conversation"
+    source: "PromptSource | Conversation"
     is_chat: bool
     params: Sampling
     chat_options: Mapping[str, Any] = field(default_factory=dict)
@@ -46,10 +50,15 @@ def prompt_requests(
     params: SamplingParams | Sequence[SamplingParams] | None,
 ) -> list[GenerationRequest]:
     """Return one request per prompt. Raises InvalidRequestError for anything else, naming which."""
-    listed = [prompts] if isinstance(prompts, str | Mapping) else list(prompts)
-    sources = [_prompt_source(prompt, index) for index, prompt in enumerate(listed)]
-    pairs = zip(sources, _params_per_prompt(params, len(sources)), strict=True)
+    sources = prompt_sources(prompts)
+    pairs = zip(sources, params_per_prompt(params, len(sources)), strict=True)
     return [GenerationRequest(source, False, own) for source, own in pairs]
+
+
+def prompt_sources(prompts: Prompt | Sequence[Prompt]) -> list[PromptSource]:
+    """Return each prompt as text or token ids. Raises InvalidRequestError naming which is none."""
+    listed = [prompts] if isinstance(prompts, str | Mapping) else list(prompts)
+    return [_prompt_source(prompt, index) for index, prompt in enumerate(listed)]
 
 
 def chat_requests(
@@ -61,14 +70,14 @@ def chat_requests(
     listed: list[Any] = list(messages)
     if not listed or not isinstance(listed[0], list | tuple):
         listed = [listed]
-    per_prompt = _params_per_prompt(params, len(listed))
+    per_prompt = params_per_prompt(params, len(listed))
     return [
         GenerationRequest(turns, True, own, chat_options)
         for turns, own in zip(listed, per_prompt, strict=True)
     ]
 
 
-def _prompt_source(prompt: Any, index: int) -> str | Sequence[int]:
+def _prompt_source(prompt: Any, index: int) -> PromptSource:
     match prompt:
         case str():
             return prompt
@@ -82,15 +91,14 @@ def _prompt_source(prompt: Any, index: int) -> str | Sequence[int]:
     )
 
 
-def _params_per_prompt(
-    params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
-) -> Sequence[SamplingParams | None]:
-    if params is None or isinstance(params, SamplingParams):
+def params_per_prompt(
+    params: Params | Sequence[Params] | None, num_prompts: int, name: str = "sampling_params"
+) -> Sequence[Params | None]:
+    """Return parameters for each of the prompts. Raises InvalidRequestError naming `name`."""
+    if params is None or not isinstance(params, Sequence):
         return [params] * num_prompts
     if len(params) != num_prompts:
-        raise InvalidRequestError(
-            f"sampling_params: {len(params)} for {num_prompts} prompts", field="sampling_params"
-        )
+        raise InvalidRequestError(f"{name}: {len(params)} for {num_prompts} prompts", field=name)
     return params
 
 

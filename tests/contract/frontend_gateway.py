@@ -20,10 +20,10 @@ async def gateway(checkpoint, **settings):
 
 
 @asynccontextmanager
-async def openai_gateway(checkpoint):
+async def openai_gateway(checkpoint, **settings):
     """Yield (OpenAI client, attach)."""
     async with (
-        gateway(checkpoint) as (_, attach, frontend),
+        gateway(checkpoint, **settings) as (_, attach, frontend),
         openai.AsyncOpenAI(
             base_url=f"{frontend.http_url}/v1", api_key="none", max_retries=0
         ) as client,

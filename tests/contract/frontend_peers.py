@@ -182,13 +182,16 @@ async def listening(scheduler: ScriptedScheduler, port: int = 0) -> AsyncIterato
         await server.stop(None)
 
 
-def served(checkpoint: Path, *, name: str = "tiny", max_model_len: int = 512) -> wire.ServedModels:
+def served(
+    checkpoint: Path, *, name: str = "tiny", max_model_len: int = 512, embedding_size: int = 0
+) -> wire.ServedModels:
     """Return the served models of a scheduler with one worker."""
     model = wire.ServedModel(
         name=name,
         tokenizer_fingerprint=tokenizer_fingerprint(checkpoint),
         max_model_len=max_model_len,
         num_workers=1,
+        embedding_size=embedding_size,
     )
     return wire.ServedModels(models=[model])
 
@@ -265,10 +268,11 @@ async def running_frontend(
 
 @asynccontextmanager
 async def attached_frontend(
-    checkpoint: Path, *, is_resuming: bool = True, **settings: Any
+    checkpoint: Path, *, is_resuming: bool = True, embedding_size: int = 0, **settings: Any
 ) -> AsyncIterator[tuple[RunningFrontend, Attach]]:
     """Run a frontend that is attached to a scripted scheduler of its own."""
-    scheduler = ScriptedScheduler(served(checkpoint), is_resuming=is_resuming)
+    models = served(checkpoint, embedding_size=embedding_size)
+    scheduler = ScriptedScheduler(models, is_resuming=is_resuming)
     async with (
         listening(scheduler) as port,
         running_frontend(checkpoint, [port], **settings) as frontend,

@@ -29,7 +29,7 @@ def node_client(tmp_path_factory, require_tool):
     return folder
 
 
-def test_node_streams_a_chat_and_a_completion(cluster, node_client, require_tool):
+def test_node_streams_a_chat_and_a_completion_and_embeds(cluster, node_client, require_tool):
     node = require_tool("node", INSTALL)
     done = subprocess.run(
         [node, "client.js", cluster.grpc_address, str(PROTOS)],
@@ -40,7 +40,10 @@ def test_node_streams_a_chat_and_a_completion(cluster, node_client, require_tool
     )
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    *streams, error = lines
+    *streams, embedded, error = lines
+    vectors = [embedding["values"] for embedding in embedded["embeddings"]]
+    assert [len(vector) for vector in vectors] == [8, 8]
+    assert [sum(x * x for x in vector) for vector in vectors] == pytest.approx([1.0, 1.0])
     assert (error["event"], error["code"], error["detail"]) == ("error", "INVALID_ARGUMENT", True)
     for rpc in ("Chat", "Complete"):
         events = [line for line in streams if line["rpc"] == rpc]

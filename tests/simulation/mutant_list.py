@@ -155,15 +155,6 @@ STEPS: list[Mutant] = [
         "order_of_service",
     ),
     mutant(
-        "pressing_only_in_front",
-        "Room is made for the first in the queue only, whoever of another tenant presses behind.",
-        CORE + "starting",
-        "        if is_pressing and",
-        "        if not is_pressing:\n            return\n        if is_pressing and",
-        "order_of_service",
-        "tenants_share",
-    ),
-    mutant(
         "older_ones_not_barred",
         "Older sequences of other tenants take the room that one has waited for long enough.",
         CORE + "starting",

@@ -56,14 +56,7 @@ OUTCOMES: list[Mutant] = [
         'return pooling is None or pooling.pooling == "last"',
         "prompts_are_scored",
         "no_crash",
-    ),
-    mutant(
-        "vector_not_resent",
-        "A frontend that returns is told of the end and not of the vector.",
-        CORE + "frontend_state",
-        "for event in (tokens, vector_event(sequence)) if event is not None",
-        "for event in (tokens,) if event is not None",
-        "everything_ends",
+        "one_end_each",
     ),
     mutant(
         "vectors_swapped",

@@ -40,7 +40,7 @@ def response(model: str, outcome: Embeddings) -> pb.EmbedResponse:
     """Return the answer."""
     return pb.EmbedResponse(
         model=model,
-        embeddings=[pb.Embedding(values=vector) for vector in outcome.vectors],
+        embeddings=[pb.Embedding(values=vector.tolist()) for vector in outcome.vectors],
         usage=pb.Usage(
             prompt_tokens=outcome.usage.prompt_tokens,
             cached_tokens=outcome.usage.cached_tokens,

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.events import Closed, Usage
-from pagewire_frontend.generation_request import GenerationRequest, Prompt
+from pagewire_frontend.generation_request import GenerationRequest, Prompt, prompt_field
 from pagewire_frontend.model_registry import LoadedModel
-from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.errors import InternalError, InvalidRequestError
 from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
@@ -75,7 +75,11 @@ async def embed(engine: Engine, requests: Sequence[GenerationRequest]) -> Embedd
     Raises:
         PagewireError: What kept one of them from its vector.
     """
-    tasks = [asyncio.ensure_future(_embed_one(engine, request)) for request in requests]
+    labels = [f"input {index}: " if len(requests) > 1 else "" for index in range(len(requests))]
+    tasks = [
+        asyncio.ensure_future(_embed_one(engine, *pair))
+        for pair in zip(requests, labels, strict=True)
+    ]
     try:
         outcomes = await asyncio.gather(*tasks)
     finally:
@@ -90,9 +94,17 @@ async def embed(engine: Engine, requests: Sequence[GenerationRequest]) -> Embedd
     return Embeddings([vector for vector, _ in outcomes], usage)
 
 
-async def _embed_one(engine: Engine, request: GenerationRequest) -> tuple[Vector, Usage]:
+async def _embed_one(
+    engine: Engine, request: GenerationRequest, label: str
+) -> tuple[Vector, Usage]:
+    """Return one vector; `label` says in errors which of several inputs is at fault."""
     assert request.pooling is not None
-    session = await engine.open(request)
+    try:
+        session = await engine.open(request)
+    except InvalidRequestError as error:
+        if error.field == prompt_field(request):
+            error.message = label + error.message
+        raise
     try:
         async for event in session.events():
             if isinstance(event, Closed):
@@ -105,7 +117,14 @@ async def _embed_one(engine: Engine, request: GenerationRequest) -> tuple[Vector
 
 
 def shown(vector: Vector, pooling: PoolingParams) -> Vector:
-    """Return what is shown of a vector. Raises InvalidRequestError naming dimensions."""
+    """Return what is shown of a vector: all of it, or its first dimensions, scaled again.
+
+    Raises:
+        InvalidRequestError: It has fewer dimensions; known only now where no worker has said it.
+        InternalError: The model made something that is no number, which JSON would show as null.
+    """
+    if not np.isfinite(vector).all():
+        raise InternalError("the model made a vector with numbers that are not finite")
     wanted = pooling.dimensions
     if wanted is None:
         return vector

@@ -15,7 +15,12 @@ from pagewire_frontend.grammar_check import GrammarChecker
 from pagewire_frontend.journal import EntryState, Journal, JournalEntry
 from pagewire_frontend.model_registry import LoadedModel, ModelRegistry
 from pagewire_frontend.prompt_encoding import encode_chat, encode_text
-from pagewire_frontend.request_fit import check_prompt_ids, check_vocabulary, fit
+from pagewire_frontend.request_fit import (
+    check_dimensions,
+    check_prompt_ids,
+    check_vocabulary,
+    fit,
+)
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_frontend.selection import computed
 from pagewire_frontend.session import Session
@@ -115,6 +120,7 @@ class Engine:
                 await self._pool.wait_served(request.model.name, self._limits.max_wait_seconds)
         except TimeoutError:
             raise DeadlineError("the deadline of the request passed") from None
+        check_dimensions(request, self.embedding_size(request.model))
         limit = self.context_length(request.model)
         if limit is None:
             raise UnavailableError(f"the context length of {request.model.name} is not known")

@@ -181,7 +181,7 @@ def vector_items(batch: pb.VectorBatch) -> Iterator[VectorItem]:
     handles, epochs = unpack_u32(batch.handles), unpack_u32(batch.epochs)
     cached = unpack_u32(batch.num_cached_tokens)
     require_one_length(handles=handles, epochs=epochs, num_cached_tokens=cached)
-    if not handles or len(batch.vectors) % (4 * len(handles)):
+    if not handles or not batch.vectors or len(batch.vectors) % (4 * len(handles)):
         raise WireError(f"{len(batch.vectors)} bytes are no {len(handles)} vectors")
     size = len(batch.vectors) // len(handles)
     for index, handle in enumerate(handles):

@@ -39,6 +39,16 @@ def _named_ids(params: SamplingParams) -> Iterator[tuple[str, Sequence[int]]]:
         yield "bad_token_sequences", sequence
 
 
+def check_dimensions(request: GenerationRequest, embedding_size: int | None) -> None:
+    """Raise InvalidRequestError for more dimensions than vectors have; `embedding_size` None while
+    that is not known."""
+    wanted = request.pooling.dimensions if request.pooling is not None else None
+    if wanted is not None and embedding_size is not None and wanted > embedding_size:
+        raise InvalidRequestError(
+            f"dimensions is {wanted}, but the vectors have {embedding_size}", field="dimensions"
+        )
+
+
 def fit(
     request: GenerationRequest, token_ids: list[int], limit: int
 ) -> tuple[list[int], SamplingParams]:

@@ -1,4 +1,5 @@
-// Streams one Chat and one Complete from the public gRPC API and prints every event as a JSON line.
+// Streams one Chat and one Complete from the public gRPC API and embeds two texts; prints every event
+// as a JSON line.
 // Usage: node client.js ADDRESS PROTO_FOLDER [MODEL]
 "use strict";
 
@@ -40,6 +41,14 @@ async function main() {
   for (const [rpc, request] of Object.entries(asks)) {
     await stream(client, rpc, request);
   }
+  await new Promise((resolve, reject) => {
+    const inputs = [{ text: "a red fox" }, { token_ids: { ids: [5, 6, 7] } }];
+    client.Embed({ inputs, dimensions: 8 }, (error, response) => {
+      if (error) return reject(error);
+      console.log(JSON.stringify({ rpc: "Embed", event: "embedded", embeddings: response.embeddings }));
+      return resolve();
+    });
+  });
   // A mistake must come back as a status that names the field.
   await new Promise((resolve) => {
     const call = client.Complete({ text: "" });

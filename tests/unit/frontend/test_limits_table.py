@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pagewire_frontend import embedding
 from pagewire_frontend.config import FrontendConfig
 from pagewire_frontend.http import options as http_options
 from pagewire_frontend.http import schemas
@@ -84,6 +85,7 @@ NUMBERS: dict[str, list[float]] = {
     "structured_outputs.grammar": [structured_outputs.MAX_GRAMMAR_BYTES],
     "chat_template_kwargs": [MAX_ARGUMENTS],
     "prompt": [schemas.MAX_PROMPTS],
+    "input of embeddings": [embedding.MAX_INPUTS],
     "prompt and answer": [],
     "priority": [priority.MIN_PRIORITY, priority.MAX_PRIORITY, 0],
     "dimensions": [1, pooling.MAX_DIMENSIONS],

@@ -95,6 +95,14 @@ def test_a_prompt_as_long_as_the_context_is_taken() -> None:
     assert event.error.field == "input"
 
 
+def test_what_no_worker_has_blocks_for_is_refused_in_its_own_words() -> None:
+    cell = pooling_cell(num_blocks=2)
+    (event,) = cell.submit(1, [1] * 40, pooling=LAST)
+    assert isinstance(event, RejectedEvent)
+    assert event.error.field == "input"
+    assert "max_tokens" not in event.error.message
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [

@@ -96,10 +96,12 @@ def check_fits(submission: Submission, workers: Seq[WorkerState]) -> None:
     ]
     if not roomy:
         largest = max(workers, key=lambda worker: worker.info.num_blocks).info
+        is_pooling = submission.pooling is not None
+        subject = "the input needs" if is_pooling else "prompt and max_tokens need"
         raise ContextLengthError(
-            f"prompt and max_tokens need {_num_blocks_ever(submission, largest)} KV blocks, the "
+            f"{subject} {_num_blocks_ever(submission, largest)} KV blocks, the "
             f"largest worker has {largest.num_blocks}",
-            field="max_tokens",
+            field="input" if is_pooling else "max_tokens",
         )
     if submission.beam_search is not None:
         _check_beams(submission, roomy)
