@@ -101,7 +101,11 @@ def test_byte_fallback_makes_whole_characters(fallback):
 
 
 @settings(max_examples=150, deadline=None)
-@given(parts=st.lists(st.one_of(st.sampled_from([2, 3, 4, 5]), st.characters(codec="utf-8")), max_size=20))
+@given(
+    parts=st.lists(
+        st.one_of(st.sampled_from([2, 3, 4, 5]), st.characters(codec="utf-8")), max_size=20
+    )
+)
 def test_words_and_bytes_mix(fallback, parts):
     ids: list[int] = []
     for part in parts:
