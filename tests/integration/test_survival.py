@@ -73,10 +73,10 @@ async def with_two_workers_killed(cluster: Cluster) -> list[Follower]:
     first, second = cluster.processes["worker"]
     async with AsyncClient(cluster.grpc_address) as client:
         followers, task = start(client, NAMES)
-        await until_grown(followers, 8, PATIENCE_SECONDS)
+        await until_grown(followers, 24, PATIENCE_SECONDS)
         os.kill(first, signal.SIGKILL)
         await asyncio.sleep(0.05)
-        await until_grown(followers, 8, PATIENCE_SECONDS)
+        await until_grown(followers, 24, PATIENCE_SECONDS)
         assert not task.done()
         # Whatever still runs, runs there: the place of the first is not taken yet, or is empty.
         left = running(await audit(cluster.grpc_address))
@@ -89,7 +89,7 @@ async def with_two_workers_killed(cluster: Cluster) -> list[Follower]:
 async def with_scheduler_killed(cluster: Cluster) -> list[Follower]:
     async with AsyncClient(cluster.grpc_address) as client:
         followers, task = start(client, NAMES)
-        await until_grown(followers, 16, PATIENCE_SECONDS)
+        await until_grown(followers, 40, PATIENCE_SECONDS)
         assert not any(one.output for one in followers)
         os.kill(cluster.processes["scheduler"][0], signal.SIGKILL)
         await asyncio.wait_for(task, PATIENCE_SECONDS)
@@ -123,7 +123,7 @@ async def with_competitors(cluster: Cluster, name: str) -> Follower:
         request.options.priority = -10
     async with AsyncClient(cluster.grpc_address) as client:
         [follower], task = start(client, [name])
-        await until_grown([follower], 16, PATIENCE_SECONDS)
+        await until_grown([follower], 24, PATIENCE_SECONDS)
         before = (await audit(cluster.grpc_address)).scheduler
         assert (before.num_running, before.num_waiting) == (PARAMS[name].n, 0)
         others = asyncio.create_task(follow_all(cluster.grpc_address, urgent))
