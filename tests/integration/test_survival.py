@@ -16,9 +16,9 @@ from pagewire_protos.common.v1 import audit_pb2
 from support.checkpoints import make_checkpoint
 from support.clusters import Cluster, start_cluster
 from support.streams import audit, completion, eventually_clean, follow_all
-from support.survivors import PARAMS, Follower, assert_equal, start, until_grown
+from support.survivors import PARAMS, PROMPTS, Follower, assert_equal, start, until_grown
 
-NAMES = tuple(PARAMS)
+NAMES = ("guided", "choices", "rules")
 NUM_WORKERS = 2
 PATIENCE_SECONDS = 60.0
 # 640 tokens of KV cache: 4 layers, 2 KV heads of 64, keys and values in float32.
@@ -110,8 +110,14 @@ def test_requests_outlive_processes(
 
 @pytest.fixture(scope="module")
 def narrow(folder: Path) -> Iterator[Cluster]:
-    """One worker with room for two or three sequences."""
-    cluster = start_cluster(folder, max_model_len=600, kv_cache_memory=SMALL_POOL)
+    """One worker with room for two or three sequences, that reads 16 tokens at a time."""
+    cluster = start_cluster(
+        folder,
+        max_model_len=600,
+        kv_cache_memory=SMALL_POOL,
+        max_num_seqs=8,
+        max_num_batched_tokens=16,
+    )
     yield cluster
     cluster.local.stop()
 
@@ -142,4 +148,35 @@ def test_requests_outlive_preemption(
     narrow: Cluster, undisturbed: dict[str, RequestOutput], name: str
 ) -> None:
     assert_equal(asyncio.run(with_competitors(narrow, name)), undisturbed[name])
+    asyncio.run(eventually_clean(narrow.grpc_address, 1, PATIENCE_SECONDS))
+
+
+async def with_worker_killed_while_it_reads(cluster: Cluster) -> Follower:
+    """Kill the only worker when it has told a part of the prompt, which is then told again."""
+    [worker] = cluster.processes["worker"]
+    num_prompt = len(PROMPTS["prompt"])
+    async with AsyncClient(cluster.grpc_address) as client:
+        [pool] = (await audit(cluster.grpc_address)).scheduler.pools
+        begin = pool.num_computed_tokens
+        [follower], task = start(client, ["prompt"])
+        while pool.num_computed_tokens < begin + 100:
+            [pool] = (await audit(cluster.grpc_address)).scheduler.pools
+        os.kill(worker, signal.SIGKILL)
+        assert pool.num_computed_tokens < begin + num_prompt, "it had read everything"
+        assert follower.num_tokens == 0
+        await asyncio.wait_for(task, PATIENCE_SECONDS)
+    return follower
+
+
+def test_a_prompt_is_told_once_though_it_is_read_twice(narrow: Cluster) -> None:
+    async def calm() -> Follower:
+        async with AsyncClient(narrow.grpc_address) as client:
+            [follower], task = start(client, ["prompt"])
+            await asyncio.wait_for(task, PATIENCE_SECONDS)
+        return follower
+
+    follower = asyncio.run(with_worker_killed_while_it_reads(narrow))
+    undisturbed = asyncio.run(calm()).output
+    assert undisturbed is not None
+    assert_equal(follower, undisturbed)
     asyncio.run(eventually_clean(narrow.grpc_address, 1, PATIENCE_SECONDS))

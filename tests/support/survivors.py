@@ -1,4 +1,4 @@
-"""Three requests that lean on everything that must outlive a process or a preemption, and how what
+"""Requests that lean on everything that must outlive a process or a preemption, and how what
 came of them is compared."""
 
 import asyncio
@@ -42,10 +42,17 @@ PARAMS = {
         logprobs=5,
         prompt_logprobs=2,
     ),
+    # Above all of its prompt.
+    "prompt": SamplingParams(temperature=1.0, seed=4, max_tokens=8, prompt_logprobs=1),
 }
 PROMPTS = {
     name: [3 + (number * step) % 500 for number in range(length)]
-    for name, step, length in (("guided", 7, 30), ("choices", 11, 60), ("rules", 13, 150))
+    for name, step, length in (
+        ("guided", 7, 30),
+        ("choices", 11, 60),
+        ("rules", 13, 150),
+        ("prompt", 17, 500),
+    )
 }
 
 
