@@ -11,6 +11,7 @@ from typing import Any
 import grpc.aio
 import httpx
 import pytest
+from tokenizers import Tokenizer
 
 from pagewire import LLM, RequestOutput, SamplingParams
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
@@ -57,6 +58,40 @@ def asked(language: Language, seed: int = 0, **more: Any) -> SamplingParams:
 def generate(llm: LLM, params: list[SamplingParams]) -> list[RequestOutput]:
     prompts = [f"Say {number}:" for number in range(len(params))]
     return llm.generate(prompts, params, use_tqdm=False)
+
+
+WRONG = {
+    "person": '{"name": "Ada Lovelace", "age": 36, "tags": []}',
+    "tree": "[1, null]",
+    "enum": "2",
+    "integer": "4322",
+    "date": '"2026-02-30"',
+    "patterns": "[]",
+    "optional": '{"a": true}',
+    "nested": '{"outer": {"inner": ["a", "b", "c"]}}',
+    "any-of": "6",
+    "pair": '["no", "ja", 1]',
+    "event": '{"kind": "größe", "on": "2026-01-01", "level": 3, "more": 0}',
+    "plate": "AB12-a",
+    "version": "v01.1",
+    "cjk": "一。",
+    "lark": "1+2+3+4+5",
+    "gbnf": "hello abcd",
+    "call": "max(1,2,3,4,5)",
+    "matching": "[<a]",
+    "moods": "yesterda",
+    "cities": "Łó ",
+}
+
+
+def test_what_is_nearly_in_a_language_is_not(judge: Judge, folder: Path) -> None:
+    """Or the checks below would say nothing."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert set(WRONG) == set(NAMED)
+    for name, text in WRONG.items():
+        assert not accepts(NAMED[name], text), name
+        token_ids = [*tokenizer.encode(text, add_special_tokens=False).ids, EOS_TOKEN_ID]
+        assert not judge.is_prefix(NAMED[name], token_ids), name
 
 
 def test_a_thousand_outputs_are_in_their_language(llm: LLM, judge: Judge) -> None:

@@ -17,8 +17,8 @@ TYPES: dict[str, Callable[[Any], bool]] = {
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
 }
-IGNORED = {"$defs", "properties", "prefixItems", "x-guidance"}
-"""Read together with another keyword, or says nothing of a value."""
+IGNORED = {"$defs", "x-guidance"}
+"""They say nothing of a value."""
 
 
 def same(one: Any, other: Any) -> bool:
@@ -27,8 +27,11 @@ def same(one: Any, other: Any) -> bool:
 
 
 def is_date(text: str) -> bool:
+    """Return whether `text` is a date; 29 February is one in every year, as docs say."""
+    if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text) is None:
+        return False
     try:
-        return bool(date.fromisoformat(text)) and re.fullmatch(r"\d{4}-\d\d-\d\d", text) is not None
+        return bool(date.fromisoformat(f"2000{text[4:]}"))
     except ValueError:
         return False
 
@@ -39,10 +42,7 @@ def is_valid(value: Any, schema: Schema | bool, root: Schema | None = None) -> b
         return schema
     top = schema if root is None else root
     checks = {**KEYWORDS, **COMPOSED}
-    names = [name for name in schema if name not in IGNORED]
-    if isinstance(value, dict) and "additionalProperties" not in schema:
-        names += ["additionalProperties"] if "properties" in schema else []
-    return all(checks[name](value, schema, top) for name in names)
+    return all(checks[name](value, schema, top) for name in schema if name not in IGNORED)
 
 
 def _type(value: Any, schema: Schema, _: Schema) -> bool:
@@ -99,6 +99,8 @@ KEYWORDS: dict[str, Callable[[Any, Schema, Schema], bool]] = {
 }
 COMPOSED: dict[str, Callable[[Any, Schema, Schema], bool]] = {
     "items": _items,
+    "prefixItems": _items,
+    "properties": _properties,
     "additionalProperties": _properties,
     "$ref": _ref,
     "anyOf": lambda value, schema, root: any(is_valid(value, s, root) for s in schema["anyOf"]),
