@@ -50,8 +50,8 @@ LINKS: list[Mutant] = [
         "journal_ends_early",
         "An end is believed although tokens before it are missing.",
         FRONTEND + "journal",
-        "        if journal.next_position != num_tokens:\n",
-        "        if journal.next_position > num_tokens:\n",
+        "        if journal.next_position != num_tokens or",
+        "        if journal.next_position > num_tokens or",
         "tokens_of_the_model",
     ),
     Mutant(
