@@ -89,10 +89,11 @@ class Ask:
         )
         text = ""
         for index, token in enumerate(tokens):
-            if index < params.min_tokens or token in self.stop_ids:
+            can_stop = index >= params.min_tokens
+            if can_stop and token in self.stop_ids:
                 continue
             text += LETTERS[token]
-            if any(text.endswith(stop) for stop in params.stop):
+            if can_stop and any(text.endswith(stop) for stop in params.stop):
                 return tokens[: index + 1], FinishReason.STOP
         return tokens, FinishReason.STOP if is_stopped else FinishReason.LENGTH
 
