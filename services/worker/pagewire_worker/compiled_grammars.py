@@ -27,57 +27,36 @@ class CompiledGrammar:
         self.prototype = compile_grammar(self.tokenizer, self.params)
 
 
-@dataclass(slots=True)
-class _Held:
-    grammar: CompiledGrammar
-    num_claims: int
-
-
 class CompiledGrammars:
-    """Grammars by id; each is kept until it was released as often as it was asked for.
+    """Grammars by id, each kept until it is released.
 
-    A release travels with a plan and a request to compile does not: a grammar asked for again
-    may be here before the plan that releases it the first time has run.
+    An id is never used again on an attach, so a release that comes late means what it names.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[bytes, _Held] = {}
+        self._grammars: dict[bytes, CompiledGrammar] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._grammars)
 
     def find(self, grammar_id: bytes) -> CompiledGrammar | None:
         """Return a grammar, or None."""
-        held = self._held.get(grammar_id)
-        return held.grammar if held is not None else None
-
-    def claim(self, grammar_id: bytes) -> bool:
-        """Count one more request for a grammar; return whether it is here."""
         with self._lock:
-            held = self._held.get(grammar_id)
-            if held is not None:
-                held.num_claims += 1
-        return held is not None
+            return self._grammars.get(grammar_id)
 
     def add(self, grammar_id: bytes, grammar: CompiledGrammar) -> None:
-        """Keep a grammar that was asked for once; one that is here already stays."""
+        """Keep a grammar."""
         with self._lock:
-            held = self._held.setdefault(grammar_id, _Held(grammar, num_claims=0))
-            held.num_claims += 1
+            self._grammars[grammar_id] = grammar
 
     def release(self, grammar_ids: Sequence[bytes]) -> None:
-        """Drop grammars that nobody asked for again; unknown ids are no mistake."""
+        """Drop grammars; unknown ids are no mistake."""
         with self._lock:
             for grammar_id in grammar_ids:
-                held = self._held.get(grammar_id)
-                if held is None:
-                    continue
-                held.num_claims -= 1
-                if held.num_claims == 0:
-                    del self._held[grammar_id]
+                self._grammars.pop(grammar_id, None)
 
     def clear(self) -> None:
         """Drop all."""
         with self._lock:
-            self._held.clear()
+            self._grammars.clear()

@@ -17,10 +17,9 @@ from pagewire_shared.errors import WireError
 from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
 from pagewire_shared.sampling_convert import pooling_from_message, sampling_from_message
 from pagewire_worker.audit import SlotAudit
+from pagewire_worker.grammar_convert import check_grammar_id
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.step import NewRequest, PromptLogprobs, StepPlan, StepResult
-
-GRAMMAR_ID_BYTES = 16
 
 _DEFAULTS = SamplingParams(max_tokens=None)
 
@@ -87,10 +86,8 @@ def _new_request_from_message(message: wire.NewRequest) -> NewRequest:
             field="block_tables",
         )
     grammar_id = message.grammar_id if message.HasField("grammar_id") else None
-    if grammar_id is not None and len(grammar_id) != GRAMMAR_ID_BYTES:
-        raise WireError(
-            f"grammar_id: {len(grammar_id)} bytes, not {GRAMMAR_ID_BYTES}", field="grammar_id"
-        )
+    if grammar_id is not None:
+        check_grammar_id(grammar_id)
     pooling = pooling_from_message(message.pooling) if message.HasField("pooling") else None
     sampling, num_logprobs = _sampling_from_message(message.sampling)
     return NewRequest(

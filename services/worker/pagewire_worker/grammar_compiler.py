@@ -53,13 +53,11 @@ class GrammarCompiler:
         self._epoch = 0
 
     async def compile(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
-        """Return once the grammar can be named by a plan. Each call is a claim on it.
+        """Return once the grammar can be named by a plan.
 
         Raises:
             InvalidRequestError: It cannot be compiled here; nothing is held then.
         """
-        if self._compiled.claim(grammar_id):
-            return
         epoch = self._epoch
         try:
             async with asyncio.timeout(self._limit_seconds):

@@ -9,12 +9,11 @@ from pagewire_shared.structured_outputs import StructuredOutputsParams
 GRAMMAR_ID_BYTES = 16
 
 
-def check_grammar_id(message: wire.CompileGrammar) -> None:
-    """Raise WireError when the id of a grammar to compile is none."""
-    if len(message.grammar_id) != GRAMMAR_ID_BYTES:
+def check_grammar_id(grammar_id: bytes) -> None:
+    """Raise WireError when `grammar_id` cannot be the id of a grammar."""
+    if len(grammar_id) != GRAMMAR_ID_BYTES:
         raise WireError(
-            f"grammar_id: {len(message.grammar_id)} bytes, not {GRAMMAR_ID_BYTES}",
-            field="grammar_id",
+            f"grammar_id: {len(grammar_id)} bytes, not {GRAMMAR_ID_BYTES}", field="grammar_id"
         )
 
 

@@ -198,7 +198,7 @@ class _Attach:
         elif kind == "audit_query":
             self._spawn(self._answer_audit(response.audit_query.query_id))
         elif kind == "compile_grammar":
-            check_grammar_id(response.compile_grammar)
+            check_grammar_id(response.compile_grammar.grammar_id)
             self._spawn(self._compile(response.compile_grammar))
         elif kind == "drain":
             _logger.info("drained: nothing is left to do")

@@ -57,15 +57,12 @@ async def entered(gate):
     assert await asyncio.to_thread(gate.entered.acquire, timeout=20)
 
 
-async def test_a_grammar_is_there_until_released_as_often_as_asked_for(compiler, compiled):
-    for _ in range(2):
-        await compiler.compile(AB.grammar_id, AB)
-    await compiler.compile(CD.grammar_id, CD)
-    compiled.release([AB.grammar_id, b"unknown"])
-    assert compiled.find(AB.grammar_id) is not None
-    compiled.release([AB.grammar_id])
-    assert compiled.find(AB.grammar_id) is None
-    assert compiled.find(CD.grammar_id) is not None
+async def test_a_grammar_is_there_until_it_is_released(compiler, compiled):
+    await compiler.compile(AB.digest, AB)
+    await compiler.compile(CD.digest, CD)
+    compiled.release([AB.digest, b"unknown"])
+    assert compiled.find(AB.digest) is None
+    assert compiled.find(CD.digest) is not None
     compiler.clear()
     assert len(compiled) == 0
 
@@ -73,7 +70,7 @@ async def test_a_grammar_is_there_until_released_as_often_as_asked_for(compiler,
 async def test_what_cannot_be_compiled_is_not_held(compiler, compiled):
     bad = Params(json={"type": "strung"})
     with pytest.raises(InvalidRequestError, match="Invalid type: strung"):
-        await compiler.compile(bad.grammar_id, bad)
+        await compiler.compile(bad.digest, bad)
     assert len(compiled) == 0
 
 
@@ -94,7 +91,7 @@ async def test_the_event_loop_goes_on_while_two_compile_and_others_wait(compiler
 
 
 async def test_what_compiles_for_an_attach_that_is_over_is_dropped(compiler, compiled, gate):
-    task = asyncio.create_task(compiler.compile(AB.grammar_id, AB))
+    task = asyncio.create_task(compiler.compile(AB.digest, AB))
     await entered(gate)
     compiler.clear()
     gate.opened.set()
@@ -102,18 +99,10 @@ async def test_what_compiles_for_an_attach_that_is_over_is_dropped(compiler, com
     assert len(compiled) == 0
 
 
-async def test_two_requests_under_way_are_two_claims(compiler, compiled, gate):
-    tasks = [asyncio.create_task(compiler.compile(AB.grammar_id, AB)) for _ in range(2)]
-    gate.opened.set()
-    await asyncio.gather(*tasks)
-    compiled.release([AB.grammar_id])
-    assert compiled.find(AB.grammar_id) is not None
-
-
 async def test_a_grammar_that_takes_too_long_is_given_up(compiled, gate):
     compiler = GrammarCompiler(MODEL, VOCAB, compiled, limit_seconds=0.05)
     with pytest.raises(InvalidRequestError, match=r"took more than 0\.05 s"):
-        await compiler.compile(AB.grammar_id, AB)
+        await compiler.compile(AB.digest, AB)
     gate.opened.set()
     await asyncio.sleep(0.05)
     assert len(compiled) == 0
@@ -132,8 +121,8 @@ async def test_a_bug_in_compiling_is_an_internal_error_and_ends_no_thread(
                 caplog.at_level(logging.CRITICAL),
                 pytest.raises(InternalError, match="RuntimeError: oh"),
             ):
-                await compiler.compile(AB.grammar_id, AB)
-    await compiler.compile(AB.grammar_id, AB)
+                await compiler.compile(AB.digest, AB)
+    await compiler.compile(AB.digest, AB)
     assert len(compiled) == 1
 
 

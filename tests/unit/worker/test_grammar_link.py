@@ -94,11 +94,11 @@ def ask(stream, grammar_id, params):
 async def test_the_link_answers_every_request_once(attach, compiler, compiled):
     _, stream = await attach(compiler)
     requests = {
-        AB.grammar_id: AB,
+        AB.digest: AB,
         b"1" * 16: Params(regex="(a"),
         b"2" * 16: StructuredOutputs(),
         b"3" * 16: StructuredOutputs(json_schema="[]"),
-        CD.grammar_id: CD,
+        CD.digest: CD,
     }
     for grammar_id, params in requests.items():
         ask(stream, grammar_id, params)
@@ -106,8 +106,8 @@ async def test_the_link_answers_every_request_once(attach, compiler, compiled):
     for _ in requests:
         answer = await stream.next("grammar_compiled")
         answers[answer.grammar_id] = from_detail(answer.error) if answer.HasField("error") else None
-    assert answers[AB.grammar_id] is None
-    assert answers[CD.grammar_id] is None
+    assert answers[AB.digest] is None
+    assert answers[CD.digest] is None
     for key, text in ((b"1", "unclosed group"), (b"2", "names no kind"), (b"3", "schema")):
         error = answers[key * 16]
         assert isinstance(error, InvalidRequestError)
@@ -118,15 +118,15 @@ async def test_the_link_answers_every_request_once(attach, compiler, compiled):
 
 async def test_a_new_attach_begins_without_grammars(attach, compiler, compiled):
     scheduler, stream = await attach(compiler)
-    ask(stream, AB.grammar_id, AB)
+    ask(stream, AB.digest, AB)
     await stream.next("grammar_compiled")
     assert len(compiled) == 1
     stream.end()
     stream, _ = await scheduler.attach(generation=8)
-    ask(stream, CD.grammar_id, CD)
+    ask(stream, CD.digest, CD)
     await stream.next("grammar_compiled")
-    assert compiled.find(AB.grammar_id) is None
-    assert compiled.find(CD.grammar_id) is not None
+    assert compiled.find(AB.digest) is None
+    assert compiled.find(CD.digest) is not None
 
 
 async def test_an_id_of_another_length_ends_the_stream(attach, compiler):
@@ -137,6 +137,6 @@ async def test_an_id_of_another_length_ends_the_stream(attach, compiler):
 
 async def test_without_a_compiler_the_link_refuses(attach):
     _, stream = await attach(None)
-    ask(stream, AB.grammar_id, AB)
+    ask(stream, AB.digest, AB)
     answer = await stream.next("grammar_compiled")
     assert "follows no grammars" in answer.error.message

@@ -94,7 +94,7 @@ def test_a_fork_that_is_undone_leaves_the_slot_its_own_sequence(bench, is_begun)
 def test_steps_that_go_through_read_nothing_from_the_device(bench):
     """What a step sampled is known here; to ask the device for it would be to wait for it."""
     output, masks = run_on(bench, bench.compile(LONG))
-    bench.install(0, LONG.grammar_id)
+    bench.install(0, LONG.digest)
     bench.masks([0])
     bench.slots.tokens = None
     for position, token in enumerate(output):

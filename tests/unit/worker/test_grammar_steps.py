@@ -61,8 +61,8 @@ class Rig:
         self.driver = Driver(executor, num_blocks=BLOCKS, block_size=BLOCK_SIZE)
 
     def compile(self, params):
-        asyncio.run(self.grammars.compiler.compile(params.grammar_id, params))
-        return params.grammar_id
+        asyncio.run(self.grammars.compiler.compile(params.digest, params))
+        return params.digest
 
     def text(self, tokens):
         return self.grammars.compiler.tokenizer.decode_bytes(tokens).decode()
