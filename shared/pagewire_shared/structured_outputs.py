@@ -79,7 +79,7 @@ class StructuredOutputsParams:
         return str(self.json or self.regex or self.grammar or "")
 
     @property
-    def grammar_id(self) -> bytes:
+    def digest(self) -> bytes:
         """The first 16 bytes of SHA-256 over kind, a zero byte and text: equal for equal ones."""
         return hashlib.sha256(f"{self.kind}\0{self.text}".encode()).digest()[:16]
 

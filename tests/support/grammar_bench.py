@@ -34,8 +34,8 @@ class Bench:
         self.compiler, self.table = grammars.compiler, grammars.table
 
     def compile(self, params):
-        asyncio.run(self.compiler.compile(params.grammar_id, params))
-        return params.grammar_id
+        asyncio.run(self.compiler.compile(params.digest, params))
+        return params.digest
 
     def install(self, slot, grammar_id, emitted=()):
         request = NewRequest(

@@ -70,7 +70,7 @@ class GrammarChecker:
         """
         if params is None:
             return
-        key = (model.name, params.grammar_id)
+        key = (model.name, params.digest)
         if key in self._known:
             self._known.move_to_end(key)
             error = self._known[key]

@@ -42,10 +42,10 @@ def test_a_schema_is_kept_in_order() -> None:
 
 def test_equal_ones_have_one_id_and_others_another() -> None:
     ids = [
-        StructuredOutputsParams(regex="a").grammar_id,
-        StructuredOutputsParams(regex="a").grammar_id,
-        StructuredOutputsParams(grammar="a").grammar_id,
-        StructuredOutputsParams(choice=("a",)).grammar_id,
+        StructuredOutputsParams(regex="a").digest,
+        StructuredOutputsParams(regex="a").digest,
+        StructuredOutputsParams(grammar="a").digest,
+        StructuredOutputsParams(choice=("a",)).digest,
     ]
     assert [len(one) for one in ids] == [16] * 4
     assert ids[0] == ids[1]

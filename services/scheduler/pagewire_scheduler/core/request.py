@@ -254,9 +254,7 @@ def create_request(
         rank=rank,
         stop_ids=frozenset(sampling.stop_token_ids),
         eos_ids=frozenset() if sampling.ignore_eos else frozenset(submission.eos_token_ids),
-        grammar_key=(
-            sampling.structured_outputs.grammar_id if sampling.structured_outputs else None
-        ),
+        grammar_key=(sampling.structured_outputs.digest if sampling.structured_outputs else None),
     )
     request.sequences = create_sequences(request)
     return request
