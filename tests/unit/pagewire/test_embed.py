@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 import numpy as np
 import pytest
 
@@ -18,8 +17,7 @@ from pagewire_protos.common.v1 import pooling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import InvalidRequestError, UnavailableError
 from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.rpc.errors import ErrorInterceptor
-from pagewire_shared.rpc.options import server_options
+from support.scripted_inference import serving
 
 TURN = {"role": "user", "content": "hi"}
 
@@ -58,12 +56,8 @@ class Scripted(inference_pb2_grpc.InferenceServiceServicer):
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Scripted]:
     scripted = Scripted()
-    server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=server_options())
-    inference_pb2_grpc.add_InferenceServiceServicer_to_server(scripted, server)
-    server.add_insecure_port(f"unix:{tmp_path / 's'}")
-    await server.start()
-    yield scripted
-    await server.stop(0)
+    async with serving(scripted, tmp_path / "s"):
+        yield scripted
 
 
 @pytest.fixture
