@@ -76,6 +76,7 @@ class ChatTemplate:
         add_generation_prompt: bool,
         arguments: Mapping[str, Any] | None = None,
         continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
         """Return the prompt, which with `continue_final_message` ends with the last turn's text.
 
@@ -86,10 +87,10 @@ class ChatTemplate:
         if continue_final_message:
             turns[-1]["content"] += _END_OF_TURN
         variables = {
-            "tools": None,
             "documents": None,
             **self._special_tokens,
             **(arguments or {}),
+            "tools": [dict(tool) for tool in tools] if tools else None,
             "messages": turns,
             "add_generation_prompt": add_generation_prompt,
         }

@@ -36,12 +36,14 @@ class ChatPrompt:
         template_arguments: Values for the template besides the turns, checked by
             `template_arguments.checked_arguments`.
         continue_final_message: Leave the last turn open; not with add_generation_prompt.
+        tools: What the template is given as `tools`, in OpenAI's form; None for none.
     """
 
     messages: Sequence[Mapping[str, Any]]
     add_generation_prompt: bool = True
     template_arguments: Mapping[str, Any] | None = None
     continue_final_message: bool = False
+    tools: Sequence[Mapping[str, Any]] | None = None
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt

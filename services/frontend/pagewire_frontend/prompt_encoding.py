@@ -21,6 +21,7 @@ def encode_chat(model: LoadedModel, prompt: ChatPrompt) -> list[int]:
         add_generation_prompt=prompt.add_generation_prompt,
         arguments=prompt.template_arguments,
         continue_final_message=prompt.continue_final_message,
+        tools=prompt.tools,
     )
     # The template writes the special tokens itself.
     return model.tokenizer.encode(text, add_special_tokens=False)
