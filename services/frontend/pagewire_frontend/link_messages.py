@@ -3,6 +3,7 @@ knows them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,9 +36,11 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TokenChunk:
-    """Tokens of one choice from a TokenBatch; `logprobs` is empty when they were not asked for."""
+class TokenChunk(NamedTuple):
+    """Tokens of one choice from a TokenBatch; `logprobs` is empty when they were not asked for.
+
+    One per stream and step: a tuple is made in half the time of a frozen dataclass.
+    """
 
     handle: int
     choice: int

@@ -121,9 +121,12 @@ class Session:
             return accepted.verdict
         self._note_first(num_cached_tokens)
         shown = self._texts[choice].push(accepted.token_ids)
-        delta = self._deltas.setdefault(choice, Delta(choice, accepted.first_position))
-        delta.token_ids.extend(accepted.token_ids[: shown.num_taken])
-        delta.logprobs.extend(accepted.logprobs[: shown.num_taken])
+        delta = self._deltas.get(choice)
+        if delta is None:
+            delta = self._deltas[choice] = Delta(choice, accepted.first_position)
+        delta.token_ids += accepted.token_ids[: shown.num_taken]
+        if accepted.logprobs:
+            delta.logprobs += accepted.logprobs[: shown.num_taken]
         delta.text += shown.text
         if shown.stop_string is not None:
             self.entry.cut(choice, accepted.first_position + shown.num_taken)

@@ -2,11 +2,10 @@
 else."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class StopMatch:
+class StopMatch(NamedTuple):
     """A push's outcome: text that may be shown, and the stop string that ended it, if one did."""
 
     text: str

@@ -1,0 +1,244 @@
+"""What a token costs at the edge: CPU of a frontend process per token, for SSE and gRPC streams,
+beside the least that a Python server can do for an SSE stream, in one run.
+
+    python benchmarks/gateway.py [--streams 256] [--tokens 200] [--step-ms 10]
+
+The cell is fake (`fake_cell.py`: one token per stream and step, no model); frontend, sockets, gRPC
+and readers are real. `--slow N` adds N readers that take one byte a second and shows what the
+others notice. Results are in docs/performance.md.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from stream_readers import Reader, post, read_all
+
+from pagewire.models import BUILTIN_FOLDER, BUILTIN_NAME
+from pagewire_protos.common.v1 import sampling_pb2
+from pagewire_protos.frontend.v1 import inference_pb2 as pb
+from pagewire_protos.frontend.v1 import inference_pb2_grpc
+
+HERE = Path(__file__).parent
+NAME = BUILTIN_NAME
+START_SECONDS = 30
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run: CPU seconds of the server, wall seconds, tokens, gaps between reads in seconds."""
+
+    cpu: float
+    wall: float
+    tokens: int
+    gaps: list[float]
+
+    def row(self, name: str, bare: float | None) -> str:
+        per_token = self.cpu / self.tokens * 1e6
+        ratio = f"{per_token / bare:.2f}" if bare else "1"
+        rate = self.tokens / self.wall
+        core = self.cpu / self.wall
+        p99 = statistics.quantiles(self.gaps, n=100)[98] * 1000 if len(self.gaps) > 100 else 0.0
+        return (
+            f"| {name} | {per_token:.1f} | {ratio} | {rate:,.0f} | {core:.2f} | {p99:.1f} |"
+        )
+
+    @property
+    def per_token(self) -> float:
+        return self.cpu / self.tokens * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--streams", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--step-ms", type=float, default=10.0)
+    parser.add_argument("--slow", type=int, default=0, help="readers that take a byte a second")
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    print("| | CPU, us per token | of bare SSE | tokens per s | cores | p99 of gaps, ms |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for _ in range(arguments.repeats):
+        bare = measure_bare(arguments)
+        print(bare.row("bare SSE", None), flush=True)
+        with frontend(arguments.step_ms) as (process, http, grpc_port):
+            sse = measure_sse(arguments, process.pid, http, 0)
+            print(sse.row("gateway, SSE", bare.per_token), flush=True)
+            if arguments.slow:
+                slow = measure_sse(arguments, process.pid, http, arguments.slow)
+                print(slow.row(f"with {arguments.slow} slow", bare.per_token), flush=True)
+            typed = measure_grpc(arguments, process.pid, grpc_port)
+            print(typed.row("gateway, gRPC", bare.per_token), flush=True)
+
+
+def measure_bare(arguments: argparse.Namespace) -> Measured:
+    port = free_port()
+    command = [sys.executable, str(HERE / "bare_sse.py"), "--port", str(port)]
+    with running([*command, "--step-ms", str(arguments.step_ms)]) as process:
+        wait_port(port)
+        return measure_sse(arguments, process.pid, port, 0)
+
+
+@contextlib.contextmanager
+def frontend(step_ms: float) -> Iterator[tuple["subprocess.Popen[bytes]", int, int]]:
+    """Run a fake cell and a frontend; yield its process and ports."""
+    folder = BUILTIN_FOLDER
+    with tempfile.TemporaryDirectory() as place:
+        address = f"unix:{place}/cell.sock"
+        model = f"{NAME}={folder}"
+        http, grpc_port = free_port(), free_port()
+        cell = [sys.executable, str(HERE / "fake_cell.py"), "--model", model]
+        edge = [sys.executable, "-m", "pagewire_frontend", "--scheduler", address]
+        edge += ["--model", model, "--port", str(http), "--grpc-port", str(grpc_port)]
+        edge += ["--log-level", "warning"]
+        with (
+            running([*cell, "--listen", address, "--step-ms", str(step_ms)]),
+            running(edge) as process,
+        ):
+            wait_port(http)
+            wait_port(grpc_port)
+            wait_ready(http)
+            yield process, http, grpc_port
+
+
+def measure_sse(arguments: argparse.Namespace, pid: int, port: int, num_slow: int) -> Measured:
+    address = ("127.0.0.1", port)
+    body = json.dumps(
+        {
+            "model": NAME,
+            "messages": [{"role": "user", "content": "Tell me a story."}],
+            "max_tokens": arguments.tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+        }
+    ).encode()
+    path = "/v1/chat/completions"
+    slow = [post(address, path, body, is_slow=True) for _ in range(num_slow)]
+    before, began = cpu_seconds(pid), time.monotonic()
+    fast = [post(address, path, body) for _ in range(arguments.streams)]
+    read_all([*fast, *slow], 120)
+    wall = time.monotonic() - began
+    cpu = cpu_seconds(pid) - before
+    for reader in slow:
+        reader.connection.close()
+    incomplete = sum(not reader.is_complete for reader in fast)
+    assert not incomplete, f"{incomplete} streams are not complete"
+    return Measured(cpu, wall, len(fast) * arguments.tokens, gaps_of(fast))
+
+
+def gaps_of(readers: list[Reader]) -> list[float]:
+    """Return the gaps between the reads of all streams, without the first, which begins them."""
+    return [
+        later - earlier
+        for reader in readers
+        for earlier, later in zip(reader.arrived_at[1:], reader.arrived_at[2:], strict=False)
+    ]
+
+
+def measure_grpc(arguments: argparse.Namespace, pid: int, port: int) -> Measured:
+    request = pb.ChatRequest(
+        model=NAME,
+        messages=[pb.ChatMessage(role=pb.CHAT_ROLE_USER, content="Tell me a story.")],
+        options=pb.GenerationOptions(
+            sampling=sampling_pb2.SamplingParams(
+                max_tokens=arguments.tokens, temperature=0, ignore_eos=True
+            )
+        ),
+    )
+    lock, tokens, gaps = threading.Lock(), [0], []
+
+    def read(stub: inference_pb2_grpc.InferenceServiceStub) -> None:
+        num, own, last = 0, [], None
+        for message in stub.Chat(request):
+            if message.HasField("delta"):
+                now = time.monotonic()
+                num += len(message.delta.token_ids)
+                if last is not None:
+                    own.append(now - last)
+                last = now
+        with lock:
+            tokens[0] += num
+            gaps.extend(own)
+
+    with contextlib.ExitStack() as stack:
+        channels = [
+            stack.enter_context(
+                grpc.insecure_channel(
+                    f"127.0.0.1:{port}", options=[("grpc.use_local_subchannel_pool", 1)]
+                )
+            )
+            for _ in range(8)
+        ]
+        stubs = [inference_pb2_grpc.InferenceServiceStub(channel) for channel in channels]
+        before, began = cpu_seconds(pid), time.monotonic()
+        with ThreadPoolExecutor(arguments.streams) as pool:
+            tasks = [
+                pool.submit(read, stubs[index % len(stubs)]) for index in range(arguments.streams)
+            ]
+            for task in tasks:
+                task.result()
+        wall = time.monotonic() - began
+        cpu = cpu_seconds(pid) - before
+    assert tokens[0] == arguments.streams * arguments.tokens, tokens
+    return Measured(cpu, wall, tokens[0], gaps)
+
+
+@contextlib.contextmanager
+def running(command: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
+    process = subprocess.Popen(command)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return user and system time of a process, all its threads together."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_port(port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        assert time.monotonic() < deadline, f"nothing listens on {port}"
+        time.sleep(0.05)
+
+
+def wait_ready(port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        with socket.create_connection(("127.0.0.1", port)) as probe:
+            probe.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            if b" 200 " in probe.recv(64):
+                return
+        assert time.monotonic() < deadline, "not ready"
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()
