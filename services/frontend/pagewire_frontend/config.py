@@ -26,6 +26,7 @@ class FrontendConfig(ProcessConfig):
     max_request_seconds: float = setting(3600.0, "Deadline of requests that bring none")
     max_wait_seconds: float = setting(300.0, "How long a request waits for a worker")
     max_body_size: int = setting(32 * 1024 * 1024, "Largest HTTP body", parse=parse_size)
+    stall_seconds: float = setting(120.0, "A stream whose client takes nothing for so long is cut")
     lease_seconds: float = setting(5.0, "Wait for a lost scheduler before using another")
     silence_seconds: float = setting(5.0, "A scheduler silent for so long is dialled again")
     grace_seconds: float = setting(2.0, "Time that open streams get when the process stops")
@@ -35,7 +36,12 @@ class FrontendConfig(ProcessConfig):
             if not 0 <= getattr(self, name) <= 65535:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag}: ports are 0 to 65535", field=name)
-        for name in ("max_open_requests", "max_request_seconds", "silence_seconds"):
+        for name in (
+            "max_open_requests",
+            "max_request_seconds",
+            "silence_seconds",
+            "stall_seconds",
+        ):
             if getattr(self, name) <= 0:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must be positive", field=name)

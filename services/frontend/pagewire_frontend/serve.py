@@ -81,7 +81,9 @@ async def _servers(
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
     http = None
     if config.http:
-        app = make_app(engine, max_body_bytes=config.max_body_size)
+        app = make_app(
+            engine, max_body_bytes=config.max_body_size, stall_seconds=config.stall_seconds
+        )
         http = HttpServer(app, config.http_address, grace_seconds=config.grace_seconds)
     try:
         rpc = await start_server(

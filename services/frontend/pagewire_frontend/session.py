@@ -5,37 +5,34 @@ scheduler itself.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from pagewire_frontend.carrier import Carrier
 from pagewire_frontend.choice_text import ChoiceText, natural_end
 from pagewire_frontend.detokenizer import StreamTokenizer
 from pagewire_frontend.events import (
     Closed,
-    Delta,
     Event,
     Finished,
     FinishReason,
     Opened,
-    PromptLogprobs,
     Timings,
     Usage,
 )
 from pagewire_frontend.journal import JournalEntry
-from pagewire_frontend.prompt_tray import PromptTray
+from pagewire_frontend.reader_tray import ReaderTray
 from pagewire_frontend.request_records import SubmitRecord
 from pagewire_frontend.selection import Selection
-from pagewire_frontend.session_summary import summary
+from pagewire_frontend.session_summary import opened, summary
 from pagewire_frontend.token_logprob import Score, TokenLogprob
 from pagewire_frontend.verdict import Verdict
 from pagewire_shared.errors import DeadlineError, PagewireError
 
 
 class Session:
-    """One open request. Single reader: `events` is iterated once.
+    """One open request. Single reader, who iterates `events` once, or listens and takes.
 
-    What waits for a slow reader is merged per choice, so it is bounded by the output of the
-    request.
+    What waits for a slow reader is merged per choice, so it is bounded by the request's output.
     """
 
     def __init__(
@@ -58,11 +55,11 @@ class Session:
         self._tokenizer = tokenizer
         self._selection = selection
         self._texts = self._new_texts()
-        self._prompt = PromptTray()
-        self._deltas: dict[int, Delta] = {}
-        self._ended: list[Finished] = []
+        self._tray = ReaderTray(selection)
         self._error: PagewireError | None = None
+        self._is_taken = False
         self._wake = asyncio.Event()
+        self._on_ready: Callable[[], None] = self._wake.set
         self._timer: asyncio.TimerHandle | None = None
         if deadline is not None:
             delay = max(0.0, deadline - time.monotonic())
@@ -91,8 +88,7 @@ class Session:
         if self.entry.params.use_beam_search:
             # The journal has dropped what an earlier search delivered; nobody has seen it.
             self._texts = self._new_texts()
-            self._deltas.clear()
-            self._ended.clear()
+            self._tray.drop_answer()
         return record
 
     def on_prompt_logprobs(
@@ -100,7 +96,7 @@ class Session:
     ) -> Verdict:
         """Take a piece about the prompt from the scheduler. On a GAP the caller submits again."""
         verdict, new = self.entry.accept_prompt_logprobs(epoch, first_position, scores)
-        self._prompt.put(new)
+        self._tray.put_prompt(new, is_complete=self.entry.is_prompt_complete)
         # Nothing can be shown before the last of them: a failure until then is the whole answer.
         if verdict is Verdict.ACCEPTED and self.entry.is_prompt_complete:
             self._wake_reader()
@@ -121,16 +117,17 @@ class Session:
             return accepted.verdict
         self._note_first(num_cached_tokens)
         shown = self._texts[choice].push(accepted.token_ids)
-        delta = self._deltas.get(choice)
-        if delta is None:
-            delta = self._deltas[choice] = Delta(choice, accepted.first_position)
-        delta.token_ids += accepted.token_ids[: shown.num_taken]
-        if accepted.logprobs:
-            delta.logprobs += accepted.logprobs[: shown.num_taken]
-        delta.text += shown.text
+        self._tray.put_tokens(
+            choice,
+            accepted.first_position,
+            accepted.token_ids[: shown.num_taken],
+            accepted.logprobs[: shown.num_taken],
+            shown.text,
+        )
         if shown.stop_string is not None:
             self.entry.cut(choice, accepted.first_position + shown.num_taken)
-            self._ended.append(Finished(choice, FinishReason.STOP, stop_string=shown.stop_string))
+            end = Finished(choice, FinishReason.STOP, stop_string=shown.stop_string)
+            self._tray.put_end(end)
             # A search is over when its first tokens come: there is nothing left to abort.
             if self.carrier is not None and not self.entry.params.use_beam_search:
                 self.carrier.abort_choice(self, choice)
@@ -194,8 +191,7 @@ class Session:
             return
         self._error = error
         if self._selection is not None:
-            self._deltas.clear()
-            self._ended.clear()
+            self._tray.drop_answer()
         self._wake_reader()
         if self.carrier is not None:
             self.carrier.drop(self)
@@ -217,59 +213,64 @@ class Session:
 
     def opened(self) -> Opened:
         """Return the first event."""
-        entry = self.entry
-        assert entry.params.seed is not None, "drawn before the entry was opened"
-        prompt = tuple(entry.prompt_token_ids)
-        return Opened(entry.request_id, entry.model, prompt, entry.params.seed)
+        return opened(self.entry)
 
     async def wait_first(self) -> None:
         """Wait until there is something to show; raise the error of one that failed before."""
         await self._wake.wait()
-        if self._error is not None and not self._has_ready():
+        if self._error is not None and not self._tray.has_ready:
             raise self._error
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield everything after `opened`: deltas of a choice in order, its end, and Closed.
-
-        Raises:
-            PagewireError: The request failed; what was ready has been yielded.
-        """
+        Raises what `take` raises."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            for event in self._take_ready():
+            for event in self.take():
                 yield event
-            if self._has_ready():
-                self._wake.set()
-                continue
-            if self._error is not None:
+                if isinstance(event, Closed):
+                    return
+
+    def listen(self, on_ready: Callable[[], None]) -> None:
+        """Call `on_ready` whenever there is something to take, from now on and at once if there is
+        already; it must not raise."""
+        is_awake = self._wake.is_set()
+        self._on_ready = on_ready
+        if is_awake:
+            on_ready()
+
+    def take(self) -> list[Event]:
+        """Return everything that is ready, in order, Closed last.
+
+        Raises:
+            PagewireError: The request failed, and what was ready before has been taken.
+        """
+        events: list[Event] = [*self._tray.take(self.entry.choices)]
+        if self._error is not None:
+            if not events:
                 raise self._error
-            if self.entry.is_finished:
-                yield self._closed()
-                return
+            # The next take raises.
+            self._on_ready()
+        elif self.entry.is_finished and not self._is_taken:
+            self._is_taken = True
+            events.append(self._closed())
+        return events
 
-    def _has_ready(self) -> bool:
-        has_prompt = self._prompt.has_waiting and self.entry.is_prompt_complete
-        return has_prompt or bool(self._deltas or self._ended)
-
-    def _take_ready(self) -> list[PromptLogprobs | Delta | Finished]:
-        prompt = self._prompt.take() if self.entry.is_prompt_complete else []
-        deltas, self._deltas = self._deltas, {}
-        ended, self._ended = self._ended, []
-        if self._selection is None or not ended:
-            return [*prompt, *deltas.values(), *ended]
-        return [*prompt, *self._selection.events(self.entry.choices, deltas, ended)]
+    @property
+    def num_unread_tokens(self) -> int:
+        """Tokens of the answer that wait for their reader."""
+        return self._tray.num_tokens
 
     def _wake_reader(self) -> None:
         # What is chosen from all choices is not ready before the last has ended.
         if self._selection is None or self.is_over:
-            self._wake.set()
+            self._on_ready()
 
     def _new_texts(self) -> list[ChoiceText]:
-        entry = self.entry
-        prompt = entry.prompt_token_ids
+        entry, ids = self.entry, self.entry.prompt_token_ids
         return [
-            ChoiceText(self._tokenizer, prompt, entry.params, entry.eos_token_ids)
+            ChoiceText(self._tokenizer, ids, entry.params, entry.eos_token_ids)
             for _ in entry.choices
         ]
 
@@ -280,7 +281,7 @@ class Session:
         tail = self._texts[choice].flush()
         if tail.stop_string is not None:
             reason, stop_token_id = FinishReason.STOP, None
-        self._ended.append(Finished(choice, reason, tail.text, tail.stop_string, stop_token_id))
+        self._tray.put_end(Finished(choice, reason, tail.text, tail.stop_string, stop_token_id))
         self._forget_if_over()
         self._wake_reader()
 

@@ -1,8 +1,17 @@
-"""One line for the log about a request that has ended. Pure."""
+"""What is said of a request as a whole: its first event, and one line for the log at its end.
+Pure."""
 
+from pagewire_frontend.events import Opened
 from pagewire_frontend.journal import JournalEntry
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.ids import short
+
+
+def opened(entry: JournalEntry) -> Opened:
+    """Return the first event."""
+    assert entry.params.seed is not None, "drawn before the entry was opened"
+    ids = tuple(entry.prompt_token_ids)
+    return Opened(entry.request_id, entry.model, ids, entry.params.seed)
 
 
 def summary(

@@ -3,7 +3,7 @@ whole. Choices are numbered prompt by prompt.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from pagewire_frontend.engine import Engine
@@ -13,8 +13,8 @@ from pagewire_frontend.session import Session
 from pagewire_frontend.token_logprob import TokenLogprob
 from pagewire_shared.errors import PagewireError
 
-_Item = tuple[int, Delta | Finished] | PagewireError | None
-"""From a session's task: an event, why it failed, or its end."""
+Shown = tuple[int, Delta | Finished]
+"""The number of a choice among those of all prompts, and what became of it."""
 
 
 @dataclass(slots=True)
@@ -53,6 +53,8 @@ class Answer:
         self._sessions = sessions
         self.prompts = prompts
         self._has_output = has_output
+        self._num_open = len(sessions)
+        self._on_ready: Callable[[], None] | None = None
         self.usage = Usage(0, 0, 0)
 
     @property
@@ -69,6 +71,16 @@ class Answer:
     def request_id(self) -> str:
         """Name of the answer, in hex."""
         return self._sessions[0].entry.request_id.hex()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything was taken; `usage` is complete then."""
+        return self._num_open == 0
+
+    @property
+    def num_unread_tokens(self) -> int:
+        """Tokens that wait for their reader."""
+        return sum(session.num_unread_tokens for session in self._sessions)
 
     def close(self) -> None:
         """Free what is held, everywhere."""
@@ -87,33 +99,50 @@ class Answer:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def events(self) -> AsyncIterator[tuple[int, Delta | Finished]]:
-        """Yield (choice number, event) until all choices ended; `usage` is complete then."""
-        if len(self._sessions) == 1:
-            async for pair in self._events_of(0, 0):
-                yield pair
-            return
-        # Of one place: what a slow reader leaves waits merged in the sessions.
-        queue: asyncio.Queue[_Item] = asyncio.Queue(1)
-        tasks = []
+    def listen(self, on_ready: Callable[[], None]) -> None:
+        """Call `on_ready` whenever there is something to take, at once if there is already."""
+        self._on_ready = on_ready
+        for session in self._sessions:
+            session.listen(on_ready)
+
+    def take(self) -> list[Shown]:
+        """Return everything that is ready of all choices.
+
+        Raises:
+            PagewireError: A request failed, and what was ready of it before has been taken.
+        """
+        shown: list[Shown] = []
         offset = 0
         for index, session in enumerate(self._sessions):
-            tasks.append(asyncio.create_task(self._pump(index, offset, queue)))
+            try:
+                events = session.take()
+            except PagewireError:
+                if not shown:
+                    raise
+                # What is ready of the others comes first; the next take raises.
+                assert self._on_ready is not None, "who takes listens"
+                self._on_ready()
+                break
+            for event in events:
+                if isinstance(event, PromptLogprobs):
+                    self.prompts[index].logprobs.extend(event.logprobs)
+                elif isinstance(event, Closed):
+                    self._num_open -= 1
+                    self._count(event.usage)
+                elif isinstance(event, Delta | Finished):
+                    self._show(shown, offset, event)
             offset += session.num_choices
-        try:
-            num_open = len(tasks)
-            while num_open:
-                item = await queue.get()
-                if isinstance(item, PagewireError):
-                    raise item
-                if item is None:
-                    num_open -= 1
-                else:
-                    yield item
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        return shown
+
+    async def events(self) -> AsyncIterator[Shown]:
+        """Yield (choice number, event) until all choices ended; `usage` is complete then."""
+        is_ready = asyncio.Event()
+        self.listen(is_ready.set)
+        while not self.is_over:
+            await is_ready.wait()
+            is_ready.clear()
+            for item in self.take():
+                yield item
 
     async def whole(self) -> list[WholeChoice]:
         """Return all choices, complete."""
@@ -128,27 +157,13 @@ class Answer:
                 choice.logprobs.extend(event.logprobs)
         return choices
 
-    async def _pump(self, index: int, offset: int, queue: "asyncio.Queue[_Item]") -> None:
-        try:
-            async for item in self._events_of(index, offset):
-                await queue.put(item)
-        except PagewireError as error:
-            await queue.put(error)
-        else:
-            await queue.put(None)
-
-    async def _events_of(
-        self, index: int, offset: int
-    ) -> AsyncIterator[tuple[int, Delta | Finished]]:
-        async for event in self._sessions[index].events():
-            if isinstance(event, PromptLogprobs):
-                self.prompts[index].logprobs.extend(event.logprobs)
-            elif isinstance(event, Closed):
-                self._count(event.usage)
-            elif isinstance(event, Delta | Finished):
-                shown = event if self._has_output else _without_output(event)
-                if shown is not None:
-                    yield offset + shown.choice, shown
+    def _show(self, shown: list[Shown], offset: int, event: Delta | Finished) -> None:
+        if self._has_output:
+            shown.append((offset + event.choice, event))
+        elif isinstance(event, Finished):
+            # Of a choice that was asked for no token only the end is shown.
+            end = Finished(event.choice, FinishReason.LENGTH)
+            shown.append((offset + event.choice, end))
 
     def _count(self, usage: Usage) -> None:
         self.usage = Usage(
@@ -156,11 +171,6 @@ class Answer:
             self.usage.completion_tokens + (usage.completion_tokens if self._has_output else 0),
             self.usage.cached_tokens + usage.cached_tokens,
         )
-
-
-def _without_output(event: Delta | Finished) -> Finished | None:
-    """Return the end of a choice that was asked for no token."""
-    return Finished(event.choice, FinishReason.LENGTH) if isinstance(event, Finished) else None
 
 
 async def open_answer(

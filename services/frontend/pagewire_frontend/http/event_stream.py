@@ -13,7 +13,7 @@ from pagewire_frontend.http.errors import ClientGoneError, error_body
 from pagewire_shared.errors import PagewireError
 
 DONE = b"data: [DONE]\n\n"
-_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
 class EventStream(Response):
@@ -27,7 +27,7 @@ class EventStream(Response):
         close: Callable[[], None],
     ) -> None:
         """Args: `chunks`, values that are ready together; `close`, called whatever happens."""
-        super().__init__(media_type="text/event-stream", headers=_HEADERS)
+        super().__init__(media_type="text/event-stream", headers=HEADERS)
         # Its length is not known, whatever the base class says of the empty body.
         self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
         self._request = request
@@ -53,14 +53,15 @@ class EventStream(Response):
         )
         try:
             async for values in self._chunks:
-                body = b"".join(_event(value) for value in values)
+                body = b"".join(event_bytes(value) for value in values)
                 if body:
                     await send({"type": "http.response.body", "body": body, "more_body": True})
             last = DONE
         except PagewireError as error:
-            last = _event(error_body(error))
+            last = event_bytes(error_body(error))
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-def _event(value: dict[str, Any]) -> bytes:
+def event_bytes(value: dict[str, Any]) -> bytes:
+    """Return a value as one event."""
     return b"data: " + orjson.dumps(value) + b"\n\n"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import uvicorn
 from fastapi import FastAPI
 
+from pagewire_frontend.http.direct_write import DirectWrites
 from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address
 
@@ -29,7 +30,7 @@ class HttpServer:
         self._socket = _bind(address)
         self.address = Address(host=address.host, port=self._socket.getsockname()[1])
         config = uvicorn.Config(
-            app,
+            DirectWrites(app),
             http="httptools",
             loop="none",
             lifespan="off",

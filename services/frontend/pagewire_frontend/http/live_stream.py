@@ -1,0 +1,133 @@
+"""A stream of server-sent events that is written where its tokens arrive, without a task switch per
+token. What a slow client leaves waits merged in its session; one that takes nothing is cut.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from fastapi import Request, Response
+from starlette.types import Receive, Scope, Send
+
+from pagewire_frontend.http.connection import while_connected
+from pagewire_frontend.http.direct_write import DirectWriter, direct_writer
+from pagewire_frontend.http.errors import ClientGoneError, error_body
+from pagewire_frontend.http.event_stream import HEADERS, event_bytes
+from pagewire_frontend.http.flush_rounds import FlushRounds
+from pagewire_shared.errors import PagewireError
+
+_logger = logging.getLogger(__name__)
+
+
+class StreamSource(Protocol):
+    """Where the events of a stream come from."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last event was taken."""
+        ...
+
+    def listen(self, on_ready: Callable[[], None]) -> None:
+        """Call `on_ready` whenever there is something to take, at once if there is already."""
+        ...
+
+    def take(self) -> bytes:
+        """Return the events that are ready, as they are written.
+
+        Raises:
+            PagewireError: Nothing more comes, and this is why.
+        """
+        ...
+
+
+class LiveStream(Response):
+    """Streams what a source has, as soon as it has it."""
+
+    def __init__(
+        self,
+        request: Request,
+        source: StreamSource,
+        close: Callable[[], None],
+        rounds: FlushRounds,
+        *,
+        stall_seconds: float,
+    ) -> None:
+        """Args: `close`, called whatever happens; `stall_seconds`, how long a full connection may
+        stay full."""
+        super().__init__(media_type="text/event-stream", headers=HEADERS)
+        # Its length is not known, whatever the base class says of the empty body.
+        self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
+        self._request = request
+        self._source = source
+        self._close = close
+        self._rounds = rounds
+        self._stall_seconds = stall_seconds
+        self._writer: DirectWriter | None = None
+        # Set when the task below has something to do: the end, a failure, or a full connection.
+        self._turn = asyncio.Event()
+        self._failure: Exception | None = None
+        self._is_full = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write the response."""
+        self._writer = direct_writer(scope)
+        try:
+            await while_connected(self._request, self._write(send))
+        except (ClientGoneError, OSError):
+            return
+        finally:
+            self._writer = None
+            self._close()
+
+    def flush(self) -> None:
+        """Write what is ready, unless the client has to read first."""
+        if self._writer is None or self._is_full or self._failure is not None:
+            return
+        if self._writer.is_full:
+            self._is_full = True
+            self._turn.set()
+            return
+        try:
+            body = self._source.take()
+            if body:
+                self._writer.write(body)
+        except Exception as error:  # noqa: BLE001 - raised in the task of this stream
+            self._failure = error
+        if self._failure is not None or self._source.is_over:
+            self._turn.set()
+
+    async def _write(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        self._source.listen(self._mark)
+        last = b""
+        while True:
+            await self._turn.wait()
+            self._turn.clear()
+            if isinstance(self._failure, PagewireError):
+                last = event_bytes(error_body(self._failure))
+                break
+            if self._failure is not None:
+                raise self._failure
+            if self._source.is_over:
+                break
+            await self._wait_drained()
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+    def _mark(self) -> None:
+        self._rounds.mark(self)
+
+    async def _wait_drained(self) -> None:
+        assert self._writer is not None, "open while this task runs"
+        try:
+            async with asyncio.timeout(self._stall_seconds):
+                await self._writer.wait_drained()
+        except TimeoutError:
+            _logger.warning(
+                "a client took nothing for %g s: its stream is cut", self._stall_seconds
+            )
+            self._writer.cut()
+            raise ClientGoneError("the client reads too slowly") from None
+        self._is_full = False
+        self._mark()
