@@ -53,9 +53,7 @@ class Measured:
         rate = self.tokens / self.wall
         core = self.cpu / self.wall
         p99 = statistics.quantiles(self.gaps, n=100)[98] * 1000 if len(self.gaps) > 100 else 0.0
-        return (
-            f"| {name} | {per_token:.1f} | {ratio} | {rate:,.0f} | {core:.2f} | {p99:.1f} |"
-        )
+        return f"| {name} | {per_token:.1f} | {ratio} | {rate:,.0f} | {core:.2f} | {p99:.1f} |"
 
     @property
     def per_token(self) -> float:

@@ -42,7 +42,9 @@ class ReaderTray:
         """Add the next tokens of a choice and the text that they complete."""
         delta = self._deltas.get(choice)
         if delta is None:
-            delta = self._deltas[choice] = Delta(choice, first_position)
+            ids, known = list(token_ids), list(logprobs)
+            self._deltas[choice] = Delta(choice, first_position, ids, text, known)
+            return
         delta.token_ids += token_ids
         if logprobs:
             delta.logprobs += logprobs

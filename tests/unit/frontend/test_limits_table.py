@@ -42,6 +42,7 @@ FRONTEND = {
     "requests waiting in a frontend": "max_waiting",
     "time of a request": "max_request_seconds",
     "time without a worker": "max_wait_seconds",
+    "time in which a client takes nothing": "stall_seconds",
 }
 SCHEDULER = {
     "sequences waiting in a cell": "max_num_waiting",

@@ -5,6 +5,9 @@ nothing unless the connection's buffer is full, so while it is not, a piece can 
 wherever it was made.
 """
 
+import socket
+import struct
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -27,7 +30,11 @@ class DirectWriter:
         await self._cycle.flow.drain()
 
     def cut(self) -> None:
-        """Drop the connection with what it holds."""
+        """Drop the connection with what it holds, here and in the kernel."""
+        connection = self._cycle.transport.get_extra_info("socket")
+        if connection is not None:
+            # Reset it; else the kernel goes on for minutes to offer what it has.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._cycle.transport.abort()
 
     def write(self, body: bytes) -> None:

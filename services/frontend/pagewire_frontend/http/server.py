@@ -13,6 +13,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address
 
 _BACKLOG = 2048
+_SEND_BUFFER_BYTES = 256 * 1024
 
 
 class _Server(uvicorn.Server):
@@ -70,6 +71,8 @@ def _bind(address: Address) -> socket.socket:
     bound = socket.socket(info[0], socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Of every connection: else the kernel keeps up to 4 MiB for each client that does not read.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         bound.bind(info[4])
         bound.listen(_BACKLOG)
     except OSError as error:
