@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from pagewire_frontend.engine import Engine
-from pagewire_frontend.events import Closed, Delta, Finished, FinishReason, PromptLogprobs, Usage
-from pagewire_frontend.generation_request import ChatPrompt, GenerationRequest, TextPrompt
+from pagewire_frontend.events import Closed, Delta, Finished, PromptLogprobs, Usage
+from pagewire_frontend.generation_request import GenerationRequest
+from pagewire_frontend.prompt_echo import echo_text, without_tokens
 from pagewire_frontend.session import Session
 from pagewire_frontend.token_logprob import TokenLogprob
 from pagewire_shared.errors import PagewireError
@@ -146,7 +147,7 @@ class Answer:
             elif isinstance(event, Closed):
                 self._count(event.usage)
             elif isinstance(event, Delta | Finished):
-                shown = event if self._has_output else _without_output(event)
+                shown = event if self._has_output else without_tokens(event)
                 if shown is not None:
                     yield offset + shown.choice, shown
 
@@ -156,11 +157,6 @@ class Answer:
             self.usage.completion_tokens + (usage.completion_tokens if self._has_output else 0),
             self.usage.cached_tokens + usage.cached_tokens,
         )
-
-
-def _without_output(event: Delta | Finished) -> Finished | None:
-    """Return the end of a choice that was asked for no token."""
-    return Finished(event.choice, FinishReason.LENGTH) if isinstance(event, Finished) else None
 
 
 async def open_answer(
@@ -191,19 +187,8 @@ async def open_answer(
         raise
     sessions = [task.result() for task in tasks]
     prompts = [
-        AnsweredPrompt(ids, _echo(request, ids) if has_echo else "")
+        AnsweredPrompt(ids, echo_text(request, ids) if has_echo else "")
         for request, session in zip(requests, sessions, strict=True)
         for ids in [session.entry.prompt_token_ids]
     ]
     return Answer(engine, sessions, prompts, has_output=has_output)
-
-
-def _echo(request: GenerationRequest, token_ids: Sequence[int]) -> str:
-    """Return the text before the answer: the prompt, or what the assistant said last."""
-    prompt = request.prompt
-    if isinstance(prompt, ChatPrompt):
-        last = prompt.messages[-1]
-        return str(last["content"]) if last["role"] == "assistant" else ""
-    if isinstance(prompt, TextPrompt) and request.params.truncate_prompt_tokens is None:
-        return prompt.text
-    return request.model.tokenizer.decode(token_ids, skip_special_tokens=False)
