@@ -178,7 +178,7 @@ def _message_from(data: Mapping[str, Any]) -> Message:
     """Return a turn given as OpenAI writes it, where an assistant that calls tools may say
     nothing; `reasoning_content` is the usual name of what others call reasoning."""
     try:
-        fields = {name: value for name, value in data.items() if value is not None}
+        fields = {name: value for name, value in dict(data).items() if value is not None}
         if fields.get("tool_calls"):
             fields.setdefault("content", "")
         if "reasoning_content" in fields:

@@ -43,8 +43,10 @@ def add_tools(
         request.parallel_tool_calls = parallel_tool_calls
 
 
-def call_messages(calls: Iterable[ToolCall | Mapping[str, Any]]) -> list[tools_pb2.ToolCall]:
+def call_messages(calls: Sequence[ToolCall | Mapping[str, Any]]) -> list[tools_pb2.ToolCall]:
     """Return the wire form of calls given as ToolCall or as OpenAI's mappings."""
+    if not isinstance(calls, Sequence) or isinstance(calls, str):
+        raise InvalidRequestError("messages: tool_calls must be a list", field="messages")
     return [_call_message(call) for call in calls]
 
 
