@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pagewire.embeddings import EmbeddingOutput as EmbeddingOutput
     from pagewire.embeddings import EmbeddingRequestOutput as EmbeddingRequestOutput
     from pagewire.embeddings import Embeddings as Embeddings
+    from pagewire.events import ToolCall as ToolCall
     from pagewire.llm import LLM as LLM
     from pagewire.outputs import CompletionOutput as CompletionOutput
     from pagewire.outputs import Logprob as Logprob
@@ -43,6 +44,7 @@ _EXPORTS = {
     "RequestOutput": "pagewire.outputs",
     "SamplingParams": "pagewire_shared.sampling",
     "StructuredOutputsParams": "pagewire_shared.structured_outputs",
+    "ToolCall": "pagewire.events",
 }
 
 __all__ = [
@@ -61,6 +63,7 @@ __all__ = [
     "RequestOutput",
     "SamplingParams",
     "StructuredOutputsParams",
+    "ToolCall",
     "__version__",
 ]
 

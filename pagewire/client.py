@@ -5,11 +5,12 @@ Errors arrive as the exceptions of pagewire_shared.errors. Interprets no token.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import grpc.aio
 
 from pagewire.client_convert import (
+    ChatOptions,
     Sampling,
     chat_request,
     complete_request,
@@ -86,26 +87,14 @@ class AsyncClient:
         self,
         messages: Sequence[Turn],
         sampling: Sampling = None,
-        *,
-        model: str | None = None,
-        add_generation_prompt: bool | None = None,
-        continue_final_message: bool = False,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[ChatOptions],
     ) -> AsyncIterator[Event]:
-        """Answer a conversation; yields as `complete`.
+        """Answer a conversation; yields as `complete`. ChatOptions says what else it takes.
 
-        `add_generation_prompt` opens an assistant turn, by default unless `continue_final_message`
-        leaves the last turn open and goes on with it. `chat_template_kwargs` are further values
-        for the model's chat template.
+        Deltas carry reasoning and tool calls apart from the text; `joined_calls` of
+        pagewire.tool_convert makes whole calls of their pieces.
         """
-        request = chat_request(
-            messages,
-            sampling,
-            model,
-            add_generation_prompt,
-            continue_final_message,
-            chat_template_kwargs,
-        )
+        request = chat_request(messages, sampling, options)
         return _events(self._stub.Chat(request, timeout=self._timeout))
 
     async def embed(
@@ -129,6 +118,8 @@ class AsyncClient:
                 model.name,
                 model.max_model_len if model.HasField("max_model_len") else None,
                 model.is_ready,
+                model.root,
+                model.created,
             )
             for model in response.models
         ]
@@ -229,23 +220,10 @@ class Client:
         self,
         messages: Sequence[Turn],
         sampling: Sampling = None,
-        *,
-        model: str | None = None,
-        add_generation_prompt: bool | None = None,
-        continue_final_message: bool = False,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[ChatOptions],
     ) -> Iterator[Event]:
         """As AsyncClient.chat; closing the iterator cancels the request."""
-        return self._loop.iterate(
-            lambda: self._client.chat(
-                messages,
-                sampling,
-                model=model,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=continue_final_message,
-                chat_template_kwargs=chat_template_kwargs,
-            )
-        )
+        return self._loop.iterate(lambda: self._client.chat(messages, sampling, **options))
 
     def embed(
         self,

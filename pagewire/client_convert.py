@@ -1,7 +1,7 @@
 """Between the messages of pagewire.frontend.v1 and the plain data of events.py. Dials nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from pagewire.events import (
     Closed,
@@ -16,6 +16,7 @@ from pagewire.events import (
     TokenLogprob,
     Usage,
 )
+from pagewire.tool_convert import ToolChoice, add_tools, call_deltas, call_messages
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2
 from pagewire_shared.errors import InternalError, InvalidRequestError
@@ -36,11 +37,37 @@ _REASONS: dict[sampling_pb2.FinishReason, FinishReason] = {
     sampling_pb2.FINISH_REASON_LENGTH: "length",
     sampling_pb2.FINISH_REASON_ABORTED: "abort",
     sampling_pb2.FINISH_REASON_FAILED: "error",
+    sampling_pb2.FINISH_REASON_TOOL_CALLS: "tool_calls",
 }
 
 
 Sampling = SamplingParams | Mapping[str, Any] | None
 """Parameters in full, only those given (the model decides the others), or None for 16 tokens."""
+
+
+class ChatOptions(TypedDict, total=False):
+    """What can be said of a chat besides turns and sampling.
+
+    Attributes:
+        model: Served name; may be left out when only one is served.
+        add_generation_prompt: Open an assistant turn; by default unless the last turn is gone on
+            with.
+        continue_final_message: Leave the last turn open and go on with it.
+        chat_template_kwargs: Further values for the model's chat template, at most 16.
+        tools: What the model may call, as OpenAI writes it: {"type": "function", "function":
+            {"name": ..., "description": ..., "parameters": a JSON schema, "strict": ...}}.
+        tool_choice: "none", "auto", "required" or {"type": "function", "function": {"name": ...}};
+            by default "auto" with tools.
+        parallel_tool_calls: Whether an answer may hold several calls, by default it may.
+    """
+
+    model: str | None
+    add_generation_prompt: bool | None
+    continue_final_message: bool
+    chat_template_kwargs: Mapping[str, Any] | None
+    tools: Sequence[Mapping[str, Any]] | None
+    tool_choice: ToolChoice | None
+    parallel_tool_calls: bool | None
 
 
 def given_params(sampling: Sampling) -> SamplingParams:
@@ -99,22 +126,26 @@ def complete_request(
 def chat_request(
     messages: Sequence[Message | Mapping[str, Any]],
     sampling: Sampling,
-    model: str | None,
-    add_generation_prompt: bool | None = None,
-    continue_final_message: bool = False,
-    chat_template_kwargs: Mapping[str, Any] | None = None,
+    asked: ChatOptions,
 ) -> inference_pb2.ChatRequest:
     """Return the request for a conversation."""
+    unknown = sorted(asked.keys() - ChatOptions.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"chat() got an unexpected keyword argument {unknown[0]!r}")
     request = inference_pb2.ChatRequest(
-        model=model,
+        model=asked.get("model"),
         messages=[message_message(message) for message in messages],
         options=options_message(sampling),
-        continue_final_message=continue_final_message,
+        continue_final_message=asked.get("continue_final_message", False),
     )
-    if add_generation_prompt is not None:
-        request.add_generation_prompt = add_generation_prompt
+    opens = asked.get("add_generation_prompt")
+    if opens is not None:
+        request.add_generation_prompt = opens
+    add_tools(
+        request, asked.get("tools"), asked.get("tool_choice"), asked.get("parallel_tool_calls")
+    )
     try:
-        request.template_arguments.update(dict(chat_template_kwargs or {}))
+        request.template_arguments.update(dict(asked.get("chat_template_kwargs") or {}))
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(
             f"chat_template_kwargs must map names to values of JSON ({error})",
@@ -134,16 +165,29 @@ def message_message(message: Message | Mapping[str, Any]) -> inference_pb2.ChatM
     if not isinstance(message.content, str):
         raise InvalidRequestError("messages: content must be a text", field="messages")
     return inference_pb2.ChatMessage(
-        role=_ROLES[message.role], content=message.content, name=message.name
+        role=_ROLES[message.role],
+        content=message.content,
+        name=message.name,
+        tool_calls=call_messages(message.tool_calls),
+        tool_call_id=message.tool_call_id,
+        reasoning=message.reasoning,
     )
 
 
 def _message_from(data: Mapping[str, Any]) -> Message:
+    """Return a turn given as OpenAI writes it, where an assistant that calls tools may say
+    nothing; `reasoning_content` is the usual name of what others call reasoning."""
     try:
-        return Message(**data)
-    except TypeError as error:
+        fields = {name: value for name, value in dict(data).items() if value is not None}
+        if fields.get("tool_calls"):
+            fields.setdefault("content", "")
+        if "reasoning_content" in fields:
+            fields["reasoning"] = fields.pop("reasoning_content")
+        return Message(**fields)
+    except (TypeError, ValueError) as error:
         raise InvalidRequestError(
-            f"messages: a turn has role, content and perhaps name, got {_told(data)}",
+            "messages: a turn has role, content and perhaps name, tool_calls, tool_call_id and "
+            f"reasoning, got {_told(data)}",
             field="messages",
         ) from error
 
@@ -167,7 +211,11 @@ def event_from_message(
         case "opened":
             opened = message.opened
             return Opened(
-                opened.request_id, opened.model, tuple(opened.prompt_token_ids), opened.seed
+                opened.request_id,
+                opened.model,
+                tuple(opened.prompt_token_ids),
+                opened.seed,
+                opened.echo if opened.HasField("echo") else None,
             )
         case "closed":
             return _closed(message.closed)
@@ -175,8 +223,15 @@ def event_from_message(
 
 
 def _delta(delta: inference_pb2.ChoiceDelta) -> Delta:
-    ids = list(delta.token_ids)
-    return Delta(delta.choice, delta.first_position, ids, delta.text, _logprobs(delta.logprobs))
+    return Delta(
+        delta.choice,
+        delta.first_position,
+        list(delta.token_ids),
+        delta.text,
+        _logprobs(delta.logprobs),
+        delta.reasoning,
+        call_deltas(delta.tool_calls),
+    )
 
 
 def _logprobs(entries: Iterable[inference_pb2.TokenLogprob]) -> tuple[TokenLogprob, ...]:

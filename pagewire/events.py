@@ -4,26 +4,60 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-FinishReason = Literal["stop", "length", "abort", "error"]
+FinishReason = Literal["stop", "length", "tool_calls", "abort", "error"]
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One turn of a conversation; `role` is system, user, assistant or tool."""
+class ToolCall:
+    """A call that a model made; `arguments` is JSON text."""
 
-    role: str
-    content: str
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """The next piece of a call; pieces of the same `index` belong together.
+
+    Attributes:
+        arguments: The next characters of the arguments.
+        id, name: With the first piece of a call, None afterwards.
+    """
+
+    index: int
+    arguments: str = ""
+    id: str | None = None
     name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation; `role` is system, user, assistant or tool.
+
+    Attributes:
+        tool_calls: Of an assistant.
+        tool_call_id: Of a tool: which call it answers.
+        reasoning: Of an assistant: what it thought before.
+    """
+
+    role: str
+    content: str
+    name: str | None = None
+    tool_calls: Sequence[ToolCall] = ()
+    tool_call_id: str | None = None
+    reasoning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
-    """The request was accepted: always the first event."""
+    """The request was accepted: always the first event; `echo` only where it was asked for."""
 
     request_id: str
     model: str
     prompt_token_ids: tuple[int, ...]
     seed: int
+    echo: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +86,20 @@ class PromptLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """New tokens of one choice; `text` may lag behind while a character is incomplete."""
+    """New tokens of one choice; `text` may lag behind while a character is incomplete.
+
+    Attributes:
+        reasoning: Of a chat: what the model thinks before it answers.
+        tool_calls: Of a chat with tools: pieces of the calls.
+    """
 
     choice: int
     first_position: int
     token_ids: Sequence[int]
     text: str
     logprobs: tuple[TokenLogprob, ...] = ()
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +153,12 @@ class ModelInfo:
         name: Served name.
         max_model_len: Longest sequence in tokens; None while no worker serves it.
         is_ready: Whether a request would be answered now.
+        root: Name of the model it is made of: its own, if it is no adapter of another.
+        created: When the server loaded it, in seconds since 1970.
     """
 
     name: str
     max_model_len: int | None
     is_ready: bool
+    root: str = ""
+    created: int = 0

@@ -28,6 +28,7 @@ from pagewire.prompts import (
     chat_requests,
     prompt_requests,
 )
+from pagewire.tool_convert import ToolChoice
 from pagewire_shared.errors import UnavailableError
 from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
@@ -105,6 +106,9 @@ class LLM:
         add_generation_prompt: bool | None = None,
         continue_final_message: bool = False,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: ToolChoice | None = None,
+        parallel_tool_calls: bool | None = None,
     ) -> list[RequestOutput]:
         """Answer one conversation, a list of {"role": ..., "content": ...}, or a list of them.
 
@@ -115,6 +119,11 @@ class LLM:
                 on with.
             continue_final_message: Leave the last turn open and go on with it.
             chat_template_kwargs: Further values for the model's chat template, at most 16.
+            tools: What the model may call, as OpenAI writes it. Unlike in vLLM its calls are in
+                `outputs[i].tool_calls` and not in the text.
+            tool_choice: "none", "auto", "required" or {"type": "function", "function": {"name":
+                ...}}; by default "auto" with tools.
+            parallel_tool_calls: Whether an answer may hold several calls, by default it may.
         """
         requests = chat_requests(
             messages,
@@ -122,6 +131,9 @@ class LLM:
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             chat_template_kwargs=chat_template_kwargs,
+            tools=tools,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
         )
         return self._run(requests, use_tqdm)
 

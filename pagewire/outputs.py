@@ -11,7 +11,10 @@ from pagewire.events import (
     Opened,
     PromptLogprobs,
     TokenLogprob,
+    ToolCall,
+    ToolCallDelta,
 )
+from pagewire.tool_convert import joined_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,11 @@ class CompletionOutput:
         token_ids: All tokens, a stop token included.
         cumulative_logprob: Sum over `token_ids`; None unless logprobs were asked for.
         logprobs: Per token, the alternatives and the token itself by id; None unless asked for.
-        finish_reason: "stop", "length", "abort" or "error".
+        finish_reason: "stop", "length", "tool_calls", "abort" or "error".
         stop_reason: The stop string or stop token id; None for the end of sequence.
+        tool_calls: The calls in the answer to a chat with tools; they are not in `text`.
+        reasoning: What the model thought before it answered, where it marks that; None for
+            nothing.
     """
 
     index: int
@@ -51,6 +57,8 @@ class CompletionOutput:
     logprobs: list[dict[int, Logprob]] | None
     finish_reason: str | None
     stop_reason: str | int | None
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    reasoning: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,8 @@ class _Choice:
     texts: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[ToolCallDelta] = field(default_factory=list)
     finished: Finished | None = None
 
     def output(self, index: int, has_logprobs: bool, texts: Texts) -> CompletionOutput:
@@ -109,6 +119,8 @@ class _Choice:
             else None,
             finish_reason=self.finished.reason if self.finished else None,
             stop_reason=self.finished.stop if self.finished else None,
+            tool_calls=joined_calls(self.calls),
+            reasoning="".join(self.reasoning) or None,
         )
 
 
@@ -151,6 +163,8 @@ class OutputCollector:
                 choice.token_ids += event.token_ids
                 choice.texts.append(event.text)
                 choice.logprobs += event.logprobs
+                choice.reasoning.append(event.reasoning)
+                choice.calls += event.tool_calls
             case Finished():
                 self._choices[event.choice].finished = event
                 self._choices[event.choice].texts.append(event.text)

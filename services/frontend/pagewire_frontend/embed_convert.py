@@ -18,7 +18,7 @@ def requests(
     special = message.add_special_tokens if message.HasField("add_special_tokens") else True
     return embed_requests(
         model,
-        [_input(item, special) for item in message.inputs],
+        [_input(item, model, special) for item in message.inputs],
         PoolingParams(
             pooling=pooling.pooling,
             normalize=pooling.normalize,
@@ -48,12 +48,12 @@ def response(model: str, outcome: Embeddings) -> pb.EmbedResponse:
     )
 
 
-def _input(item: pb.EmbedInput, add_special_tokens: bool) -> Prompt:
+def _input(item: pb.EmbedInput, model: LoadedModel, add_special_tokens: bool) -> Prompt:
     match item.WhichOneof("input"):
         case "text":
             return TextPrompt(item.text, add_special_tokens)
         case "token_ids":
             return TokenPrompt(tuple(item.token_ids.ids))
         case "conversation":
-            return conversation_prompt(item.conversation, adds_by_default=False)
+            return conversation_prompt(item.conversation, model, adds_by_default=False)
     raise InvalidRequestError("an input is empty: text, token_ids or conversation", field="input")

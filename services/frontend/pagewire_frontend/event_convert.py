@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pagewire_frontend.choice_messages import MessageDelta, MessageFinished
 from pagewire_frontend.events import (
     Closed,
     Delta,
@@ -12,9 +13,11 @@ from pagewire_frontend.events import (
     Opened,
     PromptLogprobs,
 )
+from pagewire_frontend.message.pieces import ToolCallDelta
 from pagewire_frontend.token_logprob import TokenLogprob
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
+from pagewire_protos.frontend.v1 import tools_pb2
 
 _REASONS = {
     FinishReason.STOP: sampling_pb2.FINISH_REASON_STOP,
@@ -24,8 +27,22 @@ _REASONS = {
 }
 
 
-def event_fields(event: Event) -> dict[str, Any]:
-    """Return the oneof field of ChatResponse and CompleteResponse for an event."""
+def event_fields(
+    event: Event | MessageDelta | MessageFinished, echo: str | None = None
+) -> dict[str, Any]:
+    """Return the oneof field of ChatResponse and CompleteResponse for an event.
+
+    Args:
+        event: What happened.
+        echo: The text before the answer, shown with the first event; None unless asked for.
+    """
+    if isinstance(event, MessageDelta):
+        return {"delta": _message_delta(event)}
+    if isinstance(event, MessageFinished):
+        finished = _finished(event.finished)
+        if event.has_called:
+            finished.reason = sampling_pb2.FINISH_REASON_TOOL_CALLS
+        return {"finished": finished}
     if isinstance(event, Delta):
         return {"delta": _delta(event)}
     if isinstance(event, Finished):
@@ -36,6 +53,7 @@ def event_fields(event: Event) -> dict[str, Any]:
             model=event.model,
             prompt_token_ids=event.prompt_token_ids,
             seed=event.seed,
+            echo=echo,
         )
         return {"opened": opened}
     if isinstance(event, PromptLogprobs):
@@ -53,6 +71,20 @@ def _delta(event: Delta) -> pb.ChoiceDelta:
         token_ids=event.token_ids,
         text=event.text,
         logprobs=_logprobs(event.logprobs),
+    )
+
+
+def _message_delta(event: MessageDelta) -> pb.ChoiceDelta:
+    message, pieces = _delta(event.delta), event.pieces
+    message.text = pieces.content
+    message.reasoning = pieces.reasoning
+    message.tool_calls.extend(_call_delta(call) for call in pieces.calls)
+    return message
+
+
+def _call_delta(call: ToolCallDelta) -> tools_pb2.ToolCallDelta:
+    return tools_pb2.ToolCallDelta(
+        index=call.index, id=call.call_id, name=call.name, arguments=call.arguments
     )
 
 

@@ -1,11 +1,13 @@
 """From the public gRPC messages to plain data. Checks what the wire types cannot say; owns no
 state."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf import struct_pb2
 
+from pagewire_frontend.chat_convert import chat_turns, tool_use, tools_of
 from pagewire_frontend.generation_request import (
     ChatPrompt,
     GenerationRequest,
@@ -14,6 +16,9 @@ from pagewire_frontend.generation_request import (
     TokenPrompt,
     check_continuation,
 )
+from pagewire_frontend.message.pieces import MessageReader, PlainReader
+from pagewire_frontend.message.plan import plan_message
+from pagewire_frontend.message.tool_use import ToolUse
 from pagewire_frontend.model_registry import LoadedModel
 from pagewire_frontend.template_arguments import checked_arguments
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
@@ -22,15 +27,23 @@ from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling import SamplingParams
 from pagewire_shared.sampling_convert import beam_from_message, sampling_from_message
 
-_ROLES = {
-    pb.CHAT_ROLE_SYSTEM: "system",
-    pb.CHAT_ROLE_USER: "user",
-    pb.CHAT_ROLE_ASSISTANT: "assistant",
-    pb.CHAT_ROLE_TOOL: "tool",
-}
-
-
 _TEXT_OPTIONS = ("skip_special_tokens", "include_stop_str_in_output")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedStream:
+    """A request and what of its stream is shown.
+
+    Attributes:
+        has_echo: The text before the answer.
+        has_output: The answer itself.
+        new_reader: Makes what takes the text of one choice apart.
+    """
+
+    request: GenerationRequest
+    has_echo: bool
+    has_output: bool = True
+    new_reader: Callable[[], MessageReader] = PlainReader
 
 
 def model_name(message: Any) -> str | None:
@@ -40,25 +53,32 @@ def model_name(message: Any) -> str | None:
 
 def chat_request(
     message: pb.ChatRequest, model: LoadedModel, timeout_seconds: float | None
-) -> GenerationRequest:
-    """Return the request behind a Chat call. Raises InvalidRequestError naming the field."""
+) -> AskedStream:
+    """Return what a Chat call asks for. Raises InvalidRequestError naming the field."""
     goes_on = message.continue_final_message
     has_add = message.HasField("add_generation_prompt")
     add = message.add_generation_prompt if has_add else not goes_on
     check_continuation(add, goes_on)
+    turns = chat_turns(message.messages)
+    plan = plan_message(model, _params(message.options, model.defaults), tool_use(message))
     prompt = ChatPrompt(
-        _chat_messages(message.messages),
+        turns,
         add_generation_prompt=add,
         template_arguments=_template_arguments(message.template_arguments),
         continue_final_message=goes_on,
+        tools=plan.template_tools,
     )
-    return _request(message.options, model, prompt, timeout_seconds)
+    return AskedStream(
+        request=_request(message.options, model, prompt, plan.params, timeout_seconds),
+        has_echo=message.options.echo,
+        new_reader=plan.new_reader,
+    )
 
 
 def complete_request(
     message: pb.CompleteRequest, model: LoadedModel, timeout_seconds: float | None
-) -> GenerationRequest:
-    """Return the request behind a Complete call. Raises InvalidRequestError naming the field."""
+) -> AskedStream:
+    """Return what a Complete call asks for. Raises InvalidRequestError naming the field."""
     kind = message.WhichOneof("prompt")
     if kind is None:
         raise InvalidRequestError("prompt is required: text or token_ids", field="prompt")
@@ -68,10 +88,21 @@ def complete_request(
         if kind == "text"
         else TokenPrompt(tuple(message.token_ids.ids))
     )
-    return _request(message.options, model, prompt, timeout_seconds)
+    options, has_output = message.options, True
+    if options.echo and options.sampling.HasField("max_tokens") and not options.sampling.max_tokens:
+        # Only the prompt is wanted: one token is generated, and not shown.
+        options, has_output = pb.GenerationOptions(), False
+        options.CopyFrom(message.options)
+        options.sampling.max_tokens = 1
+    params = _params(options, model.defaults)
+    return AskedStream(
+        request=_request(options, model, prompt, params, timeout_seconds),
+        has_echo=options.echo,
+        has_output=has_output,
+    )
 
 
-def tokenize_prompt(message: pb.TokenizeRequest) -> Prompt:
+def tokenize_prompt(message: pb.TokenizeRequest, model: LoadedModel) -> Prompt:
     """Return what a Tokenize call asks for. Raises InvalidRequestError naming the field."""
     kind = message.WhichOneof("input")
     if kind is None:
@@ -79,28 +110,19 @@ def tokenize_prompt(message: pb.TokenizeRequest) -> Prompt:
     if kind == "text":
         special = message.add_special_tokens if message.HasField("add_special_tokens") else True
         return TextPrompt(message.text, add_special_tokens=special)
-    return conversation_prompt(message.conversation, adds_by_default=True)
+    return conversation_prompt(message.conversation, model, adds_by_default=True)
 
 
-def conversation_prompt(talk: pb.Conversation, *, adds_by_default: bool) -> ChatPrompt:
-    """Return the prompt of a conversation. Raises InvalidRequestError naming messages."""
+def conversation_prompt(
+    talk: pb.Conversation, model: LoadedModel, *, adds_by_default: bool
+) -> ChatPrompt:
+    """Return the prompt of a conversation. Raises InvalidRequestError naming the field."""
     has_add = talk.HasField("add_generation_prompt")
     add = talk.add_generation_prompt if has_add else adds_by_default
-    return ChatPrompt(_chat_messages(talk.messages), add_generation_prompt=add)
-
-
-def _chat_messages(messages: Sequence[pb.ChatMessage]) -> list[dict[str, str]]:
-    if not messages:
-        raise InvalidRequestError("messages must not be empty", field="messages")
-    turns: list[dict[str, str]] = []
-    for message in messages:
-        if message.role not in _ROLES:
-            raise InvalidRequestError(f"messages: no role {message.role}", field="messages")
-        turn = {"role": _ROLES[message.role], "content": message.content}
-        if message.HasField("name"):
-            turn["name"] = message.name
-        turns.append(turn)
-    return turns
+    turns, tools = chat_turns(talk.messages), tools_of(talk.tools)
+    use = ToolUse(tools=tools, mode="auto" if tools else "none")
+    plan = plan_message(model, model.defaults, use)
+    return ChatPrompt(turns, add_generation_prompt=add, tools=plan.template_tools)
 
 
 def _template_arguments(message: struct_pb2.Struct) -> dict[str, Any] | None:
@@ -117,12 +139,13 @@ def _request(
     options: pb.GenerationOptions,
     model: LoadedModel,
     prompt: Prompt,
+    params: SamplingParams,
     timeout_seconds: float | None,
 ) -> GenerationRequest:
     return GenerationRequest(
         model=model,
         prompt=prompt,
-        params=_params(options, model.defaults),
+        params=params,
         tenant=options.tenant if options.HasField("tenant") else None,
         cache_salt=options.cache_salt if options.HasField("cache_salt") else None,
         priority=options.priority if options.HasField("priority") else 0,

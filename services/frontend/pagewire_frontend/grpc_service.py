@@ -7,10 +7,12 @@ from typing import Any
 import grpc.aio
 
 from pagewire_frontend import embed_convert, event_convert, grpc_convert
+from pagewire_frontend.choice_messages import ChoiceMessages
 from pagewire_frontend.embedding import embed
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.events import Event
-from pagewire_frontend.generation_request import GenerationRequest
+from pagewire_frontend.grpc_convert import AskedStream
+from pagewire_frontend.prompt_echo import echo_text, without_output
 from pagewire_frontend.scheduler_link import SchedulerLink
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
@@ -43,8 +45,10 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         """Answer a conversation."""
         model = self._engine.models.find(grpc_convert.model_name(request))
         asked = grpc_convert.chat_request(request, model, context.time_remaining())
-        async for event in self._stream(asked, context):
-            yield pb.ChatResponse(**event_convert.event_fields(event))
+        messages = ChoiceMessages(asked.new_reader)
+        async for event, echo in self._stream(asked, context):
+            for shown in messages.take(event):
+                yield pb.ChatResponse(**event_convert.event_fields(shown, echo))
 
     async def Complete(
         self, request: pb.CompleteRequest, context: Context
@@ -52,8 +56,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         """Continue a text or token ids."""
         model = self._engine.models.find(grpc_convert.model_name(request))
         asked = grpc_convert.complete_request(request, model, context.time_remaining())
-        async for event in self._stream(asked, context):
-            yield pb.CompleteResponse(**event_convert.event_fields(event))
+        async for event, echo in self._stream(asked, context):
+            yield pb.CompleteResponse(**event_convert.event_fields(event, echo))
 
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
         """Turn inputs into vectors."""
@@ -64,7 +68,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         """Turn text or a conversation into ids."""
         model = self._engine.models.find(grpc_convert.model_name(request))
-        ids = await self._engine.tokenize(model, grpc_convert.tokenize_prompt(request))
+        ids = await self._engine.tokenize(model, grpc_convert.tokenize_prompt(request, model))
         return pb.TokenizeResponse(
             token_ids=ids, max_model_len=self._engine.served_context_length(model)
         )
@@ -92,13 +96,18 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
                 max_model_len=self._engine.served_context_length(model),
                 is_ready=self._engine.is_ready(model),
                 embedding_size=self._engine.embedding_size(model),
+                root=model.name,
+                created=self._engine.models.loaded_at,
             )
             for model in self._engine.models
         ]
         return pb.ListModelsResponse(models=models)
 
-    async def _stream(self, asked: GenerationRequest, context: Context) -> AsyncIterator[Event]:
-        session = await self._engine.open(asked)
+    async def _stream(
+        self, asked: AskedStream, context: Context
+    ) -> AsyncIterator[tuple[Event, str | None]]:
+        """Yield the events to show; with the first the text before the answer if it is wanted."""
+        session = await self._engine.open(asked.request)
 
         # A handler that is cancelled while it writes is only unwound when it is collected; the
         # callback frees the request at once.
@@ -108,9 +117,13 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         # The stubs ask for a class where the library takes any callable.
         context.add_done_callback(free)  # type: ignore[arg-type]
         try:
-            yield session.opened()
+            opened = session.opened()
+            prompt = opened.prompt_token_ids
+            yield opened, echo_text(asked.request, prompt) if asked.has_echo else None
             async for event in session.events():
-                yield event
+                shown = event if asked.has_output else without_output(event)
+                if shown is not None:
+                    yield shown, None
         finally:
             self._engine.close(session)
 

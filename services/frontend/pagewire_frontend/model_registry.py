@@ -2,6 +2,7 @@
 limits. Fixed when the process starts; what is served at the moment is the schedulers' business.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,10 +50,11 @@ class LoadedModel:
 
 
 class ModelRegistry:
-    """All models by served name."""
+    """All models by served name; `loaded_at` is in seconds since 1970."""
 
     def __init__(self, models: Sequence[LoadedModel]) -> None:
         self._models = {model.name: model for model in models}
+        self.loaded_at = int(time.time())
 
     def __iter__(self) -> Iterator[LoadedModel]:
         return iter(self._models.values())

@@ -152,21 +152,25 @@ def test_requests_refuse_what_the_wire_cannot_say() -> None:
     with pytest.raises(InvalidRequestError, match="prompt"):
         complete_request([-1], None, None)
     with pytest.raises(InvalidRequestError, match="role 'robot'"):
-        chat_request([{"role": "robot", "content": "x"}], None, None, True)
+        chat_request([{"role": "robot", "content": "x"}], None, {})
     with pytest.raises(InvalidRequestError, match="role, content"):
-        chat_request([{"text": "x"}], None, None, True)
+        chat_request([{"text": "x"}], None, {})
     with pytest.raises(InvalidRequestError, match="content must be a text"):
-        chat_request([{"role": "user", "content": [1]}], None, None, True)
-    request = chat_request([Message("user", "x", "me")], None, "m", False)
+        chat_request([{"role": "user", "content": [1]}], None, {})
+    named = {"model": "m", "add_generation_prompt": False}
+    request = chat_request([Message("user", "x", "me")], None, named)
     assert (request.model, request.messages[0].name) == ("m", "me")
     assert request.add_generation_prompt is False
-    plain = chat_request([Message("user", "x")], None, None)
+    plain = chat_request([Message("user", "x")], None, {})
     assert not plain.HasField("add_generation_prompt")
-    request = chat_request([Message("user", "x")], None, None, None, True, {"depth": 2, "on": True})
+    more = {"continue_final_message": True, "chat_template_kwargs": {"depth": 2, "on": True}}
+    request = chat_request([Message("user", "x")], None, more)
     assert request.continue_final_message
     assert dict(request.template_arguments) == {"depth": 2, "on": True}
     with pytest.raises(InvalidRequestError, match="chat_template_kwargs"):
-        chat_request([], None, None, None, False, {"x": object()})
+        chat_request([], None, {"chat_template_kwargs": {"x": object()}})
+    with pytest.raises(TypeError, match="'colour'"):
+        chat_request([], None, {"colour": "red"})
 
 
 def test_options_of_a_chat_go_with_each_conversation() -> None:

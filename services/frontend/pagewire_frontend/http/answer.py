@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from pagewire_frontend.engine import Engine
-from pagewire_frontend.events import Closed, Delta, Finished, FinishReason, PromptLogprobs, Usage
-from pagewire_frontend.generation_request import ChatPrompt, GenerationRequest, TextPrompt
+from pagewire_frontend.events import Closed, Delta, Finished, PromptLogprobs, Usage
+from pagewire_frontend.generation_request import GenerationRequest
+from pagewire_frontend.prompt_echo import echo_text, without_tokens
 from pagewire_frontend.session import Session
 from pagewire_frontend.token_logprob import TokenLogprob
 from pagewire_shared.errors import PagewireError
@@ -158,12 +159,9 @@ class Answer:
         return choices
 
     def _show(self, shown: list[Shown], offset: int, event: Delta | Finished) -> None:
-        if self._has_output:
-            shown.append((offset + event.choice, event))
-        elif isinstance(event, Finished):
-            # Of a choice that was asked for no token only the end is shown.
-            end = Finished(event.choice, FinishReason.LENGTH)
-            shown.append((offset + event.choice, end))
+        told = event if self._has_output else without_tokens(event)
+        if told is not None:
+            shown.append((offset + told.choice, told))
 
     def _count(self, usage: Usage) -> None:
         self.usage = Usage(
@@ -201,19 +199,8 @@ async def open_answer(
         raise
     sessions = [task.result() for task in tasks]
     prompts = [
-        AnsweredPrompt(ids, _echo(request, ids) if has_echo else "")
+        AnsweredPrompt(ids, echo_text(request, ids) if has_echo else "")
         for request, session in zip(requests, sessions, strict=True)
         for ids in [session.entry.prompt_token_ids]
     ]
     return Answer(engine, sessions, prompts, has_output=has_output)
-
-
-def _echo(request: GenerationRequest, token_ids: Sequence[int]) -> str:
-    """Return the text before the answer: the prompt, or what the assistant said last."""
-    prompt = request.prompt
-    if isinstance(prompt, ChatPrompt):
-        last = prompt.messages[-1]
-        return str(last["content"]) if last["role"] == "assistant" else ""
-    if isinstance(prompt, TextPrompt) and request.params.truncate_prompt_tokens is None:
-        return prompt.text
-    return request.model.tokenizer.decode(token_ids, skip_special_tokens=False)

@@ -1,0 +1,33 @@
+"""What `echo` means: the text before an answer, and an answer of which only the prompt is wanted.
+The same for HTTP and gRPC. Pure."""
+
+from collections.abc import Sequence
+
+from pagewire_frontend.events import Closed, Delta, Event, Finished, FinishReason, Usage
+from pagewire_frontend.generation_request import ChatPrompt, GenerationRequest, TextPrompt
+
+
+def echo_text(request: GenerationRequest, token_ids: Sequence[int]) -> str:
+    """Return the text before the answer: the prompt, or what the assistant said last."""
+    prompt = request.prompt
+    if isinstance(prompt, ChatPrompt):
+        last = prompt.messages[-1]
+        return str(last["content"]) if last["role"] == "assistant" else ""
+    if isinstance(prompt, TextPrompt) and request.params.truncate_prompt_tokens is None:
+        return prompt.text
+    return request.model.tokenizer.decode(token_ids, skip_special_tokens=False)
+
+
+def without_tokens(event: Delta | Finished) -> Finished | None:
+    """Return the end of a choice that was asked for no token; None for its tokens."""
+    return Finished(event.choice, FinishReason.LENGTH) if isinstance(event, Finished) else None
+
+
+def without_output(event: Event) -> Event | None:
+    """Return what is shown of an event when no token was asked for; None for nothing."""
+    if isinstance(event, Delta | Finished):
+        return without_tokens(event)
+    if isinstance(event, Closed):
+        used = event.usage
+        return Closed(Usage(used.prompt_tokens, 0, used.cached_tokens), event.timings)
+    return event
