@@ -103,7 +103,7 @@ class Peer:
 
     async def _frames(self, call: Any) -> AsyncIterator[list[bytes]]:
         try:
-            async for message in call:
+            while (message := await call.read()) is not grpc.aio.EOF:
                 yield list(message.frames)
         except grpc.aio.AioRpcError as error:
             raise self._reason(error) from error
