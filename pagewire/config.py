@@ -52,6 +52,9 @@ class ServeConfig:
     host: str = setting("127.0.0.1", "Address that HTTP and gRPC listen on")
     port: int = setting(8000, "HTTP port; 0 picks one", parse=_PORT)
     grpc_port: int = setting(8001, "gRPC port; 0 picks one", parse=_PORT)
+    frontends: int = setting(
+        1, "Frontend processes on the same ports; more than one needs Linux", parse=integer(1, 64)
+    )
     device: str = setting("auto", "Where the model runs", choices=("auto", "cpu", "cuda"))
     dtype: str = setting(
         "auto", "Type of weights and KV", choices=("auto", "float32", "bfloat16", "float16")

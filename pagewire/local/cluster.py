@@ -19,8 +19,10 @@ from pagewire.local.child_process import (
     LineReceived,
     StatusReceived,
 )
+from pagewire.local.frontend_group import mint_names
 from pagewire.local.layout import ChildSpec, Endpoints, child_environment, plan_children
 from pagewire.local.notices import ChildReady, Loading, Notice
+from pagewire.local.port_reservation import PortReservation
 from pagewire.local.private_folder import PrivateFolder
 from pagewire.local.supervision import (
     Action,
@@ -69,6 +71,10 @@ class LocalCluster:
         observer: Callable[[Notice], None] | None = None,
         has_http: bool = True,
     ) -> None:
+        if config.frontends > 1 and not has_http:
+            raise StartupError(
+                "--frontends: without a port there is one frontend", field="--frontends"
+            )
         self.models = served_models(config.model, config.served_model_name)
         for address in config.kvstore:
             parse_address(address, setting="--kvstore")
@@ -77,7 +83,9 @@ class LocalCluster:
         self._folder = PrivateFolder()
         host = config.host if has_http else ""
         socket = str(self._folder.path / "grpc.sock")
-        self._endpoints = Endpoints(host, config.port, config.grpc_port, socket)
+        names = mint_names(config.frontends)
+        self._endpoints = Endpoints(host, config.port, config.grpc_port, socket, names)
+        self._reservations: list[PortReservation] = []
         self._events: queue.SimpleQueue[ChildEvent | _Stop | _Run] = queue.SimpleQueue()
         self._processes: dict[str, ChildProcess] = {}
         self._specs = {spec.name: spec for spec in self._plan()}
@@ -116,13 +124,9 @@ class LocalCluster:
         """Start the processes; returns at once. Raises StartupError when a port is taken."""
         try:
             if self._endpoints.host:
-                for port, setting in (
-                    (self._endpoints.port, "--port"),
-                    (self._endpoints.grpc_port, "--grpc-port"),
-                ):
-                    _require_free_port(self._endpoints.host, port, setting)
+                self._claim_ports()
         except StartupError:
-            self._folder.remove()
+            self._let_go()
             raise
         self._events.put(_Run())
         self._thread.start()
@@ -147,7 +151,7 @@ class LocalCluster:
     def stop(self) -> None:
         """End all processes and wait until they are gone. Harmless when already stopped."""
         if self._thread.ident is None:
-            self._folder.remove()
+            self._let_go()
             self._ended.set()
             return
         if not self._ended.is_set():
@@ -157,6 +161,24 @@ class LocalCluster:
 
     def _plan(self) -> tuple[ChildSpec, ...]:
         return plan_children(self._config, self.models, self._folder.path, self._endpoints)
+
+    def _claim_ports(self) -> None:
+        """Refuse taken ports; keep those that several frontends share."""
+        wanted = (self._endpoints.port, "--port"), (self._endpoints.grpc_port, "--grpc-port")
+        host = self._endpoints.host
+        if len(self._endpoints.names) == 1:
+            for port, setting in wanted:
+                _require_free_port(host, port, setting)
+            return
+        for port, setting in wanted:
+            self._reservations.append(PortReservation(host, port, setting=setting))
+        http, grpc = (reservation.port for reservation in self._reservations)
+        self._set_ports(http, grpc)
+
+    def _let_go(self) -> None:
+        self._folder.remove()
+        for reservation in self._reservations:
+            reservation.close()
 
     def _run(self) -> None:
         try:
@@ -175,7 +197,7 @@ class LocalCluster:
                 self._failure = "the supervisor of the processes failed"
                 for process in self._processes.values():
                     process.kill()
-            self._folder.remove()
+            self._let_go()
             self._ended.set()
             self._settled.set()
 
@@ -214,11 +236,13 @@ class LocalCluster:
             return
         http = str(status.get("http", "")).removeprefix("http://")
         grpc = str(status.get("grpc", ""))
-        self._endpoints = replace(
-            self._endpoints,
-            port=parse_address(http, setting="frontend").port,
-            grpc_port=parse_address(grpc, setting="frontend").port,
+        self._set_ports(
+            parse_address(http, setting="frontend").port,
+            parse_address(grpc, setting="frontend").port,
         )
+
+    def _set_ports(self, http: int, grpc: int) -> None:
+        self._endpoints = replace(self._endpoints, port=http, grpc_port=grpc)
         self._specs = {spec.name: spec for spec in self._plan()}
 
     def _carry_out(self, actions: list[Action]) -> None:
@@ -237,7 +261,7 @@ class LocalCluster:
                     self._notify(action)
                 case Ended(failure):
                     self._failure = failure
-                    self._folder.remove()
+                    self._let_go()
                     self._ended.set()
                     self._settled.set()
                     self._notify(action)

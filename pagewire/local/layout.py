@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from pagewire.config import ServeConfig
+from pagewire.local.frontend_group import memberships
 from pagewire.models import ServedModel
 from pagewire_shared.settings import ENVIRONMENT_PREFIX, flag_of
 
@@ -56,19 +57,22 @@ class ChildSpec:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where the frontend listens.
+    """Where the frontends listen.
 
     Attributes:
         host: For HTTP and gRPC; "" for neither, only the Unix socket.
         port: HTTP port.
         grpc_port: gRPC port.
         socket: Path of a Unix socket for gRPC, used when `host` is empty.
+        names: Names of the frontends in their group, one per process. A restarted one keeps its
+            name, because the others were told it when they started.
     """
 
     host: str
     port: int
     grpc_port: int
     socket: str
+    names: tuple[str, ...] = ("frontend",)
 
 
 def plan_children(
@@ -96,12 +100,14 @@ def plan_children(
     fetched_by = () if all(m.is_local for m in models) else tuple(w.name for w in workers)
     frontend = _frontend_arguments(models, scheduler_address, endpoints)
     children += workers
-    children.append(_child(config, "frontend", "frontend", frontend, starts_after=fetched_by))
+    for name, membership in memberships(endpoints.names, folder):
+        arguments = [*frontend, *membership]
+        children.append(_child(config, name, "frontend", arguments, starts_after=fetched_by))
     return _with_metrics(children, config.metrics_port)
 
 
 def _with_metrics(children: Sequence[ChildSpec], first_port: int | None) -> tuple[ChildSpec, ...]:
-    """Give consecutive ports to frontend, scheduler, workers and kvstore, in this order."""
+    """Give consecutive ports to frontends, scheduler, workers and kvstore, in this order."""
     if first_port is None:
         return tuple(children)
     order = sorted(children, key=lambda child: _METRICS_ORDER.index(child.role))

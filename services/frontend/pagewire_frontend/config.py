@@ -1,5 +1,6 @@
 """Settings of the frontend role, and the bounds among them. Owns no behaviour."""
 
+import sys
 from dataclasses import dataclass
 
 from pagewire_shared.errors import StartupError
@@ -29,6 +30,11 @@ class FrontendConfig(ProcessConfig):
     stall_seconds: float = setting(120.0, "A stream whose client takes nothing for so long is cut")
     lease_seconds: float = setting(5.0, "Wait for a lost scheduler before using another")
     silence_seconds: float = setting(5.0, "A scheduler silent for so long is dialled again")
+    frontend_name: str = setting("", "Name in the group of frontends (default: drawn)")
+    peer_listen: str = setting("", "Private address for the others of the group")
+    peer: tuple[str, ...] = setting((), "NAME=ADDRESS of another of the group; repeatable")
+    peer_seconds: float = setting(2.0, "How long another of the group may take to answer")
+    shared_ports: bool = setting(False, "Let other frontends listen on the same ports (Linux)")
     grace_seconds: float = setting(2.0, "Time that open streams get when the process stops")
 
     def __post_init__(self) -> None:
@@ -36,17 +42,29 @@ class FrontendConfig(ProcessConfig):
             if not 0 <= getattr(self, name) <= 65535:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag}: ports are 0 to 65535", field=name)
-        for name in (
+        positive = (
             "max_open_requests",
             "max_request_seconds",
             "silence_seconds",
             "stall_seconds",
-        ):
+            "peer_seconds",
+        )
+        for name in positive:
             if getattr(self, name) <= 0:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must be positive", field=name)
+        if self.shared_ports:
+            self._check_shared_ports()
         if not self.scheduler:
             raise StartupError("--scheduler is required: host:port or unix:path", field="scheduler")
+
+    def _check_shared_ports(self) -> None:
+        if sys.platform != "linux":
+            raise StartupError("--shared-ports needs Linux", field="shared_ports")
+        if self.grpc_listen.startswith("unix:"):
+            raise StartupError(
+                "--shared-ports: a Unix socket has one listener", field="shared_ports"
+            )
 
     @property
     def http_address(self) -> Address:
@@ -59,6 +77,13 @@ class FrontendConfig(ProcessConfig):
         if self.grpc_listen:
             return parse_address(self.grpc_listen, setting="--grpc-listen")
         return Address(host=self.host, port=self.grpc_port)
+
+    @property
+    def peer_address(self) -> Address | None:
+        """Where the peers ask; None for nowhere."""
+        if not self.peer_listen:
+            return None
+        return parse_address(self.peer_listen, setting="--peer-listen")
 
     @property
     def scheduler_addresses(self) -> list[Address]:

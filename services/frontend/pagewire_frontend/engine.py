@@ -143,6 +143,7 @@ class Engine:
         session.stop_timer()
         if _logger.isEnabledFor(logging.INFO):
             _logger.info("%s", session.summary())
+        session.end_measuring()
         self._pool.withdraw(session)
         self._journal.close(session.entry)
 
@@ -170,6 +171,7 @@ class Engine:
             session.stop_timer()
             self._journal.close(session.entry)
             raise
+        session.meter.opened()
         return session
 
 

@@ -21,11 +21,6 @@ class ReaderTray:
         self._deltas: dict[int, Delta] = {}
         self._ended: list[Finished] = []
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of the answer that wait."""
-        return sum(len(delta.token_ids) for delta in self._deltas.values())
-
     def put_prompt(self, logprobs: Sequence[TokenLogprob], *, is_complete: bool) -> None:
         """Add log-probabilities of the next tokens of the prompt, shown once all have come."""
         self._prompt.put(logprobs)

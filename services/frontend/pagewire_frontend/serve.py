@@ -5,12 +5,18 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
 
 from pagewire_frontend import grpc_service
+from pagewire_frontend.call_counter import CallCounter
 from pagewire_frontend.config import FrontendConfig, grpc_setting
 from pagewire_frontend.engine import Engine, EngineLimits
+from pagewire_frontend.group.directory import NoResponses
+from pagewire_frontend.group.group import Group, joined
+from pagewire_frontend.group.membership import parse_membership
 from pagewire_frontend.http.app import make_app
+from pagewire_frontend.http.metrics import MetricsMiddleware
 from pagewire_frontend.http.server import HttpServer
 from pagewire_frontend.journal import Journal
 from pagewire_frontend.model_registry import ModelRegistry, load_model, parse_specs
@@ -23,8 +29,32 @@ from pagewire_shared.rpc.server import RpcServer, start_server
 _logger = logging.getLogger(__name__)
 
 
+HOLD_BACK_SECONDS = 5.0
+"""A process that shares its ports takes no connection before it could answer, for at most so long:
+a deployment without a worker should say so, rather than refuse connections."""
+
+
 async def serve(config: FrontendConfig, context: ProcessContext) -> None:
     """Run a frontend until `context.stop` is set. Raises StartupError."""
+    membership = parse_membership(config.frontend_name, config.peer)
+    engine, pool = _make_engine(config)
+    group = joined(
+        membership,
+        NoResponses(),
+        listen=config.peer_address,
+        peer_seconds=config.peer_seconds,
+    )
+    try:
+        async with group as members, _running(pool.run()) as attached:
+            if config.shared_ports:
+                await _hold_back(engine, pool, context)
+            async with _servers(config, engine, pool, members) as (rpc, http):
+                await _serve_until_stopped(config, context, attached, engine, pool, rpc, http)
+    finally:
+        engine.shutdown()
+
+
+def _make_engine(config: FrontendConfig) -> tuple[Engine, SchedulerPool]:
     addresses = config.scheduler_addresses
     models = _load_models(config)
     journal = Journal()
@@ -40,30 +70,58 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
         max_request_seconds=config.max_request_seconds,
         max_wait_seconds=config.max_wait_seconds,
     )
-    engine = Engine(models, pool, journal, limits)
-    async with _servers(config, engine, pool) as (rpc, http):
-        context.status.report(
-            "listening",
-            address=str(rpc.address),
-            grpc=str(rpc.address),
-            http=str(http.address) if http is not None else None,
-        )
-        tasks = [
-            asyncio.create_task(pool.run()),
-            asyncio.create_task(_watch_readiness(engine, pool, rpc, context)),
-        ]
+    return Engine(models, pool, journal, limits), pool
+
+
+async def _serve_until_stopped(
+    config: FrontendConfig,
+    context: ProcessContext,
+    attached: "asyncio.Task[None]",
+    engine: Engine,
+    pool: SchedulerPool,
+    rpc: RpcServer,
+    http: HttpServer | None,
+) -> None:
+    context.status.report(
+        "listening",
+        address=str(rpc.address),
+        grpc=str(rpc.address),
+        http=str(http.address) if http is not None else None,
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        works = [_watch_readiness(engine, pool, rpc, context)]
         if http is not None:
-            tasks.append(asyncio.create_task(http.run()))
-        await _until_stopped(context, tasks)
+            works.append(http.run())
+        tasks = [await stack.enter_async_context(_running(work)) for work in works]
+        await _until_stopped(context, [attached, *tasks])
         context.status.report("stopping")
         ends = [rpc.stop(config.grace_seconds)]
         if http is not None:
             ends.append(http.stop())
         await asyncio.gather(*ends)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    engine.shutdown()
+
+
+@contextlib.asynccontextmanager
+async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator["asyncio.Task[None]"]:
+    """Run a task while inside."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _hold_back(engine: Engine, pool: SchedulerPool, context: ProcessContext) -> None:
+    """Wait until a request would be answered, at most HOLD_BACK_SECONDS."""
+    waits = [
+        asyncio.ensure_future(pool.wait_until(lambda: engine.why_not_ready() is None)),
+        asyncio.ensure_future(context.stop.wait()),
+    ]
+    await asyncio.wait(waits, timeout=HOLD_BACK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
 
 
 def _load_models(config: FrontendConfig) -> ModelRegistry:
@@ -77,20 +135,30 @@ def _load_models(config: FrontendConfig) -> ModelRegistry:
 
 @contextlib.asynccontextmanager
 async def _servers(
-    config: FrontendConfig, engine: Engine, pool: SchedulerPool
+    config: FrontendConfig, engine: Engine, pool: SchedulerPool, group: Group
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
     http = None
     if config.http:
         app = make_app(
-            engine, max_body_bytes=config.max_body_size, stall_seconds=config.stall_seconds
+            engine,
+            max_body_bytes=config.max_body_size,
+            stall_seconds=config.stall_seconds,
+            exposition=group.metrics.exposition,
         )
-        http = HttpServer(app, config.http_address, grace_seconds=config.grace_seconds)
+        http = HttpServer(
+            MetricsMiddleware(app),
+            config.http_address,
+            grace_seconds=config.grace_seconds,
+            is_port_shared=config.shared_ports,
+        )
     try:
         rpc = await start_server(
             config.grpc_address,
             lambda server: grpc_service.register(server, engine, pool),
             grpc_service.SERVICE_NAMES,
             setting=grpc_setting(config),
+            is_port_shared=config.shared_ports,
+            interceptors=[CallCounter(grpc_service.SERVICE_NAMES)],
         )
         yield rpc, http
     finally:

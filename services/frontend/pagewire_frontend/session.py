@@ -16,14 +16,13 @@ from pagewire_frontend.events import (
     Finished,
     FinishReason,
     Opened,
-    Timings,
-    Usage,
 )
 from pagewire_frontend.journal import JournalEntry
 from pagewire_frontend.reader_tray import ReaderTray
 from pagewire_frontend.request_records import SubmitRecord
 from pagewire_frontend.selection import Selection
-from pagewire_frontend.session_summary import opened, summary
+from pagewire_frontend.session_meter import SessionMeter
+from pagewire_frontend.session_summary import opened
 from pagewire_frontend.token_logprob import Score, TokenLogprob
 from pagewire_frontend.verdict import Verdict
 from pagewire_shared.errors import DeadlineError, PagewireError
@@ -48,10 +47,8 @@ class Session:
         everything back until all choices have ended."""
         self.entry = entry
         self.carrier: Carrier | None = None
-        self._arrived_at = arrived_at
+        self.meter = SessionMeter(entry, arrived_at)
         self._deadline = deadline
-        self._first_token_at: float | None = None
-        self._num_cached_tokens = 0
         self._tokenizer = tokenizer
         self._selection = selection
         self._texts = self._new_texts()
@@ -115,8 +112,8 @@ class Session:
         accepted = self.entry.accept_tokens(epoch, choice, first_position, token_ids, logprobs)
         if accepted.verdict is not Verdict.ACCEPTED:
             return accepted.verdict
-        self._note_first(num_cached_tokens)
         shown = self._texts[choice].push(accepted.token_ids)
+        self.meter.chunk(choice, shown.num_taken, num_cached_tokens)
         self._tray.put_tokens(
             choice,
             accepted.first_position,
@@ -126,8 +123,7 @@ class Session:
         )
         if shown.stop_string is not None:
             self.entry.cut(choice, accepted.first_position + shown.num_taken)
-            end = Finished(choice, FinishReason.STOP, stop_string=shown.stop_string)
-            self._tray.put_end(end)
+            self._add_end(Finished(choice, FinishReason.STOP, stop_string=shown.stop_string))
             # A search is over when its first tokens come: there is nothing left to abort.
             if self.carrier is not None and not self.entry.params.use_beam_search:
                 self.carrier.abort_choice(self, choice)
@@ -139,7 +135,7 @@ class Session:
         """Take the vector, which stays in the journal entry. On a GAP the caller submits again."""
         verdict = self.entry.accept_vector(epoch, vector)
         if verdict is Verdict.ACCEPTED:
-            self._note_first(num_cached_tokens)
+            self.meter.vector(num_cached_tokens)
         return verdict
 
     def on_finished(
@@ -160,11 +156,6 @@ class Session:
         if verdict is Verdict.ACCEPTED:
             self._end(choice, reason, stop_token_id)
         return verdict
-
-    def _note_first(self, num_cached_tokens: int) -> None:
-        if self._first_token_at is None:
-            self._first_token_at = time.monotonic()
-            self._num_cached_tokens = num_cached_tokens
 
     def _is_running(self, epoch: int, choice: int) -> bool:
         # The end of a choice that this frontend cut itself is no failure.
@@ -201,15 +192,13 @@ class Session:
         if self._timer is not None:
             self._timer.cancel()
 
+    def end_measuring(self) -> None:
+        """The request is closed, however far it came."""
+        self.meter.closed(self._error)
+
     def summary(self) -> str:
         """Return one line for the log."""
-        first = self._first_token_at
-        return summary(
-            self.entry,
-            self._error,
-            first_token_seconds=None if first is None else first - self._arrived_at,
-            total_seconds=time.monotonic() - self._arrived_at,
-        )
+        return self.meter.summary(self._error)
 
     def opened(self) -> Opened:
         """Return the first event."""
@@ -254,13 +243,8 @@ class Session:
             self._on_ready()
         elif self.entry.is_finished and not self._is_taken:
             self._is_taken = True
-            events.append(self._closed())
+            events.append(Closed(self.meter.usage(), self.meter.timings()))
         return events
-
-    @property
-    def num_unread_tokens(self) -> int:
-        """Tokens of the answer that wait for their reader."""
-        return self._tray.num_tokens
 
     def _wake_reader(self) -> None:
         # What is chosen from all choices is not ready before the last has ended.
@@ -281,20 +265,15 @@ class Session:
         tail = self._texts[choice].flush()
         if tail.stop_string is not None:
             reason, stop_token_id = FinishReason.STOP, None
-        self._tray.put_end(Finished(choice, reason, tail.text, tail.stop_string, stop_token_id))
+        self._add_end(Finished(choice, reason, tail.text, tail.stop_string, stop_token_id))
         self._forget_if_over()
         self._wake_reader()
+
+    def _add_end(self, end: Finished) -> None:
+        self._tray.put_end(end)
+        self.meter.finished(end.reason.value)
 
     def _forget_if_over(self) -> None:
         # At once, not when the reader comes to it: a slow reader holds no handle.
         if self.entry.is_finished and self.carrier is not None:
             self.carrier.forget(self)
-
-    def _closed(self) -> Closed:
-        now = time.monotonic()
-        first = self._first_token_at if self._first_token_at is not None else now
-        num_tokens = sum(choice.next_position for choice in self.entry.choices)
-        return Closed(
-            Usage(len(self.entry.prompt_token_ids), num_tokens, self._num_cached_tokens),
-            Timings(first - self._arrived_at, now - self._arrived_at, self.entry.num_resubmits),
-        )

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from pagewire.config import ServeConfig, config_from_keywords
+from pagewire.local.cluster import LocalCluster
+from pagewire.local.frontend_group import mint_names
 from pagewire.local.layout import (
     ChildSpec,
     Endpoints,
@@ -14,6 +16,7 @@ from pagewire.local.layout import (
 )
 from pagewire.models import ServedModel
 from pagewire_shared.errors import StartupError
+from pagewire_shared.frontend_tag import slot_of
 
 FOLDER = Path("/run/x")
 ON_PORTS = Endpoints("0.0.0.0", 80, 81, "")
@@ -126,3 +129,43 @@ def test_weights_of_tenants_reach_the_scheduler_as_they_were_written(tmp_path: P
     ]
     with pytest.raises(StartupError, match="--tenant-weight: 'foo'"):
         config_from_keywords({"tenant_weight": ["foo"]}, {})
+
+
+def test_frontends_share_the_ports_and_know_each_other(tmp_path: Path) -> None:
+    endpoints = Endpoints("0.0.0.0", 80, 81, "", mint_names(3))
+    specs = plan(ServeConfig(metrics_port=9000), str(tmp_path), endpoints=endpoints)
+    frontends = [spec for spec in specs.values() if spec.role == "frontend"]
+    assert [spec.name for spec in frontends] == ["frontend-0", "frontend-1", "frontend-2"]
+    listening = {value(s, "--frontend-name"): value(s, "--peer-listen") for s in frontends}
+    assert tuple(listening) == endpoints.names
+    assert len(set(listening.values())) == 3
+    for spec in frontends:
+        assert "--shared-ports" in spec.arguments
+        assert (value(spec, "--port"), value(spec, "--grpc-port")) == ("80", "81")
+        peers = [spec.arguments[i + 1] for i, w in enumerate(spec.arguments) if w == "--peer"]
+        own = value(spec, "--frontend-name")
+        assert peers == [f"{n}={address}" for n, address in listening.items() if n != own]
+    ports = [value(specs[name], "--metrics-port") for name in ("frontend-2", "scheduler")]
+    assert ports == ["9002", "9003"]
+
+
+def test_one_frontend_shares_nothing(tmp_path: Path) -> None:
+    arguments = plan(ServeConfig(), str(tmp_path))["frontend"].arguments
+    assert {"--shared-ports", "--peer-listen", "--peer"} & set(arguments) == set()
+
+
+@pytest.mark.parametrize("count", ["0", "65", "two"])
+def test_the_number_of_frontends_is_bounded(count: str) -> None:
+    with pytest.raises(StartupError, match="--frontends"):
+        config_from_keywords({"frontends": count}, {})
+
+
+def test_without_ports_there_is_one_frontend(tmp_path: Path) -> None:
+    config = config_from_keywords({"frontends": 2, "model": (str(tmp_path),)}, {}).config
+    with pytest.raises(StartupError, match="--frontends"):
+        LocalCluster(config, has_http=False)
+
+
+def test_names_of_a_deployment_can_be_told_apart() -> None:
+    names = mint_names(64)
+    assert len({slot_of(name) for name in names}) == 64

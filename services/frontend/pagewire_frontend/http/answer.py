@@ -78,11 +78,6 @@ class Answer:
         """Whether everything was taken; `usage` is complete then."""
         return self._num_open == 0
 
-    @property
-    def num_unread_tokens(self) -> int:
-        """Tokens that wait for their reader."""
-        return sum(session.num_unread_tokens for session in self._sessions)
-
     def close(self) -> None:
         """Free what is held, everywhere."""
         for session in self._sessions:

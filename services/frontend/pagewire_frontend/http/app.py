@@ -2,13 +2,14 @@
 
 import re
 import uuid
+from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagewire_frontend.engine import Engine
-from pagewire_frontend.http import embeddings, generation, information
+from pagewire_frontend.http import embeddings, generation, information, metrics
 from pagewire_frontend.http.errors import install_handlers
 from pagewire_frontend.http.streams import Streams
 
@@ -17,14 +18,21 @@ REQUEST_ID = "x-request-id"
 _LABEL = re.compile(r"[\x21-\x7e]{1,128}")
 
 
-def make_app(engine: Engine, *, max_body_bytes: int, stall_seconds: float) -> FastAPI:
-    """Return the application."""
+def make_app(
+    engine: Engine,
+    *,
+    max_body_bytes: int,
+    stall_seconds: float,
+    exposition: Callable[[], Awaitable[str]],
+) -> FastAPI:
+    """Return the application; `exposition` returns the metrics that it shows."""
     app = FastAPI(title="Pagewire", redoc_url=None, redirect_slashes=False)
     install_handlers(app)
     streams = Streams(stall_seconds=stall_seconds)
     app.include_router(generation.make_router(engine, streams, max_body_bytes=max_body_bytes))
     app.include_router(embeddings.make_router(engine, max_body_bytes=max_body_bytes))
     app.include_router(information.make_router(engine))
+    app.include_router(metrics.make_router(exposition))
     app.add_middleware(RequestIdMiddleware)
     return app
 

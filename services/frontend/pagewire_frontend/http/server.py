@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from pagewire_frontend.http.direct_write import DirectWrites
 from pagewire_shared.errors import StartupError
@@ -26,9 +26,26 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """The HTTP side of a frontend; `address` holds the port really bound."""
 
-    def __init__(self, app: FastAPI, address: Address, *, grace_seconds: float) -> None:
-        """Bind. Raises StartupError when the port is taken."""
-        self._socket = _bind(address)
+    def __init__(
+        self,
+        app: ASGIApp,
+        address: Address,
+        *,
+        grace_seconds: float,
+        is_port_shared: bool = False,
+    ) -> None:
+        """Bind and take connections, which wait until `run`.
+
+        Args:
+            app: What answers.
+            address: Where to listen; port 0 picks one.
+            grace_seconds: Time that open requests get in `stop`.
+            is_port_shared: Several processes of this user may listen on this port.
+
+        Raises:
+            StartupError: The port is taken.
+        """
+        self._socket = _bind(address, is_port_shared)
         self.address = Address(host=address.host, port=self._socket.getsockname()[1])
         config = uvicorn.Config(
             DirectWrites(app),
@@ -60,7 +77,7 @@ class HttpServer:
         self._socket.close()
 
 
-def _bind(address: Address) -> socket.socket:
+def _bind(address: Address, is_port_shared: bool) -> socket.socket:
     try:
         info = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -73,6 +90,8 @@ def _bind(address: Address) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Of every connection: else the kernel keeps up to 4 MiB for each client that does not read.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        if is_port_shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind(info[4])
         bound.listen(_BACKLOG)
     except OSError as error:

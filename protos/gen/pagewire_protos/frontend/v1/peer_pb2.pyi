@@ -1,0 +1,101 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable
+from typing import ClassVar as _ClassVar, Optional as _Optional
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GetResponseRequest(_message.Message):
+    __slots__ = ("response_id", "tenant")
+    RESPONSE_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    response_id: str
+    tenant: str
+    def __init__(self, response_id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+
+class GetResponseResponse(_message.Message):
+    __slots__ = ("body",)
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    body: bytes
+    def __init__(self, body: _Optional[bytes] = ...) -> None: ...
+
+class CancelResponseRequest(_message.Message):
+    __slots__ = ("response_id", "tenant")
+    RESPONSE_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    response_id: str
+    tenant: str
+    def __init__(self, response_id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+
+class CancelResponseResponse(_message.Message):
+    __slots__ = ("body",)
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    body: bytes
+    def __init__(self, body: _Optional[bytes] = ...) -> None: ...
+
+class DeleteResponseRequest(_message.Message):
+    __slots__ = ("response_id", "tenant")
+    RESPONSE_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    response_id: str
+    tenant: str
+    def __init__(self, response_id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+
+class DeleteResponseResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListInputItemsRequest(_message.Message):
+    __slots__ = ("response_id", "tenant")
+    RESPONSE_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    response_id: str
+    tenant: str
+    def __init__(self, response_id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+
+class ListInputItemsResponse(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: bytes
+    def __init__(self, items: _Optional[bytes] = ...) -> None: ...
+
+class GetConversationRequest(_message.Message):
+    __slots__ = ("response_id", "tenant")
+    RESPONSE_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    response_id: str
+    tenant: str
+    def __init__(self, response_id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+
+class GetConversationResponse(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: bytes
+    def __init__(self, items: _Optional[bytes] = ...) -> None: ...
+
+class FollowEventsRequest(_message.Message):
+    __slots__ = ("response_id", "tenant", "first")
+    RESPONSE_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    response_id: str
+    tenant: str
+    first: int
+    def __init__(self, response_id: _Optional[str] = ..., tenant: _Optional[str] = ..., first: _Optional[int] = ...) -> None: ...
+
+class FollowEventsResponse(_message.Message):
+    __slots__ = ("frames",)
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    frames: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class GetMetricsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetMetricsResponse(_message.Message):
+    __slots__ = ("exposition",)
+    EXPOSITION_FIELD_NUMBER: _ClassVar[int]
+    exposition: str
+    def __init__(self, exposition: _Optional[str] = ...) -> None: ...

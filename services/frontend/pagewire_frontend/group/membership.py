@@ -1,0 +1,74 @@
+"""Who a frontend is in its group, who the others are, and whose an id of something stored is. Pure
+but for the dice.
+"""
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pagewire_shared.errors import StartupError
+from pagewire_shared.frontend_tag import TAG_DIGITS, mint_tag, slot_of
+from pagewire_shared.rpc.address import Address, parse_address
+
+# As a label of DNS, so that a pod's name will do.
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_NAME_BYTES = 4
+
+_ID = re.compile(rf"resp_([0-9a-f]{{{TAG_DIGITS}}})_[0-9a-f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """One process of a group.
+
+    Attributes:
+        name: Stays when the process is started again.
+        peers: Where the others listen, by their names.
+        tag: Names this process, and no earlier one of this name, in the ids of what it stores.
+    """
+
+    name: str
+    tag: str
+    peers: Mapping[str, Address] = field(default_factory=dict)
+
+
+def parse_membership(name: str, peers: Sequence[str]) -> Membership:
+    """Return who a process is.
+
+    Args:
+        name: As --frontend-name; drawn when empty.
+        peers: NAME=ADDRESS each, as --peer.
+
+    Raises:
+        StartupError: A name that is none or occurs twice, or an address that is none.
+    """
+    own = name or secrets.token_hex(_NAME_BYTES)
+    _check_name(own, "--frontend-name")
+    others: dict[str, Address] = {}
+    for text in peers:
+        other, separator, address = text.partition("=")
+        if not separator:
+            raise StartupError(f"--peer: {text!r} is not NAME=ADDRESS", field="peer")
+        _check_name(other, "--peer")
+        if other == own or other in others:
+            raise StartupError(f"--peer: two frontends are called {other!r}", field="peer")
+        if slot_of(other) in map(slot_of, (own, *others)):
+            # Whose an id is could not be told.
+            raise StartupError(f"--peer: give {other!r} another name", field="peer")
+        others[other] = parse_address(address, setting="--peer")
+    return Membership(own, mint_tag(own), others)
+
+
+def _check_name(name: str, setting: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise StartupError(
+            f"{setting}: {name!r} is no name; it takes 1 to 63 letters, digits and inner hyphens",
+            field=setting,
+        )
+
+
+def tag_of(response_id: str) -> str | None:
+    """Return the tag in resp_<tag>_<hex>; None for what is no such id."""
+    match = _ID.fullmatch(response_id)
+    return match[1] if match else None

@@ -1,0 +1,50 @@
+"""The metrics of the whole group, whichever of its processes is asked. Measures nothing itself."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from pagewire_frontend.group.exposition import summed
+from pagewire_shared.errors import PagewireError
+
+_logger = logging.getLogger(__name__)
+
+PROCESSES = "pagewire_frontend_processes"
+MISSING = "pagewire_frontend_processes_missing"
+
+
+class MetricsPeer(Protocol):
+    """What is asked of a peer; peer_client.Peer, without its connection."""
+
+    name: str
+
+    async def metrics(self) -> str: ...
+
+
+class GroupMetrics:
+    """Adds up this process and its peers."""
+
+    def __init__(self, own: Callable[[], str], peers: Sequence[MetricsPeer]) -> None:
+        """Args: `own` returns the exposition of this process."""
+        self._own = own
+        self._peers = peers
+
+    async def exposition(self) -> str:
+        """Return the sum over the processes that answer, and how many did and did not."""
+        answers = await asyncio.gather(*(self._ask(peer) for peer in self._peers))
+        texts = [self._own(), *(text for text in answers if text is not None)]
+        num_missing = 1 + len(self._peers) - len(texts)
+        counts = {
+            PROCESSES: ("Frontend processes that these metrics are the sum of", len(texts)),
+            MISSING: ("Frontend processes of the group that did not answer", num_missing),
+        }
+        # Parsing 64 texts takes longer than a stream should wait for its next token.
+        return await asyncio.to_thread(summed, texts, counts)
+
+    async def _ask(self, peer: MetricsPeer) -> str | None:
+        try:
+            return await peer.metrics()
+        except PagewireError as error:
+            _logger.warning("metrics without frontend %s: %s", peer.name, error)
+            return None

@@ -1,0 +1,119 @@
+"""Another frontend of the group, asked over its private address. Believes only its typed errors."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+import orjson
+
+from pagewire_frontend.group.directory import Body
+from pagewire_protos.frontend.v1 import peer_pb2 as pb
+from pagewire_protos.frontend.v1 import peer_pb2_grpc
+from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
+from pagewire_shared.rpc.address import Address
+from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.options import control_channel_options
+
+
+class Peer:
+    """The responses that a peer holds, as a ResponseDirectory, and its metrics. It is dialled when
+    it is first asked: it need not be there before. `close` it.
+
+    Every question ends within `timeout_seconds`, and the wait for the first of the events.
+
+    Raises (all questions):
+        UnavailableError: It is not there, or does not answer in time.
+        PagewireError: What it answers instead.
+    """
+
+    def __init__(self, name: str, address: Address, *, timeout_seconds: float) -> None:
+        self.name = name
+        self._timeout_seconds = timeout_seconds
+        self._channel = grpc.aio.insecure_channel(str(address), options=control_channel_options())
+        self._stub = peer_pb2_grpc.PeerServiceStub(self._channel)
+
+    async def get(self, response_id: str, tenant: str | None) -> Body:
+        """Return a response as it is now."""
+        request = pb.GetResponseRequest(response_id=response_id, tenant=tenant)
+        body: Body = orjson.loads((await self._ask(self._stub.GetResponse, request)).body)
+        return body
+
+    async def cancel(self, response_id: str, tenant: str | None) -> Body:
+        """End a response that still runs and return it."""
+        request = pb.CancelResponseRequest(response_id=response_id, tenant=tenant)
+        body: Body = orjson.loads((await self._ask(self._stub.CancelResponse, request)).body)
+        return body
+
+    async def delete(self, response_id: str, tenant: str | None) -> None:
+        """Forget a response."""
+        request = pb.DeleteResponseRequest(response_id=response_id, tenant=tenant)
+        await self._ask(self._stub.DeleteResponse, request)
+
+    async def input_items(self, response_id: str, tenant: str | None) -> list[Body]:
+        """Return all that a response was made from."""
+        request = pb.ListInputItemsRequest(response_id=response_id, tenant=tenant)
+        items: list[Body] = orjson.loads(
+            (await self._ask(self._stub.ListInputItems, request)).items
+        )
+        return items
+
+    async def conversation(self, response_id: str, tenant: str | None) -> list[Body]:
+        """Return what a response that builds on this one begins with."""
+        request = pb.GetConversationRequest(response_id=response_id, tenant=tenant)
+        answer = await self._ask(self._stub.GetConversation, request)
+        items: list[Body] = orjson.loads(answer.items)
+        return items
+
+    async def events(
+        self, response_id: str, tenant: str | None, first: int
+    ) -> AsyncIterator[list[bytes]]:
+        """Return the events from number `first` on, as they are sent, up to the last."""
+        request = pb.FollowEventsRequest(response_id=response_id, tenant=tenant, first=first)
+        call: Any = self._stub.FollowEvents(request)
+        try:
+            # The first message is empty: until then a refusal may come.
+            async with asyncio.timeout(self._timeout_seconds):
+                await call.read()
+        except TimeoutError:
+            call.cancel()
+            raise self._away() from None
+        except grpc.aio.AioRpcError as error:
+            raise self._reason(error) from error
+        except BaseException:
+            call.cancel()
+            raise
+        return self._frames(call)
+
+    async def metrics(self) -> str:
+        """Return the metrics of the process, in Prometheus' text format."""
+        answer = await self._ask(self._stub.GetMetrics, pb.GetMetricsRequest())
+        exposition: str = answer.exposition
+        return exposition
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self._channel.close()
+
+    async def _ask(self, method: Any, request: Any) -> Any:
+        try:
+            return await method(request, timeout=self._timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise self._reason(error) from error
+
+    async def _frames(self, call: Any) -> AsyncIterator[list[bytes]]:
+        try:
+            while (message := await call.read()) is not grpc.aio.EOF:
+                yield list(message.frames)
+        except grpc.aio.AioRpcError as error:
+            raise self._reason(error) from error
+        finally:
+            call.cancel()
+
+    def _reason(self, error: grpc.aio.AioRpcError) -> PagewireError:
+        reason = from_rpc_error(error)
+        # Neither the connection nor its deadline is the client's: to him a server is away.
+        return self._away() if isinstance(reason, UnavailableError | DeadlineError) else reason
+
+    def _away(self) -> UnavailableError:
+        return UnavailableError(f"frontend {self.name} of this group does not answer")

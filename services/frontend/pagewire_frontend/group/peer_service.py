@@ -1,0 +1,106 @@
+"""What a frontend answers its peers, on a private address. Thin: passes questions to what this
+process itself holds, never on to others.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
+
+import grpc.aio
+import orjson
+
+from pagewire_frontend.group.directory import ResponseDirectory
+from pagewire_protos.frontend.v1 import peer_pb2 as pb
+from pagewire_protos.frontend.v1 import peer_pb2_grpc
+
+SERVICE_NAMES = (pb.DESCRIPTOR.services_by_name["PeerService"].full_name,)
+
+MESSAGE_BYTES = 1024 * 1024
+"""Events are sent in messages of about this size."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class PeerService(peer_pb2_grpc.PeerServiceServicer):
+    """The peers' view of this process."""
+
+    def __init__(self, responses: ResponseDirectory, exposition: Callable[[], str]) -> None:
+        """Args: `responses` of this process alone; `exposition` returns its metrics as text."""
+        self._responses = responses
+        self._exposition = exposition
+
+    async def GetResponse(
+        self, request: pb.GetResponseRequest, context: Context
+    ) -> pb.GetResponseResponse:
+        """Return a stored response."""
+        body = await self._responses.get(request.response_id, _tenant(request))
+        return pb.GetResponseResponse(body=orjson.dumps(body))
+
+    async def CancelResponse(
+        self, request: pb.CancelResponseRequest, context: Context
+    ) -> pb.CancelResponseResponse:
+        """End a response."""
+        body = await self._responses.cancel(request.response_id, _tenant(request))
+        return pb.CancelResponseResponse(body=orjson.dumps(body))
+
+    async def DeleteResponse(
+        self, request: pb.DeleteResponseRequest, context: Context
+    ) -> pb.DeleteResponseResponse:
+        """Forget a response."""
+        await self._responses.delete(request.response_id, _tenant(request))
+        return pb.DeleteResponseResponse()
+
+    async def ListInputItems(
+        self, request: pb.ListInputItemsRequest, context: Context
+    ) -> pb.ListInputItemsResponse:
+        """Return what a response was made from."""
+        items = await self._responses.input_items(request.response_id, _tenant(request))
+        return pb.ListInputItemsResponse(items=orjson.dumps(items))
+
+    async def GetConversation(
+        self, request: pb.GetConversationRequest, context: Context
+    ) -> pb.GetConversationResponse:
+        """Return what a response that builds on this one begins with."""
+        items = await self._responses.conversation(request.response_id, _tenant(request))
+        return pb.GetConversationResponse(items=orjson.dumps(items))
+
+    async def FollowEvents(
+        self, request: pb.FollowEventsRequest, context: Context
+    ) -> AsyncIterator[pb.FollowEventsResponse]:
+        """Return the events of a response in the background."""
+        batches = await self._responses.events(request.response_id, _tenant(request), request.first)
+        yield pb.FollowEventsResponse()
+        async for batch in batches:
+            for frames in _split(batch):
+                yield pb.FollowEventsResponse(frames=frames)
+
+    async def GetMetrics(
+        self, request: pb.GetMetricsRequest, context: Context
+    ) -> pb.GetMetricsResponse:
+        """Return the metrics of this process."""
+        return pb.GetMetricsResponse(exposition=self._exposition())
+
+
+def _tenant(request: Any) -> str | None:
+    return request.tenant if request.HasField("tenant") else None
+
+
+def _split(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Yield the frames in order, as many at a time as make a message of the size."""
+    part: list[bytes] = []
+    num_bytes = 0
+    for frame in frames:
+        if part and num_bytes + len(frame) > MESSAGE_BYTES:
+            yield part
+            part, num_bytes = [], 0
+        part.append(frame)
+        num_bytes += len(frame)
+    if part:
+        yield part
+
+
+def register(
+    server: grpc.aio.Server, responses: ResponseDirectory, exposition: Callable[[], str]
+) -> None:
+    """Add the service to a server."""
+    service = PeerService(responses, exposition)
+    peer_pb2_grpc.add_PeerServiceServicer_to_server(service, server)

@@ -1,0 +1,73 @@
+"""Who a frontend is, who the others are, and whose an id is."""
+
+import pytest
+
+from pagewire_frontend.group.membership import parse_membership, tag_of
+from pagewire_shared.errors import StartupError
+from pagewire_shared.frontend_tag import mint_tag, slot_of
+
+
+def test_a_name_stays_and_its_tags_do_not():
+    first, second = parse_membership("frontend-0", []), parse_membership("frontend-0", [])
+    assert first.name == second.name == "frontend-0"
+    assert first.tag[:5] == second.tag[:5] == slot_of("frontend-0")
+    assert len({mint_tag("frontend-0") for _ in range(50)}) > 40
+
+
+def test_a_name_is_drawn_where_none_is_given():
+    names = {parse_membership("", []).name for _ in range(20)}
+    assert len(names) == 20
+    assert all(len(name) == 8 and set(name) <= set("0123456789abcdef") for name in names)
+
+
+def test_peers_listen_anywhere():
+    peers = parse_membership(
+        "a", ["b=unix:/run/b.sock", "pod-1=pod-1.frontends.default.svc:9000", "c=[::1]:7"]
+    ).peers
+    assert {name: str(address) for name, address in peers.items()} == {
+        "b": "unix:/run/b.sock",
+        "pod-1": "pod-1.frontends.default.svc:9000",
+        "c": "[::1]:7",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "peers", "fault"),
+    [
+        ("a_b", [], "--frontend-name: 'a_b'"),
+        ("-a", [], "--frontend-name"),
+        ("a" * 64, [], "--frontend-name"),
+        ("a", ["b"], "--peer: 'b' is not NAME=ADDRESS"),
+        ("a", ["=unix:/x"], "--peer: ''"),
+        ("a", ["b=nowhere"], "--peer: 'nowhere' is no address"),
+        ("a", ["a=unix:/x"], "two frontends are called 'a'"),
+        ("a", ["b=unix:/x", "b=unix:/y"], "two frontends are called 'b'"),
+    ],
+)
+def test_what_is_no_group_is_refused(name, peers, fault):
+    with pytest.raises(StartupError, match=fault):
+        parse_membership(name, peers)
+
+
+def test_names_whose_ids_look_alike_are_refused():
+    seen: dict[str, str] = {}
+    number = 0
+    while (twin := seen.setdefault(slot_of(f"n{number}"), f"n{number}")) == f"n{number}":
+        number += 1
+    with pytest.raises(StartupError, match="another name"):
+        parse_membership(twin, [f"n{number}=unix:/x"])
+
+
+def test_the_tag_of_an_id():
+    tag = mint_tag("a")
+    assert tag_of(f"resp_{tag}_{'0' * 32}") == tag
+    for other in (
+        "",
+        "resp_",
+        tag,
+        f"resp_{tag}",
+        f"resp_{tag}_",
+        f"msg_{tag}_00",
+        f"resp_{tag}0_00",
+    ):
+        assert tag_of(other) is None
