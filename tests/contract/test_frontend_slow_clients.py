@@ -7,6 +7,7 @@ import json
 import socket
 from contextlib import asynccontextmanager
 
+import grpc.aio
 import httpx
 import pytest
 from contract.frontend_peers import (
@@ -19,6 +20,9 @@ from contract.frontend_peers import (
     running_frontend,
     served,
 )
+
+from pagewire_protos.common.v1 import sampling_pb2
+from pagewire_protos.frontend.v1 import inference_pb2 as pb
 
 NUM_TOKENS = 20_000
 TEXT = "".join(chr(ord("a") + index % 26) for index in range(NUM_TOKENS))
@@ -156,6 +160,30 @@ async def test_an_error_reaches_a_client_that_was_behind_after_its_text(checkpoi
     assert b"[DONE]" not in response
     texts = response.count(b'"text":"')
     assert 0 < texts < len(ids)
+
+
+async def test_a_grpc_client_that_takes_nothing_is_cut_and_its_request_ends(checkpoint):
+    async with long_context(checkpoint, stall_seconds=0.4) as (frontend, attach):
+        asked = pb.CompleteRequest(
+            text="x",
+            options=pb.GenerationOptions(
+                sampling=sampling_pb2.SamplingParams(max_tokens=NUM_TOKENS, logprobs=0)
+            ),
+        )
+        call = frontend.stub.Complete(asked)
+        submit = await attach.next("submit")
+        # What does not fit into the windows of a channel waits; a client here reads what fits.
+        for position, token_id in enumerate(ids_of(TEXT)[:-1]):
+            attach.tokens(submit, position, [token_id], logprobs=[-1.0])
+        assert (await attach.next("abort")).handle == submit.handle
+        with pytest.raises(grpc.aio.AioRpcError):
+            async for _ in call:
+                pass
+        # Another stream on the same channel goes on.
+        other = frontend.stub.Complete(pb.CompleteRequest(text="y"))
+        attach.say(await attach.next("submit"), "ok")
+        texts = [message.delta.text async for message in other if message.HasField("delta")]
+        assert "".join(texts) == "ok"
 
 
 async def test_many_streams_end_together(checkpoint):

@@ -1,7 +1,7 @@
 """The public gRPC API and the admin API of a frontend. Thin: messages in, engine, messages out."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc.aio
@@ -15,6 +15,8 @@ from pagewire_frontend.grpc_convert import AskedStream
 from pagewire_frontend.prompt_echo import echo_text, without_output
 from pagewire_frontend.scheduler_link import SchedulerLink
 from pagewire_frontend.scheduler_pool import SchedulerPool
+from pagewire_frontend.session import Session
+from pagewire_frontend.stall_watch import StallWatch
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
@@ -36,8 +38,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     """Text or token ids in, a stream out."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, stall_seconds: float) -> None:
+        """Args: `stall_seconds`, after which a client that takes nothing is cut."""
         self._engine = engine
+        self._stalls = StallWatch(stall_seconds)
 
     async def Chat(
         self, request: pb.ChatRequest, context: Context
@@ -116,6 +120,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 
         # The stubs ask for a class where the library takes any callable.
         context.add_done_callback(free)  # type: ignore[arg-type]
+        watched = self._stalls.watch(self._cut(session))
         try:
             opened = session.opened()
             prompt = opened.prompt_token_ids
@@ -123,9 +128,23 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             async for event in session.events():
                 shown = event if asked.has_output else without_output(event)
                 if shown is not None:
+                    watched.begin_write()
                     yield shown, None
+                    watched.end_write()
         finally:
+            self._stalls.forget(watched)
             self._engine.close(session)
+
+    def _cut(self, session: Session) -> Callable[[], None]:
+        """Return what ends the current call, which waits for its client, and frees its request."""
+        task = asyncio.current_task()
+        assert task is not None, "called by a handler"
+
+        def cut() -> None:
+            self._engine.close(session)
+            task.cancel()
+
+        return cut
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
@@ -166,7 +185,10 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return attached
 
 
-def register(server: grpc.aio.Server, engine: Engine, pool: SchedulerPool) -> None:
-    """Add both services to a server."""
-    inference_pb2_grpc.add_InferenceServiceServicer_to_server(InferenceService(engine), server)
+def register(
+    server: grpc.aio.Server, engine: Engine, pool: SchedulerPool, *, stall_seconds: float
+) -> None:
+    """Add both services to a server; a client that takes nothing is cut after `stall_seconds`."""
+    service = InferenceService(engine, stall_seconds=stall_seconds)
+    inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, server)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(pool), server)

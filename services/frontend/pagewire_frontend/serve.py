@@ -154,7 +154,9 @@ async def _servers(
     try:
         rpc = await start_server(
             config.grpc_address,
-            lambda server: grpc_service.register(server, engine, pool),
+            lambda server: grpc_service.register(
+                server, engine, pool, stall_seconds=config.stall_seconds
+            ),
             grpc_service.SERVICE_NAMES,
             setting=grpc_setting(config),
             is_port_shared=config.shared_ports,
