@@ -31,6 +31,7 @@ INVARIANTS = (
     "progress",
     "positions_contiguous",
     "tenants_share",
+    "tenants_charged",
     "same_again",
     "tokens_of_the_model",
     "prompts_are_scored",

@@ -5,7 +5,7 @@ Numbers are those of the list in the design of the simulation:
 1 blocks_add_up, 2 counts_match_holders, 3 one_writer, 4 no_reissue_under_a_step (plan_checks),
 5 names_say_content, 6 tables_cover, 7 step_within_bounds (plan_checks), 8 one_end_each,
 9 order_of_service, 10 bounded_preemption, 11 progress, 12 positions_contiguous (client),
-13 tenants_share, 14 same_again (history).
+13 tenants_share and tenants_charged (tenant_watch), 14 same_again (history).
 """
 
 from collections import Counter

@@ -176,7 +176,7 @@ STEPS: list[Mutant] = [
         CORE + "tenant_queue",
         "= self.served(tenant) + num_tokens / weight",
         "= self.served(tenant)",
-        "tenants_share",
+        "tenants_charged",
     ),
     mutant(
         "weights_upside_down",
@@ -184,7 +184,7 @@ STEPS: list[Mutant] = [
         CORE + "tenant_queue",
         "+ num_tokens / weight",
         "+ num_tokens * weight",
-        "tenants_share",
+        "tenants_charged",
     ),
     mutant(
         "dropped_cancel",
