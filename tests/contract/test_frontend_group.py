@@ -8,6 +8,7 @@ import pytest
 from contract.frontend_peers import WAIT_SECONDS, attached_frontend
 from contract.group_members import member, pair
 
+from pagewire_frontend.group.directory import ResponseNotFoundError
 from pagewire_protos.frontend.v1 import peer_pb2, peer_pb2_grpc
 from pagewire_shared.errors import (
     InvalidRequestError,
@@ -52,6 +53,7 @@ async def test_another_tenant_finds_nothing(tmp_path, question):
             response_id = holder.store(tenant=tenant)
             for other in others:
                 error = await refusal(ask(response_id, other))
+                assert isinstance(error, ResponseNotFoundError)
                 assert (error.status_name, error.code) == ("NOT_FOUND", "response_not_found")
         assert len(holder.held.bodies) == 3
 
