@@ -8,12 +8,14 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import httpx
-from contract.frontend_peers import WAIT_SECONDS, ScriptedScheduler, listening, served
+from contract.frontend_peers import WAIT_SECONDS, Attach, ScriptedScheduler, listening, served
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagewire.local.port_reservation import PortReservation
 
 HOST = "127.0.0.1"
+START_SECONDS = 30.0
+"""Patience with a process that starts."""
 
 
 @dataclass
@@ -47,7 +49,7 @@ class FrontendProcess:
 
     async def _next(self):
         line = await asyncio.wait_for(
-            asyncio.to_thread(self.process.stdout.readline), 2 * WAIT_SECONDS
+            asyncio.to_thread(self.process.stdout.readline), START_SECONDS
         )
         return json.loads(line)
 
@@ -64,6 +66,10 @@ class ProcessGroup:
     @property
     def http_url(self) -> str:
         return f"http://{HOST}:{self.port}"
+
+    async def attached(self) -> Attach:
+        """Return the stream of the next process that attaches to the scheduler."""
+        return await asyncio.wait_for(self.scheduler.attaches.get(), START_SECONDS)
 
     async def metrics(self) -> dict[tuple[str, ...], float]:
         """Return the metrics of the group, asked over a connection of its own."""

@@ -8,6 +8,7 @@ import pytest
 from contract.frontend_peers import WAIT_SECONDS, attached_frontend
 from contract.group_members import member, pair
 
+from pagewire_frontend.group.directory import ResponseNotFoundError
 from pagewire_protos.frontend.v1 import peer_pb2, peer_pb2_grpc
 from pagewire_shared.errors import (
     InvalidRequestError,
@@ -47,12 +48,14 @@ async def test_the_holder_itself_asks_nobody(tmp_path):
 @pytest.mark.parametrize("question", ["get", "cancel", "delete", "input_items", "conversation"])
 async def test_another_tenant_finds_nothing(tmp_path, question):
     async with pair(tmp_path) as (asked, holder):
-        response_id = holder.store(tenant="t")
-        for other in ("u", None, ""):
-            ask = getattr(asked.group.responses, question)
-            error = await refusal(ask(response_id, other))
-            assert (error.status_name, error.code) == ("NOT_FOUND", "response_not_found")
-        assert len(holder.held.bodies) == 1
+        ask = getattr(asked.group.responses, question)
+        for tenant, others in (("t", ("u", None, "")), (None, ("",)), ("", (None,))):
+            response_id = holder.store(tenant=tenant)
+            for other in others:
+                error = await refusal(ask(response_id, other))
+                assert isinstance(error, ResponseNotFoundError)
+                assert (error.status_name, error.code) == ("NOT_FOUND", "response_not_found")
+        assert len(holder.held.bodies) == 3
 
 
 async def test_the_holders_refusal_arrives_whole(tmp_path):

@@ -47,7 +47,7 @@ async def chat_over_grpc(group):
 
 async def test_connections_reach_both_and_metrics_are_those_of_both(checkpoint, tmp_path):
     async with process_group(checkpoint, tmp_path) as group:
-        attaches = [await group.scheduler.attached() for _ in group.frontends]
+        attaches = [await group.attached() for _ in group.frontends]
         seen = []
         answering = [asyncio.create_task(answer_all(attach, seen)) for attach in attaches]
         assert await asyncio.gather(*(complete(group) for _ in range(40))) == ["hello"] * 40
@@ -102,12 +102,12 @@ async def test_a_stopped_process_does_not_hold_up_the_metrics(checkpoint, tmp_pa
 async def test_a_process_takes_no_connection_before_it_could_answer(checkpoint, tmp_path):
     async with process_group(checkpoint, tmp_path) as group:
         for _ in group.frontends:
-            await group.scheduler.attached()
+            await group.attached()
         victim = group.frontends[0]
         victim.kill()
         group.scheduler.served, models = wire.ServedModels(), group.scheduler.served
         starting = asyncio.create_task(victim.start())
-        attach = await group.scheduler.attached()
+        attach = await group.attached()
         assert HOLD_BACK_SECONDS > 0.5
         end = time.monotonic() + 0.5
         async with httpx.AsyncClient(timeout=WAIT_SECONDS) as client:

@@ -11,6 +11,7 @@ from pagewire_frontend.metrics import Exchange, counted
 from pagewire_shared.errors import PagewireError
 
 _OK = grpc.StatusCode.OK.name
+_CANCELLED = grpc.StatusCode.CANCELLED.name
 
 
 class CallCounter(grpc.aio.ServerInterceptor):
@@ -47,26 +48,43 @@ class CallCounter(grpc.aio.ServerInterceptor):
         )
 
 
-@contextmanager
-def _counted_call(method: str) -> Iterator[None]:
-    exchange = Exchange(method, _OK)
-    with counted("grpc", exchange):
+class _Call:
+    """One call from its handler's start to the end of the call itself.
+
+    A handler that is cancelled while it writes is only unwound when it is collected; the call is
+    over when the library says so.
+    """
+
+    def __init__(self, method: str, context: Any) -> None:
+        self._exchange = Exchange(method, _OK)
+        self._count = counted("grpc", self._exchange)
+        self._count.__enter__()
+        context.add_done_callback(self._end)
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note how the handler ends."""
         try:
             yield
         except PagewireError as error:
-            exchange.status = error.status_name
+            self._exchange.status = error.status_name
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            exchange.status = grpc.StatusCode.CANCELLED.name
+            self._exchange.status = _CANCELLED
             raise
         except BaseException:
-            exchange.status = grpc.StatusCode.UNKNOWN.name
+            self._exchange.status = grpc.StatusCode.UNKNOWN.name
             raise
+
+    def _end(self, context: Any) -> None:
+        if context.cancelled():
+            self._exchange.status = _CANCELLED
+        self._count.__exit__(None, None, None)
 
 
 def _counted_unary(inner: Any, method: str) -> Any:
     async def call(request: Any, context: Any) -> Any:
-        with _counted_call(method):
+        with _Call(method, context).noting():
             return await inner(request, context)
 
     return call
@@ -74,7 +92,7 @@ def _counted_unary(inner: Any, method: str) -> Any:
 
 def _counted_stream(inner: Any, method: str) -> Any:
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
-        with _counted_call(method):
+        with _Call(method, context).noting():
             async for response in inner(request, context):
                 yield response
 

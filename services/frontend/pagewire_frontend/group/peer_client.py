@@ -7,7 +7,7 @@ from typing import Any
 import grpc.aio
 import orjson
 
-from pagewire_frontend.group.directory import Body
+from pagewire_frontend.group.directory import Body, ResponseNotFoundError
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
 from pagewire_protos.frontend.v1 import peer_pb2_grpc
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
@@ -113,7 +113,12 @@ class Peer:
     def _reason(self, error: grpc.aio.AioRpcError) -> PagewireError:
         reason = from_rpc_error(error)
         # Neither the connection nor its deadline is the client's: to him a server is away.
-        return self._away() if isinstance(reason, UnavailableError | DeadlineError) else reason
+        if isinstance(reason, UnavailableError | DeadlineError):
+            return self._away()
+        # Its class is of the frontend alone: what crosses processes is found again by its code.
+        if reason.code == ResponseNotFoundError.code:
+            return ResponseNotFoundError(reason.message)
+        return reason
 
     def _away(self) -> UnavailableError:
         return UnavailableError(f"frontend {self.name} of this group does not answer")
