@@ -71,16 +71,17 @@ class AsyncClient:
         *,
         model: str | None = None,
         add_special_tokens: bool = True,
+        echo: bool = False,
     ) -> AsyncIterator[Event]:
         """Continue a text or token ids; yields Opened, PromptLogprobs where they were asked for,
         Deltas, Finished per choice, Closed.
 
         `sampling` is SamplingParams, a mapping of only some of its fields (the model's defaults
         fill the others), or None for the model's defaults and 16 tokens. `add_special_tokens` says
-        whether the tokenizer adds its own to a text. Ending the iteration early cancels the
-        request.
+        whether the tokenizer adds its own to a text; with `echo` Opened holds the prompt as text.
+        Ending the iteration early cancels the request.
         """
-        request = complete_request(prompt, sampling, model, add_special_tokens)
+        request = complete_request(prompt, sampling, model, add_special_tokens, echo)
         return _events(self._stub.Complete(request, timeout=self._timeout))
 
     def chat(
@@ -208,11 +209,12 @@ class Client:
         *,
         model: str | None = None,
         add_special_tokens: bool = True,
+        echo: bool = False,
     ) -> Iterator[Event]:
         """As AsyncClient.complete; closing the iterator cancels the request."""
         return self._loop.iterate(
             lambda: self._client.complete(
-                prompt, sampling, model=model, add_special_tokens=add_special_tokens
+                prompt, sampling, model=model, add_special_tokens=add_special_tokens, echo=echo
             )
         )
 

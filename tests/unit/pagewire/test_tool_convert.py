@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from pagewire.client_convert import chat_request, event_from_message, message_message
+from pagewire.client_convert import (
+    chat_request,
+    complete_request,
+    event_from_message,
+    message_message,
+)
 from pagewire.events import Delta, Finished, Message, Opened, ToolCall, ToolCallDelta
 from pagewire.outputs import OutputCollector
 from pagewire.prompts import chat_requests
@@ -131,7 +136,13 @@ def test_an_output_without_calls_has_none() -> None:
     assert joined_calls([]) == []
 
 
-def test_an_echo_is_told_from_none() -> None:
+def test_an_echo_is_asked_for_and_told_from_none() -> None:
+    asked = [
+        chat_request([TURN], None, {"echo": True}),
+        complete_request("x", None, None, echo=True),
+    ]
+    assert all(request.options.echo for request in asked)
+    assert not complete_request("x", None, None).options.HasField("echo")
     for echo in (None, ""):
         opened = inference_pb2.StreamOpened(request_id="ab", model="m", echo=echo)
         event = event_from_message(inference_pb2.ChatResponse(opened=opened))
