@@ -37,11 +37,15 @@ class AsyncClient:
     Args:
         address: host:port or unix:path of the frontend's gRPC port.
         timeout_seconds: Deadline of every call; None for none.
+        api_key: For servers that want one.
     """
 
-    def __init__(self, address: str, *, timeout_seconds: float | None = None) -> None:
+    def __init__(
+        self, address: str, *, timeout_seconds: float | None = None, api_key: str | None = None
+    ) -> None:
         self.address = str(parse_address(address, setting="address"))
         self._timeout = timeout_seconds
+        self._metadata = None if api_key is None else (("authorization", f"Bearer {api_key}"),)
         self._channel = grpc.aio.insecure_channel(self.address, options=public_channel_options())
         self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
 
@@ -82,7 +86,7 @@ class AsyncClient:
         Ending the iteration early cancels the request.
         """
         request = complete_request(prompt, sampling, model, add_special_tokens, echo)
-        return _events(self._stub.Complete(request, timeout=self._timeout))
+        return _events(self._stub.Complete(request, timeout=self._timeout, metadata=self._metadata))
 
     def chat(
         self,
@@ -96,7 +100,7 @@ class AsyncClient:
         pagewire.tool_convert makes whole calls of their pieces.
         """
         request = chat_request(messages, sampling, options)
-        return _events(self._stub.Chat(request, timeout=self._timeout))
+        return _events(self._stub.Chat(request, timeout=self._timeout, metadata=self._metadata))
 
     async def embed(
         self,
@@ -157,7 +161,7 @@ class AsyncClient:
 
     async def _call(self, method: Any, request: Any) -> Any:
         try:
-            return await method(request, timeout=self._timeout)
+            return await method(request, timeout=self._timeout, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
 
@@ -178,13 +182,16 @@ class Client:
     Args:
         address: host:port or unix:path of the frontend's gRPC port.
         timeout_seconds: Deadline of every call; None for none.
+        api_key: For servers that want one.
     """
 
-    def __init__(self, address: str, *, timeout_seconds: float | None = None) -> None:
+    def __init__(
+        self, address: str, *, timeout_seconds: float | None = None, api_key: str | None = None
+    ) -> None:
         self._loop: LoopThread = shared_loop_thread()
 
         async def connect() -> AsyncClient:
-            return AsyncClient(address, timeout_seconds=timeout_seconds)
+            return AsyncClient(address, timeout_seconds=timeout_seconds, api_key=api_key)
 
         self._client = self._loop.run(connect())
 
