@@ -37,11 +37,15 @@ class AsyncClient:
     Args:
         address: host:port or unix:path of the frontend's gRPC port.
         timeout_seconds: Deadline of every call; None for none.
+        api_key: For servers that want one.
     """
 
-    def __init__(self, address: str, *, timeout_seconds: float | None = None) -> None:
+    def __init__(
+        self, address: str, *, timeout_seconds: float | None = None, api_key: str | None = None
+    ) -> None:
         self.address = str(parse_address(address, setting="address"))
         self._timeout = timeout_seconds
+        self._metadata = None if api_key is None else (("authorization", f"Bearer {api_key}"),)
         self._channel = grpc.aio.insecure_channel(self.address, options=public_channel_options())
         self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
 
@@ -71,17 +75,18 @@ class AsyncClient:
         *,
         model: str | None = None,
         add_special_tokens: bool = True,
+        echo: bool = False,
     ) -> AsyncIterator[Event]:
         """Continue a text or token ids; yields Opened, PromptLogprobs where they were asked for,
         Deltas, Finished per choice, Closed.
 
         `sampling` is SamplingParams, a mapping of only some of its fields (the model's defaults
         fill the others), or None for the model's defaults and 16 tokens. `add_special_tokens` says
-        whether the tokenizer adds its own to a text. Ending the iteration early cancels the
-        request.
+        whether the tokenizer adds its own to a text; with `echo` Opened holds the prompt as text.
+        Ending the iteration early cancels the request.
         """
-        request = complete_request(prompt, sampling, model, add_special_tokens)
-        return _events(self._stub.Complete(request, timeout=self._timeout))
+        request = complete_request(prompt, sampling, model, add_special_tokens, echo)
+        return _events(self._stub.Complete(request, timeout=self._timeout, metadata=self._metadata))
 
     def chat(
         self,
@@ -95,7 +100,7 @@ class AsyncClient:
         pagewire.tool_convert makes whole calls of their pieces.
         """
         request = chat_request(messages, sampling, options)
-        return _events(self._stub.Chat(request, timeout=self._timeout))
+        return _events(self._stub.Chat(request, timeout=self._timeout, metadata=self._metadata))
 
     async def embed(
         self,
@@ -156,7 +161,7 @@ class AsyncClient:
 
     async def _call(self, method: Any, request: Any) -> Any:
         try:
-            return await method(request, timeout=self._timeout)
+            return await method(request, timeout=self._timeout, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
 
@@ -177,13 +182,16 @@ class Client:
     Args:
         address: host:port or unix:path of the frontend's gRPC port.
         timeout_seconds: Deadline of every call; None for none.
+        api_key: For servers that want one.
     """
 
-    def __init__(self, address: str, *, timeout_seconds: float | None = None) -> None:
+    def __init__(
+        self, address: str, *, timeout_seconds: float | None = None, api_key: str | None = None
+    ) -> None:
         self._loop: LoopThread = shared_loop_thread()
 
         async def connect() -> AsyncClient:
-            return AsyncClient(address, timeout_seconds=timeout_seconds)
+            return AsyncClient(address, timeout_seconds=timeout_seconds, api_key=api_key)
 
         self._client = self._loop.run(connect())
 
@@ -208,11 +216,12 @@ class Client:
         *,
         model: str | None = None,
         add_special_tokens: bool = True,
+        echo: bool = False,
     ) -> Iterator[Event]:
         """As AsyncClient.complete; closing the iterator cancels the request."""
         return self._loop.iterate(
             lambda: self._client.complete(
-                prompt, sampling, model=model, add_special_tokens=add_special_tokens
+                prompt, sampling, model=model, add_special_tokens=add_special_tokens, echo=echo
             )
         )
 

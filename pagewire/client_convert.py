@@ -59,6 +59,7 @@ class ChatOptions(TypedDict, total=False):
         tool_choice: "none", "auto", "required" or {"type": "function", "function": {"name": ...}};
             by default "auto" with tools.
         parallel_tool_calls: Whether an answer may hold several calls, by default it may.
+        echo: Return the text of the turn that is gone on with, in Opened.
     """
 
     model: str | None
@@ -68,6 +69,7 @@ class ChatOptions(TypedDict, total=False):
     tools: Sequence[Mapping[str, Any]] | None
     tool_choice: ToolChoice | None
     parallel_tool_calls: bool | None
+    echo: bool
 
 
 def given_params(sampling: Sampling) -> SamplingParams:
@@ -106,11 +108,14 @@ def complete_request(
     sampling: Sampling,
     model: str | None,
     add_special_tokens: bool = True,
+    echo: bool = False,
 ) -> inference_pb2.CompleteRequest:
     """Return the request for a text or a list of token ids."""
     request = inference_pb2.CompleteRequest(
         model=model, options=options_message(sampling), add_special_tokens=add_special_tokens
     )
+    if echo:
+        request.options.echo = True
     if isinstance(prompt, str):
         request.text = prompt
         return request
@@ -138,6 +143,8 @@ def chat_request(
         options=options_message(sampling),
         continue_final_message=asked.get("continue_final_message", False),
     )
+    if asked.get("echo"):
+        request.options.echo = True
     opens = asked.get("add_generation_prompt")
     if opens is not None:
         request.add_generation_prompt = opens

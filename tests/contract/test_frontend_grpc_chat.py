@@ -16,6 +16,7 @@ from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import tools_pb2
 from pagewire_shared.arrays import unpack_u32
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 TEXT = 'so ~why~#find:{"x": "€"}##go:{}'
 STOP = sampling_pb2.FINISH_REASON_STOP
@@ -91,6 +92,25 @@ async def test_the_python_client_gives_whole_calls(tmp_path, monkeypatch):
     ]
     find = Tool(name="find", parameters={"type": "object"})
     assert plans.uses == [ToolUse(tools=(find,), mode="required")]
+
+
+async def test_what_is_wrong_with_a_grammar_of_tools_is_wrong_with_the_tools(tmp_path, monkeypatch):
+    async with chatting(tmp_path, monkeypatch) as (frontend, _, plans):
+        plans.outputs = StructuredOutputsParams(regex="(")
+        code, detail = await ChatReader(frontend, chat(tools=[FIND])).error()
+    assert (code, detail.field) == (grpc.StatusCode.INVALID_ARGUMENT, "tools")
+    assert "structured_outputs" not in detail.message
+
+
+async def test_a_plan_knows_how_the_prompt_ends(tmp_path, monkeypatch):
+    request = chat(continue_final_message=True)
+    request.template_arguments.update({"enable_thinking": False})
+    async with chatting(tmp_path, monkeypatch) as (frontend, attach, plans):
+        reader = ChatReader(frontend, request)
+        attach.say(await attach.next("submit"), "on")
+        await reader.end()
+    said = {"template_arguments": {"enable_thinking": False}, "opens_turn": False}
+    assert plans.prompts == [said]
 
 
 async def test_without_tools_all_text_is_content(tmp_path):

@@ -59,7 +59,8 @@ LANGUAGES = (
         "libgeronimo-annotation-1.3-spec-java",
     ),
 )
-LONG = {"cpp", "java"}
+# Half a minute of building on two idle cores.
+LONG = dict.fromkeys(("cpp", "java"), (pytest.mark.long, pytest.mark.timeout(400)))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ def story(server: Cluster) -> str:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(language, id=language.name, marks=[pytest.mark.long] * (language.name in LONG))
+        pytest.param(language, id=language.name, marks=LONG.get(language.name, ()))
         for language in LANGUAGES
     ],
 )

@@ -1,6 +1,7 @@
 """The offline API: results as users know them, in scripts and beside running event loops."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,6 +112,25 @@ def test_chat(llm: LLM) -> None:
     both = llm.chat([turns, [*turns, {"role": "assistant", "content": "x"}]], greedy(4))
     assert both[0].outputs == one.outputs
     assert both[0].prompt_token_ids != both[1].prompt_token_ids
+
+
+def test_chat_with_a_forced_tool_call(llm: LLM) -> None:
+    schema = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Lima"]}}}
+    schema |= {"required": ["city"], "additionalProperties": False}
+    function = {"name": "get_weather", "parameters": schema}
+    (result,) = llm.chat(
+        [{"role": "user", "content": "hello"}],
+        SamplingParams(temperature=0.0, max_tokens=400),
+        use_tqdm=False,
+        tools=[{"type": "function", "function": function}],
+        tool_choice={"type": "function", "function": {"name": "get_weather"}},
+        parallel_tool_calls=False,
+    )
+    [output] = result.outputs
+    [call] = output.tool_calls
+    assert (call.name, output.finish_reason) == ("get_weather", "tool_calls")
+    assert json.loads(call.arguments)["city"] in ("Oslo", "Lima")
+    assert "get_weather" not in output.text
 
 
 def test_progress_is_shown_when_wanted(llm: LLM, capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from pagewire_frontend.message.pieces import MessagePieces, ToolCallDelta
 from pagewire_frontend.message.plan import MessagePlan
 from pagewire_frontend.message.tool_use import ToolUse
+from pagewire_frontend.model_registry import LoadedModel
+from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 
 class MarkedReader:
@@ -67,12 +70,30 @@ def joined(pieces: Sequence[MessagePieces]) -> MessagePieces:
 
 
 class MarkedPlans:
-    """Stands in for plan_message and keeps what it was told; every model marks its messages."""
+    """Stands in for plan_message and keeps what it was told; every model marks its messages.
+
+    Attributes:
+        uses: What was said of tools, per request.
+        prompts: What was said of the prompt, per request.
+        outputs: What calls are held to; None for nothing.
+    """
 
     def __init__(self) -> None:
         self.uses: list[ToolUse] = []
+        self.prompts: list[dict[str, object]] = []
+        self.outputs: StructuredOutputsParams | None = None
 
-    def __call__(self, model, params, tool_use) -> MessagePlan:
+    def __call__(
+        self, model: LoadedModel, params: SamplingParams, tool_use: ToolUse, **prompt: object
+    ) -> MessagePlan:
         self.uses.append(tool_use)
+        self.prompts.append(prompt)
         shown = tuple({"name": tool.name} for tool in tool_use.tools)
-        return MessagePlan(params=params, template_tools=shown or None, new_reader=MarkedReader)
+        if self.outputs is not None:
+            params = params.with_(structured_outputs=self.outputs)
+        return MessagePlan(
+            params=params,
+            template_tools=shown or None,
+            new_reader=MarkedReader,
+            has_grammar=self.outputs is not None,
+        )

@@ -23,9 +23,10 @@ from pagewire_frontend.model_registry import LoadedModel
 from pagewire_frontend.template_arguments import checked_arguments
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.beam import early_stopping_name
-from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.sampling import SamplingParams
 from pagewire_shared.sampling_convert import beam_from_message, sampling_from_message
+from pagewire_shared.structured_outputs import FIELD
 
 _TEXT_OPTIONS = ("skip_special_tokens", "include_stop_str_in_output")
 
@@ -38,12 +39,21 @@ class AskedStream:
         has_echo: The text before the answer.
         has_output: The answer itself.
         new_reader: Makes what takes the text of one choice apart.
+        has_tool_grammar: The output is held to a grammar made of the client's tools.
     """
 
     request: GenerationRequest
     has_echo: bool
     has_output: bool = True
     new_reader: Callable[[], MessageReader] = PlainReader
+    has_tool_grammar: bool = False
+
+    def as_given(self, error: PagewireError) -> PagewireError:
+        """Return `error` with its field, also in the message, as the request calls it."""
+        if self.has_tool_grammar and error.field == FIELD:
+            error.message = error.message.replace(FIELD, "tools")
+            error.field = "tools"
+        return error
 
 
 def model_name(message: Any) -> str | None:
@@ -60,11 +70,18 @@ def chat_request(
     add = message.add_generation_prompt if has_add else not goes_on
     check_continuation(add, goes_on)
     turns = chat_turns(message.messages)
-    plan = plan_message(model, _params(message.options, model.defaults), tool_use(message))
+    arguments = _template_arguments(message.template_arguments)
+    plan = plan_message(
+        model,
+        _params(message.options, model.defaults),
+        tool_use(message),
+        template_arguments=arguments,
+        opens_turn=add,
+    )
     prompt = ChatPrompt(
         turns,
         add_generation_prompt=add,
-        template_arguments=_template_arguments(message.template_arguments),
+        template_arguments=arguments,
         continue_final_message=goes_on,
         tools=plan.template_tools,
     )
@@ -72,6 +89,7 @@ def chat_request(
         request=_request(message.options, model, prompt, plan.params, timeout_seconds),
         has_echo=message.options.echo,
         new_reader=plan.new_reader,
+        has_tool_grammar=plan.has_grammar,
     )
 
 
@@ -120,7 +138,8 @@ def conversation_prompt(
     has_add = talk.HasField("add_generation_prompt")
     add = talk.add_generation_prompt if has_add else adds_by_default
     turns, tools = chat_turns(talk.messages), tools_of(talk.tools)
-    use = ToolUse(tools=tools, mode="auto" if tools else "none")
+    # The mode does not matter, as long as they are shown; this one needs no parser of calls.
+    use = ToolUse(tools=tools, mode="required" if tools else "none")
     plan = plan_message(model, model.defaults, use)
     return ChatPrompt(turns, add_generation_prompt=add, tools=plan.template_tools)
 

@@ -20,7 +20,12 @@ from pagewire_frontend.stall_watch import StallWatch
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
-from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, UnavailableError
+from pagewire_shared.errors import (
+    InvalidRequestError,
+    ModelNotFoundError,
+    PagewireError,
+    UnavailableError,
+)
 
 SERVICE_NAMES = (
     pb.DESCRIPTOR.services_by_name["InferenceService"].full_name,
@@ -111,7 +116,10 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         self, asked: AskedStream, context: Context
     ) -> AsyncIterator[tuple[Event, str | None]]:
         """Yield the events to show; with the first the text before the answer if it is wanted."""
-        session = await self._engine.open(asked.request)
+        try:
+            session = await self._engine.open(asked.request)
+        except PagewireError as error:
+            raise asked.as_given(error) from error.__cause__
 
         # A handler that is cancelled while it writes is only unwound when it is collected; the
         # callback frees the request at once.

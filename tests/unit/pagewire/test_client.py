@@ -200,3 +200,29 @@ async def test_the_blocking_client(service: Scripted, tmp_path: Path) -> None:
     texts, ids = await asyncio.to_thread(blocking, f"unix:{tmp_path / 's'}")
     assert (texts, ids) == (["a", "b"], [4])
     assert await asyncio.to_thread(service.was_cancelled.wait, 5)
+
+
+class Doorkeeper(inference_pb2_grpc.InferenceServiceServicer):
+    """Keeps what calls present themselves with."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    async def ListModels(self, request: Any, context: Any) -> inference_pb2.ListModelsResponse:
+        self.said.append(dict(context.invocation_metadata()).get("authorization"))
+        return inference_pb2.ListModelsResponse()
+
+    async def Chat(self, request: Any, context: Any) -> AsyncIterator[inference_pb2.ChatResponse]:
+        self.said.append(dict(context.invocation_metadata()).get("authorization"))
+        yield inference_pb2.ChatResponse(closed=inference_pb2.StreamClosed())
+
+
+async def test_a_key_goes_with_every_call(tmp_path: Path) -> None:
+    keeper, path = Doorkeeper(), tmp_path / "grpc.sock"
+    async with serving(keeper, path):
+        for key in ("secret", None):
+            async with AsyncClient(f"unix:{path}", api_key=key) as client:
+                await client.list_models()
+                async for _ in client.chat([{"role": "user", "content": "x"}]):
+                    pass
+    assert keeper.said == ["Bearer secret", "Bearer secret", None, None]

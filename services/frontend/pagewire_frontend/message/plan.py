@@ -19,17 +19,32 @@ class MessagePlan:
         params: The sampling, with a grammar where calls are held to one.
         template_tools: What the chat template is given as `tools`; None for none.
         new_reader: Makes a reader for one choice.
+        has_grammar: The grammar in `params` is that of tools: what is wrong with it is wrong with
+            `tools`.
     """
 
     params: SamplingParams
     template_tools: tuple[Mapping[str, Any], ...] | None = None
     new_reader: Callable[[], MessageReader] = PlainReader
+    has_grammar: bool = False
 
 
 def plan_message(
-    model: LoadedModel, params: SamplingParams, tool_use: ToolUse = NO_TOOLS
+    model: LoadedModel,
+    params: SamplingParams,
+    tool_use: ToolUse = NO_TOOLS,
+    *,
+    template_arguments: Mapping[str, Any] | None = None,
+    opens_turn: bool = True,
 ) -> MessagePlan:
     """Return how messages of `model` are made.
+
+    Args:
+        model: Answers.
+        params: As the client wants them.
+        tool_use: What it says of tools.
+        template_arguments: Of the chat template; they may switch thinking on or off.
+        opens_turn: The prompt ends with the opening of the assistant's turn.
 
     Raises:
         InvalidRequestError: The tools and the other parameters exclude each other, or the model
