@@ -3,6 +3,8 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
@@ -20,6 +22,8 @@ from pagewire_frontend.http.errors import json_response
 from pagewire_frontend.http.event_stream import EventStream
 from pagewire_frontend.http.field_names import as_given
 from pagewire_frontend.http.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
+from pagewire_frontend.http.tool_options import tool_use
+from pagewire_frontend.message.plan import plan_message
 from pagewire_frontend.model_registry import LoadedModel
 from pagewire_shared.errors import PagewireError
 
@@ -39,9 +43,18 @@ def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
             model = engine.models.find(body.model)
             params = options.chat_params(body, model.defaults)
             prompt = options.chat_prompt(body)
-            asked = [_request(body, model, prompt=prompt, params=params)]
+            plan = plan_message(
+                model,
+                params,
+                tool_use(body),
+                template_arguments=prompt.template_arguments,
+                opens_turn=prompt.add_generation_prompt,
+            )
+            prompt = replace(prompt, tools=plan.template_tools)
+            asked = [_request(body, model, prompt=prompt, params=plan.params)]
             shown = asked_answer.of_chat(body)
-            return await _answer(engine, request, asked, shown, ChatFormat, bool(body.stream))
+            form = partial(ChatFormat, new_reader=plan.new_reader)
+            return await _answer(engine, request, asked, shown, form, bool(body.stream))
         except PagewireError as error:
             raise as_given(error, body) from error.__cause__
 
