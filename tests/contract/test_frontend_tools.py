@@ -1,0 +1,438 @@
+"""Tools and thoughts over HTTP: what the model is asked, and what its text becomes."""
+
+import asyncio
+import json
+import re
+
+import pytest
+from contract.frontend_gateway import gateway, openai_gateway, post
+from contract.frontend_peers import LENGTH, STOP
+
+from pagewire_shared.arrays import unpack_u32
+from support.tool_models import TOGGLED, ids_in, make_tool_model, text_of
+
+ARGUMENTS = {"city": "Zürich", "days": 2}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "How it will be.",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+                "required": ["city", "days"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "now"}},
+]
+STRICT = [{"type": "function", "function": {**tool["function"], "strict": True}} for tool in TOOLS]
+ASKED = [{"role": "user", "content": "How is it?"}]
+BOTH = json.dumps(ARGUMENTS, ensure_ascii=False)
+FORMATS = {
+    "hermes": (
+        "<tool_call>",
+        f'Wait.\n<tool_call>\n{{"name": "weather", "arguments": {BOTH}}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
+    ),
+    "llama3_json": (
+        "<|python_tag|>",
+        f'<|python_tag|>{{"name": "weather", "parameters": {BOTH}}}; '
+        '{"name": "now", "parameters": {}}',
+    ),
+    "mistral": (
+        "[TOOL_CALLS]",
+        f'Wait.[TOOL_CALLS][{{"name": "weather", "arguments": {BOTH}}}, '
+        '{"name": "now", "arguments": {}}]',
+    ),
+    "pythonic": ("", "[weather(city='Zürich', days=2), now()]"),
+}
+MARKERS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Folders of models by the format of their calls."""
+    root = tmp_path_factory.mktemp("tools")
+    return {
+        name: make_tool_model(root / name, marker=marker, tokens=MARKERS)
+        for name, (marker, _) in FORMATS.items()
+    }
+
+
+def answer(attach, submit, folder, text, *, reason=STOP, logprob=None, choice=0):
+    """Answer with `text`, a message per token."""
+    ids = ids_in(folder, text)
+    for position, token in enumerate(ids):
+        logprobs = [] if logprob is None else [logprob - position]
+        attach.tokens(submit, position, [token], choice=choice, logprobs=logprobs)
+    attach.finish(submit, len(ids), choice=choice, reason=reason)
+
+
+def prompt_of(submit, folder):
+    return text_of(folder, unpack_u32(submit.prompt_token_ids))
+
+
+def settings_of(name):
+    return {"tool_call_parser": (name,)} if name == "pythonic" else {}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+async def test_calls_whole_and_streamed(models, name):
+    folder, text = models[name], FORMATS[name][1]
+    content = "Wait." if text.startswith("Wait") else None
+    async with openai_gateway(folder, **settings_of(name)) as (client, attach):
+        create = client.chat.completions.create
+        call = asyncio.create_task(create(model="tiny", messages=ASKED, tools=TOOLS))
+        submit = await attach.next("submit")
+        assert json.dumps(TOOLS[0]["function"]["parameters"]) in prompt_of(submit, folder)
+        answer(attach, submit, folder, text)
+        [whole] = (await call).choices
+        call = asyncio.create_task(create(model="tiny", messages=ASKED, tools=TOOLS, stream=True))
+        answer(attach, await attach.next("submit"), folder, text)
+        chunks = [chunk async for chunk in await call]
+    message = whole.message
+    assert (message.content, whole.finish_reason) == (content, "tool_calls")
+    assert [item.function.name for item in message.tool_calls] == ["weather", "now"]
+    assert json.loads(message.tool_calls[0].function.arguments) == ARGUMENTS
+    assert message.tool_calls[1].function.arguments == "{}"
+    shape = r"[a-zA-Z0-9]{9}" if name == "mistral" else r"call_[a-zA-Z0-9]{24}"
+    assert all(re.fullmatch(shape, item.id) for item in message.tool_calls)
+    told = [chunk.choices[0] for chunk in chunks]
+    assert [choice.finish_reason for choice in told if choice.finish_reason] == ["tool_calls"]
+    assert ("".join(choice.delta.content or "" for choice in told) or None) == content
+    joined = {}
+    for item in [item for choice in told for item in choice.delta.tool_calls or ()]:
+        known = joined.setdefault(item.index, {"name": item.function.name, "arguments": ""})
+        assert (item.id is not None) == (known["arguments"] == "")
+        assert (item.type, item.function.name is None) == (
+            ("function", False) if item.id else (None, True)
+        )
+        known["arguments"] += item.function.arguments
+    assert list(joined.values()) == [
+        {"name": item.function.name, "arguments": item.function.arguments}
+        for item in message.tool_calls
+    ]
+
+
+async def test_the_clients_own_helper_reads_strict_calls(models):
+    folder, text = models["hermes"], FORMATS["hermes"][1]
+    async with openai_gateway(folder) as (client, attach):
+
+        async def helper():
+            async with client.chat.completions.stream(
+                model="tiny", messages=ASKED, tools=STRICT
+            ) as stream:
+                return await stream.get_final_completion()
+
+        call = asyncio.create_task(helper())
+        submit = await attach.next("submit")
+        answer(attach, submit, folder, text)
+        [choice] = (await call).choices
+    first, second = choice.message.tool_calls
+    assert first.function.parsed_arguments == ARGUMENTS
+    assert second.function.name == "now"
+
+
+async def test_what_is_absent_is_left_out(models):
+    folder = models["hermes"]
+    async with gateway(folder) as (client, attach, _):
+        for stream in (False, True):
+            call = post(
+                client,
+                "/v1/chat/completions",
+                {"messages": ASKED, "tools": TOOLS, "stream": stream},
+            )
+            answer(attach, await attach.next("submit"), folder, FORMATS["hermes"][1][5:])
+            reply = await call
+            assert reply.status_code == 200
+            if not stream:
+                message = reply.json()["choices"][0]["message"]
+                assert set(message) == {"role", "content", "refusal", "tool_calls"}
+                assert (message["content"], message["refusal"]) == (None, None)
+                assert set(message["tool_calls"][0]) == {"id", "type", "function"}
+                continue
+            lines = reply.text.removesuffix("data: [DONE]\n\n").split("\n\n")[:-1]
+            deltas = [json.loads(line[6:])["choices"][0]["delta"] for line in lines]
+            assert all(None not in delta.values() for delta in deltas)
+            assert {key for delta in deltas[1:] for key in delta} == {"tool_calls"}
+            calls = [item for delta in deltas[1:] for item in delta.get("tool_calls", ())]
+            first = [item for item in calls if "id" in item]
+            assert [item["function"]["name"] for item in first] == ["weather", "now"]
+            rest = [item for item in calls if "id" not in item]
+            assert {tuple(item) for item in rest} == {("index", "function")}
+            assert {tuple(item["function"]) for item in rest} == {("arguments",)}
+
+
+async def test_earlier_calls_and_thoughts_come_back_to_the_model(models):
+    folder = models["hermes"]
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "weather", "arguments": '{"city": "Ulm"}'},
+    }
+    turns = [
+        *ASKED,
+        {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "hm"},
+        {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "wet"}]},
+    ]
+    async with gateway(folder) as (client, attach, _):
+        reply = post(client, "/v1/chat/completions", {"messages": turns, "tools": TOOLS})
+        submit = await attach.next("submit")
+        answer(attach, submit, folder, "Wet.")
+        choice = (await reply).json()["choices"][0]
+    prompt = prompt_of(submit, folder)
+    assert '(hm)<tool_call>{"name": "weather", "arguments": {"city": "Ulm"}}<|im_end|>' in prompt
+    assert "<|im_start|>tool\nwet<|im_end|>" in prompt
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("Wet.", "stop")
+    assert "tool_calls" not in choice["message"]
+
+
+async def test_a_call_cut_off_ends_with_length(models):
+    folder = models["hermes"]
+    async with gateway(folder) as (client, attach, _):
+        call = post(client, "/v1/chat/completions", {"messages": ASKED, "tools": TOOLS})
+        text = '<tool_call>\n{"name": "weather", "arguments": {"city": "Z'
+        answer(attach, await attach.next("submit"), folder, text, reason=LENGTH)
+        choice = (await call).json()["choices"][0]
+    assert choice["finish_reason"] == "length"
+    assert choice["message"]["tool_calls"][0]["function"]["arguments"] == '{"city": "Z'
+
+
+async def test_special_tokens_are_seen_by_the_reader_alone(models):
+    folder = models["mistral"]
+    async with gateway(folder) as (client, attach, _):
+        body = {"messages": ASKED, "tools": TOOLS}
+        said = "a<|endoftext|>b[TOOL_CALLS]no[ARGS]c<|im_start|>"
+        for more, shown in (({}, "abnoc"), ({"skip_special_tokens": False}, said)):
+            call = post(client, "/v1/chat/completions", {**body, **more})
+            answer(attach, await attach.next("submit"), folder, said)
+            assert (await call).json()["choices"][0]["message"]["content"] == shown
+
+
+async def test_log_probabilities_are_those_of_all_tokens(models):
+    folder, text = models["hermes"], FORMATS["hermes"][1]
+    async with gateway(folder) as (client, attach, _):
+        for stream in (False, True):
+            body = {"messages": ASKED, "tools": TOOLS, "logprobs": True, "stream": stream}
+            call = post(client, "/v1/chat/completions", body)
+            answer(attach, await attach.next("submit"), folder, text, logprob=-1.0)
+            reply = await call
+            bodies = (
+                [reply.json()]
+                if not stream
+                else [json.loads(line[6:]) for line in reply.text.split("\n\n")[:-2]]
+            )
+            told = [
+                item
+                for one in bodies
+                for item in (one["choices"][0].get("logprobs") or {"content": []})["content"]
+            ]
+            assert b"".join(bytes(item["bytes"]) for item in told).decode() == text
+            assert [item["logprob"] for item in told] == [-1.0 - i for i in range(len(told))]
+
+
+async def test_choices_are_read_apart(models):
+    folder, text = models["hermes"], FORMATS["hermes"][1]
+    async with gateway(folder) as (client, attach, _):
+        call = post(client, "/v1/chat/completions", {"messages": ASKED, "tools": TOOLS, "n": 2})
+        submit = await attach.next("submit")
+        answer(attach, submit, folder, text)
+        answer(attach, submit, folder, "No <tool_call> here", choice=1)
+        first, second = (await call).json()["choices"]
+    assert len(first["message"]["tool_calls"]) == 2
+    assert second["message"]["content"] == "No <tool_call> here"
+    assert (first["finish_reason"], second["finish_reason"]) == ("tool_calls", "stop")
+
+
+async def test_forced_calls_need_no_parser(checkpoint):
+    """The template of this model says nothing of tools."""
+    async with gateway(checkpoint) as (client, attach, _):
+        body = {"messages": ASKED, "tools": TOOLS}
+        refused = await client.post("/v1/chat/completions", json=body)
+        assert refused.status_code == 400
+        error = refused.json()["error"]
+        assert error["param"] == "tools"
+        assert "--tool-call-parser" in error["message"]
+        named = {"type": "function", "function": {"name": "now"}}
+        for choice in ("required", named):
+            call = post(client, "/v1/chat/completions", {**body, "tool_choice": choice})
+            submit = await attach.next("submit")
+            grammar = submit.sampling.structured_outputs.grammar
+            assert '"now\\", \\"arguments' in grammar.replace('\\"now', '"now')
+            assert ("weather" in grammar) == (choice == "required")
+            answer(attach, submit, checkpoint, '<tool_call>\n{"name": "now", "arguments": {}}\n')
+            message = (await call).json()["choices"][0]["message"]
+            assert message["tool_calls"][0]["function"] == {"name": "now", "arguments": "{}"}
+        call = post(client, "/v1/chat/completions", {**body, "tool_choice": "none"})
+        submit = await attach.next("submit")
+        assert not submit.sampling.HasField("structured_outputs")
+        answer(attach, submit, checkpoint, "<tool_call>")
+        assert (await call).json()["choices"][0]["message"]["content"] == "<tool_call>"
+
+
+def function(name="f", **more):
+    return {"type": "function", "function": {"name": name, **more}}
+
+
+NAMED = {"type": "function", "function": {"name": "weather"}}
+SAID = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+DEEP = {"type": "object", "properties": {"a": json.loads("[" * 40 + "]" * 40)}}
+BAD = [
+    ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools"),
+    ({"tools": [function("a b")]}, "tools"),
+    ({"tools": [function("")]}, "tools"),
+    ({"tools": [function("x" * 65)]}, "tools"),
+    ({"tools": [function("é")]}, "tools"),
+    ({"tools": [function("f\n")]}, "tools"),
+    ({"tools": [function(), function()]}, "tools"),
+    ({"tools": [function(f"f{i}") for i in range(129)]}, "tools"),
+    ({"tools": [function(parameters={"type": "array"})]}, "tools"),
+    ({"tools": [function(parameters=[])]}, "tools"),
+    ({"tools": [function(parameters=DEEP)]}, "tools"),
+    ({"tools": [function(strict=1)]}, "tools"),
+    ({"tools": [function(strict=True)], "response_format": {"type": "json_object"}}, "tools"),
+    ({"tools": [function(parameters={"not": {}}, strict=True)]}, "tools"),
+    ({"tools": TOOLS, "tool_choice": "any"}, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": {"type": "function"}}, "tool_choice"),
+    ({"tools": TOOLS, "tool_choice": function("nobody")}, "tool_choice"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": NAMED}, "tool_choice"),
+    ({"tools": [], "tool_choice": "required"}, "tool_choice"),
+    (
+        {"tools": TOOLS, "tool_choice": NAMED, "structured_outputs": {"regex": "a"}},
+        "tool_choice",
+    ),
+    ({"tools": TOOLS, "tool_choice": "required", "use_beam_search": True, "n": 2}, "tool_choice"),
+    ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
+    ({"include_reasoning": 1}, "include_reasoning"),
+    ({"functions": [{"name": "f"}]}, "functions"),
+    ({"function_call": {"name": "f"}}, "function_call"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages"),
+    ({"messages": [{"role": "tool", "tool_call_id": "c"}]}, "messages"),
+    ({"messages": [{"role": "user", "content": "x", "tool_calls": [SAID]}]}, "messages"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{"id": "c"}]}]}, "messages"),
+    (
+        {
+            "messages": [
+                {
+                    "role": "assistant",
+                    "tool_calls": [{**SAID, "function": {"name": "f", "arguments": "[1]"}}],
+                }
+            ]
+        },
+        "messages",
+    ),
+    (
+        {"messages": [{"role": "assistant", "function_call": {"name": "f", "arguments": ""}}]},
+        "messages",
+    ),
+]
+
+
+async def test_what_is_wrong_is_named(models):
+    async with gateway(models["hermes"]) as (client, _, _):
+        for change, field in BAD:
+            body = {"messages": ASKED, **change}
+            reply = await client.post("/v1/chat/completions", json=body)
+            assert reply.status_code == 400, (change, reply.text)
+            assert reply.json()["error"]["param"] == field, (change, reply.text)
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory):
+    """A model whose template opens a thought, and that has tokens for its tags."""
+    folder = tmp_path_factory.mktemp("thinker") / "tiny"
+    return make_tool_model(
+        folder, marker="<tool_call>", opening=TOGGLED, tokens=("<think>", "</think>")
+    )
+
+
+async def test_thoughts_are_told_apart(thinker):
+    text = "hm\nhm\n</think>\n\nYes."
+    async with gateway(thinker) as (client, attach, _):
+        for stream in (False, True):
+            for include in (True, False):
+                body = {"messages": ASKED, "stream": stream, "include_reasoning": include}
+                call = post(client, "/v1/chat/completions", body)
+                answer(attach, await attach.next("submit"), thinker, text)
+                reply = await call
+                bodies = (
+                    [reply.json()]
+                    if not stream
+                    else [json.loads(line[6:]) for line in reply.text.split("\n\n")[:-2]]
+                )
+                key = "delta" if stream else "message"
+                parts = [one["choices"][0][key] for one in bodies]
+                assert "".join(part.get("content") or "" for part in parts) == "Yes."
+                thoughts = [
+                    part["reasoning_content"] for part in parts if "reasoning_content" in part
+                ]
+                assert "".join(thoughts) == ("hm\nhm" if include else "")
+
+
+async def test_a_template_told_not_to_think_opens_no_thought(thinker):
+    async with gateway(thinker) as (client, attach, _):
+        for arguments, content in (({"enable_thinking": False}, "Yes."), (None, "")):
+            body = {"messages": ASKED, "chat_template_kwargs": arguments}
+            call = post(client, "/v1/chat/completions", body)
+            answer(attach, await attach.next("submit"), thinker, "Yes.")
+            assert (await call).json()["choices"][0]["message"]["content"] == content
+
+
+async def test_structured_outputs_leave_no_room_for_thoughts(thinker):
+    async with gateway(thinker) as (client, attach, _):
+        body = {"messages": ASKED, "structured_outputs": {"choice": ["Yes."]}}
+        call = post(client, "/v1/chat/completions", body)
+        answer(attach, await attach.next("submit"), thinker, "Yes.")
+        assert (await call).json()["choices"][0]["message"]["content"] == "Yes."
+
+
+PLUGIN = '''
+from pagewire_frontend.message.call_ids import new_call_id
+from pagewire_frontend.message.call_writer import CallWriter
+from pagewire_frontend.message.text_machine import TextMachine
+
+
+class ShoutReader(TextMachine):
+    """Reads `!name` as a call without arguments."""
+
+    def __init__(self, writer, names):
+        super().__init__(writer)
+        self._names = names
+
+    def _begin(self):
+        if self._is_ended and self._buffer[1:] in self._names:
+            self._writer.begin_call(self._drop(len(self._buffer))[1:])
+            self._writer.add_arguments("{}")
+        return False
+
+
+class Shout:
+    name = "shout"
+    markers = ()
+
+    def new_reader(self, names, *, max_calls):
+        return ShoutReader(CallWriter(new_call_id, max_calls), names)
+
+    def rules(self, tools, marker):
+        return None
+'''
+
+
+async def test_a_plug_in_reads_calls(checkpoint, tmp_path):
+    path = tmp_path / "shouting.py"
+    path.write_text(PLUGIN)
+    flags = {"tool_parser_plugin": (f"{path}:Shout",), "tool_call_parser": ("tiny=shout",)}
+    async with gateway(checkpoint, **flags) as (client, attach, _):
+        body = {"messages": ASKED, "tools": TOOLS}
+        for said, names in (("!now", ["now"]), ("!other", [])):
+            call = post(client, "/v1/chat/completions", body)
+            answer(attach, await attach.next("submit"), checkpoint, said)
+            message = (await call).json()["choices"][0]["message"]
+            assert [c["function"]["name"] for c in message.get("tool_calls", ())] == names
+        # It has no grammar: strict is refused, and what is forced is written as Hermes does.
+        reply = await client.post("/v1/chat/completions", json={**body, "tools": STRICT})
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "tools")
