@@ -158,7 +158,8 @@ def test_what_is_forced_is_calls_that_follow_their_schema(
     for seed in range(12):
         text, is_ended = bench.walk(plan, seed)
         pieces = read(plan, text)
-        assert pieces.content.strip() == "", text
+        # What is cut off may be the beginning of a call.
+        assert not (is_ended and pieces.content), text
         whole = pieces.calls if is_ended else pieces.calls[:-1]
         for call in whole:
             assert is_valid(json.loads(call.arguments), SCHEMAS[str(call.name)]), text

@@ -136,6 +136,8 @@ BROKEN: list[tuple[CallFormat, str, Read]] = [
     (PYTHONIC, "[f(a=1, b=x)]", calls_of(("f", '{"a": 1'), content=", b=x)]")),
     # Cut off by max_tokens.
     (HERMES, '<tool_call>\n{"name": "f", "arguments": {"a": "Ber', calls_of(("f", '{"a": "Ber'))),
+    (HERMES, f"<tool_call>\n{F}\n</tool_c", calls_of(ONE)),
+    (LLAMA, f'{F}; {{"nam', calls_of(ONE, content='; {"nam')),
     (LLAMA, f"{F}; {F[:-5]}", calls_of(ONE, ("f", '{"a"'))),
     (MISTRAL, "[TOOL_CALLS]f[ARGS]{", calls_of(("f", "{"))),
 ]

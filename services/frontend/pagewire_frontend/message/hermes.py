@@ -26,7 +26,9 @@ class HermesReader(ObjectReader):
         rest = self._buffer.lstrip()
         if rest.startswith(END):
             self._drop(self._space() + len(END))
-        elif END.startswith(rest) and not self._is_ended:
+        elif END.startswith(rest):
+            # A tag that is cut off is no content either.
+            self._drop(len(self._buffer) if self._is_ended else 0)
             return False
         self._state = self._in_text
         return True
