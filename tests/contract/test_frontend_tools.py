@@ -261,7 +261,7 @@ async def test_forced_calls_need_no_parser(checkpoint):
             call = post(client, "/v1/chat/completions", {**body, "tool_choice": choice})
             submit = await attach.next("submit")
             grammar = submit.sampling.structured_outputs.grammar
-            assert '"now\\", \\"arguments' in grammar.replace('\\"now', '"now')
+            assert '\\"now\\"' in grammar
             assert ("weather" in grammar) == (choice == "required")
             answer(attach, submit, checkpoint, '<tool_call>\n{"name": "now", "arguments": {}}\n')
             message = (await call).json()["choices"][0]["message"]
