@@ -1,4 +1,4 @@
-"""Tools and thoughts over HTTP: what the model is asked, and what its text becomes."""
+"""Tool calls over HTTP: what the model is asked, and what its text becomes."""
 
 import asyncio
 import json
@@ -6,30 +6,20 @@ import re
 
 import pytest
 from contract.frontend_gateway import gateway, openai_gateway, post
-from contract.frontend_peers import LENGTH, STOP
+from contract.frontend_peers import LENGTH
+from contract.tool_answers import (
+    ARGUMENTS,
+    ASKED,
+    MARKERS,
+    STRICT,
+    TOOLS,
+    answer,
+    bodies_of,
+    prompt_of,
+)
 
-from pagewire_shared.arrays import unpack_u32
-from support.tool_models import TOGGLED, ids_in, make_tool_model, text_of
+from support.tool_models import make_tool_model
 
-ARGUMENTS = {"city": "Zürich", "days": 2}
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "weather",
-            "description": "How it will be.",
-            "parameters": {
-                "type": "object",
-                "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
-                "required": ["city", "days"],
-                "additionalProperties": False,
-            },
-        },
-    },
-    {"type": "function", "function": {"name": "now"}},
-]
-STRICT = [{"type": "function", "function": {**tool["function"], "strict": True}} for tool in TOOLS]
-ASKED = [{"role": "user", "content": "How is it?"}]
 BOTH = json.dumps(ARGUMENTS, ensure_ascii=False)
 FORMATS = {
     "hermes": (
@@ -49,7 +39,6 @@ FORMATS = {
     ),
     "pythonic": ("", "[weather(city='Zürich', days=2), now()]"),
 }
-MARKERS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>")
 
 
 @pytest.fixture(scope="module")
@@ -60,19 +49,6 @@ def models(tmp_path_factory):
         name: make_tool_model(root / name, marker=marker, tokens=MARKERS)
         for name, (marker, _) in FORMATS.items()
     }
-
-
-def answer(attach, submit, folder, text, *, reason=STOP, logprob=None, choice=0):
-    """Answer with `text`, a message per token."""
-    ids = ids_in(folder, text)
-    for position, token in enumerate(ids):
-        logprobs = [] if logprob is None else [logprob - position]
-        attach.tokens(submit, position, [token], choice=choice, logprobs=logprobs)
-    attach.finish(submit, len(ids), choice=choice, reason=reason)
-
-
-def prompt_of(submit, folder):
-    return text_of(folder, unpack_u32(submit.prompt_token_ids))
 
 
 def settings_of(name):
@@ -220,11 +196,8 @@ async def test_log_probabilities_are_those_of_all_tokens(models):
             call = post(client, "/v1/chat/completions", body)
             answer(attach, await attach.next("submit"), folder, text, logprob=-1.0)
             reply = await call
-            bodies = (
-                [reply.json()]
-                if not stream
-                else [json.loads(line[6:]) for line in reply.text.split("\n\n")[:-2]]
-            )
+            bodies = bodies_of(reply, stream=stream)
+
             told = [
                 item
                 for one in bodies
@@ -245,194 +218,3 @@ async def test_choices_are_read_apart(models):
     assert len(first["message"]["tool_calls"]) == 2
     assert second["message"]["content"] == "No <tool_call> here"
     assert (first["finish_reason"], second["finish_reason"]) == ("tool_calls", "stop")
-
-
-async def test_forced_calls_need_no_parser(checkpoint):
-    """The template of this model says nothing of tools."""
-    async with gateway(checkpoint) as (client, attach, _):
-        body = {"messages": ASKED, "tools": TOOLS}
-        refused = await client.post("/v1/chat/completions", json=body)
-        assert refused.status_code == 400
-        error = refused.json()["error"]
-        assert error["param"] == "tools"
-        assert "--tool-call-parser" in error["message"]
-        named = {"type": "function", "function": {"name": "now"}}
-        for choice in ("required", named):
-            call = post(client, "/v1/chat/completions", {**body, "tool_choice": choice})
-            submit = await attach.next("submit")
-            grammar = submit.sampling.structured_outputs.grammar
-            assert '\\"now\\"' in grammar
-            assert ("weather" in grammar) == (choice == "required")
-            answer(attach, submit, checkpoint, '<tool_call>\n{"name": "now", "arguments": {}}\n')
-            message = (await call).json()["choices"][0]["message"]
-            assert message["tool_calls"][0]["function"] == {"name": "now", "arguments": "{}"}
-        call = post(client, "/v1/chat/completions", {**body, "tool_choice": "none"})
-        submit = await attach.next("submit")
-        assert not submit.sampling.HasField("structured_outputs")
-        answer(attach, submit, checkpoint, "<tool_call>")
-        assert (await call).json()["choices"][0]["message"]["content"] == "<tool_call>"
-
-
-def function(name="f", **more):
-    return {"type": "function", "function": {"name": name, **more}}
-
-
-NAMED = {"type": "function", "function": {"name": "weather"}}
-SAID = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-DEEP = {"type": "object", "properties": {"a": json.loads("[" * 40 + "]" * 40)}}
-BAD = [
-    ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools"),
-    ({"tools": [function("a b")]}, "tools"),
-    ({"tools": [function("")]}, "tools"),
-    ({"tools": [function("x" * 65)]}, "tools"),
-    ({"tools": [function("é")]}, "tools"),
-    ({"tools": [function("f\n")]}, "tools"),
-    ({"tools": [function(), function()]}, "tools"),
-    ({"tools": [function(f"f{i}") for i in range(129)]}, "tools"),
-    ({"tools": [function(parameters={"type": "array"})]}, "tools"),
-    ({"tools": [function(parameters=[])]}, "tools"),
-    ({"tools": [function(parameters=DEEP)]}, "tools"),
-    ({"tools": [function(strict=1)]}, "tools"),
-    ({"tools": [function(strict=True)], "response_format": {"type": "json_object"}}, "tools"),
-    ({"tools": [function(parameters={"not": {}}, strict=True)]}, "tools"),
-    ({"tools": TOOLS, "tool_choice": "any"}, "tool_choice"),
-    ({"tools": TOOLS, "tool_choice": {"type": "function"}}, "tool_choice"),
-    ({"tools": TOOLS, "tool_choice": function("nobody")}, "tool_choice"),
-    ({"tool_choice": "required"}, "tool_choice"),
-    ({"tool_choice": NAMED}, "tool_choice"),
-    ({"tools": [], "tool_choice": "required"}, "tool_choice"),
-    (
-        {"tools": TOOLS, "tool_choice": NAMED, "structured_outputs": {"regex": "a"}},
-        "tool_choice",
-    ),
-    ({"tools": TOOLS, "tool_choice": "required", "use_beam_search": True, "n": 2}, "tool_choice"),
-    ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
-    ({"include_reasoning": 1}, "include_reasoning"),
-    ({"functions": [{"name": "f"}]}, "functions"),
-    ({"function_call": {"name": "f"}}, "function_call"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "messages"),
-    ({"messages": [{"role": "tool", "tool_call_id": "c"}]}, "messages"),
-    ({"messages": [{"role": "user", "content": "x", "tool_calls": [SAID]}]}, "messages"),
-    ({"messages": [{"role": "assistant", "tool_calls": [{"id": "c"}]}]}, "messages"),
-    (
-        {
-            "messages": [
-                {
-                    "role": "assistant",
-                    "tool_calls": [{**SAID, "function": {"name": "f", "arguments": "[1]"}}],
-                }
-            ]
-        },
-        "messages",
-    ),
-    (
-        {"messages": [{"role": "assistant", "function_call": {"name": "f", "arguments": ""}}]},
-        "messages",
-    ),
-]
-
-
-async def test_what_is_wrong_is_named(models):
-    async with gateway(models["hermes"]) as (client, _, _):
-        for change, field in BAD:
-            body = {"messages": ASKED, **change}
-            reply = await client.post("/v1/chat/completions", json=body)
-            assert reply.status_code == 400, (change, reply.text)
-            assert reply.json()["error"]["param"] == field, (change, reply.text)
-
-
-@pytest.fixture(scope="module")
-def thinker(tmp_path_factory):
-    """A model whose template opens a thought, and that has tokens for its tags."""
-    folder = tmp_path_factory.mktemp("thinker") / "tiny"
-    return make_tool_model(
-        folder, marker="<tool_call>", opening=TOGGLED, tokens=("<think>", "</think>")
-    )
-
-
-async def test_thoughts_are_told_apart(thinker):
-    text = "hm\nhm\n</think>\n\nYes."
-    async with gateway(thinker) as (client, attach, _):
-        for stream in (False, True):
-            for include in (True, False):
-                body = {"messages": ASKED, "stream": stream, "include_reasoning": include}
-                call = post(client, "/v1/chat/completions", body)
-                answer(attach, await attach.next("submit"), thinker, text)
-                reply = await call
-                bodies = (
-                    [reply.json()]
-                    if not stream
-                    else [json.loads(line[6:]) for line in reply.text.split("\n\n")[:-2]]
-                )
-                key = "delta" if stream else "message"
-                parts = [one["choices"][0][key] for one in bodies]
-                assert "".join(part.get("content") or "" for part in parts) == "Yes."
-                thoughts = [
-                    part["reasoning_content"] for part in parts if "reasoning_content" in part
-                ]
-                assert "".join(thoughts) == ("hm\nhm" if include else "")
-
-
-async def test_a_template_told_not_to_think_opens_no_thought(thinker):
-    async with gateway(thinker) as (client, attach, _):
-        for arguments, content in (({"enable_thinking": False}, "Yes."), (None, "")):
-            body = {"messages": ASKED, "chat_template_kwargs": arguments}
-            call = post(client, "/v1/chat/completions", body)
-            answer(attach, await attach.next("submit"), thinker, "Yes.")
-            assert (await call).json()["choices"][0]["message"]["content"] == content
-
-
-async def test_structured_outputs_leave_no_room_for_thoughts(thinker):
-    async with gateway(thinker) as (client, attach, _):
-        body = {"messages": ASKED, "structured_outputs": {"choice": ["Yes."]}}
-        call = post(client, "/v1/chat/completions", body)
-        answer(attach, await attach.next("submit"), thinker, "Yes.")
-        assert (await call).json()["choices"][0]["message"]["content"] == "Yes."
-
-
-PLUGIN = '''
-from pagewire_frontend.message.call_ids import new_call_id
-from pagewire_frontend.message.call_writer import CallWriter
-from pagewire_frontend.message.text_machine import TextMachine
-
-
-class ShoutReader(TextMachine):
-    """Reads `!name` as a call without arguments."""
-
-    def __init__(self, writer, names):
-        super().__init__(writer)
-        self._names = names
-
-    def _begin(self):
-        if self._is_ended and self._buffer[1:] in self._names:
-            self._writer.begin_call(self._drop(len(self._buffer))[1:])
-            self._writer.add_arguments("{}")
-        return False
-
-
-class Shout:
-    name = "shout"
-    markers = ()
-
-    def new_reader(self, names, *, max_calls):
-        return ShoutReader(CallWriter(new_call_id, max_calls), names)
-
-    def rules(self, tools, marker):
-        return None
-'''
-
-
-async def test_a_plug_in_reads_calls(checkpoint, tmp_path):
-    path = tmp_path / "shouting.py"
-    path.write_text(PLUGIN)
-    flags = {"tool_parser_plugin": (f"{path}:Shout",), "tool_call_parser": ("tiny=shout",)}
-    async with gateway(checkpoint, **flags) as (client, attach, _):
-        body = {"messages": ASKED, "tools": TOOLS}
-        for said, names in (("!now", ["now"]), ("!other", [])):
-            call = post(client, "/v1/chat/completions", body)
-            answer(attach, await attach.next("submit"), checkpoint, said)
-            message = (await call).json()["choices"][0]["message"]
-            assert [c["function"]["name"] for c in message.get("tool_calls", ())] == names
-        # It has no grammar: strict is refused, and what is forced is written as Hermes does.
-        reply = await client.post("/v1/chat/completions", json={**body, "tools": STRICT})
-        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "tools")

@@ -1,5 +1,6 @@
 """Texts of models with tool calls, in each format, and what they are made of."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -30,3 +31,9 @@ def read(reader: MessageReader, texts: Sequence[str]) -> Read:
     assert len(set(ids)) == len(ids)
     calls = tuple((str(call.name), call.arguments) for call in pieces.calls)
     return Read(pieces.reasoning, pieces.content, calls)
+
+
+def cut(text: str, places: Sequence[int]) -> list[str]:
+    """Return `text` in pieces that begin at these places."""
+    borders = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
+    return [text[a:b] for a, b in itertools.pairwise(borders)]

@@ -1,9 +1,7 @@
 """Tool calls in the text of models: every format, in any cut, and what only looks like a call."""
 
-import itertools
 import json
 import re
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -11,13 +9,11 @@ from hypothesis import strategies as st
 
 from pagewire_frontend.message.call_format import CallFormat
 from pagewire_frontend.message.hermes import HermesFormat
-from pagewire_frontend.message.json_scanner import JsonScanner
 from pagewire_frontend.message.llama_json import LlamaJsonFormat
 from pagewire_frontend.message.mistral import MistralFormat
 from pagewire_frontend.message.pieces import MessageReader
 from pagewire_frontend.message.pythonic import PythonicFormat
-from pagewire_frontend.message.reasoning import REASONING_FORMATS, ThoughtReader
-from support.message_texts import Read, read, read_pieces
+from support.message_texts import Read, cut, read, read_pieces
 
 NAMES = frozenset({"f", "get_weather", "g-2"})
 HERMES, LLAMA, MISTRAL, PYTHONIC = (
@@ -143,11 +139,6 @@ BROKEN: list[tuple[CallFormat, str, Read]] = [
 ]
 
 
-def cut(text: str, places: Sequence[int]) -> list[str]:
-    borders = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
-    return [text[a:b] for a, b in itertools.pairwise(borders)]
-
-
 @pytest.mark.parametrize(("form", "text", "expected"), [*SAID, *BROKEN])
 def test_whole_and_character_by_character(form: CallFormat, text: str, expected: Read) -> None:
     assert read(reader_of(form), [text]) == expected
@@ -255,66 +246,3 @@ def test_a_plain_answer_is_not_held_back() -> None:
     assert reader.push("Hello, ").content == "Hello,"
     assert reader.push("world <").content == " world"
     assert reader.push("3").content == " <3"
-
-
-def thinking(text: Sequence[str], name: str = "qwen3", *, is_open: bool = False) -> Read:
-    return read(ThoughtReader(reader_of(HERMES), REASONING_FORMATS[name], is_open=is_open), text)
-
-
-CALL = f"<tool_call>\n{F}\n</tool_call>"
-
-
-@pytest.mark.parametrize(
-    ("text", "is_open", "expected"),
-    [
-        ("<think>\nhm hm\n</think>\n\nYes.", False, Read("hm hm", "Yes.", ())),
-        ("\n<think></think>Yes", False, Read("", "Yes", ())),
-        ("hm\n\nhm</think>Yes", True, Read("hm\n\nhm", "Yes", ())),
-        ("<think>hm</think>Yes", True, Read("hm", "Yes", ())),
-        (f"hm</think>\n{CALL}", True, Read("hm", "", (ONE,))),
-        ("<think>cut off <", False, Read("cut off <", "", ())),
-        ("never closed ", True, Read("never closed", "", ())),
-        ("No <think>at all</think>.", False, Read("", "No <think>at all</think>.", ())),
-        (" <thin", False, Read("", " <thin", ())),
-        ("", True, Read("", "", ())),
-        ("<think>a</think>b</think>c", False, Read("a", "b</think>c", ())),
-    ],
-)
-def test_thoughts(text: str, is_open: bool, expected: Read) -> None:
-    assert thinking([text], is_open=is_open) == expected
-    assert thinking(list(text), is_open=is_open) == expected
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    text=st.lists(
-        st.sampled_from(["<think>", "</think>", "<", "/think>", "\n", " ", "x", CALL, "th"]),
-        max_size=12,
-    ).map("".join),
-    places=st.lists(st.integers(0, 200), max_size=8),
-    is_open=st.booleans(),
-)
-def test_any_cut_of_thoughts_gives_the_same(text: str, places: list[int], is_open: bool) -> None:
-    whole = thinking([text], is_open=is_open)
-    assert thinking(cut(text, places), is_open=is_open) == whole
-    assert thinking(list(text), is_open=is_open) == whole
-
-
-@settings(max_examples=200, deadline=None)
-@given(text=st.lists(st.sampled_from([*'{}[]:,"\\ntu019-.eE+ ', "true", "null"]), max_size=14))
-def test_the_scanner_knows_json(text: list[str]) -> None:
-    """What it takes whole is what json takes whole."""
-    whole = "{" + "".join(text)
-    scanner = JsonScanner()
-    taken = scanner.feed(whole)
-    if scanner.is_complete:
-        json.loads(whole[:taken])
-    for end in range(1, len(whole) + 1):
-        try:
-            json.loads(whole[:end])
-        except ValueError:
-            continue
-        # A document is found where it first ends.
-        assert scanner.is_complete
-        assert taken <= end
-        break
