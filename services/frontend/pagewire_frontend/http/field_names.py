@@ -9,21 +9,10 @@ from pagewire_shared.structured_outputs import FIELD
 def as_given(error: PagewireError, body: GenerationBody) -> PagewireError:
     """Return `error` with its field, also in the message, as the body calls it."""
     names = {FIELD: given_field(body), "bad_token_sequences": "bad_words"}
-    if isinstance(body, ChatBody):
-        if body.max_completion_tokens is not None:
-            names["max_tokens"] = "max_completion_tokens"
-        if body.tools and not _is_held(body):
-            # The grammar at fault was made of the tools.
-            names[FIELD] = "tools"
+    if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
+        names["max_tokens"] = "max_completion_tokens"
     given = names.get(error.field or "")
     if given is not None and given != error.field:
         error.message = error.message.replace(str(error.field), given)
         error.field = given
     return error
-
-
-def _is_held(body: ChatBody) -> bool:
-    """Return whether the body itself says what the answer must look like."""
-    form = body.response_format
-    is_text = form is not None and form.type == "text"
-    return not is_text and getattr(body, given_field(body)) is not None

@@ -54,7 +54,10 @@ def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
             asked = [_request(body, model, prompt=prompt, params=plan.params)]
             shown = asked_answer.of_chat(body)
             form = partial(ChatFormat, new_reader=plan.new_reader)
-            return await _answer(engine, request, asked, shown, form, bool(body.stream))
+            try:
+                return await _answer(engine, request, asked, shown, form, bool(body.stream))
+            except PagewireError as error:
+                raise plan.named(error) from error.__cause__
         except PagewireError as error:
             raise as_given(error, body) from error.__cause__
 

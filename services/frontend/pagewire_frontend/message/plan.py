@@ -12,7 +12,9 @@ from pagewire_frontend.message.pieces import MessageReader, PlainReader
 from pagewire_frontend.message.reasoning import ReasoningFormat, ThoughtReader
 from pagewire_frontend.message.tool_use import NO_TOOLS, Tool, ToolUse, check_tool_use
 from pagewire_frontend.model_registry import LoadedModel
+from pagewire_shared.errors import PagewireError
 from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.structured_outputs import FIELD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,13 @@ class MessagePlan:
     template_tools: tuple[Mapping[str, Any], ...] | None = None
     new_reader: Callable[[], MessageReader] = PlainReader
     has_grammar: bool = False
+
+    def named(self, error: PagewireError) -> PagewireError:
+        """Return `error`, which opening the request raised, with the field that is at fault."""
+        if self.has_grammar and error.field == FIELD:
+            error.message = error.message.replace(FIELD, "tools")
+            error.field = "tools"
+        return error
 
 
 def plan_message(
