@@ -70,7 +70,8 @@ def _literal_as_json(text: str) -> str | None:
             warnings.simplefilter("ignore")
             tree = ast.parse(text, mode="eval")
         return json_text(_value(tree.body))
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    # Python 3.11 may report too deep a tree as a SystemError.
+    except (ValueError, SyntaxError, RecursionError, MemoryError, SystemError):
         return None
 
 
