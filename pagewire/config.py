@@ -89,6 +89,15 @@ class ServeConfig:
         "TENANT=WEIGHT, its share under the fair policy; repeatable",
         parse=_tenant_weight,
     )
+    tool_call_parser: tuple[str, ...] = setting(
+        (), "Format of tool calls: NAME, or MODEL=NAME; repeatable; else the chat template tells"
+    )
+    reasoning_parser: tuple[str, ...] = setting(
+        (), "Format of thoughts: NAME, or MODEL=NAME; repeatable; else the chat template tells"
+    )
+    tool_parser_plugin: tuple[str, ...] = setting(
+        (), "MODULE:FACTORY or FILE.py:FACTORY of another format of tool calls; repeatable"
+    )
     max_num_waiting: int | None = setting(
         None, "Sequences that may wait; more are refused with 429", parse=_COUNT
     )

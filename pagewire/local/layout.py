@@ -25,6 +25,8 @@ _WORKER_SETTINGS = (
     "steps_in_flight",
 )
 _COMMON_SETTINGS = ("log_level", "log_format")
+# Of the frontend; each value is a flag of its own.
+_REPEATED = ("tool_call_parser", "reasoning_parser", "tool_parser_plugin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ def plan_children(
     # The frontend reads the tokenizer; a hub id is on disk only once its workers have fetched it.
     fetched_by = () if all(m.is_local for m in models) else tuple(w.name for w in workers)
     frontend = _frontend_arguments(models, scheduler_address, endpoints)
+    frontend += [x for n in _REPEATED for v in getattr(config, n) for x in (flag_of(n), v)]
     children += workers
     for name, membership in memberships(endpoints.names, folder):
         arguments = [*frontend, *membership]

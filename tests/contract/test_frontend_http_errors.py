@@ -108,7 +108,7 @@ BAD_CHATS = [
     ({"messages": [{"role": "nobody", "content": "x"}]}, "messages", "invalid_type"),
     ({"messages": [{"role": "user"}]}, "messages", "invalid_value"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages", None),
-    ({"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
+    ({"tools": [{"type": "function"}]}, "tools", "invalid_type"),
     (
         {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
         "response_format",

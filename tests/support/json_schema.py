@@ -17,7 +17,7 @@ TYPES: dict[str, Callable[[Any], bool]] = {
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
 }
-IGNORED = {"$defs", "x-guidance"}
+IGNORED = {"$defs", "description", "x-guidance"}
 """They say nothing of a value."""
 
 

@@ -67,6 +67,7 @@ class ChatTemplate:
             self._template = _environment().from_string(source)
         except jinja2.TemplateError as error:
             raise StartupError(f"the chat template does not compile: {error}") from error
+        self.source = source
         self._special_tokens = dict(special_tokens)
 
     def render(

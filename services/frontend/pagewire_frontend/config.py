@@ -22,6 +22,15 @@ class FrontendConfig(ProcessConfig):
     scheduler: tuple[str, ...] = setting((), "Address of a scheduler; repeatable")
     model: tuple[str, ...] = setting((), "name=path, a path or a hub id; repeatable")
     served_model_name: tuple[str, ...] = setting((), "Name of a --model given without one")
+    tool_call_parser: tuple[str, ...] = setting(
+        (), "Format of tool calls: NAME, or MODEL=NAME; repeatable; else the chat template tells"
+    )
+    reasoning_parser: tuple[str, ...] = setting(
+        (), "Format of thoughts: NAME, or MODEL=NAME; repeatable; else the chat template tells"
+    )
+    tool_parser_plugin: tuple[str, ...] = setting(
+        (), "MODULE:FACTORY or FILE.py:FACTORY of another format of tool calls; repeatable"
+    )
     max_open_requests: int = setting(8192, "Requests open at once; more are refused")
     max_waiting: int = setting(2048, "Requests that may wait for a worker of their model")
     max_request_seconds: float = setting(3600.0, "Deadline of requests that bring none")

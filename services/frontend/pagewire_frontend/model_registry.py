@@ -10,10 +10,18 @@ from typing import Any
 
 from pagewire_frontend import model_files
 from pagewire_frontend.chat_template import ChatTemplate, load_chat_template, special_tokens
+from pagewire_frontend.message.formats import (
+    NO_FORMATS,
+    FormatChoice,
+    MessageFormats,
+    parse_formats,
+)
 from pagewire_frontend.tokenizer import TextTokenizer, load_tokenizer
 from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
 from pagewire_shared.fingerprint import tokenizer_fingerprint
 from pagewire_shared.sampling import SamplingParams
+
+_MARK = "What a user says."
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,7 @@ class LoadedModel:
         context_length: By its files; None when they do not say.
         vocab_size: Ids of prompts are smaller than this.
         defaults: Sampling when the client names nothing; max_tokens is the rest of the context.
+        formats: How it writes tool calls and thoughts.
     """
 
     name: str
@@ -47,6 +56,21 @@ class LoadedModel:
     context_length: int | None
     vocab_size: int
     defaults: SamplingParams
+    formats: MessageFormats = NO_FORMATS
+
+    def prompt_end(self, arguments: Mapping[str, Any] | None) -> str:
+        """Return what the chat template writes behind a user's turn: the opening of an answer.
+        Empty where it refuses a lone turn."""
+        if self.chat_template is None:
+            return ""
+        turn = {"role": "user", "content": _MARK}
+        try:
+            text = self.chat_template.render(
+                [turn], add_generation_prompt=True, arguments=arguments
+            )
+        except InvalidRequestError:
+            return ""
+        return text.rpartition(_MARK)[2]
 
 
 class ModelRegistry:
@@ -101,22 +125,30 @@ def parse_specs(models: Sequence[str], served_names: Sequence[str]) -> list[Mode
     return specs
 
 
-def load_model(spec: ModelSpec) -> LoadedModel:
-    """Read a model's files. Raises StartupError naming the one at fault."""
+def load_model(spec: ModelSpec, choice: FormatChoice | None = None) -> LoadedModel:
+    """Read a model's files. Raises StartupError naming the one at fault.
+
+    Args:
+        spec: Names it.
+        choice: What flags say of its formats; without, its chat template tells.
+    """
     folder = model_files.find_folder(spec.path)
     config = model_files.read_json(folder / "config.json", is_required=True)
     tokenizer_config = model_files.read_json(folder / "tokenizer_config.json")
     generation = model_files.read_json(folder / "generation_config.json")
     tokenizer = load_tokenizer(folder)
+    template = load_chat_template(folder, tokenizer_config)
+    choice = parse_formats((), (), (), ()) if choice is None else choice
     return LoadedModel(
         name=spec.name,
         tokenizer=tokenizer,
-        chat_template=load_chat_template(folder, tokenizer_config),
+        chat_template=template,
         eos_token_ids=_eos_token_ids(config, generation, tokenizer_config, tokenizer),
         tokenizer_fingerprint=tokenizer_fingerprint(folder),
         context_length=model_files.context_length(config, tokenizer_config),
         vocab_size=model_files.vocab_size(config) or tokenizer.vocab_size,
         defaults=_defaults(generation),
+        formats=choice.formats_of(spec.name, template.source if template else None),
     )
 
 

@@ -19,6 +19,7 @@ from pagewire_frontend.http.app import make_app
 from pagewire_frontend.http.metrics import MetricsMiddleware
 from pagewire_frontend.http.server import HttpServer
 from pagewire_frontend.journal import Journal
+from pagewire_frontend.message.formats import parse_formats
 from pagewire_frontend.model_registry import ModelRegistry, load_model, parse_specs
 from pagewire_frontend.scheduler_link import LinkSettings
 from pagewire_frontend.scheduler_pool import SchedulerPool
@@ -127,7 +128,13 @@ async def _hold_back(engine: Engine, pool: SchedulerPool, context: ProcessContex
 def _load_models(config: FrontendConfig) -> ModelRegistry:
     started = time.monotonic()
     specs = parse_specs(config.model, config.served_model_name)
-    models = [load_model(spec) for spec in specs]
+    choice = parse_formats(
+        config.tool_call_parser,
+        config.reasoning_parser,
+        config.tool_parser_plugin,
+        [spec.name for spec in specs],
+    )
+    models = [load_model(spec, choice) for spec in specs]
     names = ", ".join(model.name for model in models)
     _logger.info("read tokenizers of %s in %.2f s", names, time.monotonic() - started)
     return ModelRegistry(models)

@@ -26,6 +26,11 @@ class TextTokenizer:
         tokenizer.no_padding()
         self._tokenizer = tokenizer
         self._byte_of = _byte_alphabet() if _is_byte_level(tokenizer) else None
+        added = tokenizer.get_added_tokens_decoder()
+        self.added_tokens = {token.content: token_id for token_id, token in added.items()}
+        """Texts that are always one token, and its id."""
+        self.special_texts = frozenset(token.content for token in added.values() if token.special)
+        """Those of them that are left out of texts without special tokens."""
 
     @property
     def vocab_size(self) -> int:

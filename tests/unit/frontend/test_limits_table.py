@@ -12,6 +12,7 @@ from pagewire_frontend import embedding
 from pagewire_frontend.config import FrontendConfig
 from pagewire_frontend.http import options as http_options
 from pagewire_frontend.http import schemas
+from pagewire_frontend.message import tool_use
 from pagewire_frontend.template_arguments import MAX_ARGUMENTS
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_shared import beam, pooling, priority, structured_outputs
@@ -85,6 +86,10 @@ NUMBERS: dict[str, list[float]] = {
     ],
     "structured_outputs.grammar": [structured_outputs.MAX_GRAMMAR_BYTES],
     "chat_template_kwargs": [MAX_ARGUMENTS],
+    # 0-9 is no number.
+    "tools": [tool_use.MAX_TOOLS, 1, tool_use.MAX_NAME_CHARS, 0],
+    "parameters of a tool": [],
+    "grammar of forced or strict calls": [structured_outputs.MAX_GRAMMAR_BYTES],
     "prompt": [schemas.MAX_PROMPTS],
     "input of embeddings": [embedding.MAX_INPUTS],
     "prompt and answer": [],

@@ -17,6 +17,7 @@ class AskedAnswer:
         has_echo: The prompt's text before the answer's.
         has_output: The answer itself; without, only the prompt is shown.
         has_usage_chunk: A stream ends with token counts.
+        has_reasoning: What the model thought before it answered.
     """
 
     num_logprobs: int | None = None
@@ -25,6 +26,7 @@ class AskedAnswer:
     has_echo: bool = False
     has_output: bool = True
     has_usage_chunk: bool = False
+    has_reasoning: bool = True
 
     @property
     def scores_prompt(self) -> bool:
@@ -41,6 +43,7 @@ def of_chat(body: ChatBody) -> AskedAnswer:
         has_token_ids=bool(body.return_token_ids),
         has_echo=bool(body.echo),
         has_usage_chunk=body.wants_usage_chunk,
+        has_reasoning=body.include_reasoning is not False,
     )
 
 

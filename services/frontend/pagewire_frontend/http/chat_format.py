@@ -1,8 +1,9 @@
-"""Shapes of /v1/chat/completions, whole and streamed. Pure shaping; owns no stream."""
+"""Shapes of /v1/chat/completions, whole and streamed. Pure shaping; owns no stream, but the readers
+that take the text of each choice apart."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from pagewire_frontend.events import Delta, Finished, Usage
+from pagewire_frontend.events import Delta, Finished, FinishReason, Usage
 from pagewire_frontend.http.answer import WholeChoice
 from pagewire_frontend.http.answer_head import (
     AnswerHead,
@@ -12,6 +13,13 @@ from pagewire_frontend.http.answer_head import (
     usage_body,
 )
 from pagewire_frontend.http.logprobs import chat_logprobs
+from pagewire_frontend.message.pieces import (
+    MessagePieces,
+    MessageReader,
+    PlainReader,
+    ToolCallDelta,
+    merged,
+)
 
 
 class ChatFormat:
@@ -19,10 +27,15 @@ class ChatFormat:
 
     _prefix, _kind, _chunk_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, parts: AnswerParts) -> None:
+    def __init__(
+        self, parts: AnswerParts, *, new_reader: Callable[[], MessageReader] = PlainReader
+    ) -> None:
+        """Args: `new_reader` makes a reader for each choice."""
         self._parts = parts
         self._asked = parts.asked
         self._head = AnswerHead(parts)
+        self._new_reader = new_reader
+        self._readers: dict[int, MessageReader] = {}
 
     def opening(self, num_choices: int) -> list[Json]:
         """Return one chunk per choice that names the role; the first also tells of the prompt."""
@@ -43,10 +56,12 @@ class ChatFormat:
                 shown["logprobs"] = chat_logprobs(event.logprobs, self._parts.tokenizer)
             if self._asked.has_token_ids:
                 shown["token_ids"] = event.token_ids
-        if finished is None and not event.text and not shown:
+        reader = self._readers.setdefault(number, self._new_reader())
+        delta = self._delta(_read(reader, event.text, is_ended=finished is not None))
+        if finished is None and not delta and not shown:
             return None
-        choice: Json = {"index": number, "delta": {"content": event.text} if event.text else {}}
-        return self._chunk([{**choice, **shown, **end_fields(finished)}])
+        choice: Json = {"index": number, "delta": delta}
+        return self._chunk([{**choice, **shown, **_end(finished, reader)}])
 
     def usage_chunk(self, usage: Usage) -> Json:
         """Return the last chunk, with token counts."""
@@ -58,20 +73,69 @@ class ChatFormat:
         body = self._head.body(self._prefix, self._kind, items)
         return {**body, "usage": usage_body(usage), **self._parts.about_prompt(0)}
 
+    def _delta(self, pieces: MessagePieces) -> Json:
+        delta: Json = {}
+        if pieces.reasoning and self._asked.has_reasoning:
+            delta["reasoning_content"] = pieces.reasoning
+        if pieces.content:
+            delta["content"] = pieces.content
+        if pieces.calls:
+            delta["tool_calls"] = [_call_delta(call) for call in pieces.calls]
+        return delta
+
     def _choice(self, number: int, choice: WholeChoice) -> Json:
-        text = self._parts.prompts[0].text + choice.text
+        reader = self._new_reader()
+        pieces = _read(reader, choice.text, is_ended=True)
         has_logprobs = self._asked.num_logprobs is not None
         item = {
             "index": number,
-            "message": {"role": "assistant", "content": text, "refusal": None},
+            "message": self._message(pieces),
             "logprobs": chat_logprobs(choice.logprobs, self._parts.tokenizer)
             if has_logprobs
             else None,
-            **end_fields(choice.finished),
+            **_end(choice.finished, reader),
         }
         if self._asked.has_token_ids:
             item["token_ids"] = choice.token_ids
         return item
 
+    def _message(self, pieces: MessagePieces) -> Json:
+        """Return a whole message; of what is null only that which OpenAI's schema requires."""
+        text = self._parts.prompts[0].text + pieces.content
+        message: Json = {
+            "role": "assistant",
+            "content": text if text or not pieces.calls else None,
+            "refusal": None,
+        }
+        if pieces.reasoning and self._asked.has_reasoning:
+            message["reasoning_content"] = pieces.reasoning
+        if pieces.calls:
+            message["tool_calls"] = [_whole_call(call) for call in pieces.calls]
+        return message
+
     def _chunk(self, choices: list[Json]) -> Json:
         return self._head.chunk(self._prefix, self._chunk_kind, choices)
+
+
+def _read(reader: MessageReader, text: str, *, is_ended: bool) -> MessagePieces:
+    pieces = reader.push(text) if text else MessagePieces()
+    return merged(pieces, reader.finish()) if is_ended else pieces
+
+
+def _end(finished: Finished | None, reader: MessageReader) -> Json:
+    """Return how a choice ended: with its calls, where it has some and was not cut off."""
+    body = end_fields(finished)
+    if finished is not None and finished.reason is FinishReason.STOP and reader.num_calls:
+        body["finish_reason"] = "tool_calls"
+    return body
+
+
+def _call_delta(call: ToolCallDelta) -> Json:
+    if call.call_id is None:
+        return {"index": call.index, "function": {"arguments": call.arguments}}
+    return {"index": call.index, **_whole_call(call)}
+
+
+def _whole_call(call: ToolCallDelta) -> Json:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.call_id, "type": "function", "function": function}

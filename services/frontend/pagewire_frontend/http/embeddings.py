@@ -10,9 +10,10 @@ from fastapi import APIRouter, Request, Response
 from pagewire_frontend.embedding import Embeddings, Vector, embed, embed_requests
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.generation_request import ChatPrompt, Prompt
+from pagewire_frontend.http.chat_turns import chat_turns
 from pagewire_frontend.http.connection import read_body, while_connected
 from pagewire_frontend.http.errors import json_response
-from pagewire_frontend.http.options import chat_turns, prompts_of
+from pagewire_frontend.http.options import prompts_of
 from pagewire_frontend.http.schemas import EmbeddingBody, parse_body
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.ids import mint_request_id

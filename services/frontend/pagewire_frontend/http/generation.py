@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -19,6 +21,8 @@ from pagewire_frontend.http.errors import json_response
 from pagewire_frontend.http.field_names import as_given
 from pagewire_frontend.http.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
 from pagewire_frontend.http.streams import Streams, shaped
+from pagewire_frontend.http.tool_options import tool_use
+from pagewire_frontend.message.plan import plan_message
 from pagewire_frontend.model_registry import LoadedModel
 from pagewire_shared.errors import PagewireError
 
@@ -37,9 +41,21 @@ def make_router(engine: Engine, streams: Streams, *, max_body_bytes: int) -> API
             model = engine.models.find(body.model)
             params = options.chat_params(body, model.defaults)
             prompt = options.chat_prompt(body)
-            asked = [_request(body, model, prompt=prompt, params=params)]
+            plan = plan_message(
+                model,
+                params,
+                tool_use(body),
+                template_arguments=prompt.template_arguments,
+                opens_turn=prompt.add_generation_prompt,
+            )
+            prompt = replace(prompt, tools=plan.template_tools)
+            asked = [_request(body, model, prompt=prompt, params=plan.params)]
             shown = asked_answer.of_chat(body)
-            return await _answer(engine, request, asked, shown, ChatFormat, _on(body, streams))
+            form = partial(ChatFormat, new_reader=plan.new_reader)
+            try:
+                return await _answer(engine, request, asked, shown, form, _on(body, streams))
+            except PagewireError as error:
+                raise plan.named(error) from error.__cause__
         except PagewireError as error:
             raise as_given(error, body) from error.__cause__
 

@@ -1,6 +1,6 @@
 """From checked bodies to what the engine takes. Owns the HTTP defaults and nothing else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pagewire_frontend.generation_request import (
@@ -10,13 +10,8 @@ from pagewire_frontend.generation_request import (
     TokenPrompt,
     check_continuation,
 )
-from pagewire_frontend.http.schemas import (
-    MAX_PROMPTS,
-    ChatBody,
-    ChatMessageBody,
-    CompletionBody,
-    GenerationBody,
-)
+from pagewire_frontend.http.chat_turns import chat_turns
+from pagewire_frontend.http.schemas import MAX_PROMPTS, ChatBody, CompletionBody, GenerationBody
 from pagewire_frontend.http.structured import structured_outputs
 from pagewire_frontend.template_arguments import checked_arguments
 from pagewire_shared.errors import InvalidRequestError
@@ -170,29 +165,3 @@ def _chat_logprobs(body: ChatBody) -> int | None:
             raise InvalidRequestError("top_logprobs needs logprobs true", field="top_logprobs")
         return None
     return body.top_logprobs or 0
-
-
-def chat_turns(messages: Sequence[ChatMessageBody]) -> list[Mapping[str, Any]]:
-    """Return the turns as templates take them. Raises InvalidRequestError naming messages."""
-    return [_message(index, message) for index, message in enumerate(messages)]
-
-
-def _message(index: int, message: ChatMessageBody) -> Mapping[str, Any]:
-    if (message.model_extra or {}).get("tool_calls"):
-        raise InvalidRequestError(
-            f"messages.{index}: tool_calls is not supported yet",
-            field="messages",
-            code="unsupported_parameter",
-        )
-    content = message.content
-    if content is None:
-        if message.role != "assistant":
-            raise InvalidRequestError(f"messages.{index}: content is required", field="messages")
-        content = ""
-    text = content if isinstance(content, str) else "".join(part.text for part in content)
-    # Templates know system; developer is OpenAI's newer name for it.
-    role = "system" if message.role == "developer" else message.role
-    turn = {"role": role, "content": text}
-    if message.name is not None:
-        turn["name"] = message.name
-    return turn

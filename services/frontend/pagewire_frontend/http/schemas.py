@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pagewire_frontend.http.tool_schemas import NamedToolBody, SaidCallBody, ToolBody
 from pagewire_shared.errors import InvalidRequestError
 
 _STRICT = ConfigDict(strict=True, extra="allow")
@@ -130,6 +131,9 @@ class ChatMessageBody(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
     name: str | None = None
+    tool_calls: list[SaidCallBody] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
 
 
 class ChatBody(GenerationBody):
@@ -142,6 +146,10 @@ class ChatBody(GenerationBody):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    tools: list[ToolBody] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedToolBody | None = None
+    parallel_tool_calls: bool | None = None
+    include_reasoning: bool | None = None
 
 
 class CompletionBody(GenerationBody):

@@ -1,5 +1,6 @@
 """Pieces of an assistant's message as they come out of the model's text. Plain data."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +31,28 @@ class MessagePieces:
 
     def __bool__(self) -> bool:
         return bool(self.reasoning or self.content or self.calls)
+
+
+def joined(deltas: Iterable[ToolCallDelta]) -> tuple[ToolCallDelta, ...]:
+    """Return the deltas with one per call: clients take no two for one call at once."""
+    parts: dict[int, list[ToolCallDelta]] = {}
+    for delta in deltas:
+        parts.setdefault(delta.index, []).append(delta)
+    return tuple(
+        ToolCallDelta(
+            index, "".join(delta.arguments for delta in some), some[0].call_id, some[0].name
+        )
+        for index, some in parts.items()
+    )
+
+
+def merged(first: MessagePieces, second: MessagePieces) -> MessagePieces:
+    """Return two pieces as one."""
+    return MessagePieces(
+        first.reasoning + second.reasoning,
+        first.content + second.content,
+        joined([*first.calls, *second.calls]),
+    )
 
 
 class MessageReader(Protocol):

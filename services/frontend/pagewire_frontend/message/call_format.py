@@ -1,0 +1,69 @@
+"""What a way of writing tool calls has to offer; a plug-in is one more of them."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pagewire_frontend.message.pieces import MessageReader
+
+Marker = Callable[[str], str]
+"""From a marker's text to its Lark expression: a token of its own, or its letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTool:
+    """A tool as a grammar knows it; `schema` of the arguments, an object."""
+
+    name: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRules:
+    """The grammar of a message of calls, for llguidance.
+
+    Attributes:
+        first: Lark expression of the first call, without the marker in front.
+        further: Of each further call, with all that stands before it.
+        marker: Lark expression of what calls begin with; empty for nothing.
+        lead: Text that a message of calls begins with where it needs no marker: an answer that is
+            no call does not begin with it. Empty where it always needs one.
+        end: Lark expression of what stands behind the last call.
+        rules: Rules that these refer to; their names begin with call_.
+    """
+
+    first: str
+    further: str
+    marker: str = ""
+    lead: str = ""
+    end: str = ""
+    rules: Sequence[str] = ()
+
+
+class CallFormat(Protocol):
+    """A way of writing tool calls.
+
+    Attributes:
+        name: As flags name it.
+        markers: Texts that must not be hidden although they may be special tokens.
+    """
+
+    name: str
+    markers: tuple[str, ...]
+
+    def new_reader(self, names: Collection[str], *, max_calls: int | None) -> MessageReader:
+        """Return a reader for one choice.
+
+        Args:
+            names: The tools that may be called.
+            max_calls: Calls beyond are dropped; None for any number.
+        """
+        ...
+
+    def rules(self, tools: Sequence[HeldTool], marker: Marker) -> CallRules | None:
+        """Return the grammar of calls, or None for a format without one.
+
+        Raises:
+            InvalidRequestError: A schema cannot be followed in this format; names tools.
+        """
+        ...

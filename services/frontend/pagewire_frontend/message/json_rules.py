@@ -1,0 +1,42 @@
+"""Lark rules of calls whose arguments are JSON, for llguidance (docs/syntax.md there: %json)."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from pagewire_frontend.message.call_format import HeldTool
+
+JSON_WHITESPACE: Final = r" ?|\n {0,20}"
+"""As for other JSON: see pagewire_shared.grammar_source, whose import would bring the compiler into
+this process."""
+
+
+def object_rules(tools: Sequence[HeldTool], key: str) -> list[str]:
+    """Return call_object: an object of name and `key`."""
+    return [
+        *argument_rules(
+            tools,
+            lambda name: json.dumps(f'{{"name": "{name}", "{key}": '),
+            "call_head",
+        ),
+        'call_object: call_head "}"',
+    ]
+
+
+def argument_rules(tools: Sequence[HeldTool], before: Callable[[str], str], rule: str) -> list[str]:
+    """Return `rule`: one of the tools, its arguments behind the expression `before` makes of its
+    name."""
+    ways = [f"{rule}_{index}" for index in range(len(tools))]
+    bodies = [
+        f"{way}: {before(tool.name)} {json_term(tool.schema)}"
+        for way, tool in zip(ways, tools, strict=True)
+    ]
+    return [f"{rule}: {' | '.join(ways)}", *bodies]
+
+
+def json_term(schema: Mapping[str, Any]) -> str:
+    """Return the Lark term for JSON that `schema` allows."""
+    given = schema.get("x-guidance")
+    options = given if isinstance(given, Mapping) else {}
+    bounded = {**schema, "x-guidance": {**options, "whitespace_pattern": JSON_WHITESPACE}}
+    return f"%json {json.dumps(bounded)}"

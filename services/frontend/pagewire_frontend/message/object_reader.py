@@ -1,0 +1,131 @@
+"""Readers of calls that are JSON objects: the states between the first brace of a call and its
+last. Formats add what stands around them."""
+
+from collections.abc import Collection
+
+from pagewire_frontend.message.call_object import head_of, is_other, whole_call
+from pagewire_frontend.message.call_writer import CallWriter
+from pagewire_frontend.message.held_text import num_held
+from pagewire_frontend.message.json_scanner import JsonScanner
+from pagewire_frontend.message.text_machine import TextMachine
+
+
+class ObjectReader(TextMachine):
+    """Finds calls behind a marker.
+
+    A call begins once its name is known, is that of a tool, and its arguments have begun: from
+    then on its arguments are passed on as they come. All before is held back, and is content where
+    it turns out to be no call.
+    """
+
+    marker = ""
+
+    def __init__(self, writer: CallWriter, names: Collection[str]) -> None:
+        """Args: `names` of the tools."""
+        super().__init__(writer)
+        self._names = names
+        # What was taken from the buffer and is content if no call follows.
+        self._held = ""
+        self._scanner = JsonScanner()
+        self._num_scanned = 0
+
+    def _begin(self) -> bool:
+        self._state = self._in_text
+        return True
+
+    def _in_text(self) -> bool:
+        """Everything up to the next marker is content."""
+        at = self._buffer.find(self.marker)
+        if at < 0:
+            held = 0 if self._is_ended else num_held(self._buffer, self.marker)
+            self._writer.say(self._drop(len(self._buffer) - held))
+            return False
+        self._writer.say(self._drop(at))
+        self._hold(len(self.marker))
+        self._state = self._behind_marker
+        return True
+
+    def _behind_marker(self) -> bool:
+        """Expect an object, perhaps behind white space."""
+        self._hold(self._space())
+        if not self._buffer:
+            return self._wait()
+        if self._buffer[0] == "{":
+            self._open_object()
+            return True
+        return self._give_up()
+
+    def _hold(self, num_chars: int) -> None:
+        self._held += self._drop(num_chars)
+
+    def _wait(self) -> bool:
+        """Need more text; if there is none, what is held is content."""
+        return self._give_up() if self._is_ended else False
+
+    def _give_up(self) -> bool:
+        """No call follows what is held."""
+        self._writer.say(self._held)
+        self._held = ""
+        self._state = self._in_text
+        return True
+
+    def _open_object(self) -> None:
+        self._scanner, self._num_scanned = JsonScanner(), 0
+        self._state = self._in_object
+
+    def _in_object(self) -> bool:
+        """The buffer begins with the object."""
+        head = head_of(self._buffer, self._names)
+        if head is not None:
+            name, begin = head
+            self._begin_call(name)
+            self._drop(begin)
+            return True
+        if is_other(self._buffer, self._names):
+            return self._give_up()
+        # The keys come in another order: only the whole object tells.
+        self._num_scanned += self._scanner.feed(self._buffer[self._num_scanned :])
+        if self._scanner.is_broken:
+            return self._give_up()
+        if not self._scanner.is_complete:
+            return self._wait()
+        call = whole_call(self._buffer[: self._num_scanned], self._names)
+        if call is None:
+            return self._give_up()
+        self._begin_call(call[0])
+        self._writer.add_arguments(call[1])
+        self._drop(self._num_scanned)
+        self._state = self._behind_call
+        return True
+
+    def _begin_call(self, name: str) -> None:
+        self._held = ""
+        self._writer.begin_call(name)
+        self._scanner = JsonScanner()
+        self._state = self._in_arguments
+
+    def _in_arguments(self) -> bool:
+        """Pass arguments on up to their last brace. What breaks them is content: a call whose
+        arguments are not whole never looks whole."""
+        self._writer.add_arguments(self._drop(self._scanner.feed(self._buffer)))
+        if self._scanner.is_broken:
+            self._state = self._in_text
+            return True
+        if not self._scanner.is_complete:
+            return False
+        # The rest of the object around them, as if nothing but an empty key had come before.
+        self._scanner = JsonScanner()
+        self._scanner.feed('{"":0')
+        self._state = self._behind_arguments
+        return True
+
+    def _behind_arguments(self) -> bool:
+        """Drop the rest of the object; where it breaks the call is over all the same."""
+        self._drop(self._scanner.feed(self._buffer))
+        if not self._scanner.is_complete and not self._scanner.is_broken:
+            return False
+        self._state = self._behind_call
+        return True
+
+    def _behind_call(self) -> bool:
+        raise NotImplementedError

@@ -1,0 +1,157 @@
+"""Calls as Llama 3.2 (1B, 3B), Llama 4 and ToolACE write them: a message of nothing but a Python
+list of calls with keyword arguments.
+
+    [f(a=1, b="x"), g()]
+"""
+
+import json
+import re
+from collections.abc import Collection, Sequence
+
+from pagewire_frontend.message.call_format import CallRules, HeldTool, Marker
+from pagewire_frontend.message.call_ids import new_call_id
+from pagewire_frontend.message.call_writer import CallWriter
+from pagewire_frontend.message.python_value import ValueScanner, value_as_json
+from pagewire_frontend.message.pythonic_rules import keyword_rules
+from pagewire_frontend.message.text_machine import TextMachine
+
+_NAME = re.compile(r"\s*([a-zA-Z0-9_-]{1,64})\s*\(")
+_NAME_SO_FAR = re.compile(r"\s*[a-zA-Z0-9_-]{0,64}\s*")
+_NO_ARGUMENTS = re.compile(r"\s*\)")
+_KEYWORD = re.compile(r"\s*([^\W\d]\w*)\s*=(?=[^=])")
+_KEYWORD_SO_FAR = re.compile(r"\s*(?:[^\W\d]\w*\s*=?)?")
+
+
+class PythonicReader(TextMachine):
+    """Reads a list of calls at the beginning of a message. A call begins with the first keyword;
+    each argument is passed on, in JSON, once it is whole."""
+
+    def __init__(self, writer: CallWriter, names: Collection[str]) -> None:
+        super().__init__(writer)
+        self._names = names
+        self._held = ""
+        self._name = ""
+        self._key = ""
+        self._num_arguments = 0
+        self._scanner = ValueScanner()
+        self._num_scanned = 0
+
+    def _begin(self) -> bool:
+        self._hold(self._space())
+        if not self._buffer:
+            return self._wait()
+        if self._buffer[0] != "[":
+            return self._give_up()
+        self._hold(1)
+        self._state = self._in_name
+        return True
+
+    def _hold(self, num_chars: int) -> None:
+        self._held += self._drop(num_chars)
+
+    def _wait(self) -> bool:
+        return self._give_up() if self._is_ended else False
+
+    def _give_up(self) -> bool:
+        """No call follows what is held, nor anything behind it."""
+        self._writer.say(self._held)
+        self._held = ""
+        self._state = self._in_text
+        return True
+
+    def _in_text(self) -> bool:
+        self._writer.say(self._drop(len(self._buffer)))
+        return False
+
+    def _in_name(self) -> bool:
+        found = _NAME.match(self._buffer)
+        if found is not None and found[1] in self._names:
+            self._name = found[1]
+            self._hold(found.end())
+            self._state = self._in_first
+            return True
+        if found is None and _NAME_SO_FAR.fullmatch(self._buffer):
+            return self._wait()
+        return self._give_up()
+
+    def _in_first(self) -> bool:
+        """Behind the bracket that opens a call."""
+        if _NO_ARGUMENTS.match(self._buffer) or _KEYWORD.match(self._buffer):
+            self._held = ""
+            self._writer.begin_call(self._name)
+            self._writer.add_arguments("{")
+            self._num_arguments = 0
+            self._state = self._in_keyword
+            return True
+        return self._wait() if _KEYWORD_SO_FAR.fullmatch(self._buffer) else self._give_up()
+
+    def _in_keyword(self) -> bool:
+        end, keyword = _NO_ARGUMENTS.match(self._buffer), _KEYWORD.match(self._buffer)
+        if end is not None:
+            self._drop(end.end())
+            self._writer.add_arguments("}")
+            self._held = ""
+            self._state = self._behind_call
+            return True
+        if keyword is not None:
+            self._key = keyword[1]
+            self._hold(keyword.end())
+            self._scanner, self._num_scanned = ValueScanner(), 0
+            self._state = self._in_value
+            return True
+        return self._wait() if _KEYWORD_SO_FAR.fullmatch(self._buffer) else self._give_up()
+
+    def _in_value(self) -> bool:
+        at = self._scanner.feed(self._buffer[self._num_scanned :])
+        if self._scanner.is_broken:
+            return self._give_up()
+        if at is None:
+            self._num_scanned = len(self._buffer)
+            return self._wait()
+        end = self._num_scanned + at
+        value = value_as_json(self._buffer[:end])
+        if value is None or self._buffer[end] not in ",)":
+            return self._give_up()
+        comma = ", " if self._num_arguments else ""
+        self._writer.add_arguments(f"{comma}{json.dumps(self._key)}: {value}")
+        self._num_arguments += 1
+        self._held = ""
+        self._drop(end)
+        if self._buffer[0] == ",":
+            self._hold(1)
+        self._state = self._in_keyword
+        return True
+
+    def _behind_call(self) -> bool:
+        self._hold(self._space())
+        if not self._buffer:
+            return self._wait()
+        if self._buffer[0] == ",":
+            self._hold(1)
+            self._state = self._in_name
+            return True
+        if self._buffer[0] == "]":
+            self._drop(1)
+            self._held = ""
+        return self._give_up()
+
+
+class PythonicFormat:
+    """The format."""
+
+    name = "pythonic"
+    markers: tuple[str, ...] = ()
+
+    def new_reader(self, names: Collection[str], *, max_calls: int | None) -> PythonicReader:
+        """Return a reader for one choice."""
+        return PythonicReader(CallWriter(new_call_id, max_calls), names)
+
+    def rules(self, tools: Sequence[HeldTool], marker: Marker) -> CallRules:
+        """Return the grammar of calls."""
+        return CallRules(
+            first='"[" call_python',
+            further='", " call_python',
+            lead="[",
+            end='"]"',
+            rules=keyword_rules(tools, "call_python"),
+        )

@@ -1,0 +1,61 @@
+"""A reader as a machine: a buffer of text, and a state that takes from it as much as it can
+judge. A state looks at the beginning of the buffer only, so what it finds does not depend on how
+the text was cut."""
+
+from collections.abc import Callable
+
+from pagewire_frontend.message.call_writer import CallWriter
+from pagewire_frontend.message.pieces import MessagePieces
+
+State = Callable[[], bool]
+"""Takes from the buffer; returns false when it needs more text, or has come to the end."""
+
+
+class TextMachine:
+    """What readers of calls have in common.
+
+    Args:
+        writer: Gets what is found.
+    """
+
+    def __init__(self, writer: CallWriter) -> None:
+        self._writer = writer
+        self._buffer = ""
+        self._is_ended = False
+        self._state: State = self._begin
+
+    @property
+    def num_calls(self) -> int:
+        """Tool calls so far."""
+        return self._writer.num_calls
+
+    def push(self, text: str) -> MessagePieces:
+        """Take the next text."""
+        self._buffer += text
+        self._run()
+        return self._writer.take()
+
+    def finish(self) -> MessagePieces:
+        """Return what was held back."""
+        self._is_ended = True
+        self._run()
+        self._writer.say(self._buffer)
+        self._buffer = ""
+        self._writer.end()
+        return self._writer.take()
+
+    def _run(self) -> None:
+        while self._state():
+            pass
+
+    def _begin(self) -> bool:
+        raise NotImplementedError
+
+    def _drop(self, num_chars: int) -> str:
+        """Take characters from the buffer and return them."""
+        taken, self._buffer = self._buffer[:num_chars], self._buffer[num_chars:]
+        return taken
+
+    def _space(self) -> int:
+        """Return how much white space the buffer begins with."""
+        return len(self._buffer) - len(self._buffer.lstrip())
