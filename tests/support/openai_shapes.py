@@ -1,6 +1,7 @@
 """Whether an answer has the shape that OpenAI publishes for it, and whether a stream keeps the
 rules. Reads the schemas beside it; knows nothing of Pagewire but the fields in extras.yaml."""
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -18,6 +19,11 @@ Json = dict[str, Any]
 
 def published() -> dict[str, Json]:
     """Return every schema by name, as written: without extras, not closed."""
+    return copy.deepcopy(_read())
+
+
+@cache
+def _read() -> dict[str, Json]:
     found: dict[str, Json] = {}
     for path in sorted(FOLDER.glob("*.yaml")):
         if path.name == EXTRAS:
