@@ -115,15 +115,18 @@ async def test_completions(checkpoint, length):
             check_stream("CompletionChunk", with_usage, has_usage=True)
             check_same(whole, values)
             assert with_usage[-1]["usage"] == whole["usage"]
-            check_nulls(whole, is_echo="echo" in body)
+            check_columns(whole, is_echo="echo" in body)
 
 
-def check_nulls(whole: Json, *, is_echo: bool) -> None:
-    """Assert that only the first token of an echoed prompt has no log-probability."""
+def check_columns(whole: Json, *, is_echo: bool) -> None:
+    """Assert that only the first token of an echoed prompt has no log-probability, and that each
+    token stands where the one before it ends."""
     for choice in whole["choices"]:
         entries = entries_of(choice["logprobs"])
         missing = [i for i, (_, *values, _) in enumerate(entries) if None in values]
         assert missing == ([0] if is_echo and entries else [])
+        ends = itertools.accumulate((len(token) for token, *_ in entries), initial=0)
+        assert [offset for *_, offset in entries] == list(ends)[:-1]
 
 
 async def test_beams_and_best_of(checkpoint):
