@@ -10,6 +10,8 @@ import pytest
 from support.checkpoints import make_checkpoint
 from support.clusters import Cluster, MakeCluster, start_cluster
 
+BUILTIN = Path(__file__).resolve().parents[2] / "pagewire" / "builtin_model"
+
 
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -35,6 +37,19 @@ def make_cluster(tiny_checkpoint: Path) -> Iterator[MakeCluster]:
 def cluster(tiny_checkpoint: Path) -> Iterator[Cluster]:
     """One deployment for all tests that do no harm to it."""
     shared = start_cluster(tiny_checkpoint)
+    yield shared
+    shared.local.stop()
+
+
+@pytest.fixture(scope="session")
+def builtin_cluster() -> Iterator[Cluster]:
+    """The built-in model, for tests that need right answers, in float32 as transformers has it."""
+    shared = start_cluster(
+        BUILTIN,
+        model=("pagewire-builtin",),
+        kv_cache_memory="128MiB",
+        max_num_batched_tokens=512,
+    )
     yield shared
     shared.local.stop()
 

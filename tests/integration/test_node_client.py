@@ -1,4 +1,5 @@
-"""A client in another language, with no generated code: Node over the public gRPC API."""
+"""Clients in another language: Node over the public gRPC API, with no generated code, and npm's openai
+package over HTTP."""
 
 import json
 import os
@@ -15,7 +16,7 @@ INSTALL = "apt-get install nodejs npm"
 
 @pytest.fixture(scope="module")
 def node_client(tmp_path_factory, require_tool):
-    """Return the client's folder with its two packages installed, outside the source tree."""
+    """Return the client's folder with its packages installed, outside the source tree."""
     npm = require_tool("npm", INSTALL)
     folder = tmp_path_factory.mktemp("node") / "client"
     shutil.copytree(HERE / "node_client", folder, ignore=shutil.ignore_patterns("node_modules"))
@@ -52,3 +53,16 @@ def test_node_streams_a_chat_and_a_completion_and_embeds(cluster, node_client, r
         assert len(ids) == 8
         assert sum(line["event"] == "finished" for line in events) == 1
         assert events[-1]["closed"]["usage"]["completion_tokens"] == 8
+
+
+def test_the_openai_package(builtin_cluster, node_client, require_tool):
+    node = require_tool("node", INSTALL)
+    done = subprocess.run(
+        [node, "openai.mjs", f"{builtin_cluster.http_url}/v1", builtin_cluster.model],
+        cwd=node_client,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "ok\n"
