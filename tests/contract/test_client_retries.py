@@ -1,4 +1,4 @@
-"""An overloaded server is asked again by OpenAI's own client, of both major versions, when it said."""
+"""OpenAI's own client, of both major versions, asks an overloaded server again when it said so."""
 
 import asyncio
 import sys
