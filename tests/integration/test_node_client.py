@@ -1,5 +1,5 @@
-"""Clients in another language: Node over the public gRPC API, with no generated code, and the openai
-package of npm over HTTP."""
+"""Clients in another language: Node over the public gRPC API, with no generated code, and npm's
+openai package over HTTP."""
 
 import json
 import os
