@@ -77,6 +77,14 @@ def test_the_newest_openai_client(builtin_cluster: Cluster, tmp_path: Path) -> N
     assert version.startswith("3.")
 
 
+@pytest.mark.usefixtures("tools")
+def test_tools(builtin_cluster: Cluster, clients_python: str, tmp_path: Path) -> None:
+    """The openai package of both major versions, langchain-openai, litellm and instructor."""
+    for python in (clients_python, sys.executable):
+        run_script(python, "openai_tools.py", builtin_cluster, tmp_path)
+    run_script(clients_python, "library_tools.py", builtin_cluster, tmp_path)
+
+
 @pytest.fixture(scope="module")
 def evaluation(
     builtin_cluster: Cluster, clients_python: str, tmp_path_factory: pytest.TempPathFactory

@@ -55,14 +55,21 @@ def test_node_streams_a_chat_and_a_completion_and_embeds(cluster, node_client, r
         assert events[-1]["closed"]["usage"]["completion_tokens"] == 8
 
 
-def test_the_openai_package(builtin_cluster, node_client, require_tool):
-    node = require_tool("node", INSTALL)
+def run_openai(cluster, folder, node, *what):
     done = subprocess.run(
-        [node, "openai.mjs", f"{builtin_cluster.http_url}/v1", builtin_cluster.model],
-        cwd=node_client,
+        [node, "openai.mjs", f"{cluster.http_url}/v1", cluster.model, *what],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "ok\n"
+
+
+def test_the_openai_package(builtin_cluster, node_client, require_tool):
+    run_openai(builtin_cluster, node_client, require_tool("node", INSTALL))
+
+
+def test_tools_with_the_openai_package(tools, builtin_cluster, node_client, require_tool):
+    run_openai(builtin_cluster, node_client, require_tool("node", INSTALL), "tools")

@@ -1,10 +1,10 @@
 // The openai package of npm against a server of the built-in model, streaming and not; an assertion
 // ends it.
-// Usage: node openai.mjs URL MODEL
+// Usage: node openai.mjs URL MODEL [tools]
 import assert from "node:assert/strict";
 import OpenAI from "openai";
 
-const [baseURL, model] = process.argv.slice(2);
+const [baseURL, model, what] = process.argv.slice(2);
 if (!baseURL || !model) {
   console.error("usage: node openai.mjs URL MODEL");
   process.exit(2);
@@ -119,5 +119,32 @@ async function errors() {
   }
 }
 
-for (const part of [chat, chatStream, parsed, completions, embeddings, models, errors]) await part();
+async function tools() {
+  const parameters = {
+    type: "object",
+    properties: { word: { enum: ["river", "cloud"] } },
+    required: ["word"],
+    additionalProperties: false,
+  };
+  const asked = {
+    model, messages, seed: 1, max_tokens: 200,
+    tools: [{ type: "function", function: { name: "read", strict: true, parameters } }],
+    tool_choice: "required",
+  };
+  const answer = await client.chat.completions.create(asked);
+  assert.equal(answer.choices[0].finish_reason, "tool_calls");
+  for (const call of answer.choices[0].message.tool_calls) {
+    assert.equal(call.function.name, "read");
+    assert.ok(["river", "cloud"].includes(JSON.parse(call.function.arguments).word));
+  }
+  const runner = client.chat.completions.stream(asked);
+  const streamed = await runner.finalChatCompletion();
+  assert.deepEqual(
+    streamed.choices[0].message.tool_calls.map((call) => call.function.arguments),
+    answer.choices[0].message.tool_calls.map((call) => call.function.arguments),
+  );
+}
+
+const everything = [chat, chatStream, parsed, completions, embeddings, models, errors];
+for (const part of what === "tools" ? [tools] : everything) await part();
 console.log("ok");
