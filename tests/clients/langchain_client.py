@@ -62,7 +62,7 @@ async def asynchronous(llm: ChatOpenAI) -> None:
 
 
 def structured(llm: ChatOpenAI) -> None:
-    short = llm.bind(max_tokens=100)
+    short = llm.bind(max_tokens=300)
     for schema in (Reading, Reading.model_json_schema()):
         asked = llm.with_structured_output(schema, method="json_schema", include_raw=True)
         found = asked.invoke(COPY)

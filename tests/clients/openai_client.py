@@ -70,11 +70,11 @@ def chat_stream(client: openai.OpenAI, model: str) -> None:
 
 def parsed(client: openai.OpenAI, model: str) -> None:
     answer = client.chat.completions.parse(
-        model=model, messages=turns(COPY), response_format=Reading, seed=1, max_tokens=100
+        model=model, messages=turns(COPY), response_format=Reading, seed=1, max_tokens=300
     )
     assert isinstance(answer.choices[0].message.parsed, Reading)
     with client.chat.completions.stream(
-        model=model, messages=turns(COPY), response_format=Reading, seed=1, max_tokens=100
+        model=model, messages=turns(COPY), response_format=Reading, seed=1, max_tokens=300
     ) as events:
         streamed = events.get_final_completion().choices[0].message.parsed
     assert streamed == answer.choices[0].message.parsed
