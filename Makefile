@@ -5,6 +5,8 @@ PYTHONS := python3 python3.13 python3.12 python3.11
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
+# The client libraries that tests run, whose dependencies contradict those of $(VENV).
+CLIENTS := .venv-clients
 # More arguments for pip, such as another index for a CPU or CUDA build of torch.
 PIP_ARGS ?=
 # Two at a time, file by file: what one file sets up is used by all its tests.
@@ -16,7 +18,7 @@ HISTORY = $(shell ls protos/history/*.binpb 2>/dev/null | sort -V | tail -1)
 
 .DEFAULT_GOAL := help
 
-.PHONY: .venv help run check format test test-unit test-long test-floor simulate mutants proto wheel clean
+.PHONY: .venv clients help run check format test test-unit test-long test-floor simulate mutants proto wheel clean
 .PHONY: lint lint-format lint-rules lint-types lint-imports lint-protos
 
 help: ## list the targets
@@ -41,6 +43,15 @@ $(STAMP): pyproject.toml
 	fi
 	@echo "installing Pagewire and its tools into $(VENV) (some minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input $(PIP_ARGS) -e '.[all,dev]'
+	@touch $@
+
+clients: $(CLIENTS)/.installed ## create the environment of the client libraries that tests run
+
+$(CLIENTS)/.installed: tests/clients/requirements.txt | $(STAMP)
+	@echo "installing client libraries into $(CLIENTS) (some minutes)"
+	@$(BIN)/python -m venv --clear $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-input $(PIP_ARGS) \
+		-r tests/clients/requirements.txt
 	@touch $@
 
 run: $(STAMP) ## serve the built-in model on this machine
@@ -110,5 +121,5 @@ wheel: $(STAMP) ## build dist/*.whl
 	$(BIN)/python -m build --wheel
 
 clean: ## remove environments, caches and builds
-	rm -rf $(VENV) .tools dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+	rm -rf $(VENV) $(CLIENTS) .tools dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
 		.hypothesis

@@ -3,9 +3,13 @@
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CLIENTS = ROOT / ".venv-clients"
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +27,16 @@ def require_tool() -> Callable[[str, str], str]:
         return path
 
     return require
+
+
+@pytest.fixture(scope="session")
+def clients_python() -> str:
+    """The Python of the environment with the client libraries; skips or fails as `require_tool`."""
+    stamp = CLIENTS / ".installed"
+    wanted = ROOT / "tests" / "clients" / "requirements.txt"
+    if not stamp.exists() or stamp.stat().st_mtime < wanted.stat().st_mtime:
+        missing("the client libraries are not installed, or others than are wanted: make clients")
+    return str(CLIENTS / "bin" / "python")
 
 
 def missing(reason: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 
 from support.checkpoints import make_checkpoint
 from support.clusters import Cluster, MakeCluster, start_cluster
+
+HAS_TOOLS = find_spec("pagewire_frontend.message.formats") is not None
+BUILTIN = Path(__file__).resolve().parents[2] / "pagewire" / "builtin_model"
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +41,27 @@ def cluster(tiny_checkpoint: Path) -> Iterator[Cluster]:
     shared = start_cluster(tiny_checkpoint)
     yield shared
     shared.local.stop()
+
+
+@pytest.fixture(scope="session")
+def builtin_cluster() -> Iterator[Cluster]:
+    """The built-in model, for tests that need right answers, in float32 as transformers has it."""
+    shared = start_cluster(
+        BUILTIN,
+        model=("pagewire-builtin",),
+        kv_cache_memory="128MiB",
+        max_num_batched_tokens=512,
+        **({"tool_call_parser": ("hermes",)} if HAS_TOOLS else {}),
+    )
+    yield shared
+    shared.local.stop()
+
+
+@pytest.fixture
+def tools() -> None:
+    """For tests of tool calls."""
+    if not HAS_TOOLS:
+        pytest.skip("this version calls no tools")
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""A client in another language, with no generated code: Node over the public gRPC API."""
+"""Clients in another language: Node over the public gRPC API, with no generated code, and npm's
+openai package over HTTP."""
 
 import json
 import os
@@ -15,7 +16,7 @@ INSTALL = "apt-get install nodejs npm"
 
 @pytest.fixture(scope="module")
 def node_client(tmp_path_factory, require_tool):
-    """Return the client's folder with its two packages installed, outside the source tree."""
+    """Return the client's folder with its packages installed, outside the source tree."""
     npm = require_tool("npm", INSTALL)
     folder = tmp_path_factory.mktemp("node") / "client"
     shutil.copytree(HERE / "node_client", folder, ignore=shutil.ignore_patterns("node_modules"))
@@ -52,3 +53,23 @@ def test_node_streams_a_chat_and_a_completion_and_embeds(cluster, node_client, r
         assert len(ids) == 8
         assert sum(line["event"] == "finished" for line in events) == 1
         assert events[-1]["closed"]["usage"]["completion_tokens"] == 8
+
+
+def run_openai(cluster, folder, node, *what):
+    done = subprocess.run(
+        [node, "openai.mjs", f"{cluster.http_url}/v1", cluster.model, *what],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "ok\n"
+
+
+def test_the_openai_package(builtin_cluster, node_client, require_tool):
+    run_openai(builtin_cluster, node_client, require_tool("node", INSTALL))
+
+
+def test_tools_with_the_openai_package(tools, builtin_cluster, node_client, require_tool):
+    run_openai(builtin_cluster, node_client, require_tool("node", INSTALL), "tools")

@@ -69,18 +69,23 @@ def fit(
     num_prompt, room = len(token_ids), limit - len(token_ids)
     if room < 1:
         raise ContextLengthError(
-            f"the context has {limit} tokens, the prompt {num_prompt}; "
-            "at least one is needed for the answer",
+            f"{_context(limit)}, but the prompt has {num_prompt}; at least one is needed for the "
+            "answer",
             field=prompt_field(request),
         )
     wanted = request.params.max_tokens
     if wanted is not None and wanted > room:
         raise ContextLengthError(
-            f"max_tokens is {wanted}, but a context of {limit} tokens has room for {room} "
-            f"after a prompt of {num_prompt}",
+            f"{_context(limit)}: after a prompt of {num_prompt} there is room for {room}, but "
+            f"max_tokens is {wanted}",
             field="max_tokens",
         )
     return token_ids, request.params.with_(max_tokens=wanted if wanted is not None else room)
+
+
+def _context(limit: int) -> str:
+    # Clients such as litellm know the error by these words of OpenAI's.
+    return f"this model's maximum context length is {limit} tokens"
 
 
 def _fit_pooling(
@@ -94,7 +99,7 @@ def _fit_pooling(
         token_ids = _truncated(request.params, token_ids, limit)
     if len(token_ids) > limit:
         raise ContextLengthError(
-            f"the context has {limit} tokens, the input {len(token_ids)}",
+            f"{_context(limit)}, but the input has {len(token_ids)}",
             field=prompt_field(request),
         )
     return token_ids, request.params
@@ -114,8 +119,8 @@ def _truncated(params: SamplingParams, token_ids: list[int], limit: int) -> list
         kept = limit - (params.max_tokens or 1)
         if kept < 1:
             raise ContextLengthError(
-                f"max_tokens is {params.max_tokens}, which leaves no room for a prompt in a "
-                f"context of {limit} tokens",
+                f"{_context(limit)}, but max_tokens is {params.max_tokens}, which leaves no room "
+                "for a prompt",
                 field="max_tokens",
             )
     return token_ids[-kept:]
