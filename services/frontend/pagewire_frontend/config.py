@@ -26,6 +26,11 @@ class FrontendConfig(ProcessConfig):
     max_request_seconds: float = setting(3600.0, "Deadline of requests that bring none")
     max_wait_seconds: float = setting(300.0, "How long a request waits for a worker")
     max_body_size: int = setting(32 * 1024 * 1024, "Largest HTTP body", parse=parse_size)
+    max_stored_responses: int = setting(10000, "Responses kept for later; 0 keeps none")
+    max_stored_response_bytes: int = setting(
+        256 * 1024 * 1024, "Size of all responses kept, as JSON", parse=parse_size
+    )
+    max_stored_response_seconds: float = setting(86400.0, "How long a response is kept")
     lease_seconds: float = setting(5.0, "Wait for a lost scheduler before using another")
     silence_seconds: float = setting(5.0, "A scheduler silent for so long is dialled again")
     grace_seconds: float = setting(2.0, "Time that open streams get when the process stops")
@@ -35,10 +40,19 @@ class FrontendConfig(ProcessConfig):
             if not 0 <= getattr(self, name) <= 65535:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag}: ports are 0 to 65535", field=name)
-        for name in ("max_open_requests", "max_request_seconds", "silence_seconds"):
+        for name in (
+            "max_open_requests",
+            "max_request_seconds",
+            "silence_seconds",
+            "max_stored_response_seconds",
+        ):
             if getattr(self, name) <= 0:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must be positive", field=name)
+        for name in ("max_stored_responses", "max_stored_response_bytes"):
+            if getattr(self, name) < 0:
+                flag = name.replace("_", "-")
+                raise StartupError(f"--{flag} must not be negative", field=name)
         if not self.scheduler:
             raise StartupError("--scheduler is required: host:port or unix:path", field="scheduler")
 

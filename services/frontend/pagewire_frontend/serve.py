@@ -14,6 +14,9 @@ from pagewire_frontend.http.app import make_app
 from pagewire_frontend.http.server import HttpServer
 from pagewire_frontend.journal import Journal
 from pagewire_frontend.model_registry import ModelRegistry, load_model, parse_specs
+from pagewire_frontend.responses.ids import mint_tag
+from pagewire_frontend.responses.local import LocalResponses
+from pagewire_frontend.responses.store import StoreLimits
 from pagewire_frontend.scheduler_link import LinkSettings
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_shared.ids import mint_id
@@ -41,7 +44,8 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
         max_wait_seconds=config.max_wait_seconds,
     )
     engine = Engine(models, pool, journal, limits)
-    async with _servers(config, engine, pool) as (rpc, http):
+    responses = _local_responses(config, engine)
+    async with _servers(config, engine, pool, responses) as (rpc, http):
         context.status.report(
             "listening",
             address=str(rpc.address),
@@ -60,6 +64,7 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
         if http is not None:
             ends.append(http.stop())
         await asyncio.gather(*ends)
+        responses.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -75,13 +80,22 @@ def _load_models(config: FrontendConfig) -> ModelRegistry:
     return ModelRegistry(models)
 
 
+def _local_responses(config: FrontendConfig, engine: Engine) -> LocalResponses:
+    limits = StoreLimits(
+        max_responses=config.max_stored_responses,
+        max_bytes=config.max_stored_response_bytes,
+        max_seconds=config.max_stored_response_seconds,
+    )
+    return LocalResponses(engine, mint_tag(), limits)
+
+
 @contextlib.asynccontextmanager
 async def _servers(
-    config: FrontendConfig, engine: Engine, pool: SchedulerPool
+    config: FrontendConfig, engine: Engine, pool: SchedulerPool, responses: LocalResponses
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
     http = None
     if config.http:
-        app = make_app(engine, max_body_bytes=config.max_body_size)
+        app = make_app(engine, responses, max_body_bytes=config.max_body_size)
         http = HttpServer(app, config.http_address, grace_seconds=config.grace_seconds)
     try:
         rpc = await start_server(

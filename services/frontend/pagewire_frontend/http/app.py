@@ -8,20 +8,22 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagewire_frontend.engine import Engine
-from pagewire_frontend.http import embeddings, generation, information
+from pagewire_frontend.http import embeddings, generation, information, responses
 from pagewire_frontend.http.errors import install_handlers
+from pagewire_frontend.responses.local import LocalResponses
 
 REQUEST_ID = "x-request-id"
 # What is echoed into a header and a log line must not be able to forge either.
 _LABEL = re.compile(r"[\x21-\x7e]{1,128}")
 
 
-def make_app(engine: Engine, *, max_body_bytes: int) -> FastAPI:
+def make_app(engine: Engine, kept: LocalResponses, *, max_body_bytes: int) -> FastAPI:
     """Return the application."""
     app = FastAPI(title="Pagewire", redoc_url=None, redirect_slashes=False)
     install_handlers(app)
     app.include_router(generation.make_router(engine, max_body_bytes=max_body_bytes))
     app.include_router(embeddings.make_router(engine, max_body_bytes=max_body_bytes))
+    app.include_router(responses.make_router(engine, kept, max_body_bytes=max_body_bytes))
     app.include_router(information.make_router(engine))
     app.add_middleware(RequestIdMiddleware)
     return app
