@@ -1,17 +1,14 @@
 """What the tests of the Responses API share: typed streams, and a reader of a simple markup."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import httpx
-import pytest
 from contract.frontend_peers import Attach, ids_of
 
-from pagewire_frontend.http import responses
 from pagewire_frontend.message.pieces import MessagePieces, ToolCallDelta
-from pagewire_frontend.message.plan import plan_message
 from pagewire_protos.common.v1 import sampling_pb2
+from pagewire_shared.arrays import unpack_u32
 
 URL = "/v1/responses"
 STOPPED = sampling_pb2.FINISH_REASON_STOP
@@ -21,6 +18,12 @@ TOOL = {
     "description": "Tells the weather.",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
+
+
+def prompt_of(submit: Any) -> str:
+    """Return the text of a prompt; special tokens are left out."""
+    letters = {ids_of(chr(byte))[0]: chr(byte) for byte in range(128)}
+    return "".join(letters.get(token, "") for token in unpack_u32(submit.prompt_token_ids))
 
 
 def say(attach: Attach, submit: Any, text: str, *, reason: int = STOPPED, **tokens: Any) -> None:
@@ -87,17 +90,3 @@ class MarkedReader:
     def finish(self) -> MessagePieces:
         """Return nothing: no text is held back."""
         return MessagePieces()
-
-
-@pytest.fixture
-def marked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Have every model's text read by a MarkedReader; yields the uses of tools that were asked."""
-    asked = []
-
-    def plan(model: Any, params: Any, tool_use: Any) -> Any:
-        asked.append(tool_use)
-        plan = plan_message(model, params)
-        return replace(plan, new_reader=MarkedReader)
-
-    monkeypatch.setattr(responses, "plan_message", plan)
-    return asked

@@ -1,6 +1,7 @@
 """Bodies and events of the Responses API against the types of the `openai` package, which are
 generated from the published description: every field strictly, each item by its own type."""
 
+import copy
 from typing import Any, get_args
 
 from openai.types import responses as published
@@ -85,7 +86,7 @@ def check_stream(events: list[dict[str, Any]]) -> dict[str, Any]:
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert events[0]["type"] == "response.created"
     items: dict[int, dict[str, Any]] = {}
-    for event in events:
+    for event in copy.deepcopy(events):
         check_event(event)
         if "output_index" in event:
             _apply(items, event)
@@ -145,3 +146,16 @@ def assert_no_stray_null(value: Any, name: str = "") -> None:
             assert_no_stray_null(item, name)
     else:
         assert value is not None or name in NULLABLE, f"{name} is null"
+
+
+def check_kept_item(item: dict[str, Any]) -> None:
+    """Hold an item of a list to the published shape of its type."""
+    assert_no_stray_null(item)
+    by_role = published.ResponseInputMessageItem, published.ResponseOutputMessage
+    shapes = {
+        "message": by_role[item.get("role") == "assistant"],
+        "reasoning": published.ResponseReasoningItem,
+        "function_call": published.ResponseFunctionToolCallItem,
+        "function_call_output": published.ResponseFunctionToolCallOutputItem,
+    }
+    shapes[item["type"]].model_validate(item, strict=True)

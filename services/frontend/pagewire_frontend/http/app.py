@@ -8,8 +8,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagewire_frontend.engine import Engine
-from pagewire_frontend.http import embeddings, generation, information, responses
+from pagewire_frontend.http import embeddings, generation, information, responses, responses_kept
 from pagewire_frontend.http.errors import install_handlers
+from pagewire_frontend.responses.directory import ResponseDirectory
 from pagewire_frontend.responses.local import LocalResponses
 
 REQUEST_ID = "x-request-id"
@@ -17,13 +18,30 @@ REQUEST_ID = "x-request-id"
 _LABEL = re.compile(r"[\x21-\x7e]{1,128}")
 
 
-def make_app(engine: Engine, kept: LocalResponses, *, max_body_bytes: int) -> FastAPI:
-    """Return the application."""
+def make_app(
+    engine: Engine,
+    kept: LocalResponses,
+    *,
+    max_body_bytes: int,
+    directory: ResponseDirectory | None = None,
+) -> FastAPI:
+    """Return the application.
+
+    Args:
+        engine: Generates.
+        kept: The responses of this process.
+        max_body_bytes: Largest body.
+        directory: Where responses are found by their names; by default only in this process.
+    """
+    found = directory if directory is not None else kept
     app = FastAPI(title="Pagewire", redoc_url=None, redirect_slashes=False)
     install_handlers(app)
     app.include_router(generation.make_router(engine, max_body_bytes=max_body_bytes))
     app.include_router(embeddings.make_router(engine, max_body_bytes=max_body_bytes))
-    app.include_router(responses.make_router(engine, kept, max_body_bytes=max_body_bytes))
+    app.include_router(
+        responses.make_router(engine, kept, max_body_bytes=max_body_bytes, directory=found)
+    )
+    app.include_router(responses_kept.make_router(found))
     app.include_router(information.make_router(engine))
     app.add_middleware(RequestIdMiddleware)
     return app

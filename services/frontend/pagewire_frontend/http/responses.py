@@ -1,5 +1,4 @@
-"""/v1/responses: create, whole, streamed or in the background; retrieve, cancel, delete, and the
-items of the input."""
+"""POST /v1/responses: from an input to a response, whole, streamed or in the background."""
 
 import time
 from collections.abc import AsyncIterator
@@ -12,11 +11,11 @@ from pagewire_frontend.generation_request import ChatPrompt, GenerationRequest
 from pagewire_frontend.http import responses_options as options
 from pagewire_frontend.http.connection import read_body, while_connected
 from pagewire_frontend.http.errors import json_response
-from pagewire_frontend.http.event_stream import EventStream
 from pagewire_frontend.http.responses_input import input_items
-from pagewire_frontend.http.responses_pages import page, truth, whole_number
 from pagewire_frontend.http.responses_schemas import ResponsesBody, check_body
+from pagewire_frontend.http.responses_stream import response_stream
 from pagewire_frontend.http.schemas import parse_body
+from pagewire_frontend.http.tenant import tenant_of
 from pagewire_frontend.message.plan import plan_message
 from pagewire_frontend.responses.directory import ResponseDirectory
 from pagewire_frontend.responses.draft import ResponseDraft
@@ -31,26 +30,23 @@ ASKED_SECONDS: Final = 1.0
 """How long the creation of a background response waits for the engine's yes or no: what is wrong
 with a request is told at once, but a model without a worker keeps nobody waiting."""
 
-_PATH = "/v1/responses/{response_id}"
-
 
 def make_router(
     engine: Engine,
     responses: LocalResponses,
     *,
     max_body_bytes: int,
-    directory: ResponseDirectory | None = None,
+    directory: ResponseDirectory,
 ) -> APIRouter:
-    """Return the endpoints.
+    """Return the endpoint.
 
     Args:
         engine: Generates.
         responses: What this process makes and keeps.
         max_body_bytes: Largest body.
-        directory: Where responses are found by their names; by default only in this process.
+        directory: Where the responses of earlier turns are found by their names.
     """
     router = APIRouter()
-    found = directory if directory is not None else responses
     schema = ResponsesBody.model_json_schema()
     extra = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
@@ -59,7 +55,7 @@ def make_router(
         """Answer an input."""
         body = parse_body(ResponsesBody, await read_body(request, max_body_bytes))
         try:
-            draft = await _draft(engine, responses, found, body, _tenant(request))
+            draft = await _draft(engine, responses, directory, body, tenant_of(request))
             if draft.is_background:
                 return await _background(request, responses, draft, is_streamed=bool(body.stream))
             if body.stream:
@@ -68,40 +64,7 @@ def make_router(
         except PagewireError as error:
             raise options.as_given(error) from error.__cause__
 
-    @router.get(_PATH)
-    async def retrieve(request: Request, response_id: str) -> Response:
-        """Return a response as it is now, or the events of a background one."""
-        query = request.query_params
-        if not truth(query, "stream"):
-            return json_response(await found.get(response_id, _tenant(request)))
-        last = whole_number(query, "starting_after", least=0, most=2**31 - 1)
-        first = 0 if last is None else last + 1
-        return _event_stream(request, await found.events(response_id, _tenant(request), first))
-
-    @router.post(f"{_PATH}/cancel")
-    async def cancel(request: Request, response_id: str) -> Response:
-        """End a background response."""
-        return json_response(await found.cancel(response_id, _tenant(request)))
-
-    @router.delete(_PATH)
-    async def delete(request: Request, response_id: str) -> Response:
-        """Forget a response."""
-        await found.delete(response_id, _tenant(request))
-        return json_response({"id": response_id, "object": "response", "deleted": True})
-
-    @router.get(f"{_PATH}/input_items")
-    async def list_input_items(request: Request, response_id: str) -> Response:
-        """List the conversation before the answer."""
-        listed = await found.input_items(response_id, _tenant(request))
-        return json_response(page(listed, request.query_params))
-
     return router
-
-
-def _tenant(request: Request) -> str | None:
-    """Return whose key the request came with; None where there are no keys."""
-    tenant: str | None = getattr(request.state, "tenant", None)
-    return tenant
 
 
 async def _draft(
@@ -181,7 +144,7 @@ async def _streamed(request: Request, responses: LocalResponses, draft: Response
     try:
         # What goes wrong before the first token is still a plain status.
         await while_connected(request, run.wait_first())
-        response = _event_stream(request, _frames(run), lambda: responses.end(run))
+        response = response_stream(request, _frames(run), lambda: responses.end(run))
         is_handed_over = True
         return response
     finally:
@@ -205,13 +168,5 @@ async def _background(
         responses.forget(draft.response_id)
         raise
     if is_streamed:
-        return _event_stream(request, background.log.follow(0))
+        return response_stream(request, background.log.follow(0))
     return json_response(background.run.body())
-
-
-def _event_stream(
-    request: Request,
-    ready: AsyncIterator[list[bytes]],
-    close: Any = lambda: None,
-) -> EventStream[bytes]:
-    return EventStream(request, ready, close, frame=bytes, last=b"")
