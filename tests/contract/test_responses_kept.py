@@ -1,9 +1,7 @@
-"""Responses that are kept or run without their client: background, replay, cancel, delete, the next
-turn, and what is dropped."""
+"""Responses that are kept: the next turn, lists, tenants, what is deleted and what is dropped."""
 
 import asyncio
 import json
-from typing import Any
 
 import openai
 import pytest
@@ -12,183 +10,9 @@ from contract.frontend_peers import eventually, ids_of
 from contract.response_gateway import TOOL, URL, events_of, prompt_of, say
 from openai.types import responses as published
 
-from support.response_shapes import check_response, check_stream
+from support.response_shapes import check_stream
 
 BACKGROUND = {"model": "tiny", "input": "hi", "background": True}
-
-
-async def ended(client: Any, response_id: str) -> dict[str, Any]:
-    """Return a response once it is over."""
-    body: dict[str, Any] = {}
-
-    async def is_over() -> bool:
-        body.update((await client.get(f"{URL}/{response_id}")).json())
-        return body["status"] not in ("queued", "in_progress")
-
-    async with asyncio.timeout(10):
-        while not await is_over():
-            await asyncio.sleep(0.01)
-    check_response(body)
-    return body
-
-
-async def test_background(checkpoint):
-    async with openai_gateway(checkpoint) as (client, attach):
-        made = await client.responses.create(model="tiny", input="hi", background=True)
-        submit = await attach.next("submit")
-        assert (made.status, made.background) == ("queued", True)
-        attach.tokens(submit, 0, ids_of("one "))
-        async with asyncio.timeout(10):
-            while (now := await client.responses.retrieve(made.id)).status == "queued":
-                await asyncio.sleep(0.01)
-        assert now.status == "in_progress"
-        attach.tokens(submit, 4, ids_of("two"))
-        attach.finish(submit, 7)
-        async with asyncio.timeout(10):
-            while (now := await client.responses.retrieve(made.id)).status == "in_progress":
-                await asyncio.sleep(0.01)
-    assert now.status == "incomplete"
-    assert now.output_text == "one two"
-
-
-async def test_a_background_response_is_cancelled(checkpoint):
-    async with openai_gateway(checkpoint) as (client, attach):
-        made = await client.responses.create(model="tiny", input="hi", background=True)
-        submit = await attach.next("submit")
-        cancelled = await client.responses.cancel(made.id)
-        assert (await attach.next("abort")).handle == submit.handle
-        again = await client.responses.cancel(made.id)
-        kept = await client.responses.retrieve(made.id)
-    assert cancelled.status == again.status == kept.status == "cancelled"
-
-
-async def test_only_a_background_response_can_be_cancelled(checkpoint):
-    async with openai_gateway(checkpoint) as (client, attach):
-        call = asyncio.create_task(client.responses.create(model="tiny", input="hi"))
-        say(attach, await attach.next("submit"), "x")
-        made = await call
-        with pytest.raises(openai.BadRequestError) as caught:
-            await client.responses.cancel(made.id)
-    assert caught.value.param == "response_id"
-
-
-async def test_a_background_response_goes_on_without_its_client(checkpoint):
-    async with gateway(checkpoint) as (client, attach, _):
-        names = []
-        text = ""
-
-        async def read() -> None:
-            nonlocal text
-            body = {**BACKGROUND, "stream": True}
-            async with client.stream("POST", URL, json=body) as answer:
-                async for line in answer.aiter_lines():
-                    text += line
-                    if "response.created" in line and line.startswith("data: "):
-                        names.append(json.loads(line.removeprefix("data: "))["response"]["id"])
-
-        call = asyncio.create_task(read())
-        submit = await attach.next("submit")
-        attach.tokens(submit, 0, ids_of("one "))
-        await eventually(lambda: "one " in text, "a delta")
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-        follower = asyncio.create_task(client.get(f"{URL}/{names[0]}?stream=true"))
-        await asyncio.sleep(0.05)
-        attach.tokens(submit, 4, ids_of("two"))
-        attach.finish(submit, 7)
-        followed = events_of((await follower).text)
-        body = await ended(client, names[0])
-        replayed = events_of((await client.get(f"{URL}/{names[0]}?stream=true")).text)
-        late = await client.get(f"{URL}/{names[0]}?stream=true&starting_after=5")
-    assert attach.received.empty(), "nothing was aborted"
-    assert check_stream(followed)[0]["content"][0]["text"] == "one two"
-    assert followed == replayed
-    assert [event["type"] for event in followed[:3]] == [
-        "response.created",
-        "response.queued",
-        "response.in_progress",
-    ]
-    assert events_of(late.text) == followed[6:]
-    assert body == followed[-1]["response"]
-
-
-async def test_the_client_resumes_a_background_stream(checkpoint):
-    async with openai_gateway(checkpoint) as (client, attach):
-        stream = await client.responses.create(
-            model="tiny", input="hi", background=True, stream=True
-        )
-        submit = await attach.next("submit")
-        attach.tokens(submit, 0, ids_of("one "))
-        async for event in stream:
-            if event.type == "response.created":
-                name = event.response.id
-            if event.type == "response.output_text.delta":
-                break
-        await stream.close()
-        attach.tokens(submit, 4, ids_of("two"))
-        attach.finish(submit, 7)
-        rest = await client.responses.retrieve(
-            name, stream=True, starting_after=event.sequence_number
-        )
-        found = [item async for item in rest]
-    assert [item.delta for item in found if item.type == "response.output_text.delta"] == ["two"]
-    assert found[0].sequence_number == event.sequence_number + 1
-
-
-async def test_events_are_kept_of_background_streams_alone(checkpoint):
-    async with gateway(checkpoint) as (client, attach, _):
-        made = (await client.post(URL, json=BACKGROUND)).json()
-        submit = await attach.next("submit")
-        running = await client.get(f"{URL}/{made['id']}?stream=true")
-        say(attach, submit, "x")
-        await ended(client, made["id"])
-        over = await client.get(f"{URL}/{made['id']}?stream=true")
-    for refused in (running, over):
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "stream")
-
-
-async def test_events_of_a_cancelled_response(checkpoint):
-    async with gateway(checkpoint) as (client, attach, _):
-        names = []
-
-        async def read() -> str:
-            lines = []
-            async with client.stream("POST", URL, json={**BACKGROUND, "stream": True}) as answer:
-                async for line in answer.aiter_lines():
-                    lines.append(line)
-                    if line.startswith("data: ") and not names:
-                        names.append(json.loads(line.removeprefix("data: "))["response"]["id"])
-            return "\n".join(lines) + "\n"
-
-        call = asyncio.create_task(read())
-        await attach.next("submit")
-        await eventually(lambda: bool(names), "the first event")
-        await client.post(f"{URL}/{names[0]}/cancel")
-        events = events_of(await call)
-    check_stream(events)
-    assert (events[-1]["type"], events[-1]["code"]) == ("error", "cancelled")
-
-
-async def test_a_background_request_is_refused_at_once(checkpoint):
-    async with gateway(checkpoint) as (client, _, _):
-        answer = await client.post(URL, json={**BACKGROUND, "input": "x" * 600})
-        assert answer.status_code == 400
-        assert answer.json()["error"]["code"] == "context_length_exceeded"
-        answer = await client.post(URL, json={**BACKGROUND, "store": False})
-        assert answer.json()["error"]["param"] == "background"
-
-
-async def test_a_background_response_waits_for_a_worker(checkpoint, monkeypatch):
-    monkeypatch.setattr("pagewire_frontend.http.responses.ASKED_SECONDS", 0.05)
-    async with gateway(checkpoint, max_wait_seconds=0.5) as (client, attach, _):
-        attach.send(served_models={})
-        await asyncio.sleep(0.05)
-        made = (await client.post(URL, json=BACKGROUND)).json()
-        check_response(made)
-        body = await ended(client, made["id"])
-    assert made["status"] == "queued"
-    assert body["status"] == "failed"
-    assert body["error"]["code"] == "server_error"
 
 
 async def test_the_next_turn(checkpoint, marked):
@@ -294,3 +118,62 @@ async def test_a_server_that_keeps_nothing(checkpoint):
         assert (await call).status_code == 200
         answer = await client.post(URL, json=BACKGROUND)
     assert answer.json()["error"]["param"] == "background"
+
+
+async def test_a_tenant_sees_its_own(checkpoint, monkeypatch):
+    for module in ("responses", "responses_kept"):
+        monkeypatch.setattr(
+            f"pagewire_frontend.http.{module}.tenant_of",
+            lambda request: request.headers.get("x-test-tenant"),
+        )
+    async with gateway(checkpoint) as (client, attach, _):
+        mine, other = {"x-test-tenant": "a"}, {"x-test-tenant": "b"}
+        running = (await client.post(URL, json=BACKGROUND, headers=mine)).json()
+        assert (await attach.next("submit")).tenant == "a"
+        call = post(client, URL, {"model": "tiny", "input": "hi"}, headers=mine)
+        say(attach, await attach.next("submit"), "x")
+        stored = (await call).json()
+        for name in (running["id"], stored["id"]):
+            assert (await client.get(f"{URL}/{name}", headers=mine)).status_code == 200
+            for headers in (other, {}):
+                answers = [
+                    await client.get(f"{URL}/{name}", headers=headers),
+                    await client.get(f"{URL}/{name}?stream=true", headers=headers),
+                    await client.get(f"{URL}/{name}/input_items", headers=headers),
+                    await client.post(f"{URL}/{name}/cancel", headers=headers),
+                    await client.delete(f"{URL}/{name}", headers=headers),
+                    await client.post(
+                        URL,
+                        json={"model": "tiny", "input": "x", "previous_response_id": name},
+                        headers=headers,
+                    ),
+                ]
+                assert {answer.status_code for answer in answers} == {404}
+                assert all("is gone" in answer.text for answer in answers)
+
+
+async def test_what_is_deleted_goes_on_for_its_client(checkpoint):
+    async with gateway(checkpoint) as (client, attach, _):
+        names = []
+
+        async def read() -> str:
+            lines = []
+            body = {"model": "tiny", "input": "hi", "stream": True}
+            async with client.stream("POST", URL, json=body) as answer:
+                async for line in answer.aiter_lines():
+                    lines.append(line)
+                    if line.startswith("data: ") and not names:
+                        names.append(json.loads(line.removeprefix("data: "))["response"]["id"])
+            return "\n".join(lines) + "\n"
+
+        call = asyncio.create_task(read())
+        submit = await attach.next("submit")
+        attach.tokens(submit, 0, ids_of("one "))
+        await eventually(lambda: bool(names), "the first event")
+        assert (await client.delete(f"{URL}/{names[0]}")).json()["deleted"] is True
+        attach.tokens(submit, 4, ids_of("two"))
+        attach.finish(submit, 7)
+        events = events_of(await call)
+        gone = await client.get(f"{URL}/{names[0]}")
+    assert check_stream(events)[0]["content"][0]["text"] == "one two"
+    assert gone.status_code == 404

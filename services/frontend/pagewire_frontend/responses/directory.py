@@ -27,7 +27,7 @@ class ResponseDirectory(Protocol):
         ...
 
     async def delete(self, response_id: str, tenant: str | None) -> None:
-        """Forget a response, after ending it."""
+        """Forget a response. One that has a client goes on for it; a background one ends."""
         ...
 
     async def input_items(self, response_id: str, tenant: str | None) -> list[Item]:

@@ -93,14 +93,11 @@ class LocalResponses:
         return await self.get(response_id, tenant)
 
     async def delete(self, response_id: str, tenant: str | None) -> None:
-        """Forget a response, after ending it."""
+        """Forget a response. One that has a client goes on for it; a background one ends."""
         found = self._find(response_id, tenant)
         self.forget(response_id)
-        if isinstance(found, _Running):
-            if found.background is not None:
-                found.background.cancel()
-            else:
-                found.run.cancel()
+        if isinstance(found, _Running) and found.background is not None:
+            found.background.cancel()
 
     async def input_items(self, response_id: str, tenant: str | None) -> list[Item]:
         """Return the whole conversation before the answer, oldest first."""
