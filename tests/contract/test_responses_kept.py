@@ -6,7 +6,7 @@ import json
 import openai
 import pytest
 from contract.frontend_gateway import gateway, openai_gateway, post
-from contract.frontend_peers import eventually, ids_of
+from contract.frontend_peers import LENGTH, eventually, ids_of
 from contract.response_gateway import TOOL, URL, events_of, prompt_of, say
 from openai.types import responses as published
 
@@ -177,3 +177,20 @@ async def test_what_is_deleted_goes_on_for_its_client(checkpoint):
         gone = await client.get(f"{URL}/{names[0]}")
     assert check_stream(events)[0]["content"][0]["text"] == "one two"
     assert gone.status_code == 404
+
+
+async def test_half_a_call_is_not_built_on(checkpoint, marked):
+    async with gateway(checkpoint) as (client, attach, _):
+        body = {"model": "tiny", "tools": [TOOL]}
+        call = post(client, URL, {**body, "input": "hi"})
+        text = 'Well.[weather{"ci'
+        say(attach, await attach.next("submit"), text, reason=LENGTH)
+        first = (await call).json()
+        assert [item["status"] for item in first["output"]] == ["completed", "incomplete"]
+        call = post(client, URL, {**body, "input": "go on", "previous_response_id": first["id"]})
+        submit = await attach.next("submit")
+        say(attach, submit, "x")
+        second = (await call).json()
+        listed = (await client.get(f"{URL}/{second['id']}/input_items")).json()["data"]
+    assert [item["type"] for item in listed] == ["message"] * 3
+    assert prompt_of(submit).endswith("assistant\nWell.\nuser\ngo on\nassistant\n")
