@@ -23,7 +23,7 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Have every model's text read by a MarkedReader; yields the uses of tools that were asked."""
     asked = []
 
-    def plan(model: Any, params: Any, tool_use: Any) -> Any:
+    def plan(model: Any, params: Any, tool_use: Any, **_: Any) -> Any:
         asked.append(tool_use)
         plan = plan_message(model, params)
         return replace(plan, new_reader=MarkedReader)

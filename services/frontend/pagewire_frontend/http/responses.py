@@ -62,7 +62,7 @@ def make_router(
                 return await _streamed(request, responses, draft)
             return await _whole(request, responses, draft)
         except PagewireError as error:
-            raise options.as_given(error) from error.__cause__
+            raise options.as_given(error, body) from error.__cause__
 
     return router
 

@@ -45,7 +45,7 @@ _SHOWN_IF_GIVEN = (
     "user",
 )
 # Names of the engine that are others here.
-_FIELDS = {"messages": "input", "max_tokens": "max_output_tokens", FIELD: "text.format"}
+_FIELDS = {"messages": "input", "max_tokens": "max_output_tokens"}
 
 
 def sampling(body: ResponsesBody, defaults: SamplingParams) -> SamplingParams:
@@ -128,9 +128,13 @@ def echo(body: ResponsesBody, params: SamplingParams) -> dict[str, Any]:
     return shown
 
 
-def as_given(error: PagewireError) -> PagewireError:
+def as_given(error: PagewireError, body: ResponsesBody) -> PagewireError:
     """Return `error` with its field, also in the message, as the body of a response calls it."""
     given = _FIELDS.get(error.field or "")
+    if error.field == FIELD:
+        # Calls are held to their schemas by a grammar, too.
+        form = body.text.format if body.text is not None else None
+        given = "tools" if form is None or form.type == "text" else "text.format"
     if given is not None:
         error.message = error.message.replace(str(error.field), given)
         error.field = given
