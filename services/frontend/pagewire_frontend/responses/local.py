@@ -109,13 +109,15 @@ class LocalResponses:
     async def conversation(self, response_id: str, tenant: str | None) -> list[Item]:
         """Return what a next response builds on; see ResponseDirectory."""
         found = self._find(response_id, tenant)
-        if isinstance(found, _Running):
+        # One that is over may not be put away yet, but its client knows already.
+        if isinstance(found, _Running) and not found.run.is_over:
             raise InvalidRequestError(
                 "the response of previous_response_id has not ended yet",
                 field="previous_response_id",
             )
-        said = [item for item in _json(found.body)["output"] if is_whole(item)]
-        return [*_json(found.input_items), *said]
+        body = await self.get(response_id, tenant)
+        said = [item for item in body["output"] if is_whole(item)]
+        return [*await self.input_items(response_id, tenant), *said]
 
     async def events(
         self, response_id: str, tenant: str | None, first: int
