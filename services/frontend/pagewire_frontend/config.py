@@ -37,6 +37,11 @@ class FrontendConfig(ProcessConfig):
     max_wait_seconds: float = setting(300.0, "How long a request waits for a worker")
     max_body_size: int = setting(32 * 1024 * 1024, "Largest HTTP body", parse=parse_size)
     stall_seconds: float = setting(120.0, "A stream whose client takes nothing for so long is cut")
+    max_stored_responses: int = setting(10000, "Responses kept for later; 0 keeps none")
+    max_stored_response_bytes: int = setting(
+        256 * 1024 * 1024, "Size of all responses kept, as JSON", parse=parse_size
+    )
+    max_stored_response_seconds: float = setting(86400.0, "How long a response is kept")
     lease_seconds: float = setting(5.0, "Wait for a lost scheduler before using another")
     silence_seconds: float = setting(5.0, "A scheduler silent for so long is dialled again")
     frontend_name: str = setting("", "Name in the group of frontends (default: drawn)")
@@ -57,11 +62,16 @@ class FrontendConfig(ProcessConfig):
             "silence_seconds",
             "stall_seconds",
             "peer_seconds",
+            "max_stored_response_seconds",
         )
         for name in positive:
             if getattr(self, name) <= 0:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must be positive", field=name)
+        for name in ("max_stored_responses", "max_stored_response_bytes"):
+            if getattr(self, name) < 0:
+                flag = name.replace("_", "-")
+                raise StartupError(f"--{flag} must not be negative", field=name)
         if self.shared_ports:
             self._check_shared_ports()
         if not self.scheduler:

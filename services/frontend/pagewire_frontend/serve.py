@@ -12,7 +12,6 @@ from pagewire_frontend import grpc_service
 from pagewire_frontend.call_counter import CallCounter
 from pagewire_frontend.config import FrontendConfig, grpc_setting
 from pagewire_frontend.engine import Engine, EngineLimits
-from pagewire_frontend.group.directory import NoResponses
 from pagewire_frontend.group.group import Group, joined
 from pagewire_frontend.group.membership import parse_membership
 from pagewire_frontend.http.app import make_app
@@ -21,6 +20,8 @@ from pagewire_frontend.http.server import HttpServer
 from pagewire_frontend.journal import Journal
 from pagewire_frontend.message.formats import parse_formats
 from pagewire_frontend.model_registry import ModelRegistry, load_model, parse_specs
+from pagewire_frontend.responses.local import LocalResponses
+from pagewire_frontend.responses.store import StoreLimits
 from pagewire_frontend.scheduler_link import LinkSettings
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_shared.ids import mint_id
@@ -39,9 +40,10 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
     """Run a frontend until `context.stop` is set. Raises StartupError."""
     membership = parse_membership(config.frontend_name, config.peer)
     engine, pool = _make_engine(config)
+    responses = _make_responses(config, engine, membership.tag)
     group = joined(
         membership,
-        NoResponses(),
+        responses,
         listen=config.peer_address,
         peer_seconds=config.peer_seconds,
     )
@@ -49,9 +51,10 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
         async with group as members, _running(pool.run()) as attached:
             if config.shared_ports:
                 await _hold_back(engine, pool, context)
-            async with _servers(config, engine, pool, members) as (rpc, http):
+            async with _servers(config, engine, pool, members, responses) as (rpc, http):
                 await _serve_until_stopped(config, context, attached, engine, pool, rpc, http)
     finally:
+        responses.close()
         engine.shutdown()
 
 
@@ -72,6 +75,15 @@ def _make_engine(config: FrontendConfig) -> tuple[Engine, SchedulerPool]:
         max_wait_seconds=config.max_wait_seconds,
     )
     return Engine(models, pool, journal, limits), pool
+
+
+def _make_responses(config: FrontendConfig, engine: Engine, tag: str) -> LocalResponses:
+    limits = StoreLimits(
+        max_responses=config.max_stored_responses,
+        max_bytes=config.max_stored_response_bytes,
+        max_seconds=config.max_stored_response_seconds,
+    )
+    return LocalResponses(engine, tag, limits)
 
 
 async def _serve_until_stopped(
@@ -142,15 +154,21 @@ def _load_models(config: FrontendConfig) -> ModelRegistry:
 
 @contextlib.asynccontextmanager
 async def _servers(
-    config: FrontendConfig, engine: Engine, pool: SchedulerPool, group: Group
+    config: FrontendConfig,
+    engine: Engine,
+    pool: SchedulerPool,
+    group: Group,
+    responses: LocalResponses,
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
     http = None
     if config.http:
         app = make_app(
             engine,
+            responses,
             max_body_bytes=config.max_body_size,
             stall_seconds=config.stall_seconds,
             exposition=group.metrics.exposition,
+            directory=group.responses,
         )
         http = HttpServer(
             MetricsMiddleware(app),

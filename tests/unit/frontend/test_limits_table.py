@@ -11,7 +11,7 @@ import pytest
 from pagewire_frontend import embedding
 from pagewire_frontend.config import FrontendConfig
 from pagewire_frontend.http import options as http_options
-from pagewire_frontend.http import schemas
+from pagewire_frontend.http import responses_pages, responses_schemas, schemas
 from pagewire_frontend.message import tool_use
 from pagewire_frontend.template_arguments import MAX_ARGUMENTS
 from pagewire_scheduler.config import SchedulerConfig
@@ -44,6 +44,9 @@ FRONTEND = {
     "time of a request": "max_request_seconds",
     "time without a worker": "max_wait_seconds",
     "time in which a client takes nothing": "stall_seconds",
+    "responses kept": "max_stored_responses",
+    "bytes of responses kept": "max_stored_response_bytes",
+    "age of responses kept": "max_stored_response_seconds",
 }
 SCHEDULER = {
     "sequences waiting in a cell": "max_num_waiting",
@@ -92,6 +95,13 @@ NUMBERS: dict[str, list[float]] = {
     "grammar of forced or strict calls": [structured_outputs.MAX_GRAMMAR_BYTES],
     "prompt": [schemas.MAX_PROMPTS],
     "input of embeddings": [embedding.MAX_INPUTS],
+    "input of responses": [responses_schemas.MAX_INPUT_ITEMS],
+    "metadata": [
+        responses_schemas.MAX_METADATA_PAIRS,
+        responses_schemas.MAX_METADATA_KEY_CHARS,
+        responses_schemas.MAX_METADATA_VALUE_CHARS,
+    ],
+    "limit of input items": [1, responses_pages.MAX_PAGE, responses_pages.DEFAULT_PAGE],
     "prompt and answer": [],
     "priority": [priority.MIN_PRIORITY, priority.MAX_PRIORITY, 0],
     "dimensions": [1, pooling.MAX_DIMENSIONS],
@@ -110,7 +120,7 @@ def test_numbers_are_those_of_the_code(name):
     bound, fallback, module, status = rows()[name]
     assert [int(text) for text in NUMBER.findall(f"{bound} | {fallback}")] == NUMBERS[name]
     assert importlib.util.find_spec(module.strip("`")) is not None
-    assert status in ("400", "413", "429", "503", "504", "RESOURCE_EXHAUSTED", "cut")
+    assert status in ("400", "404", "413", "429", "503", "504", "RESOURCE_EXHAUSTED", "cut")
 
 
 def test_every_field_of_sampling_with_a_bound_has_a_row():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagewire_frontend.group.membership import parse_membership, tag_of
+from pagewire_frontend.group.membership import parse_membership
 from pagewire_shared.errors import StartupError
 from pagewire_shared.frontend_tag import mint_tag, slot_of
 
@@ -56,18 +56,3 @@ def test_names_whose_ids_look_alike_are_refused():
         number += 1
     with pytest.raises(StartupError, match="another name"):
         parse_membership(twin, [f"n{number}=unix:/x"])
-
-
-def test_the_tag_of_an_id():
-    tag = mint_tag("a")
-    assert tag_of(f"resp_{tag}_{'0' * 32}") == tag
-    for other in (
-        "",
-        "resp_",
-        tag,
-        f"resp_{tag}",
-        f"resp_{tag}_",
-        f"msg_{tag}_00",
-        f"resp_{tag}0_00",
-    ):
-        assert tag_of(other) is None

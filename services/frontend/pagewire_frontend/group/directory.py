@@ -3,88 +3,14 @@ more. Stores nothing.
 """
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
 
-from pagewire_frontend.group.membership import Membership, tag_of
-from pagewire_shared.errors import PagewireError
+from pagewire_frontend.group.membership import Membership
+from pagewire_frontend.responses.directory import ResponseDirectory
+from pagewire_frontend.responses.draft import Body
+from pagewire_frontend.responses.errors import gone
+from pagewire_frontend.responses.ids import tag_of
+from pagewire_frontend.responses.items import Item
 from pagewire_shared.frontend_tag import SLOT_DIGITS, slot_of
-
-Body = dict[str, Any]
-"""A public JSON object as plain data."""
-
-
-@dataclass
-class ResponseNotFoundError(PagewireError):
-    """No such response: never there, deleted, too old, another tenant's, or its process is gone."""
-
-    field: str | None = "response_id"
-    code: str = "response_not_found"
-    status_name = "NOT_FOUND"
-    __str__ = PagewireError.__str__
-
-
-class ResponseDirectory(Protocol):
-    """Stored responses by their public ids; `tenant` is who asks, None where nobody is told apart.
-
-    All raise ResponseNotFoundError, or what else keeps them from an answer.
-    """
-
-    async def get(self, response_id: str, tenant: str | None) -> Body:
-        """Return a response as it is now."""
-        ...
-
-    async def cancel(self, response_id: str, tenant: str | None) -> Body:
-        """End a response that still runs and return it."""
-        ...
-
-    async def delete(self, response_id: str, tenant: str | None) -> None:
-        """Forget a response."""
-        ...
-
-    async def input_items(self, response_id: str, tenant: str | None) -> list[Body]:
-        """Return all that a response was made from."""
-        ...
-
-    async def conversation(self, response_id: str, tenant: str | None) -> list[Body]:
-        """Return what a response that builds on this one begins with."""
-        ...
-
-    async def events(
-        self, response_id: str, tenant: str | None, first: int
-    ) -> AsyncIterator[list[bytes]]:
-        """Return the events from number `first` on, as they are sent, up to the last."""
-        ...
-
-
-class NoResponses:
-    """The directory of a process that stores nothing."""
-
-    async def get(self, response_id: str, tenant: str | None) -> Body:
-        """Raise ResponseNotFoundError."""
-        raise not_found(response_id)
-
-    async def cancel(self, response_id: str, tenant: str | None) -> Body:
-        """Raise ResponseNotFoundError."""
-        raise not_found(response_id)
-
-    async def delete(self, response_id: str, tenant: str | None) -> None:
-        """Raise ResponseNotFoundError."""
-        raise not_found(response_id)
-
-    async def input_items(self, response_id: str, tenant: str | None) -> list[Body]:
-        """Raise ResponseNotFoundError."""
-        raise not_found(response_id)
-
-    async def conversation(self, response_id: str, tenant: str | None) -> list[Body]:
-        """Raise ResponseNotFoundError."""
-        raise not_found(response_id)
-
-    async def events(
-        self, response_id: str, tenant: str | None, first: int
-    ) -> AsyncIterator[list[bytes]]:
-        """Raise ResponseNotFoundError."""
-        raise not_found(response_id)
 
 
 class GroupDirectory:
@@ -119,11 +45,11 @@ class GroupDirectory:
         """Forget a response."""
         await self._holder(response_id).delete(response_id, tenant)
 
-    async def input_items(self, response_id: str, tenant: str | None) -> list[Body]:
+    async def input_items(self, response_id: str, tenant: str | None) -> list[Item]:
         """Return all that a response was made from."""
         return await self._holder(response_id).input_items(response_id, tenant)
 
-    async def conversation(self, response_id: str, tenant: str | None) -> list[Body]:
+    async def conversation(self, response_id: str, tenant: str | None) -> list[Item]:
         """Return what a response that builds on this one begins with."""
         return await self._holder(response_id).conversation(response_id, tenant)
 
@@ -143,20 +69,3 @@ class GroupDirectory:
             # Nobody's, or of an earlier process of this name or of a peer's.
             raise gone(response_id)
         return peer
-
-
-def not_found(response_id: str) -> ResponseNotFoundError:
-    """Return the error for an id that nothing is stored under."""
-    return ResponseNotFoundError(f"no response {_shown(response_id)} is stored")
-
-
-def gone(response_id: str) -> ResponseNotFoundError:
-    """Return the error for an id of a process that is no more, with all it held in memory."""
-    return ResponseNotFoundError(
-        f"the response {_shown(response_id)} is gone with the frontend process that held it"
-    )
-
-
-def _shown(response_id: str) -> str:
-    # It comes from the client: what is shown of it is bounded.
-    return repr(response_id[:64])

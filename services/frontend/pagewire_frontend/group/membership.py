@@ -1,6 +1,4 @@
-"""Who a frontend is in its group, who the others are, and whose an id of something stored is. Pure
-but for the dice.
-"""
+"""Who a frontend is in its group, and who the others are. Pure but for the dice."""
 
 import re
 import secrets
@@ -8,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.frontend_tag import TAG_DIGITS, mint_tag, slot_of
+from pagewire_shared.frontend_tag import mint_tag, slot_of
 from pagewire_shared.rpc.address import Address, parse_address
 
 # As a label of DNS, so that a pod's name will do.
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _NAME_BYTES = 4
-
-_ID = re.compile(rf"resp_([0-9a-f]{{{TAG_DIGITS}}})_[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +62,3 @@ def _check_name(name: str, setting: str) -> None:
             f"{setting}: {name!r} is no name; it takes 1 to 63 letters, digits and inner hyphens",
             field=setting,
         )
-
-
-def tag_of(response_id: str) -> str | None:
-    """Return the tag in resp_<tag>_<hex>; None for what is no such id."""
-    match = _ID.fullmatch(response_id)
-    return match[1] if match else None

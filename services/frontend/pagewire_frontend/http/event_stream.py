@@ -2,7 +2,7 @@
 client leaves."""
 
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import orjson
 from fastapi import Request, Response
@@ -14,25 +14,32 @@ from pagewire_shared.errors import PagewireError
 
 DONE = b"data: [DONE]\n\n"
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+Value = TypeVar("Value")
 
 
-class EventStream(Response):
-    """Streams JSON values as events, then `[DONE]`; an error after the first byte is one last
-    event."""
+class EventStream(Response, Generic[Value]):
+    """Streams values as events, then `[DONE]`; an error after the first byte is one last event."""
 
     def __init__(
         self,
         request: Request,
-        chunks: AsyncIterator[list[dict[str, Any]]],
+        chunks: AsyncIterator[list[Value]],
         close: Callable[[], None],
+        *,
+        frame: Callable[[Value], bytes] | None = None,
+        last: bytes = DONE,
     ) -> None:
-        """Args: `chunks`, values that are ready together; `close`, called whatever happens."""
+        """Args: `chunks`, values that are ready together; `close`, called whatever happens;
+        `frame`, from a value to what is sent, JSON as `data` by default; `last`, sent at the end.
+        """
         super().__init__(media_type="text/event-stream", headers=HEADERS)
         # Its length is not known, whatever the base class says of the empty body.
         self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
         self._request = request
         self._chunks = chunks
         self._close = close
+        self._frame = frame if frame is not None else event_bytes
+        self._last = last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the response."""
@@ -53,15 +60,15 @@ class EventStream(Response):
         )
         try:
             async for values in self._chunks:
-                body = b"".join(event_bytes(value) for value in values)
+                body = b"".join(self._frame(value) for value in values)
                 if body:
                     await send({"type": "http.response.body", "body": body, "more_body": True})
-            last = DONE
+            last = self._last
         except PagewireError as error:
             last = event_bytes(error_body(error))
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
 
-def event_bytes(value: dict[str, Any]) -> bytes:
+def event_bytes(value: Any) -> bytes:
     """Return a value as one event."""
     return b"data: " + orjson.dumps(value) + b"\n\n"

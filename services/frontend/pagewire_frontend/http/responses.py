@@ -1,0 +1,172 @@
+"""POST /v1/responses: from an input to a response, whole, streamed or in the background."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+
+from pagewire_frontend.engine import Engine
+from pagewire_frontend.generation_request import ChatPrompt, GenerationRequest
+from pagewire_frontend.http import responses_options as options
+from pagewire_frontend.http.connection import read_body, while_connected
+from pagewire_frontend.http.errors import json_response
+from pagewire_frontend.http.responses_input import input_items
+from pagewire_frontend.http.responses_schemas import ResponsesBody, check_body
+from pagewire_frontend.http.responses_stream import response_stream
+from pagewire_frontend.http.schemas import parse_body
+from pagewire_frontend.http.tenant import tenant_of
+from pagewire_frontend.message.plan import plan_message
+from pagewire_frontend.responses.directory import ResponseDirectory
+from pagewire_frontend.responses.draft import ResponseDraft
+from pagewire_frontend.responses.frames import frames
+from pagewire_frontend.responses.ids import mint_response_id
+from pagewire_frontend.responses.items import turns
+from pagewire_frontend.responses.local import LocalResponses
+from pagewire_frontend.responses.run import ResponseRun
+from pagewire_shared.errors import InvalidRequestError, PagewireError
+
+ASKED_SECONDS: Final = 1.0
+"""How long the creation of a background response waits for the engine's yes or no: what is wrong
+with a request is told at once, but a model without a worker keeps nobody waiting."""
+
+
+def make_router(
+    engine: Engine,
+    responses: LocalResponses,
+    *,
+    max_body_bytes: int,
+    directory: ResponseDirectory,
+) -> APIRouter:
+    """Return the endpoint.
+
+    Args:
+        engine: Generates.
+        responses: What this process makes and keeps.
+        max_body_bytes: Largest body.
+        directory: Where the responses of earlier turns are found by their names.
+    """
+    router = APIRouter()
+    schema = ResponsesBody.model_json_schema()
+    extra = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+    @router.post("/v1/responses", openapi_extra=extra)
+    async def create(request: Request) -> Response:
+        """Answer an input."""
+        body = parse_body(ResponsesBody, await read_body(request, max_body_bytes))
+        try:
+            draft = await _draft(engine, responses, directory, body, tenant_of(request))
+            if draft.is_background:
+                return await _background(request, responses, draft, is_streamed=bool(body.stream))
+            if body.stream:
+                return await _streamed(request, responses, draft)
+            return await _whole(request, responses, draft)
+        except PagewireError as error:
+            raise options.as_given(error, body) from error.__cause__
+
+    return router
+
+
+async def _draft(
+    engine: Engine,
+    responses: LocalResponses,
+    directory: ResponseDirectory,
+    body: ResponsesBody,
+    tenant: str | None,
+) -> ResponseDraft:
+    check_body(body)
+    if body.background and not responses.keeps_any:
+        raise InvalidRequestError("background: this server keeps no responses", field="background")
+    model = engine.models.find(body.model)
+    params = options.sampling(body, model.defaults)
+    said = input_items(body.input)
+    if body.previous_response_id is not None:
+        said = [*await _conversation(directory, body.previous_response_id, tenant), *said]
+    plan = plan_message(model, params, options.tool_use(body))
+    prompt = ChatPrompt(
+        turns(said, body.instructions),
+        template_arguments=options.template_arguments(body),
+        tools=plan.template_tools,
+    )
+    request = GenerationRequest(
+        model=model,
+        prompt=prompt,
+        params=plan.params,
+        tenant=tenant,
+        cache_salt=body.cache_salt,
+        priority=body.priority or 0,
+    )
+    return ResponseDraft(
+        response_id=mint_response_id(responses.tag),
+        created_at=int(time.time()),
+        request=request,
+        new_reader=plan.new_reader,
+        echo=options.echo(body, params),
+        input_items=said,
+        has_logprobs=options.has_logprobs(body),
+        is_background=bool(body.background),
+        is_stored=body.store is not False,
+        has_replay=bool(body.background and body.stream),
+    )
+
+
+async def _conversation(
+    directory: ResponseDirectory, response_id: str, tenant: str | None
+) -> list[dict[str, Any]]:
+    try:
+        return await directory.conversation(response_id, tenant)
+    except PagewireError as error:
+        error.field = "previous_response_id"
+        raise
+
+
+async def _whole(request: Request, responses: LocalResponses, draft: ResponseDraft) -> Response:
+    run = await while_connected(request, responses.open(draft))
+    try:
+        await while_connected(request, _read(run))
+    finally:
+        responses.end(run)
+    if run.error is not None:
+        # Nothing was shown: the failure is the whole answer.
+        raise run.error
+    return json_response(run.body())
+
+
+async def _read(run: ResponseRun) -> None:
+    await run.wait_first()
+    async for _ in run.events():
+        pass
+
+
+async def _streamed(request: Request, responses: LocalResponses, draft: ResponseDraft) -> Response:
+    run = await while_connected(request, responses.open(draft))
+    is_handed_over = False
+    try:
+        # What goes wrong before the first token is still a plain status.
+        await while_connected(request, run.wait_first())
+        response = response_stream(request, _frames(run), lambda: responses.end(run))
+        is_handed_over = True
+        return response
+    finally:
+        if not is_handed_over:
+            responses.end(run)
+
+
+async def _frames(run: ResponseRun) -> AsyncIterator[list[bytes]]:
+    yield frames(run.created())
+    async for events in run.events():
+        yield frames(events)
+
+
+async def _background(
+    request: Request, responses: LocalResponses, draft: ResponseDraft, *, is_streamed: bool
+) -> Response:
+    background = responses.start(draft)
+    try:
+        await background.wait_asked(ASKED_SECONDS)
+    except PagewireError:
+        responses.forget(draft.response_id)
+        raise
+    if is_streamed:
+        return response_stream(request, background.log.follow(0))
+    return json_response(background.run.body())

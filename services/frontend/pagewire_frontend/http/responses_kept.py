@@ -1,0 +1,48 @@
+"""/v1/responses/{response_id}: retrieve, cancel, delete, and the items before the answer."""
+
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from pagewire_frontend.http.errors import json_response
+from pagewire_frontend.http.responses_pages import page, truth, whole_number
+from pagewire_frontend.http.responses_stream import response_stream
+from pagewire_frontend.http.tenant import tenant_of
+from pagewire_frontend.responses.directory import ResponseDirectory
+
+_PATH: Final = "/v1/responses/{response_id}"
+_MAX_EVENT: Final = 2**31 - 1
+
+
+def make_router(directory: ResponseDirectory) -> APIRouter:
+    """Return the endpoints. Args: `directory`, where responses are found by their names."""
+    router = APIRouter()
+
+    @router.get(_PATH)
+    async def retrieve(request: Request, response_id: str) -> Response:
+        """Return a response as it is now, or the events of a background one."""
+        query, tenant = request.query_params, tenant_of(request)
+        if not truth(query, "stream"):
+            return json_response(await directory.get(response_id, tenant))
+        last = whole_number(query, "starting_after", least=0, most=_MAX_EVENT)
+        first = 0 if last is None else last + 1
+        return response_stream(request, await directory.events(response_id, tenant, first))
+
+    @router.post(f"{_PATH}/cancel")
+    async def cancel(request: Request, response_id: str) -> Response:
+        """End a background response."""
+        return json_response(await directory.cancel(response_id, tenant_of(request)))
+
+    @router.delete(_PATH)
+    async def delete(request: Request, response_id: str) -> Response:
+        """Forget a response."""
+        await directory.delete(response_id, tenant_of(request))
+        return json_response({"id": response_id, "object": "response", "deleted": True})
+
+    @router.get(f"{_PATH}/input_items")
+    async def list_input_items(request: Request, response_id: str) -> Response:
+        """List the conversation before the answer."""
+        listed = await directory.input_items(response_id, tenant_of(request))
+        return json_response(page(listed, request.query_params))
+
+    return router

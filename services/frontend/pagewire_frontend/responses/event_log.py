@@ -1,0 +1,40 @@
+"""The events of one response that has no reader, or several, at different places."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+
+class EventLog:
+    """Grows to the last event, and is then `ended`. Bounded by the output of its response."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self._is_ended = False
+        self._changed = asyncio.Event()
+
+    def append(self, frames: Sequence[bytes]) -> None:
+        """Add the next events as they are sent; the number of each is its place."""
+        self.frames.extend(frames)
+        self._wake()
+
+    def end(self) -> None:
+        """No more events come; again is allowed."""
+        self._is_ended = True
+        self._wake()
+
+    async def follow(self, first: int) -> AsyncIterator[list[bytes]]:
+        """Yield the events from number `first` on, those that are ready together, to the last."""
+        while True:
+            if first < len(self.frames):
+                ready = self.frames[first:]
+                first += len(ready)
+                yield ready
+            elif self._is_ended:
+                return
+            else:
+                await self._changed.wait()
+
+    def _wake(self) -> None:
+        # Each change has an event of its own: a reader that is not waiting looks again anyway.
+        self._changed.set()
+        self._changed = asyncio.Event()

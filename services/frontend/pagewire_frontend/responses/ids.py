@@ -1,0 +1,29 @@
+"""Names of responses and of the items in them. A response's name tells which frontend process
+holds it; the tag says nothing else."""
+
+import os
+import re
+from typing import Final
+
+_RESPONSE_ID = re.compile(r"resp_([0-9a-f]{8})_[0-9a-f]{32}")
+
+MESSAGE_PREFIX: Final = "msg"
+REASONING_PREFIX: Final = "rs"
+CALL_PREFIX: Final = "fc"
+CALL_OUTPUT_PREFIX: Final = "fco"
+
+
+def mint_response_id(tag: str) -> str:
+    """Return the name of a new response of the process `tag`."""
+    return f"resp_{tag}_{os.urandom(16).hex()}"
+
+
+def tag_of(response_id: str) -> str | None:
+    """Return the tag of the process that made a response; None where this is no such name."""
+    match = _RESPONSE_ID.fullmatch(response_id)
+    return match[1] if match else None
+
+
+def mint_item_id(prefix: str) -> str:
+    """Return the name of a new item."""
+    return f"{prefix}_{os.urandom(16).hex()}"
