@@ -16,7 +16,7 @@ from pagewire_frontend.http.responses_schemas import ResponsesBody, check_body
 from pagewire_frontend.http.responses_stream import response_stream
 from pagewire_frontend.http.schemas import parse_body
 from pagewire_frontend.http.tenant import tenant_of
-from pagewire_frontend.message.plan import plan_message
+from pagewire_frontend.message.plan import MessagePlan, plan_message
 from pagewire_frontend.responses.directory import ResponseDirectory
 from pagewire_frontend.responses.draft import ResponseDraft
 from pagewire_frontend.responses.frames import frames
@@ -55,16 +55,25 @@ def make_router(
         """Answer an input."""
         body = parse_body(ResponsesBody, await read_body(request, max_body_bytes))
         try:
-            draft = await _draft(engine, responses, directory, body, tenant_of(request))
-            if draft.is_background:
-                return await _background(request, responses, draft, is_streamed=bool(body.stream))
-            if body.stream:
-                return await _streamed(request, responses, draft)
-            return await _whole(request, responses, draft)
+            draft, plan = await _draft(engine, responses, directory, body, tenant_of(request))
+            try:
+                return await _answer(request, responses, draft, is_streamed=bool(body.stream))
+            except PagewireError as error:
+                raise plan.named(error) from error.__cause__
         except PagewireError as error:
             raise options.as_given(error, body) from error.__cause__
 
     return router
+
+
+async def _answer(
+    request: Request, responses: LocalResponses, draft: ResponseDraft, *, is_streamed: bool
+) -> Response:
+    if draft.is_background:
+        return await _background(request, responses, draft, is_streamed=is_streamed)
+    if is_streamed:
+        return await _streamed(request, responses, draft)
+    return await _whole(request, responses, draft)
 
 
 async def _draft(
@@ -73,7 +82,7 @@ async def _draft(
     directory: ResponseDirectory,
     body: ResponsesBody,
     tenant: str | None,
-) -> ResponseDraft:
+) -> tuple[ResponseDraft, MessagePlan]:
     check_body(body)
     if body.background and not responses.keeps_any:
         raise InvalidRequestError("background: this server keeps no responses", field="background")
@@ -82,10 +91,11 @@ async def _draft(
     said = input_items(body.input)
     if body.previous_response_id is not None:
         said = [*await _conversation(directory, body.previous_response_id, tenant), *said]
-    plan = plan_message(model, params, options.tool_use(body))
+    arguments = options.template_arguments(body)
+    plan = plan_message(model, params, options.tool_use(body), template_arguments=arguments)
     prompt = ChatPrompt(
         turns(said, body.instructions),
-        template_arguments=options.template_arguments(body),
+        template_arguments=arguments,
         tools=plan.template_tools,
     )
     request = GenerationRequest(
@@ -96,7 +106,7 @@ async def _draft(
         cache_salt=body.cache_salt,
         priority=body.priority or 0,
     )
-    return ResponseDraft(
+    draft = ResponseDraft(
         response_id=mint_response_id(responses.tag),
         created_at=int(time.time()),
         request=request,
@@ -108,6 +118,7 @@ async def _draft(
         is_stored=body.store is not False,
         has_replay=bool(body.background and body.stream),
     )
+    return draft, plan
 
 
 async def _conversation(
