@@ -6,13 +6,16 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from pagewire_frontend import grpc_service
+from pagewire_frontend.api_keys import ApiKeys
 from pagewire_frontend.config import FrontendConfig, grpc_setting
 from pagewire_frontend.engine import Engine, EngineLimits
-from pagewire_frontend.http.app import make_app
+from pagewire_frontend.http.app import Access, make_app
 from pagewire_frontend.http.server import HttpServer
 from pagewire_frontend.journal import Journal
+from pagewire_frontend.key_interceptor import KeyInterceptor
 from pagewire_frontend.model_registry import ModelRegistry, load_model, parse_specs
 from pagewire_frontend.scheduler_link import LinkSettings
 from pagewire_frontend.scheduler_pool import SchedulerPool
@@ -80,15 +83,25 @@ async def _servers(
     config: FrontendConfig, engine: Engine, pool: SchedulerPool
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
     http = None
+    keys = ApiKeys(config.api_key, Path(config.api_key_file) if config.api_key_file else None)
     if config.http:
-        app = make_app(engine, max_body_bytes=config.max_body_size)
-        http = HttpServer(app, config.http_address, grace_seconds=config.grace_seconds)
+        http = HttpServer(
+            make_app(
+                engine,
+                max_body_bytes=config.max_body_size,
+                access=Access(keys=keys, cors_origins=config.cors_origin),
+            ),
+            config.http_address,
+            grace_seconds=config.grace_seconds,
+            limits=config.connection_limits,
+        )
     try:
         rpc = await start_server(
             config.grpc_address,
             lambda server: grpc_service.register(server, engine, pool),
             grpc_service.SERVICE_NAMES,
             setting=grpc_setting(config),
+            interceptors=[KeyInterceptor(keys)] if keys.are_required else [],
         )
         yield rpc, http
     finally:

@@ -43,6 +43,7 @@ async def start_server(
     *,
     setting: str,
     is_port_shared: bool = False,
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
 ) -> RpcServer:
     """Start a server on `address`, NOT_SERVING until `set_serving(True)`.
 
@@ -52,11 +53,13 @@ async def start_server(
         service_names: Full names of the services, for health and reflection.
         setting: Named in the StartupError when the address is taken.
         is_port_shared: Several processes may listen on this port.
+        interceptors: See each call after the one that turns errors into statuses.
     """
     if not is_port_shared:
         require_free(address, setting=setting)
     server = grpc.aio.server(
-        interceptors=[ErrorInterceptor()], options=server_options(is_port_shared=is_port_shared)
+        interceptors=[ErrorInterceptor(), *interceptors],
+        options=server_options(is_port_shared=is_port_shared),
     )
     register(server)
     servicer = health.aio.HealthServicer()

@@ -39,6 +39,8 @@ def make_router(engine: Engine) -> APIRouter:
         """Describe one model; ids may hold slashes."""
         return json_response(describe(engine.models.find(model_id)))
 
+    @router.api_route("/ping", methods=["GET", "POST"])
+    @router.get("/ready")
     @router.get("/health")
     async def health() -> Response:
         """200 when a request would be answered now, else 503 with the reason."""
@@ -49,7 +51,7 @@ def make_router(engine: Engine) -> APIRouter:
 
     @router.get("/live")
     async def live() -> Response:
-        """200 while the process turns."""
+        """200 while the event loop turns, whatever happens to other processes."""
         return json_response({"status": "ok"})
 
     @router.get("/version")

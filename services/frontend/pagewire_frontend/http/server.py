@@ -2,12 +2,16 @@
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
+from pagewire_frontend.http.bounded_protocol import BoundedProtocol
+from pagewire_frontend.http.connection_limits import ConnectionLimits
 from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address
 
@@ -24,18 +28,30 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """The HTTP side of a frontend; `address` holds the port really bound."""
 
-    def __init__(self, app: FastAPI, address: Address, *, grace_seconds: float) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        address: Address,
+        *,
+        grace_seconds: float,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
         """Bind. Raises StartupError when the port is taken."""
+        limits = limits or ConnectionLimits()
+        # uvicorn makes each connection's protocol from a class or what else can be called so.
+        protocol: Any = functools.partial(BoundedProtocol, limits)
         self._socket = _bind(address)
         self.address = Address(host=address.host, port=self._socket.getsockname()[1])
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=protocol,
+            ws="none",
             loop="none",
             lifespan="off",
             access_log=False,
             log_config=None,
             server_header=False,
+            timeout_keep_alive=round(limits.keep_alive_seconds),
             timeout_graceful_shutdown=max(1, round(grace_seconds)),
         )
         self._server = _Server(config)
