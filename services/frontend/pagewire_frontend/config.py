@@ -9,7 +9,6 @@ from pagewire_shared.rpc.address import Address, parse_address
 from pagewire_shared.settings import setting
 from pagewire_shared.sizes import parse_size
 
-
 _POSITIVE = (
     "max_open_requests",
     "max_request_seconds",

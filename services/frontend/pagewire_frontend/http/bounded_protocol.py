@@ -15,7 +15,12 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pagewire_frontend.http.connection_limits import ConnectionLimits
-from pagewire_frontend.http.refusal import RefusedError, at_capacity, refusal_bytes
+from pagewire_frontend.http.refusal import (
+    RefusedError,
+    at_capacity,
+    refusal_bytes,
+    without_upgrade,
+)
 from pagewire_frontend.http.timer import Timer
 
 _logger = logging.getLogger(__name__)
@@ -35,6 +40,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
         self._refusal: RefusedError | None = None
         self._is_in_head = self._is_in_body = False
+        # Of a request that offers another protocol, until it is read without the offer.
+        self._offer_method: bytes | None = None
         # Of the head that is being read: in whole lines, and in pieces of an unfinished one.
         self._num_head_bytes = self._num_fed_bytes = 0
         self._body_began_at = self._body_came_at = 0.0
@@ -97,8 +104,12 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.parser.feed_data(data)
                 return
             except httptools.HttpParserUpgrade as upgrade:
-                # No other protocol is spoken here: it was a plain request, and so is what follows.
-                data = data[upgrade.args[0] :]
+                # The parser leaves out the body then, which Java's and curl's offers of HTTP/2
+                # have. No other protocol is spoken here: it is read again as without the offer.
+                self.parser = httptools.HttpRequestParser(self)
+                head = without_upgrade(self._offer_method, self.url, self.headers)
+                self._offer_method = None
+                data = head + data[upgrade.args[0] :]
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -127,12 +138,19 @@ class BoundedProtocol(HttpToolsProtocol):
         """Start the request."""
         self._is_in_head = False
         self._head_timer.stop()
-        if self.parser.get_http_version() == "1.1":
-            num_hosts = sum(name == b"host" for name, _ in self.headers)
-            if num_hosts != 1:
-                raise RefusedError(400, f"a request has one Host header, this has {num_hosts}")
+        version = self.parser.get_http_version()
+        if version not in ("1.0", "1.1"):
+            raise RefusedError(400, f"HTTP/{version} is not spoken here, HTTP/1.1 is")
+        num_hosts = sum(name == b"host" for name, _ in self.headers)
+        if num_hosts > 1 or (num_hosts == 0 and version == "1.1"):
+            raise RefusedError(400, f"a request has one Host header, this has {num_hosts}")
+        if self.parser.get_method() == b"CONNECT":
+            raise RefusedError(400, "this is no proxy: CONNECT is not served")
         if len(self.pipeline) >= MAX_PIPELINED:
             raise RefusedError(400, f"more than {MAX_PIPELINED} requests wait for their answers")
+        if self.parser.should_upgrade():
+            self._offer_method = self.parser.get_method()
+            return
         super().on_headers_complete()
         self._is_in_body = True
         self._body_began_at = self._body_came_at = self.loop.time()
@@ -144,9 +162,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """End a request."""
-        self._is_in_body = False
-        self._body_timer.stop()
-        super().on_message_complete()
+        if self._offer_method is None:
+            self._is_in_body = False
+            self._body_timer.stop()
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or with what was wrong behind this one."""
@@ -241,9 +260,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refusal is None or self.transport.is_closing():
             return
         asked = self.headers or ()
-        self.transport.write(
-            refusal_bytes(self._refusal, asked, self.server_state.default_headers)
-        )
+        self.transport.write(refusal_bytes(self._refusal, asked, self.server_state.default_headers))
         # Closed at once, what the client still sends would wipe out the answer in its kernel.
         self.transport.write_eof()
         self._linger_timer.start(_LINGER_SECONDS)

@@ -64,7 +64,9 @@ def _check_media_type(request: Request) -> None:
     given = request.headers.get("content-type")
     if given is not None:
         kind, *parameters = [part.strip().lower() for part in given.split(";")]
-        if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        if kind != "application/json" and not (
+            kind.startswith("application/") and kind.endswith("+json")
+        ):
             raise MediaTypeError(f"content-type must be application/json, got {given[:100]!r}")
         for parameter in parameters:
             name, _, value = parameter.partition("=")

@@ -1,4 +1,5 @@
 """/openapi.json and /docs."""
+
 from fastapi import FastAPI
 
 

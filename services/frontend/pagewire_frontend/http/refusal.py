@@ -1,7 +1,7 @@
 """Answers to what never becomes a request: malformed or oversized HTTP, time-outs, too many
-connections. Pure but for the application that refuses."""
+connections, offers of another protocol. Pure but for the application that refuses."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from http import HTTPStatus
 
 import orjson
@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pagewire_frontend.http.errors import CODE_BY_STATUS, envelope, json_response
 from pagewire_frontend.http.request_id import REQUEST_ID, RequestIdMiddleware, label_of
 
-Headers = Iterable[tuple[bytes, bytes]]
+Headers = Sequence[tuple[bytes, bytes]]
 
 
 class RefusedError(Exception):
@@ -56,3 +56,12 @@ def at_capacity(app: ASGIApp) -> ASGIApp:
         await json_response(body, status=503, headers=headers)(scope, receive, send)
 
     return RequestIdMiddleware(refuse)
+
+
+def without_upgrade(method: bytes | None, target: bytes, headers: Headers) -> bytes:
+    """Return the head of a request as if it had not offered another protocol (RFC 9110, 7.8)."""
+    assert method is not None, "the head was parsed"
+    kept = [b"%s: %s\r\n" % pair for pair in headers if pair[0] not in (b"upgrade", b"connection")]
+    has_close = any(name == b"connection" and b"close" in value.lower() for name, value in headers)
+    close = b"connection: close\r\n" if has_close else b""
+    return b"%s %s HTTP/1.1\r\n" % (method, target) + b"".join(kept) + close + b"\r\n"
