@@ -1,13 +1,13 @@
 """What a client or an orchestrator asks about the frontend itself: models, health, version."""
 
 import time
-from importlib import metadata
 from typing import Any
 
 from fastapi import APIRouter, Response
 
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.http.errors import json_response
+from pagewire_frontend.http.version import server_version
 from pagewire_frontend.model_registry import LoadedModel
 from pagewire_shared.errors import UnavailableError
 
@@ -39,7 +39,8 @@ def make_router(engine: Engine) -> APIRouter:
         """Describe one model; ids may hold slashes."""
         return json_response(describe(engine.models.find(model_id)))
 
-    @router.api_route("/ping", methods=["GET", "POST"])
+    @router.post("/ping")
+    @router.get("/ping")
     @router.get("/ready")
     @router.get("/health")
     async def health() -> Response:
@@ -57,13 +58,6 @@ def make_router(engine: Engine) -> APIRouter:
     @router.get("/version")
     async def version() -> Response:
         """Return the version of the server."""
-        return json_response({"version": _version()})
+        return json_response({"version": server_version()})
 
     return router
-
-
-def _version() -> str:
-    try:
-        return metadata.version("pagewire")
-    except metadata.PackageNotFoundError:
-        return "unknown"  # run from a source tree that is not installed

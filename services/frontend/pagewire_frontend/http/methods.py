@@ -7,6 +7,9 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
+
+
 class MethodsMiddleware:
     """Serves HEAD as GET, whose body the server leaves out, and OPTIONS with the methods."""
 
@@ -39,8 +42,9 @@ def allowed_methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
 
 
 def _methods(routes: Sequence[BaseRoute], scope: Scope) -> set[str]:
-    found: set[str] = set()
-    for route in routes:
-        if route.matches(scope)[0] is not Match.NONE:
-            found |= getattr(route, "methods", None) or set()
-    return found
+    # Asked one by one: what a route tells of its methods differs between versions of FastAPI.
+    return {
+        method
+        for method in _METHODS
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
+    }
