@@ -95,6 +95,8 @@ def plan_children(
     # The frontend reads the tokenizer; a hub id is on disk only once its workers have fetched it.
     fetched_by = () if all(m.is_local for m in models) else tuple(w.name for w in workers)
     frontend = _frontend_arguments(models, scheduler_address, endpoints)
+    if endpoints.host:
+        frontend += _access(config)
     children += workers
     children.append(_child(config, "frontend", "frontend", frontend, starts_after=fetched_by))
     return _with_metrics(children, config.metrics_port)
@@ -178,6 +180,16 @@ def _frontend_arguments(
         *("--port", str(endpoints.port)),
         *("--grpc-port", str(endpoints.grpc_port)),
     ]
+
+
+def _access(config: ServeConfig) -> list[str]:
+    """Return who may call; keys are digests here, as other users see the flags of a process."""
+    arguments = _flags(config, ["api_key_file"])
+    for key in config.api_key:
+        arguments += ["--api-key", key]
+    for origin in config.cors_origin:
+        arguments += ["--cors-origin", origin]
+    return arguments
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:

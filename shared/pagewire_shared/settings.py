@@ -41,7 +41,7 @@ def setting(
         parse: From text to the value; derived from the annotation when None.
         choices: Allowed texts.
         is_hidden: Left out of `--help` and `config show`.
-        is_secret: Never shown: `config show` and `repr` leave the value out.
+        is_secret: Never shown, neither by `config show` nor by `repr`.
     """
     metadata = {
         "help": text,
