@@ -100,7 +100,7 @@ async def test_browsers_of_allowed_origins_only(checkpoint):
 
 
 async def test_methods_and_media_types(checkpoint):
-    async with gateway(checkpoint) as (client, attach, _):
+    async with gateway(checkpoint) as (client, _, _):
         head = await client.head("/v1/models")
         assert (head.status_code, head.content) == (200, b"")
         assert int(head.headers["content-length"]) > 0
@@ -179,12 +179,11 @@ async def test_tokenize_and_detokenize(checkpoint):
             ("/detokenize", {}, "tokens"),
             ("/detokenize", {"tokens": [1, -1]}, "tokens"),
             ("/detokenize", {"tokens": [99999]}, "tokens"),
-            ("/detokenize", {"tokens": [1] * 2**20 + [1]}, "tokens"),
+            ("/detokenize", {"tokens": [1] * 2**19 + [1]}, "tokens"),
         ):
             refused = await client.post(path, json=wrong)
             assert refused.status_code == 400, refused.text
-            expected = None if "[1" in refused.text else param
-            assert refused.json()["error"]["param"] in (param, expected)
+            assert refused.json()["error"]["param"] == param
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await frontend.stub.Detokenize(pb.DetokenizeRequest(token_ids=[99999]))
         assert from_rpc_error(caught.value).field == "token_ids"

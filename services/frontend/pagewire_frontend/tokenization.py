@@ -12,7 +12,7 @@ from pagewire_frontend.prompt_encoding import encode_chat, encode_text
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 
 MAX_TEXT_CHARS = 4 * 2**20
-MAX_TOKENS = 2**20
+MAX_TOKENS = 2**19
 MAX_WAITING = 64
 
 Result = TypeVar("Result")

@@ -60,7 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):
             transport.abort()
             return
         if num_above > 0:
-            self.app = at_capacity(self.app)  # type: ignore[arg-type, assignment]
+            self.app = at_capacity(self.app)
         self._head_timer.start(self._limits.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -6,7 +6,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 
 
