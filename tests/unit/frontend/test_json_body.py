@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from pagewire_frontend.http.json_body import MAX_COMMAS, parse_object
+from pagewire_frontend.http.json_body import MAX_COMMAS, MAX_NAMES, parse_object
 from pagewire_frontend.http.schemas import CompletionBody, parse_body
 from pagewire_shared.errors import InvalidRequestError
 
-DEEP = 100_000
+DEEP = 20_000
 REFUSED = {
     b"": "empty",
     b" \n": "empty",
@@ -79,6 +79,21 @@ def test_the_number_of_values_is_bounded():
     with pytest.raises(InvalidRequestError) as caught:
         parse_object(json.dumps({"a": [*ids, 1]}).encode())
     assert caught.value.code == "body_too_complex"
+
+
+@pytest.mark.parametrize("before_colon", [b'"', b'" \n', b'\\\\\\\\"'])
+def test_the_number_of_names_is_bounded(before_colon):
+    names = [b'"%d%s: 1' % (number, before_colon) for number in range(MAX_NAMES + 1)]
+    assert len(parse_object(b"{" + b", ".join(names[1:]) + b"}")) == MAX_NAMES
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_object(b"{" + b", ".join(names) + b"}")
+    assert caught.value.code == "body_too_complex"
+
+
+def test_json_within_a_text_is_text():
+    inner = json.dumps({str(number): 1 for number in range(MAX_NAMES + 1)})
+    for text in (inner, json.dumps(inner), ": " * (MAX_NAMES + 1)):
+        assert parse_object(json.dumps({"a": text}).encode()) == {"a": text}
 
 
 def test_a_long_list_has_few_errors():

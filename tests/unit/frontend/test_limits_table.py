@@ -98,7 +98,7 @@ NUMBERS: dict[str, list[float]] = {
     "prompt and answer": [],
     "priority": [priority.MIN_PRIORITY, priority.MAX_PRIORITY, 0],
     "dimensions": [1, pooling.MAX_DIMENSIONS],
-    "values of a body": [json_body.MAX_COMMAS],
+    "values of a body": [json_body.MAX_COMMAS, json_body.MAX_NAMES],
     "text of /tokenize": [tokenization.MAX_TEXT_CHARS],
     "tokens of /detokenize": [tokenization.MAX_TOKENS],
     "texts waiting for the tokenizer": [tokenization.MAX_WAITING],
