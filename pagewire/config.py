@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from pagewire_shared.api_key import hidden_key
 from pagewire_shared.errors import StartupError
 from pagewire_shared.flags import did_you_mean
 from pagewire_shared.settings import ENVIRONMENT_PREFIX, Loaded, resolve, setting
@@ -103,6 +104,18 @@ class ServeConfig:
     )
     kvstore: tuple[str, ...] = setting(
         (), "Addresses of KV stores; one is started here if none is given"
+    )
+    api_key: tuple[str, ...] = setting(
+        (),
+        "API key that callers need, or its sha256:HEX; repeatable",
+        parse=hidden_key,
+        is_secret=True,
+    )
+    api_key_file: str | None = setting(
+        None, "File with one API key a line, NAME= before it where it has a name"
+    )
+    cors_origin: tuple[str, ...] = setting(
+        (), "Origin whose web pages may call; * for all; repeatable"
     )
     metrics_port: int | None = setting(
         None, "First of consecutive ports for /metrics, one per process", parse=_PORT

@@ -16,6 +16,8 @@ DESCRIPTION = (
     "that --config takes; a comment says where each value comes from."
 )
 
+HIDDEN = "(hidden)"
+
 
 def run(name: str, argv: Sequence[str]) -> int:
     """Print the configuration. Raises StartupError for a value that does not parse."""
@@ -34,6 +36,8 @@ def describe(loaded: Loaded[ServeConfig]) -> str:
         if item.metadata["hidden"]:
             continue
         value = getattr(loaded.config, item.name)
+        if item.metadata["secret"] and value:
+            value = [HIDDEN] * len(value) if isinstance(value, tuple) else HIDDEN
         text = f"{item.name.replace('_', '-')}: {_yaml(value)}"
         lines.append(f"{text:<40} # {loaded.sources[item.name]}")
     return "\n".join(lines)

@@ -102,6 +102,8 @@ def plan_children(
     fetched_by = () if all(m.is_local for m in models) else tuple(w.name for w in workers)
     frontend = _frontend_arguments(models, scheduler_address, endpoints)
     frontend += [x for n in _REPEATED for v in getattr(config, n) for x in (flag_of(n), v)]
+    if endpoints.host:
+        frontend += _access(config)
     children += workers
     for name, membership in memberships(endpoints.names, folder):
         arguments = [*frontend, *membership]
@@ -187,6 +189,16 @@ def _frontend_arguments(
         *("--port", str(endpoints.port)),
         *("--grpc-port", str(endpoints.grpc_port)),
     ]
+
+
+def _access(config: ServeConfig) -> list[str]:
+    """Return who may call; keys are digests here, as other users see the flags of a process."""
+    arguments = _flags(config, ["api_key_file"])
+    for key in config.api_key:
+        arguments += ["--api-key", key]
+    for origin in config.cors_origin:
+        arguments += ["--cors-origin", origin]
+    return arguments
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -53,6 +53,22 @@ class ModelNotFoundError(PagewireError):
 
 
 @dataclass
+class AuthenticationError(PagewireError):
+    """No API key, or one that is not known."""
+
+    code: str = "invalid_api_key"
+    status_name = "UNAUTHENTICATED"
+
+
+@dataclass
+class ForbiddenError(PagewireError):
+    """The API key does not allow what is asked for."""
+
+    code: str = "permission_denied"
+    status_name = "PERMISSION_DENIED"
+
+
+@dataclass
 class OverloadedError(PagewireError):
     """A bounded queue is full; trying again later helps."""
 
@@ -114,6 +130,8 @@ ERROR_CLASSES: tuple[type[PagewireError], ...] = (
     InvalidRequestError,
     ContextLengthError,
     ModelNotFoundError,
+    AuthenticationError,
+    ForbiddenError,
     OverloadedError,
     DeadlineError,
     UnavailableError,

@@ -31,6 +31,7 @@ def setting(
     parse: Callable[[str], Any] | None = None,
     choices: Sequence[str] | None = None,
     is_hidden: bool = False,
+    is_secret: bool = False,
 ) -> Any:
     """Return a dataclass field for one setting.
 
@@ -40,9 +41,16 @@ def setting(
         parse: From text to the value; derived from the annotation when None.
         choices: Allowed texts.
         is_hidden: Left out of `--help` and `config show`.
+        is_secret: Never shown, neither by `config show` nor by `repr`.
     """
-    metadata = {"help": text, "parse": parse, "choices": choices, "hidden": is_hidden}
-    return dataclasses.field(default=default, metadata=metadata)
+    metadata = {
+        "help": text,
+        "parse": parse,
+        "choices": choices,
+        "hidden": is_hidden,
+        "secret": is_secret,
+    }
+    return dataclasses.field(default=default, metadata=metadata, repr=not is_secret)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

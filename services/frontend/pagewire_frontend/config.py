@@ -1,13 +1,23 @@
 """Settings of the frontend role, and the bounds among them. Owns no behaviour."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from pagewire_frontend.http.connection_limits import ConnectionLimits
 from pagewire_shared.errors import StartupError
 from pagewire_shared.process import ProcessConfig
 from pagewire_shared.rpc.address import Address, parse_address
 from pagewire_shared.settings import setting
 from pagewire_shared.sizes import parse_size
+
+_POSITIVE = (
+    "max_open_requests",
+    "max_request_seconds",
+    "silence_seconds",
+    "peer_seconds",
+    "max_stored_response_seconds",
+    *(item.name for item in fields(ConnectionLimits)),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +46,31 @@ class FrontendConfig(ProcessConfig):
     max_request_seconds: float = setting(3600.0, "Deadline of requests that bring none")
     max_wait_seconds: float = setting(300.0, "How long a request waits for a worker")
     max_body_size: int = setting(32 * 1024 * 1024, "Largest HTTP body", parse=parse_size)
-    stall_seconds: float = setting(120.0, "A stream whose client takes nothing for so long is cut")
     max_stored_responses: int = setting(10000, "Responses kept for later; 0 keeps none")
     max_stored_response_bytes: int = setting(
         256 * 1024 * 1024, "Size of all responses kept, as JSON", parse=parse_size
     )
     max_stored_response_seconds: float = setting(86400.0, "How long a response is kept")
+    max_connections: int = setting(4096, "HTTP connections open at once; more get 503")
+    max_header_bytes: int = setting(
+        64 * 1024, "Request line and headers of one HTTP request", parse=parse_size
+    )
+    max_header_count: int = setting(128, "Headers of one HTTP request")
+    max_target_bytes: int = setting(8192, "Path and query of one HTTP request", parse=parse_size)
+    head_seconds: float = setting(10.0, "Time until the headers of a request are complete")
+    body_idle_seconds: float = setting(20.0, "Time between two pieces of a body")
+    body_seconds: float = setting(300.0, "Time until a body is complete")
+    keep_alive_seconds: float = setting(75.0, "Time between two requests of one connection")
+    stall_seconds: float = setting(120.0, "A client that takes nothing for so long is cut")
+    api_key: tuple[str, ...] = setting(
+        (), "API key that callers need, or its sha256:HEX; repeatable", is_secret=True
+    )
+    api_key_file: str = setting(
+        "", "File with one API key a line, NAME= before it where it has a name"
+    )
+    cors_origin: tuple[str, ...] = setting(
+        (), "Origin whose web pages may call; * for all; repeatable"
+    )
     lease_seconds: float = setting(5.0, "Wait for a lost scheduler before using another")
     silence_seconds: float = setting(5.0, "A scheduler silent for so long is dialled again")
     frontend_name: str = setting("", "Name in the group of frontends (default: drawn)")
@@ -56,15 +85,7 @@ class FrontendConfig(ProcessConfig):
             if not 0 <= getattr(self, name) <= 65535:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag}: ports are 0 to 65535", field=name)
-        positive = (
-            "max_open_requests",
-            "max_request_seconds",
-            "silence_seconds",
-            "stall_seconds",
-            "peer_seconds",
-            "max_stored_response_seconds",
-        )
-        for name in positive:
+        for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must be positive", field=name)
@@ -89,6 +110,12 @@ class FrontendConfig(ProcessConfig):
     def http_address(self) -> Address:
         """Where HTTP listens."""
         return Address(host=self.host, port=self.port)
+
+    @property
+    def connection_limits(self) -> ConnectionLimits:
+        """What one HTTP connection may take."""
+        names = [item.name for item in fields(ConnectionLimits)]
+        return ConnectionLimits(**{name: getattr(self, name) for name in names})
 
     @property
     def grpc_address(self) -> Address:

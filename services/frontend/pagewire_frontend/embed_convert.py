@@ -1,5 +1,6 @@
 """Between the messages of Embed and plain data. Owns no state."""
 
+from pagewire_frontend.api_keys import tenant_of
 from pagewire_frontend.embedding import Embeddings, embed_requests
 from pagewire_frontend.generation_request import GenerationRequest, Prompt, TextPrompt, TokenPrompt
 from pagewire_frontend.grpc_convert import conversation_prompt
@@ -29,7 +30,7 @@ def requests(
                 else None
             ),
         ),
-        tenant=message.tenant if message.HasField("tenant") else None,
+        tenant=tenant_of(message.tenant if message.HasField("tenant") else None),
         cache_salt=message.cache_salt if message.HasField("cache_salt") else None,
         priority=message.priority,
         timeout_seconds=timeout_seconds,

@@ -24,6 +24,7 @@ from pagewire_frontend.request_fit import (
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_frontend.selection import computed
 from pagewire_frontend.session import Session
+from pagewire_frontend.tokenization import Tokenization
 from pagewire_shared.errors import DeadlineError, OverloadedError, UnavailableError
 from pagewire_shared.ids import mint_request_id
 from pagewire_shared.priority import check_priority
@@ -59,6 +60,7 @@ class Engine:
         self._limits = limits
         self._grammars = GrammarChecker()
         self._threads = ThreadPoolExecutor(_TOKENIZER_THREADS, thread_name_prefix="tokenizer")
+        self.tokenization = Tokenization(self._threads)
 
     def is_ready(self, model: LoadedModel) -> bool:
         """Whether a request for `model` would be answered now."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from google.protobuf import struct_pb2
 
+from pagewire_frontend.api_keys import tenant_of
 from pagewire_frontend.chat_convert import chat_turns, tool_use, tools_of
 from pagewire_frontend.generation_request import (
     ChatPrompt,
@@ -165,7 +166,7 @@ def _request(
         model=model,
         prompt=prompt,
         params=params,
-        tenant=options.tenant if options.HasField("tenant") else None,
+        tenant=tenant_of(options.tenant if options.HasField("tenant") else None),
         cache_salt=options.cache_salt if options.HasField("cache_salt") else None,
         priority=options.priority if options.HasField("priority") else 0,
         timeout_seconds=timeout_seconds,

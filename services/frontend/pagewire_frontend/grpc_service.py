@@ -21,7 +21,6 @@ from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.errors import (
-    InvalidRequestError,
     ModelNotFoundError,
     PagewireError,
     UnavailableError,
@@ -77,7 +76,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         """Turn text or a conversation into ids."""
         model = self._engine.models.find(grpc_convert.model_name(request))
-        ids = await self._engine.tokenize(model, grpc_convert.tokenize_prompt(request, model))
+        prompt = grpc_convert.tokenize_prompt(request, model)
+        ids = await self._engine.tokenization.tokenize(model, prompt, field="text")
         return pb.TokenizeResponse(
             token_ids=ids, max_model_len=self._engine.served_context_length(model)
         )
@@ -87,12 +87,12 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     ) -> pb.DetokenizeResponse:
         """Turn ids into text."""
         model = self._engine.models.find(grpc_convert.model_name(request))
-        ids = list(request.token_ids)
-        if ids and max(ids) >= model.vocab_size:
-            raise InvalidRequestError(
-                f"token_ids: ids must be in [0, {model.vocab_size})", field="token_ids"
-            )
-        text = model.tokenizer.decode(ids, skip_special_tokens=request.skip_special_tokens)
+        text = await self._engine.tokenization.detokenize(
+            model,
+            request.token_ids,
+            field="token_ids",
+            skip_special_tokens=request.skip_special_tokens,
+        )
         return pb.DetokenizeResponse(text=text)
 
     async def ListModels(

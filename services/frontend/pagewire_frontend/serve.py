@@ -6,18 +6,23 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
 from typing import Any
 
+import grpc.aio
+
 from pagewire_frontend import grpc_service
+from pagewire_frontend.api_keys import ApiKeys
 from pagewire_frontend.call_counter import CallCounter
 from pagewire_frontend.config import FrontendConfig, grpc_setting
 from pagewire_frontend.engine import Engine, EngineLimits
 from pagewire_frontend.group.group import Group, joined
 from pagewire_frontend.group.membership import parse_membership
-from pagewire_frontend.http.app import make_app
+from pagewire_frontend.http.app import Access, make_app
 from pagewire_frontend.http.metrics import MetricsMiddleware
 from pagewire_frontend.http.server import HttpServer
 from pagewire_frontend.journal import Journal
+from pagewire_frontend.key_interceptor import KeyInterceptor
 from pagewire_frontend.message.formats import parse_formats
 from pagewire_frontend.model_registry import ModelRegistry, load_model, parse_specs
 from pagewire_frontend.responses.local import LocalResponses
@@ -161,12 +166,13 @@ async def _servers(
     responses: LocalResponses,
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
     http = None
+    keys = ApiKeys(config.api_key, Path(config.api_key_file) if config.api_key_file else None)
     if config.http:
         app = make_app(
             engine,
             responses,
             max_body_bytes=config.max_body_size,
-            stall_seconds=config.stall_seconds,
+            access=Access(keys=keys, cors_origins=config.cors_origin),
             exposition=group.metrics.exposition,
             directory=group.responses,
         )
@@ -174,8 +180,13 @@ async def _servers(
             MetricsMiddleware(app),
             config.http_address,
             grace_seconds=config.grace_seconds,
+            limits=config.connection_limits,
             is_port_shared=config.shared_ports,
         )
+    # Counted first, so that refused keys are counted, too.
+    interceptors: list[grpc.aio.ServerInterceptor] = [CallCounter(grpc_service.SERVICE_NAMES)]
+    if keys.are_required:
+        interceptors.append(KeyInterceptor(keys))
     try:
         rpc = await start_server(
             config.grpc_address,
@@ -185,7 +196,7 @@ async def _servers(
             grpc_service.SERVICE_NAMES,
             setting=grpc_setting(config),
             is_port_shared=config.shared_ports,
-            interceptors=[CallCounter(grpc_service.SERVICE_NAMES)],
+            interceptors=interceptors,
         )
         yield rpc, http
     finally:

@@ -71,6 +71,11 @@ class TextTokenizer:
         token_id: int | None = self._tokenizer.token_to_id(token)
         return token_id
 
+    def name_of(self, token_id: int) -> str:
+        """Return how the vocabulary spells a token; empty where it has none of this id."""
+        name: str | None = self._tokenizer.id_to_token(token_id)
+        return name or ""
+
     def token_text(self, token_id: int) -> str:
         """Return one token's text on its own, replacement characters where it is half a
         character."""

@@ -5,6 +5,7 @@ import socket
 
 from fastapi import FastAPI
 
+from pagewire_frontend.http.connection_limits import ConnectionLimits
 from pagewire_frontend.http.server import HttpServer
 from pagewire_shared.rpc.address import Address
 
@@ -24,3 +25,34 @@ async def test_answers_are_not_held_back_by_the_kernel():
         assert await asyncio.wait_for(accepted, 5) != 0
         writer.close()
     server.close()
+
+
+async def test_a_client_that_takes_nothing_is_cut():
+    ended = asyncio.Event()
+
+    async def endless(scope, receive, send):
+        async def write():
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            while True:
+                await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+
+        writing = asyncio.create_task(write())
+        while (await receive())["type"] != "http.disconnect":
+            continue
+        writing.cancel()
+        ended.set()
+
+    address = Address(host="127.0.0.1", port=0)
+    limits = ConnectionLimits(stall_seconds=0.3)
+    server = HttpServer(endless, address, grace_seconds=1, limits=limits)
+    running = asyncio.create_task(server.run())
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.address.port)
+        writer.transport.pause_reading()
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.wait_for(ended.wait(), 10)
+        writer.transport.abort()
+    finally:
+        await server.stop()
+        await running
+        server.close()

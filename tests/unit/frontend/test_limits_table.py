@@ -8,10 +8,16 @@ from typing import Any
 
 import pytest
 
-from pagewire_frontend import embedding
+from pagewire_frontend import embedding, tokenization
 from pagewire_frontend.config import FrontendConfig
+from pagewire_frontend.http import (
+    bounded_protocol,
+    json_body,
+    responses_pages,
+    responses_schemas,
+    schemas,
+)
 from pagewire_frontend.http import options as http_options
-from pagewire_frontend.http import responses_pages, responses_schemas, schemas
 from pagewire_frontend.message import tool_use
 from pagewire_frontend.template_arguments import MAX_ARGUMENTS
 from pagewire_scheduler.config import SchedulerConfig
@@ -43,10 +49,18 @@ FRONTEND = {
     "requests waiting in a frontend": "max_waiting",
     "time of a request": "max_request_seconds",
     "time without a worker": "max_wait_seconds",
-    "time in which a client takes nothing": "stall_seconds",
     "responses kept": "max_stored_responses",
     "bytes of responses kept": "max_stored_response_bytes",
     "age of responses kept": "max_stored_response_seconds",
+    "headers of a request": "max_header_bytes",
+    "number of headers": "max_header_count",
+    "path and query": "max_target_bytes",
+    "time of the headers": "head_seconds",
+    "time of a body": "body_seconds",
+    "silence within a body": "body_idle_seconds",
+    "silence between two requests": "keep_alive_seconds",
+    "silence of a reader": "stall_seconds",
+    "connections over HTTP": "max_connections",
 }
 SCHEDULER = {
     "sequences waiting in a cell": "max_num_waiting",
@@ -105,6 +119,11 @@ NUMBERS: dict[str, list[float]] = {
     "prompt and answer": [],
     "priority": [priority.MIN_PRIORITY, priority.MAX_PRIORITY, 0],
     "dimensions": [1, pooling.MAX_DIMENSIONS],
+    "values of a body": [json_body.MAX_COMMAS, json_body.MAX_NAMES],
+    "text of /tokenize": [tokenization.MAX_TEXT_CHARS],
+    "tokens of /detokenize": [tokenization.MAX_TOKENS],
+    "texts waiting for the tokenizer": [tokenization.MAX_WAITING],
+    "requests pipelined on a connection": [bounded_protocol.MAX_PIPELINED],
     "message over gRPC": [rpc_options.CONTROL_MESSAGE_BYTES],
     **{row: [default(FrontendConfig, name)] for row, name in FRONTEND.items()},
     **{row: [default(SchedulerConfig, name)] for row, name in SCHEDULER.items()},
@@ -120,7 +139,8 @@ def test_numbers_are_those_of_the_code(name):
     bound, fallback, module, status = rows()[name]
     assert [int(text) for text in NUMBER.findall(f"{bound} | {fallback}")] == NUMBERS[name]
     assert importlib.util.find_spec(module.strip("`")) is not None
-    assert status in ("400", "404", "413", "429", "503", "504", "RESOURCE_EXHAUSTED", "cut")
+    codes = ("400", "404", "408", "413", "414", "429", "431", "503", "504")
+    assert status in (*codes, "RESOURCE_EXHAUSTED", "-")
 
 
 def test_every_field_of_sampling_with_a_bound_has_a_row():

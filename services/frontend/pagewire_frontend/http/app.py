@@ -1,13 +1,12 @@
-"""The gateway's application: routes, the error envelope, and the request id on every answer."""
+"""The gateway's application: routes, and what every exchange passes before them."""
 
-import re
-import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from fastapi import FastAPI
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
+from pagewire_frontend.api_keys import ApiKeys
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.http import (
     embeddings,
@@ -16,15 +15,29 @@ from pagewire_frontend.http import (
     metrics,
     responses,
     responses_kept,
+    tokenization,
 )
-from pagewire_frontend.http.errors import install_handlers
+from pagewire_frontend.http.access import Cors, KeyMiddleware
+from pagewire_frontend.http.description import install_description
+from pagewire_frontend.http.error_handlers import install_handlers
+from pagewire_frontend.http.methods import MethodsMiddleware
+from pagewire_frontend.http.request_id import RequestIdMiddleware
 from pagewire_frontend.http.streams import Streams
 from pagewire_frontend.responses.directory import ResponseDirectory
 from pagewire_frontend.responses.local import LocalResponses
 
-REQUEST_ID = "x-request-id"
-# What is echoed into a header and a log line must not be able to forge either.
-_LABEL = re.compile(r"[\x21-\x7e]{1,128}")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may call.
+
+    Attributes:
+        keys: API keys.
+        cors_origins: Origins whose pages may call; "*" for all.
+    """
+
+    keys: ApiKeys
+    cors_origins: Sequence[str] = ()
 
 
 def make_app(
@@ -32,52 +45,42 @@ def make_app(
     kept: LocalResponses,
     *,
     max_body_bytes: int,
-    stall_seconds: float,
+    access: Access,
     exposition: Callable[[], Awaitable[str]],
     directory: ResponseDirectory,
-) -> FastAPI:
+) -> ASGIApp:
     """Return the application.
 
     Args:
         engine: Generates.
         kept: The responses of this process.
         max_body_bytes: Largest body.
-        stall_seconds: After so long a client that takes nothing is cut.
+        access: Who may call.
         exposition: Returns the metrics that are shown.
         directory: Where responses are found by their names.
     """
-    app = FastAPI(title="Pagewire", redoc_url=None, redirect_slashes=False)
+    app = FastAPI(title="Pagewire", openapi_url=None, docs_url=None, redirect_slashes=False)
     install_handlers(app)
-    streams = Streams(stall_seconds=stall_seconds)
+    streams = Streams()
     app.include_router(generation.make_router(engine, streams, max_body_bytes=max_body_bytes))
     app.include_router(embeddings.make_router(engine, max_body_bytes=max_body_bytes))
+    app.include_router(tokenization.make_router(engine, max_body_bytes=max_body_bytes))
     app.include_router(
         responses.make_router(engine, kept, max_body_bytes=max_body_bytes, directory=directory)
     )
     app.include_router(responses_kept.make_router(directory))
     app.include_router(information.make_router(engine))
     app.include_router(metrics.make_router(exposition))
-    app.add_middleware(RequestIdMiddleware)
-    return app
+    install_description(app, are_keys_required=access.keys.are_required)
+    return _guarded(app, access)
 
 
-class RequestIdMiddleware:
-    """Echoes the client's request id, or mints one. Plain ASGI: streams pass through untouched."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one exchange on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        given = Headers(scope=scope).get(REQUEST_ID, "")
-        label = given if _LABEL.fullmatch(given) else uuid.uuid4().hex
-
-        async def send_labelled(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[REQUEST_ID] = label
-            await send(message)
-
-        await self._app(scope, receive, send_labelled)
+def _guarded(app: FastAPI, access: Access) -> ASGIApp:
+    """Return the app behind what every exchange passes, also one that fails inside."""
+    guarded: ASGIApp = MethodsMiddleware(app, app.routes)
+    if access.keys.are_required:
+        guarded = KeyMiddleware(guarded, access.keys)
+    if access.cors_origins:
+        # Before the keys: a browser asks without one whether it may send one.
+        guarded = Cors(guarded, access.cors_origins)
+    return RequestIdMiddleware(guarded)

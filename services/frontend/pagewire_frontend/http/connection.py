@@ -7,13 +7,15 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from pagewire_frontend.http.errors import BodyTooLargeError, ClientGoneError
+from pagewire_frontend.http.errors import BodyTooLargeError, ClientGoneError, MediaTypeError
 
 Result = TypeVar("Result")
+_CHARSETS = ("utf-8", "utf8", "us-ascii")
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Return the body. Raises BodyTooLargeError or ClientGoneError."""
+    """Return the body. Raises MediaTypeError, BodyTooLargeError or ClientGoneError."""
+    _check_media_type(request)
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > max_bytes:
         raise BodyTooLargeError(f"the body is larger than {max_bytes} bytes")
@@ -55,3 +57,21 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         continue
+
+
+def _check_media_type(request: Request) -> None:
+    """Raise MediaTypeError where a body is said to be something else than plain JSON."""
+    given = request.headers.get("content-type")
+    if given is not None:
+        kind, *parameters = [part.strip().lower() for part in given.split(";")]
+        if kind != "application/json" and not (
+            kind.startswith("application/") and kind.endswith("+json")
+        ):
+            raise MediaTypeError(f"content-type must be application/json, got {given[:100]!r}")
+        for parameter in parameters:
+            name, _, value = parameter.partition("=")
+            if name.strip() == "charset" and value.strip(' "') not in _CHARSETS:
+                raise MediaTypeError(f"the charset must be utf-8, got {value[:100]!r}")
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise MediaTypeError(f"content-encoding {encoding[:100]!r} is not supported")

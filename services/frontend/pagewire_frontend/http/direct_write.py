@@ -5,9 +5,6 @@ nothing unless the connection's buffer is full, so while it is not, a piece can 
 wherever it was made.
 """
 
-import socket
-import struct
-
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -28,14 +25,6 @@ class DirectWriter:
     async def wait_drained(self) -> None:
         """Wait until the client has read enough for more to be written, or is gone."""
         await self._cycle.flow.drain()
-
-    def cut(self) -> None:
-        """Drop the connection with what it holds, here and in the kernel."""
-        connection = self._cycle.transport.get_extra_info("socket")
-        if connection is not None:
-            # Reset it; else the kernel goes on for minutes to offer what it has.
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._cycle.transport.abort()
 
     def write(self, body: bytes) -> None:
         """Write a piece of the body; the buffer must not be full."""

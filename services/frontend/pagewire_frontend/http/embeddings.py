@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from pagewire_frontend.api_keys import current_tenant
 from pagewire_frontend.embedding import Embeddings, Vector, embed, embed_requests
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.generation_request import ChatPrompt, Prompt
@@ -35,6 +36,7 @@ def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
             model,
             _inputs(body),
             _pooling(body),
+            tenant=current_tenant(),
             cache_salt=body.cache_salt,
             priority=body.priority or 0,
         )

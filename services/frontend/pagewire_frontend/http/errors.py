@@ -1,17 +1,18 @@
 """The OpenAI error envelope, on every error of the gateway. The one mapping from errors to HTTP
-statuses."""
+statuses; docs/api.md holds the same as a table."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request, Response
-from starlette.exceptions import HTTPException
+from fastapi import Response
 
-from pagewire_shared.errors import InternalError, InvalidRequestError, PagewireError, WireError
+from pagewire_shared.errors import InvalidRequestError, PagewireError, WireError
 
 _STATUS_BY_NAME = {
     "INVALID_ARGUMENT": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
     "NOT_FOUND": 404,
     "RESOURCE_EXHAUSTED": 429,
     "CANCELLED": 499,
@@ -20,7 +21,17 @@ _STATUS_BY_NAME = {
     "DEADLINE_EXCEEDED": 504,
 }
 _TYPE_BY_STATUS = {429: "rate_limit_error", 503: "service_unavailable_error", 504: "timeout_error"}
-_CODE_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
+CODE_BY_STATUS = {
+    400: "invalid_http",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    414: "target_too_long",
+    431: "headers_too_large",
+    500: "internal_error",
+    503: "too_many_connections",
+}
+"""Codes of what is refused before a request has reached an endpoint."""
 
 
 @dataclass
@@ -28,6 +39,14 @@ class BodyTooLargeError(InvalidRequestError):
     """The body of a request is larger than the gateway takes."""
 
     code: str = "body_too_large"
+    __str__ = PagewireError.__str__
+
+
+@dataclass
+class MediaTypeError(InvalidRequestError):
+    """The body of a request is said to be no JSON."""
+
+    code: str = "unsupported_media_type"
     __str__ = PagewireError.__str__
 
 
@@ -44,6 +63,8 @@ def status_of(error: PagewireError) -> int:
     """Return the HTTP status of an error."""
     if isinstance(error, BodyTooLargeError):
         return 413
+    if isinstance(error, MediaTypeError):
+        return 415
     if isinstance(error, WireError):
         # A peer of ours is at fault, not the client.
         return 500
@@ -67,10 +88,13 @@ def error_body(error: PagewireError) -> dict[str, Any]:
 def error_response(error: PagewireError) -> Response:
     """Return the response of an error."""
     headers = {}
+    status = status_of(error)
     if error.retry_after_ms is not None:
         headers["retry-after"] = str(max(1, -(-error.retry_after_ms // 1000)))
         headers["retry-after-ms"] = str(error.retry_after_ms)
-    return json_response(error_body(error), status=status_of(error), headers=headers)
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return json_response(error_body(error), status=status, headers=headers)
 
 
 def json_response(
@@ -80,28 +104,3 @@ def json_response(
     return Response(
         orjson.dumps(body), status_code=status, headers=headers, media_type="application/json"
     )
-
-
-def install_handlers(app: FastAPI) -> None:
-    """Give every error of the app the envelope."""
-    app.add_exception_handler(PagewireError, _on_pagewire_error)
-    app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(Exception, _on_fault)
-
-
-async def _on_pagewire_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, PagewireError), "registered for this class"
-    return error_response(error)
-
-
-async def _on_http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException), "registered for this class"
-    status = error.status_code
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    body = envelope(status, message, code=_CODE_BY_STATUS.get(status, "http_error"))
-    return json_response(body, status=status, headers=dict(error.headers or {}))
-
-
-async def _on_fault(_: Request, error: Exception) -> Response:
-    # The server logs the trace; the client learns that it is our fault and no more.
-    return error_response(InternalError("the server failed on this request"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from pagewire_frontend.api_keys import current_tenant
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.generation_request import GenerationRequest
 from pagewire_frontend.http import asked_answer, options
@@ -90,7 +91,11 @@ def _on(body: GenerationBody, streams: Streams) -> Streams | None:
 
 def _request(body: GenerationBody, model: LoadedModel, **rest: Any) -> GenerationRequest:
     return GenerationRequest(
-        model=model, cache_salt=body.cache_salt, priority=body.priority or 0, **rest
+        model=model,
+        tenant=current_tenant(),
+        cache_salt=body.cache_salt,
+        priority=body.priority or 0,
+        **rest,
     )
 
 

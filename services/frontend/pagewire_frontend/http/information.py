@@ -1,13 +1,13 @@
 """What a client or an orchestrator asks about the frontend itself: models, health, version."""
 
 import time
-from importlib import metadata
 from typing import Any
 
 from fastapi import APIRouter, Response
 
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.http.errors import json_response
+from pagewire_frontend.http.version import server_version
 from pagewire_frontend.model_registry import LoadedModel
 from pagewire_shared.errors import UnavailableError
 
@@ -39,6 +39,9 @@ def make_router(engine: Engine) -> APIRouter:
         """Describe one model; ids may hold slashes."""
         return json_response(describe(engine.models.find(model_id)))
 
+    @router.post("/ping")
+    @router.get("/ping")
+    @router.get("/ready")
     @router.get("/health")
     async def health() -> Response:
         """200 when a request would be answered now, else 503 with the reason."""
@@ -49,19 +52,12 @@ def make_router(engine: Engine) -> APIRouter:
 
     @router.get("/live")
     async def live() -> Response:
-        """200 while the process turns."""
+        """200 while the event loop turns, whatever happens to other processes."""
         return json_response({"status": "ok"})
 
     @router.get("/version")
     async def version() -> Response:
         """Return the version of the server."""
-        return json_response({"version": _version()})
+        return json_response({"version": server_version()})
 
     return router
-
-
-def _version() -> str:
-    try:
-        return metadata.version("pagewire")
-    except metadata.PackageNotFoundError:
-        return "unknown"  # run from a source tree that is not installed

@@ -1,9 +1,8 @@
 """A stream of server-sent events that is written where its tokens arrive, without a task switch per
-token. What a slow client leaves waits merged in its session; one that takes nothing is cut.
+token. What a slow client leaves waits merged in its session.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,8 +15,6 @@ from pagewire_frontend.http.errors import ClientGoneError, error_body
 from pagewire_frontend.http.event_stream import HEADERS, event_bytes
 from pagewire_frontend.http.flush_rounds import FlushRounds
 from pagewire_shared.errors import PagewireError
-
-_logger = logging.getLogger(__name__)
 
 
 class StreamSource(Protocol):
@@ -50,11 +47,8 @@ class LiveStream(Response):
         source: StreamSource,
         close: Callable[[], None],
         rounds: FlushRounds,
-        *,
-        stall_seconds: float,
     ) -> None:
-        """Args: `close`, called whatever happens; `stall_seconds`, how long a full connection may
-        stay full."""
+        """Args: `close`, called whatever happens."""
         super().__init__(media_type="text/event-stream", headers=HEADERS)
         # Its length is not known, whatever the base class says of the empty body.
         self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
@@ -62,7 +56,6 @@ class LiveStream(Response):
         self._source = source
         self._close = close
         self._rounds = rounds
-        self._stall_seconds = stall_seconds
         self._writer: DirectWriter | None = None
         # Set when the task below has something to do: the end, a failure, or a full connection.
         self._turn = asyncio.Event()
@@ -112,22 +105,12 @@ class LiveStream(Response):
                 raise self._failure
             if self._source.is_over:
                 break
-            await self._wait_drained()
+            assert self._writer is not None, "open while this task runs"
+            # One that takes nothing for too long is cut by its connection.
+            await self._writer.wait_drained()
+            self._is_full = False
+            self._mark()
         await send({"type": "http.response.body", "body": last, "more_body": False})
 
     def _mark(self) -> None:
         self._rounds.mark(self)
-
-    async def _wait_drained(self) -> None:
-        assert self._writer is not None, "open while this task runs"
-        try:
-            async with asyncio.timeout(self._stall_seconds):
-                await self._writer.wait_drained()
-        except TimeoutError:
-            _logger.warning(
-                "a client took nothing for %g s: its stream is cut", self._stall_seconds
-            )
-            self._writer.cut()
-            raise ClientGoneError("the client reads too slowly") from None
-        self._is_full = False
-        self._mark()

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
+from pagewire_frontend.api_keys import current_tenant
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.generation_request import ChatPrompt, GenerationRequest
 from pagewire_frontend.http import responses_options as options
@@ -15,7 +16,6 @@ from pagewire_frontend.http.responses_input import input_items
 from pagewire_frontend.http.responses_schemas import ResponsesBody, check_body
 from pagewire_frontend.http.responses_stream import response_stream
 from pagewire_frontend.http.schemas import parse_body
-from pagewire_frontend.http.tenant import tenant_of
 from pagewire_frontend.message.plan import MessagePlan, plan_message
 from pagewire_frontend.responses.directory import ResponseDirectory
 from pagewire_frontend.responses.draft import ResponseDraft
@@ -55,7 +55,7 @@ def make_router(
         """Answer an input."""
         body = parse_body(ResponsesBody, await read_body(request, max_body_bytes))
         try:
-            draft, plan = await _draft(engine, responses, directory, body, tenant_of(request))
+            draft, plan = await _draft(engine, responses, directory, body, current_tenant())
             try:
                 return await _answer(request, responses, draft, is_streamed=bool(body.stream))
             except PagewireError as error:

@@ -4,10 +4,10 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
+from pagewire_frontend.api_keys import current_tenant
 from pagewire_frontend.http.errors import json_response
 from pagewire_frontend.http.responses_pages import page, truth, whole_number
 from pagewire_frontend.http.responses_stream import response_stream
-from pagewire_frontend.http.tenant import tenant_of
 from pagewire_frontend.responses.directory import ResponseDirectory
 
 _PATH: Final = "/v1/responses/{response_id}"
@@ -21,7 +21,7 @@ def make_router(directory: ResponseDirectory) -> APIRouter:
     @router.get(_PATH)
     async def retrieve(request: Request, response_id: str) -> Response:
         """Return a response as it is now, or the events of a background one."""
-        query, tenant = request.query_params, tenant_of(request)
+        query, tenant = request.query_params, current_tenant()
         if not truth(query, "stream"):
             return json_response(await directory.get(response_id, tenant))
         last = whole_number(query, "starting_after", least=0, most=_MAX_EVENT)
@@ -31,18 +31,18 @@ def make_router(directory: ResponseDirectory) -> APIRouter:
     @router.post(f"{_PATH}/cancel")
     async def cancel(request: Request, response_id: str) -> Response:
         """End a background response."""
-        return json_response(await directory.cancel(response_id, tenant_of(request)))
+        return json_response(await directory.cancel(response_id, current_tenant()))
 
     @router.delete(_PATH)
     async def delete(request: Request, response_id: str) -> Response:
         """Forget a response."""
-        await directory.delete(response_id, tenant_of(request))
+        await directory.delete(response_id, current_tenant())
         return json_response({"id": response_id, "object": "response", "deleted": True})
 
     @router.get(f"{_PATH}/input_items")
     async def list_input_items(request: Request, response_id: str) -> Response:
         """List the conversation before the answer."""
-        listed = await directory.input_items(response_id, tenant_of(request))
+        listed = await directory.input_items(response_id, current_tenant())
         return json_response(page(listed, request.query_params))
 
     return router

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pagewire_frontend.http.json_body import parse_object
+from pagewire_frontend.http.long_lists import Ids, ListsOfIds, Texts
 from pagewire_frontend.http.tool_schemas import NamedToolBody, SaidCallBody, ToolBody
 from pagewire_shared.errors import InvalidRequestError
 
@@ -155,7 +157,7 @@ class ChatBody(GenerationBody):
 class CompletionBody(GenerationBody):
     """POST /v1/completions."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | Texts | Ids | ListsOfIds
     logprobs: int | None = None
 
 
@@ -164,7 +166,7 @@ class EmbeddingBody(BaseModel):
 
     model_config = _STRICT
     model: str | None = None
-    input: str | list[str] | list[int] | list[list[int]] | None = None
+    input: str | Texts | Ids | ListsOfIds | None = None
     messages: Annotated[list[ChatMessageBody], Field(min_length=1)] | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
@@ -181,8 +183,9 @@ Body = TypeVar("Body", bound=BaseModel)
 
 def parse_body(cls: type[Body], raw: bytes) -> Body:
     """Return the checked body. Raises InvalidRequestError naming the field."""
+    data = parse_object(raw)
     try:
-        body = cls.model_validate_json(raw)
+        body = cls.model_validate(data)
     except ValidationError as error:
         raise _as_invalid(error) from error
     for name, value in (body.model_extra or {}).items():
@@ -195,8 +198,6 @@ def parse_body(cls: type[Body], raw: bytes) -> Body:
 
 def _as_invalid(error: ValidationError) -> InvalidRequestError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    if first["type"] == "json_invalid":
-        return InvalidRequestError(f"the body is no JSON: {first['msg']}", code="invalid_json")
     location = [str(part) for part in first["loc"]]
     field = location[0] if location else None
     place = ".".join(location) or "the body"

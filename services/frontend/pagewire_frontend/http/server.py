@@ -2,12 +2,16 @@
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from pagewire_frontend.http.bounded_protocol import BoundedProtocol
+from pagewire_frontend.http.connection_limits import ConnectionLimits
 from pagewire_frontend.http.direct_write import DirectWrites
 from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address
@@ -32,6 +36,7 @@ class HttpServer:
         address: Address,
         *,
         grace_seconds: float,
+        limits: ConnectionLimits | None = None,
         is_port_shared: bool = False,
     ) -> None:
         """Bind and take connections, which wait until `run`.
@@ -40,21 +45,27 @@ class HttpServer:
             app: What answers.
             address: Where to listen; port 0 picks one.
             grace_seconds: Time that open requests get in `stop`.
+            limits: Of each connection.
             is_port_shared: Several processes of this user may listen on this port.
 
         Raises:
             StartupError: The port is taken.
         """
+        limits = limits or ConnectionLimits()
+        # uvicorn makes each connection's protocol from a class or what else can be called so.
+        protocol: Any = functools.partial(BoundedProtocol, limits)
         self._socket = _bind(address, is_port_shared)
         self.address = Address(host=address.host, port=self._socket.getsockname()[1])
         config = uvicorn.Config(
             DirectWrites(app),
-            http="httptools",
+            http=protocol,
+            ws="none",
             loop="none",
             lifespan="off",
             access_log=False,
             log_config=None,
             server_header=False,
+            timeout_keep_alive=round(limits.keep_alive_seconds),
             timeout_graceful_shutdown=max(1, round(grace_seconds)),
         )
         self._server = _Server(config)

@@ -21,10 +21,8 @@ Shape = TypeVar("Shape")
 class Streams:
     """Makes the responses that stream; one per process."""
 
-    def __init__(self, *, stall_seconds: float) -> None:
-        """Args: `stall_seconds`, after which a client that takes nothing is cut."""
+    def __init__(self) -> None:
         self._rounds = FlushRounds()
-        self._stall_seconds = stall_seconds
 
     def of_answer(
         self, request: Request, answer: Answer, form: AnswerFormat, shown: AskedAnswer
@@ -40,7 +38,7 @@ class Streams:
     ) -> Response:
         """Return the response that streams what a source has; `close` is called whatever
         happens."""
-        return LiveStream(request, source, close, self._rounds, stall_seconds=self._stall_seconds)
+        return LiveStream(request, source, close, self._rounds)
 
 
 async def _chunks(

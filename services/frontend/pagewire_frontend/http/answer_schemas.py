@@ -1,0 +1,134 @@
+"""JSON Schemas of what the gateway answers, for /openapi.json. Data only; what is optional may be
+absent and is then not null."""
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_LABEL: Schema = {"type": ["string", "null"]}
+_OBJECT: Schema = {"type": "object"}
+
+
+def _object(required: Schema, **optional: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": {**required, **optional},
+        "required": list(required),
+    }
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _constant(text: str) -> Schema:
+    return {"type": "string", "const": text}
+
+
+_IDS = _list(_COUNT)
+_USAGE = _object(
+    {"prompt_tokens": _COUNT, "completion_tokens": _COUNT, "total_tokens": _COUNT},
+    prompt_tokens_details=_object({"cached_tokens": _COUNT}),
+)
+_REASON: Schema = {"enum": ["stop", "length", "tool_calls", "content_filter", None]}
+_ENDED: dict[str, Schema] = {
+    "stop_reason": {"type": ["string", "integer"]},
+    "token_ids": _IDS,
+    "prompt_logprobs": _list({"type": ["object", "null"]}),
+    "prompt_token_ids": _IDS,
+}
+_MAYBE: Schema = {"type": ["object", "null"]}
+_HEAD: Schema = {"id": _TEXT, "created": _COUNT, "model": _TEXT}
+_CALLS = _list(_object({"function": _OBJECT}, index=_COUNT, id=_TEXT, type=_constant("function")))
+_SAID: dict[str, Schema] = {"tool_calls": _CALLS, "reasoning_content": _TEXT}
+
+
+def _answer(kind: str, choice: Schema, *, has_usage: bool) -> Schema:
+    required = {**_HEAD, "object": _constant(kind), "choices": _list(choice)}
+    if has_usage:
+        return _object({**required, "usage": _USAGE}, **_ENDED)
+    return _object(required, usage={"anyOf": [_USAGE, {"type": "null"}]}, **_ENDED)
+
+
+_CHAT_MESSAGE = _object({"role": _constant("assistant"), "content": _LABEL}, **_SAID)
+_CHAT_CHOICE = _object(
+    {"index": _COUNT, "message": _CHAT_MESSAGE, "finish_reason": _REASON},
+    logprobs=_MAYBE,
+    **_ENDED,
+)
+_CHAT_DELTA = _object(
+    {
+        "index": _COUNT,
+        "delta": _object({}, role=_TEXT, content=_LABEL, **_SAID),
+        "finish_reason": _REASON,
+    },
+    logprobs=_MAYBE,
+    **_ENDED,
+)
+_TEXT_CHOICE = _object(
+    {"index": _COUNT, "text": _TEXT, "logprobs": _MAYBE, "finish_reason": _REASON}, **_ENDED
+)
+_VECTOR = _object(
+    {
+        "object": _constant("embedding"),
+        "index": _COUNT,
+        "embedding": {"anyOf": [_TEXT, _list({"type": "number"})]},
+    }
+)
+
+SCHEMAS: dict[str, Schema] = {
+    "Error": _object(
+        {"error": _object({"message": _TEXT, "type": _TEXT, "param": _LABEL, "code": _LABEL})}
+    ),
+    "ChatCompletion": _answer("chat.completion", _CHAT_CHOICE, has_usage=True),
+    "ChatCompletionChunk": _answer("chat.completion.chunk", _CHAT_DELTA, has_usage=False),
+    "Completion": _answer("text_completion", _TEXT_CHOICE, has_usage=True),
+    "CompletionChunk": _answer("text_completion", _TEXT_CHOICE, has_usage=False),
+    "EmbeddingList": _object(
+        {
+            "object": _constant("list"),
+            "data": _list(_VECTOR),
+            "model": _TEXT,
+            "usage": _object({"prompt_tokens": _COUNT, "total_tokens": _COUNT}),
+        },
+        id=_TEXT,
+        created=_COUNT,
+    ),
+    "Model": _object(
+        {
+            "id": _TEXT,
+            "object": _constant("model"),
+            "created": _COUNT,
+            "owned_by": _TEXT,
+            "root": _TEXT,
+        },
+        max_model_len=_COUNT,
+    ),
+    "Tokens": _object(
+        {"count": _COUNT, "tokens": _IDS}, max_model_len=_COUNT, token_strs=_list(_TEXT)
+    ),
+    "Text": _object({"prompt": _TEXT}),
+    "Status": _object({"status": _constant("ok")}),
+    "Version": _object({"version": _TEXT}),
+}
+SCHEMAS["ModelList"] = _object(
+    {"object": _constant("list"), "data": _list({"$ref": "#/components/schemas/Model"})}
+)
+
+ANSWERS: dict[str, tuple[str, str | None]] = {
+    "/v1/chat/completions": ("ChatCompletion", "ChatCompletionChunk"),
+    "/v1/completions": ("Completion", "CompletionChunk"),
+    "/v1/embeddings": ("EmbeddingList", None),
+    "/v1/models": ("ModelList", None),
+    "/v1/models/{model_id}": ("Model", None),
+    "/tokenize": ("Tokens", None),
+    "/detokenize": ("Text", None),
+    "/health": ("Status", None),
+    "/ready": ("Status", None),
+    "/ping": ("Status", None),
+    "/live": ("Status", None),
+    "/version": ("Version", None),
+}
+"""By path: the schema of the answer, and that of the events of a stream where there are any."""

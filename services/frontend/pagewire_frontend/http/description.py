@@ -1,0 +1,160 @@
+"""/openapi.json and /docs: the API as it is, made from the routes, the models of the bodies and
+the schemas of the answers."""
+
+import base64
+import hashlib
+import re
+from importlib import resources
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Response
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse
+
+from pagewire_frontend.http.access import OPEN_PATHS
+from pagewire_frontend.http.answer_schemas import ANSWERS, SCHEMAS
+from pagewire_frontend.http.request_id import REQUEST_ID
+from pagewire_frontend.http.version import server_version
+
+Json = dict[str, Any]
+
+_ALWAYS = (400, 408, 414, 431, 500, 503)
+_WITH_BODY = (404, 413, 415, 429, 504)
+_REASONS = {
+    400: "A field or the request itself is not valid",
+    401: "No API key, or one that is not known",
+    404: "No such model",
+    408: "The request did not come in time",
+    413: "The body is too large",
+    414: "Path and query are too long",
+    415: "The body is said to be no JSON",
+    429: "Too much is asked for now",
+    431: "The headers are too large",
+    500: "The server is at fault",
+    503: "It cannot be answered now",
+    504: "The deadline passed",
+}
+_REQUEST_ID_HEADER = {
+    "description": "The label of the exchange: the client's, or one made here",
+    "schema": {"type": "string"},
+}
+
+
+def install_description(app: FastAPI, *, are_keys_required: bool) -> None:
+    """Add both endpoints for what `app` has by now."""
+    document = orjson.dumps(describe(app, are_keys_required=are_keys_required))
+    page, policy = _page()
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return Response(document, media_type="application/json")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(page, headers={"content-security-policy": policy})
+
+
+def describe(app: FastAPI, *, are_keys_required: bool) -> Json:
+    """Return the OpenAPI 3.1 document of an application."""
+    drawn = get_openapi(
+        title="Pagewire",
+        version=server_version(),
+        description="LLM serving. Errors have one form on every status.",
+        routes=app.routes,
+    )
+    schemas = {name: dict(schema) for name, schema in SCHEMAS.items()}
+    for path, methods in drawn["paths"].items():
+        for method, operation in methods.items():
+            _complete(operation, path, method, schemas, are_keys_required)
+    drawn["components"] = {"schemas": schemas}
+    if are_keys_required:
+        scheme = {"type": "http", "scheme": "bearer", "description": "An API key"}
+        drawn["components"]["securitySchemes"] = {"key": scheme}
+    document: Json = drawn
+    return document
+
+
+def _complete(
+    operation: Json, path: str, method: str, schemas: Json, are_keys_required: bool
+) -> None:
+    operation["operationId"] = re.sub(r"\W+", "_", f"{method}{path}").strip("_")
+    operation.setdefault("parameters", []).append(
+        {"name": REQUEST_ID, "in": "header", "required": False, **_REQUEST_ID_HEADER}
+    )
+    statuses = list(_ALWAYS)
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        content["schema"] = _hoisted(content["schema"], schemas)
+        statuses += _WITH_BODY
+    if "{" in path:
+        statuses.append(404)
+    if are_keys_required and path not in OPEN_PATHS:
+        operation["security"] = [{"key": []}]
+        statuses.append(401)
+    success = {key: value for key, value in operation["responses"].items() if key[0] in "23"}
+    if path in ANSWERS:
+        success = {"200": _success(*ANSWERS[path])}
+    errors = {str(status): _error(status) for status in sorted(set(statuses))}
+    operation["responses"] = {**success, **errors}
+    for response in operation["responses"].values():
+        response["headers"] = {REQUEST_ID: _REQUEST_ID_HEADER}
+
+
+def _success(whole: str, event: str | None) -> Json:
+    content: Json = {"application/json": {"schema": _ref(whole)}}
+    description = "The answer"
+    if event is not None:
+        description += f"; with stream: true as events `data: {event}`, then `data: [DONE]`"
+        content["text/event-stream"] = {"schema": {"type": "string"}, "x-event-schema": _ref(event)}
+    return {"description": description, "content": content}
+
+
+def _error(status: int) -> Json:
+    content = {"application/json": {"schema": _ref("Error")}}
+    return {"description": _REASONS[status], "content": content}
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _hoisted(schema: Json, schemas: Json) -> Json:
+    """Move a schema and those it brings in $defs to `schemas`, where references work; return a
+    reference to it."""
+    parts = dict(schema.get("$defs", {}))
+    own = {key: value for key, value in schema.items() if key != "$defs"}
+    title = str(schema["title"])
+    plain = {part: part for part in parts}
+    names = {
+        part: part if schemas.get(part) in (None, _with_references(found, plain)) else title + part
+        for part, found in parts.items()
+    }
+    for part, found in parts.items():
+        schemas[names[part]] = _with_references(found, names)
+    schemas[title] = _with_references(own, names)
+    return _ref(title)
+
+
+def _with_references(value: Any, names: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {"$ref"} and value["$ref"].startswith("#/$defs/"):
+            return _ref(names[value["$ref"].removeprefix("#/$defs/")])
+        return {key: _with_references(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_references(item, names) for item in value]
+    return value
+
+
+def _page() -> tuple[str, str]:
+    """Return the page and its policy: it loads nothing but /openapi.json, from nowhere else."""
+    page = resources.files(__package__).joinpath("docs.html").read_text()
+    sources = {}
+    for tag in ("script", "style"):
+        start, end = page.index(f"<{tag}>") + len(tag) + 2, page.index(f"</{tag}>")
+        digest = hashlib.sha256(page[start:end].encode()).digest()
+        sources[tag] = f"'sha256-{base64.b64encode(digest).decode()}'"
+    policy = (
+        f"default-src 'none'; script-src {sources['script']}; style-src {sources['style']}; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return page, policy

@@ -1,0 +1,11 @@
+"""The version of the server."""
+
+from importlib import metadata
+
+
+def server_version() -> str:
+    """Return the version of the installed package."""
+    try:
+        return metadata.version("pagewire")
+    except metadata.PackageNotFoundError:
+        return "unknown"  # run from a source tree that is not installed

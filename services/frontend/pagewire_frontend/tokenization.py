@@ -1,0 +1,89 @@
+"""Text to token ids and back for their own sake: the same checks and bounds for HTTP and gRPC, and
+the work outside the event loop."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from pagewire_frontend.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from pagewire_frontend.model_registry import LoadedModel
+from pagewire_frontend.prompt_encoding import encode_chat, encode_text
+from pagewire_shared.errors import InvalidRequestError, OverloadedError
+
+MAX_TEXT_CHARS = 4 * 2**20
+MAX_TOKENS = 2**19
+MAX_WAITING = 64
+
+Result = TypeVar("Result")
+
+
+class Tokenization:
+    """Tokenizes and detokenizes on threads that others use, too."""
+
+    def __init__(self, threads: Executor) -> None:
+        self._threads = threads
+        self._num_waiting = 0
+
+    async def tokenize(self, model: LoadedModel, prompt: Prompt, *, field: str) -> list[int]:
+        """Return the ids of a text, which the client calls `field`, or of a conversation.
+
+        Raises:
+            InvalidRequestError: Too long, or the model has no chat template.
+            OverloadedError: Too many wait already.
+        """
+        if isinstance(prompt, TokenPrompt):
+            return list(prompt.token_ids)
+        if isinstance(prompt, ChatPrompt):
+            num_chars = sum(_num_chars(turn.get("content")) for turn in prompt.messages)
+            _check_size("messages", num_chars, MAX_TEXT_CHARS, "characters")
+            return await self._run(lambda: encode_chat(model, prompt))
+        text: TextPrompt = prompt
+        _check_size(field, len(text.text), MAX_TEXT_CHARS, "characters")
+        return await self._run(lambda: encode_text(model, text))
+
+    async def detokenize(
+        self,
+        model: LoadedModel,
+        token_ids: Sequence[int],
+        *,
+        field: str,
+        skip_special_tokens: bool,
+    ) -> str:
+        """Return the text of ids; `field` is what the client calls them.
+
+        Raises:
+            InvalidRequestError: An id that the model does not have, or too many.
+            OverloadedError: Too many wait already.
+        """
+        _check_size(field, len(token_ids), MAX_TOKENS, "ids")
+        if token_ids and not 0 <= min(token_ids) <= max(token_ids) < model.vocab_size:
+            raise InvalidRequestError(
+                f"{field}: ids must be in [0, {model.vocab_size})", field=field
+            )
+        ids = list(token_ids)
+        return await self._run(
+            lambda: model.tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+        )
+
+    async def names(self, model: LoadedModel, token_ids: Sequence[int]) -> list[str]:
+        """Return how the vocabulary spells every id. Raises OverloadedError."""
+        return await self._run(lambda: [model.tokenizer.name_of(item) for item in token_ids])
+
+    async def _run(self, work: Callable[[], Result]) -> Result:
+        if self._num_waiting >= MAX_WAITING:
+            raise OverloadedError("too many texts wait for the tokenizer")
+        self._num_waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        finally:
+            self._num_waiting -= 1
+
+
+def _num_chars(content: object) -> int:
+    return len(content) if isinstance(content, str) else 0
+
+
+def _check_size(field: str, size: int, most: int, unit: str) -> None:
+    if size > most:
+        raise InvalidRequestError(f"{field}: at most {most} {unit}, got {size}", field=field)
