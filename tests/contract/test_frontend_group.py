@@ -17,7 +17,7 @@ from pagewire_shared.errors import (
     UnavailableError,
 )
 
-UNKNOWN = "resp_00000000_00"
+UNKNOWN = f"resp_00000000_{'0' * 32}"
 
 
 async def refusal(question) -> PagewireError:

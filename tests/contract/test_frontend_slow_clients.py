@@ -23,6 +23,7 @@ from contract.frontend_peers import (
 
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
+from pagewire_protos.frontend.v1 import inference_pb2_grpc
 
 NUM_TOKENS = 20_000
 TEXT = "".join(chr(ord("a") + index % 26) for index in range(NUM_TOKENS))
@@ -163,24 +164,28 @@ async def test_an_error_reaches_a_client_that_was_behind_after_its_text(checkpoi
 
 
 async def test_a_grpc_client_that_takes_nothing_is_cut_and_its_request_ends(checkpoint):
-    async with long_context(checkpoint, stall_seconds=0.4) as (frontend, attach):
-        asked = pb.CompleteRequest(
-            text="x",
-            options=pb.GenerationOptions(
-                sampling=sampling_pb2.SamplingParams(max_tokens=NUM_TOKENS, logprobs=0)
-            ),
-        )
-        call = frontend.stub.Complete(asked)
+    # What fits into the windows of a channel counts as taken.
+    small = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024)]
+    async with (
+        long_context(checkpoint, stall_seconds=0.4) as (frontend, attach),
+        grpc.aio.insecure_channel(frontend.address, options=small) as channel,
+    ):
+        stub = inference_pb2_grpc.InferenceServiceStub(channel)
+        sampling = sampling_pb2.SamplingParams(max_tokens=NUM_TOKENS)
+        options = pb.GenerationOptions(sampling=sampling)
+        call = stub.Complete(pb.CompleteRequest(text="x", options=options))
         submit = await attach.next("submit")
-        # What does not fit into the windows of a channel waits; a client here reads what fits.
         for position, token_id in enumerate(ids_of(TEXT)[:-1]):
-            attach.tokens(submit, position, [token_id], logprobs=[-1.0])
+            attach.tokens(submit, position, [token_id])
+            if position % 200 == 0:
+                await asyncio.sleep(0)
         assert (await attach.next("abort")).handle == submit.handle
-        with pytest.raises(grpc.aio.AioRpcError):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
             async for _ in call:
                 pass
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         # Another stream on the same channel goes on.
-        other = frontend.stub.Complete(pb.CompleteRequest(text="y"))
+        other = stub.Complete(pb.CompleteRequest(text="y"))
         attach.say(await attach.next("submit"), "ok")
         texts = [message.delta.text async for message in other if message.HasField("delta")]
         assert "".join(texts) == "ok"

@@ -11,7 +11,6 @@ from contract.test_frontend_tools import (
     ARGUMENTS,
     FORMATS,
     MARKERS,
-    TOGGLED,
     answer,
     prompt_of,
     settings_of,
@@ -19,7 +18,7 @@ from contract.test_frontend_tools import (
 from contract.test_frontend_tools import TOOLS as CHAT_TOOLS
 
 from support.response_shapes import check_response, check_stream
-from support.tool_models import make_tool_model
+from support.tool_models import TOGGLED, make_tool_model
 
 TOOLS = [{"type": "function", **tool["function"]} for tool in CHAT_TOOLS]
 

@@ -1,7 +1,7 @@
 """The public gRPC API and the admin API of a frontend. Thin: messages in, engine, messages out."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
@@ -15,12 +15,12 @@ from pagewire_frontend.grpc_convert import AskedStream
 from pagewire_frontend.prompt_echo import echo_text, without_output
 from pagewire_frontend.scheduler_link import SchedulerLink
 from pagewire_frontend.scheduler_pool import SchedulerPool
-from pagewire_frontend.session import Session
 from pagewire_frontend.stall_watch import StallWatch
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.errors import (
+    DeadlineError,
     ModelNotFoundError,
     PagewireError,
     UnavailableError,
@@ -35,6 +35,7 @@ DEFAULT_AUDIT_MS = 2000
 # The scheduler needs its own time to ask its peers before it answers us.
 AUDIT_MARGIN_SECONDS = 1.0
 RESET_SECONDS = 5.0
+_STALLED = "the client took nothing for longer than the server waits"
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -128,7 +129,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 
         # The stubs ask for a class where the library takes any callable.
         context.add_done_callback(free)  # type: ignore[arg-type]
-        watched = self._stalls.watch(self._cut(session))
+        # The call itself ends when its client reads on or leaves: a write cannot be taken back.
+        watched = self._stalls.watch(lambda: session.fail(DeadlineError(_STALLED)))
         try:
             opened = session.opened()
             prompt = opened.prompt_token_ids
@@ -142,17 +144,6 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         finally:
             self._stalls.forget(watched)
             self._engine.close(session)
-
-    def _cut(self, session: Session) -> Callable[[], None]:
-        """Return what ends the current call, which waits for its client, and frees its request."""
-        task = asyncio.current_task()
-        assert task is not None, "called by a handler"
-
-        def cut() -> None:
-            self._engine.close(session)
-            task.cancel()
-
-        return cut
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):

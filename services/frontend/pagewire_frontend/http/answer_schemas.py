@@ -78,6 +78,8 @@ _VECTOR = _object(
     }
 )
 
+_ITEM = _object({"type": _TEXT})
+
 SCHEMAS: dict[str, Schema] = {
     "Error": _object(
         {"error": _object({"message": _TEXT, "type": _TEXT, "param": _LABEL, "code": _LABEL})}
@@ -109,6 +111,39 @@ SCHEMAS: dict[str, Schema] = {
     "Tokens": _object(
         {"count": _COUNT, "tokens": _IDS}, max_model_len=_COUNT, token_strs=_list(_TEXT)
     ),
+    # In full in OpenAI's API description; here what every response has.
+    "Response": _object(
+        {
+            "id": _TEXT,
+            "object": _constant("response"),
+            "created_at": _COUNT,
+            "model": _TEXT,
+            "status": {
+                "enum": [
+                    "queued",
+                    "in_progress",
+                    "completed",
+                    "incomplete",
+                    "failed",
+                    "cancelled",
+                ]
+            },
+            "output": _list(_ITEM),
+        }
+    ),
+    "ResponseEvent": _object({"type": _TEXT, "sequence_number": _COUNT}),
+    "ResponseDeleted": _object(
+        {"id": _TEXT, "object": _constant("response"), "deleted": {"const": True}}
+    ),
+    "ItemList": _object(
+        {
+            "object": _constant("list"),
+            "data": _list(_ITEM),
+            "first_id": _TEXT,
+            "last_id": _TEXT,
+            "has_more": {"type": "boolean"},
+        }
+    ),
     "Text": _object({"prompt": _TEXT}),
     "Status": _object({"status": _constant("ok")}),
     "Version": _object({"version": _TEXT}),
@@ -121,6 +156,10 @@ ANSWERS: dict[str, tuple[str, str | None]] = {
     "/v1/chat/completions": ("ChatCompletion", "ChatCompletionChunk"),
     "/v1/completions": ("Completion", "CompletionChunk"),
     "/v1/embeddings": ("EmbeddingList", None),
+    "/v1/responses": ("Response", "ResponseEvent"),
+    "/v1/responses/{response_id}": ("Response", "ResponseEvent"),
+    "/v1/responses/{response_id}/cancel": ("Response", None),
+    "/v1/responses/{response_id}/input_items": ("ItemList", None),
     "/v1/models": ("ModelList", None),
     "/v1/models/{model_id}": ("Model", None),
     "/tokenize": ("Tokens", None),
