@@ -56,6 +56,10 @@ class AnswerFormat(Protocol):
         """Return the chunks before any text."""
         ...
 
+    def line(self, number: int, event: Delta | Finished) -> bytes:
+        """Return the chunk of an event as it is streamed, empty when it has nothing to show."""
+        ...
+
     def chunk(self, number: int, event: Delta | Finished) -> Json | None:
         """Return the chunk of an event, or None when it has nothing to show."""
         ...

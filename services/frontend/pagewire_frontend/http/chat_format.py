@@ -2,6 +2,9 @@
 that take the text of each choice apart."""
 
 from collections.abc import Callable, Sequence
+from typing import Final
+
+import orjson
 
 from pagewire_frontend.events import Delta, Finished, FinishReason, Usage
 from pagewire_frontend.http.answer import WholeChoice
@@ -12,6 +15,7 @@ from pagewire_frontend.http.answer_head import (
     end_fields,
     usage_body,
 )
+from pagewire_frontend.http.event_stream import event_bytes
 from pagewire_frontend.http.logprobs import chat_logprobs
 from pagewire_frontend.message.pieces import (
     MessagePieces,
@@ -20,6 +24,8 @@ from pagewire_frontend.message.pieces import (
     ToolCallDelta,
     merged,
 )
+
+_MARK: Final = "\0"
 
 
 class ChatFormat:
@@ -36,6 +42,8 @@ class ChatFormat:
         self._head = AnswerHead(parts)
         self._new_reader = new_reader
         self._readers: dict[int, MessageReader] = {}
+        self._is_text_alone = self._asked.num_logprobs is None and not self._asked.has_token_ids
+        self._text_lines: dict[int, tuple[bytes, bytes]] = {}
 
     def opening(self, num_choices: int) -> list[Json]:
         """Return one chunk per choice that names the role; the first also tells of the prompt."""
@@ -47,8 +55,22 @@ class ChatFormat:
         chunks[0].update(self._parts.about_prompt(0))
         return chunks
 
-    def chunk(self, number: int, event: Delta | Finished) -> Json | None:
-        """Return the chunk of an event, or None when it has nothing to show."""
+    def line(self, number: int, event: Delta | Finished) -> bytes:
+        """Return the chunk of an event as it is streamed, empty when it has nothing to show."""
+        pieces = None
+        if self._is_text_alone and isinstance(event, Delta):
+            # Nearly every event of nearly every stream: only its text is put into a ready line.
+            pieces = self._reader(number).push(event.text)
+            if not pieces.reasoning and not pieces.calls:
+                return self._text_line(number, pieces.content)
+        chunk = self.chunk(number, event, pieces)
+        return b"" if chunk is None else event_bytes(chunk)
+
+    def chunk(
+        self, number: int, event: Delta | Finished, pieces: MessagePieces | None = None
+    ) -> Json | None:
+        """Return the chunk of an event, or None when it has nothing to show; `pieces` are what its
+        text was read as, if it was already."""
         finished = event if isinstance(event, Finished) else None
         shown: Json = {}
         if isinstance(event, Delta):
@@ -56,8 +78,10 @@ class ChatFormat:
                 shown["logprobs"] = chat_logprobs(event.logprobs, self._parts.tokenizer)
             if self._asked.has_token_ids:
                 shown["token_ids"] = event.token_ids
-        reader = self._readers.setdefault(number, self._new_reader())
-        delta = self._delta(_read(reader, event.text, is_ended=finished is not None))
+        reader = self._reader(number)
+        if pieces is None:
+            pieces = _read(reader, event.text, is_ended=finished is not None)
+        delta = self._delta(pieces)
         if finished is None and not delta and not shown:
             return None
         choice: Json = {"index": number, "delta": delta}
@@ -72,6 +96,23 @@ class ChatFormat:
         items = [self._choice(number, choice) for number, choice in enumerate(choices)]
         body = self._head.body(self._prefix, self._kind, items)
         return {**body, "usage": usage_body(usage), **self._parts.about_prompt(0)}
+
+    def _reader(self, number: int) -> MessageReader:
+        reader = self._readers.get(number)
+        if reader is None:
+            reader = self._readers[number] = self._new_reader()
+        return reader
+
+    def _text_line(self, number: int, text: str) -> bytes:
+        if not text:
+            return b""
+        around = self._text_lines.get(number)
+        if around is None:
+            # What JSON makes of a text that cannot stand elsewhere in the chunk.
+            choice: Json = {"index": number, "delta": {"content": _MARK}, **end_fields(None)}
+            head, _, tail = event_bytes(self._chunk([choice])).partition(orjson.dumps(_MARK))
+            around = self._text_lines[number] = head, tail
+        return around[0] + orjson.dumps(text) + around[1]
 
     def _delta(self, pieces: MessagePieces) -> Json:
         delta: Json = {}

@@ -33,9 +33,7 @@ class ChunkSource:
                 # Not before: only now all that is said of the prompt is known.
                 lines += [event_bytes(it) for it in self._form.opening(self._answer.num_choices)]
                 self._is_open = True
-            chunk = self._form.chunk(number, event)
-            if chunk is not None:
-                lines.append(event_bytes(chunk))
+            lines.append(self._form.line(number, event))
         if self._answer.is_over:
             if self._has_usage_chunk:
                 lines.append(event_bytes(self._form.usage_chunk(self._answer.usage)))

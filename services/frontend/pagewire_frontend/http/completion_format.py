@@ -11,6 +11,7 @@ from pagewire_frontend.http.answer_head import (
     end_fields,
     usage_body,
 )
+from pagewire_frontend.http.event_stream import event_bytes
 from pagewire_frontend.http.logprobs import CompletionLogprobs
 from pagewire_frontend.token_logprob import TokenLogprob
 
@@ -31,6 +32,11 @@ class CompletionFormat:
     def opening(self, num_choices: int) -> list[Json]:
         """Return nothing: completions begin with text."""
         return []
+
+    def line(self, number: int, event: Delta | Finished) -> bytes:
+        """Return the chunk of an event as it is streamed, empty when it has nothing to show."""
+        chunk = self.chunk(number, event)
+        return b"" if chunk is None else event_bytes(chunk)
 
     def chunk(self, number: int, event: Delta | Finished) -> Json | None:
         """Return the chunk of an event, or None when it has nothing to show. The first of a choice
