@@ -82,7 +82,7 @@ def _complete(
     operation.setdefault("parameters", []).append(
         {"name": REQUEST_ID, "in": "header", "required": False, **_REQUEST_ID_HEADER}
     )
-    statuses = list(_ALWAYS)
+    statuses: list[int] = [*_ALWAYS]
     for content in operation.get("requestBody", {}).get("content", {}).values():
         content["schema"] = _hoisted(content["schema"], schemas)
         statuses += _WITH_BODY
@@ -147,7 +147,7 @@ def _with_references(value: Any, names: dict[str, str]) -> Any:
 
 def _page() -> tuple[str, str]:
     """Return the page and its policy: it loads nothing but /openapi.json, from nowhere else."""
-    page = resources.files(__package__).joinpath("docs.html").read_text()
+    page = resources.files("pagewire_frontend.http").joinpath("docs.html").read_text()
     sources = {}
     for tag in ("script", "style"):
         start, end = page.index(f"<{tag}>") + len(tag) + 2, page.index(f"</{tag}>")

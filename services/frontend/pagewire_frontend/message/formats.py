@@ -85,7 +85,7 @@ def parse_formats(
     Raises:
         StartupError: An unknown name, twice the same, or a plug-in that cannot be loaded.
     """
-    known = {item.name: item for item in CALL_FORMATS}
+    known: dict[str, CallFormat] = {item.name: item for item in CALL_FORMATS}
     for plugin in plugins:
         made = load_plugin(plugin)
         known[made.name] = made
