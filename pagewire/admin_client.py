@@ -80,21 +80,32 @@ class CellReport:
         return not any(counts)
 
 
-async def audit(address: str, *, timeout_seconds: float = 2.0) -> list[CellReport]:
+async def audit(
+    address: str, *, timeout_seconds: float = 2.0, api_key: str | None = None
+) -> list[CellReport]:
     """Return one report per cell that answers at `address`.
 
     Args:
         address: gRPC address of a frontend or scheduler.
         timeout_seconds: How long the peers may take to answer.
+        api_key: For frontends that want one.
     """
     request = admin_pb2.AuditRequest(timeout_ms=int(timeout_seconds * 1000))
     async with _admin(address) as stub:
-        response = await stub.Audit(request, timeout=timeout_seconds + ANSWER_MARGIN_SECONDS)
+        response = await stub.Audit(
+            request,
+            timeout=timeout_seconds + ANSWER_MARGIN_SECONDS,
+            metadata=_metadata(api_key),
+        )
     return [_cell(report) for report in response.reports]
 
 
 async def reset_prefix_cache(
-    address: str, *, model: str | None = None, timeout_seconds: float = 5.0
+    address: str,
+    *,
+    model: str | None = None,
+    timeout_seconds: float = 5.0,
+    api_key: str | None = None,
 ) -> int:
     """Make the cells at `address` forget their cached prefixes; return the number of blocks.
 
@@ -102,13 +113,20 @@ async def reset_prefix_cache(
         address: gRPC address of a frontend or scheduler.
         model: Served name; None for all models.
         timeout_seconds: How long the cells may take to answer.
+        api_key: For frontends that want one.
     """
     request = admin_pb2.ResetPrefixCacheRequest(model=model)
     async with _admin(address) as stub:
         response = await stub.ResetPrefixCache(
-            request, timeout=timeout_seconds + ANSWER_MARGIN_SECONDS
+            request,
+            timeout=timeout_seconds + ANSWER_MARGIN_SECONDS,
+            metadata=_metadata(api_key),
         )
     return int(response.num_blocks)
+
+
+def _metadata(api_key: str | None) -> tuple[tuple[str, str], ...]:
+    return () if api_key is None else (("authorization", f"Bearer {api_key}"),)
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@ forget what it computed before. Decides nothing itself."""
 
 import asyncio
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -24,6 +25,12 @@ def run(name: str, argv: Sequence[str]) -> int:
     action, rest = choose_action(name, argv, _ACTIONS)
     parser = HintingParser(prog=f"pagewire {name} {action}", description=_ACTIONS[action])
     parser.add_argument("--server", required=True, help="gRPC address of a frontend or scheduler")
+    parser.add_argument(
+        "--server-api-key",
+        metavar="KEY",
+        default=os.environ.get("PAGEWIRE_SERVER_API_KEY"),
+        help="for a frontend that wants one (PAGEWIRE_SERVER_API_KEY)",
+    )
     return _audit(parser, rest) if action == _AUDIT else _reset_prefix_cache(parser, rest)
 
 
@@ -32,7 +39,10 @@ def _audit(parser: HintingParser, argv: Sequence[str]) -> int:
     parser.add_argument("--timeout-seconds", type=float, default=2.0, help="wait for peers (2)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(argv)
-    cells = asyncio.run(audit(options.server, timeout_seconds=options.timeout_seconds))
+    asked = audit(
+        options.server, timeout_seconds=options.timeout_seconds, api_key=options.server_api_key
+    )
+    cells = asyncio.run(asked)
     if options.json:
         print(json.dumps([asdict(cell) for cell in cells], indent=2))
     else:
@@ -44,7 +54,8 @@ def _reset_prefix_cache(parser: HintingParser, argv: Sequence[str]) -> int:
     """Make every cell forget, and print how many blocks that were."""
     parser.add_argument("--model", metavar="NAME", help="served name (default: all models)")
     options = parser.parse_args(argv)
-    num_blocks = asyncio.run(reset_prefix_cache(options.server, model=options.model))
+    asked = reset_prefix_cache(options.server, model=options.model, api_key=options.server_api_key)
+    num_blocks = asyncio.run(asked)
     print(f"forgot {num_blocks} cached {'block' if num_blocks == 1 else 'blocks'}")
     return 0
 

@@ -23,6 +23,7 @@ class GenerationConfig(ServeConfig):
     server: str | None = setting(
         None, "gRPC address of a running deployment; without it one is started here"
     )
+    server_api_key: str | None = setting(None, "API key for --server", is_secret=True)
     max_tokens: int | None = setting(None, "Most tokens to generate", parse=integer(1))
     min_tokens: int | None = setting(None, "No stop before this many tokens", parse=integer(0))
     temperature: float | None = setting(None, "0 takes the most likely token (default: model's)")
@@ -84,7 +85,7 @@ def connected(loaded: Loaded[GenerationConfig]) -> Iterator[Connection]:
     """
     config = loaded.config
     if config.server is not None:
-        with Client(config.server) as client:
+        with Client(config.server, api_key=config.server_api_key) as client:
             client.wait_connected(CONNECT_SECONDS)
             yield Connection(client, config.model[0] if config.model else None)
         return

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from support.clusters import Cluster
+from support.clusters import Cluster, MakeCluster
 from support.processes import Serve, children_of, free_port, is_running, wait_until
 
 TINY_FLAGS = ("--dtype", "float32", "--kv-cache-memory", "16MiB", "--log-level", "warning")
@@ -224,3 +224,16 @@ def test_a_role_by_its_name_becomes_that_process(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_deployment_with_keys_wants_one(make_cluster: MakeCluster) -> None:
+    guarded = make_cluster(api_key=("sk-secret",))
+    server = ("--server", guarded.grpc_address)
+    refused = run("admin", "audit", *server)
+    assert refused.returncode == 1
+    assert "an API key is required" in refused.stderr
+    key = ("--server-api-key", "sk-secret")
+    assert run("admin", "audit", *server, *key).returncode == 0
+    assert run("admin", "reset-prefix-cache", *server, *key).returncode == 0
+    said = run("generate", "x", *server, *key, "--max-tokens", "2", "--temperature", "0")
+    assert said.returncode == 0, said.stderr
