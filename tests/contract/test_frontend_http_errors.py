@@ -51,6 +51,7 @@ BAD_BODIES = [
     ({"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "invalid_value"),
     ({"prompt": "x", "logit_bias": {"-1": 1}}, "logit_bias", "invalid_value"),
     ({"prompt": "x", "logit_bias": {"05": 1}}, "logit_bias", "invalid_value"),
+    ({"prompt": "x", "logit_bias": {"9" * 5000: 1}}, "logit_bias", "invalid_value"),
     ({"prompt": "x", "logit_bias": {"²": 1}}, "logit_bias", "invalid_value"),
     ({"prompt": "x", "logit_bias": {"5": 101}}, "logit_bias", "invalid_value"),
     ({"prompt": "x", "logit_bias": {"5": "1"}}, "logit_bias", "invalid_type"),

@@ -52,6 +52,8 @@ WRONG = [
     ({"metadata": {"x" * 65: "x"}}, "metadata", "64"),
     ({"metadata": {"x": "x" * 513}}, "metadata", "512"),
     ({"metadata": {"x": 1}}, "metadata", "metadata.x"),
+    ({"max_tool_calls": 2**64}, "max_tool_calls", "64 bits"),
+    ({"tools": [{**TOOL, "parameters": {"maximum": 2**64}}]}, "tools", "64 bits"),
     ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema", "schema"),
     ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name", "name"),
     (

@@ -42,9 +42,11 @@ class RawClient:
         except ConnectionError:
             return
 
-    async def response(self, *, is_head: bool = False) -> RawResponse:
-        """Read one response."""
-        async with asyncio.timeout(WAIT_SECONDS):
+    async def response(
+        self, *, is_head: bool = False, seconds: float = WAIT_SECONDS
+    ) -> RawResponse:
+        """Read one response, which must come within `seconds`."""
+        async with asyncio.timeout(seconds):
             head = await self.reader.readuntil(LINE * 2)
             status, *lines = head.decode().removesuffix("\r\n\r\n").split("\r\n")
             pairs = [line.split(": ", 1) for line in lines]

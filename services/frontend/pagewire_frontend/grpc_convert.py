@@ -148,6 +148,11 @@ def conversation_prompt(
 def _template_arguments(message: struct_pb2.Struct) -> dict[str, Any] | None:
     """Return the values as a template expects them: a whole number is no 5.0, which is how a
     Struct holds it."""
+    for name, value in message.fields.items():
+        if value.WhichOneof("kind") is None:
+            raise InvalidRequestError(
+                f"template_arguments: {name[:100]!r} has no value", field="template_arguments"
+            )
     values = {
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in message.items()

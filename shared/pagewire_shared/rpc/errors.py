@@ -6,12 +6,16 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from pagewire_protos.common.v1 import error_pb2
-from pagewire_shared.errors import InternalError, PagewireError, error_from
+from pagewire_shared.errors import InternalError, InvalidRequestError, PagewireError, error_from
 
 ERROR_METADATA_KEY = "pagewire-error-bin"
 """Trailing metadata key that carries a serialized pagewire.common.v1.ErrorDetail."""
+
+_MAX_MESSAGE_BYTES = 1024
+"""Statuses travel in trailers, up to three bytes for one, and clients drop trailers above 8 KiB."""
 
 _logger = logging.getLogger(__name__)
 
@@ -58,10 +62,20 @@ def from_rpc_error(error: grpc.RpcError) -> PagewireError:
 
 async def abort(context: "grpc.aio.ServicerContext[Any, Any]", error: PagewireError) -> NoReturn:
     """End the call with the status of `error` and its typed detail."""
-    detail = to_detail(error).SerializeToString()
-    context.set_trailing_metadata(((ERROR_METADATA_KEY, detail),))
-    await context.abort(getattr(grpc.StatusCode, error.status_name), error.message)
+    detail = to_detail(error)
+    detail.message = _shortened(error.message)
+    trailer = (ERROR_METADATA_KEY, detail.SerializeToString())
+    context.set_trailing_metadata((trailer,))
+    await context.abort(getattr(grpc.StatusCode, error.status_name), detail.message)
     raise AssertionError("abort returned")
+
+
+def _shortened(message: str) -> str:
+    """Return a message that fits into a trailer, also one that quotes a client at length."""
+    data = message.encode(errors="replace")
+    if len(data) <= _MAX_MESSAGE_BYTES:
+        return message
+    return data[:_MAX_MESSAGE_BYTES].decode(errors="ignore") + "..."
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
@@ -76,6 +90,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
+        decode = handler.request_deserializer
         if handler.response_streaming:
             inner = handler.stream_stream if handler.request_streaming else handler.unary_stream
             make = (
@@ -83,7 +98,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
                 if handler.request_streaming
                 else grpc.unary_stream_rpc_method_handler
             )
-            wrapped: Any = _wrap_stream(inner)
+            wrapped: Any = _wrap_stream(inner, decode)
         else:
             inner = handler.stream_unary if handler.request_streaming else handler.unary_unary
             make = (
@@ -91,24 +106,39 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
                 if handler.request_streaming
                 else grpc.unary_unary_rpc_method_handler
             )
-            wrapped = _wrap_unary(inner)
-        return make(wrapped, handler.request_deserializer, handler.response_serializer)
+            wrapped = _wrap_unary(inner, decode)
+        if handler.request_streaming:
+            return make(wrapped, decode, handler.response_serializer)
+        # Decoded by us: the library calls it INTERNAL when a client sends what is no message.
+        return make(wrapped, None, handler.response_serializer)
 
 
-def _wrap_unary(inner: Any) -> Any:
+def _decoded(request: Any, decode: Callable[[bytes], Any] | None) -> Any:
+    """Return the message of a request, which a stream of them is not yet, nor has to be."""
+    if decode is None or not isinstance(request, bytes):
+        return request
+    try:
+        return decode(request)
+    except DecodeError as error:
+        raise InvalidRequestError(
+            f"the request is no message of this method: {error}", code="invalid_type"
+        ) from error
+
+
+def _wrap_unary(inner: Any, decode: Callable[[bytes], Any] | None) -> Any:
     async def call(request: Any, context: Any) -> Any:
         try:
-            return await inner(request, context)
+            return await inner(_decoded(request, decode), context)
         except PagewireError as error:
             await abort(context, error)
 
     return call
 
 
-def _wrap_stream(inner: Any) -> Any:
+def _wrap_stream(inner: Any, decode: Callable[[bytes], Any] | None) -> Any:
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            async for response in inner(request, context):
+            async for response in inner(_decoded(request, decode), context):
                 yield response
         except PagewireError as error:
             await abort(context, error)

@@ -8,7 +8,12 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
-from pagewire_shared.errors import OverloadedError, PeerRefusedError, StartupError
+from pagewire_shared.errors import (
+    InvalidRequestError,
+    OverloadedError,
+    PeerRefusedError,
+    StartupError,
+)
 from pagewire_shared.rpc.address import Address, parse_address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import control_channel_options
@@ -23,6 +28,8 @@ class Refusing(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.AuditResponse:  # type: ignore[override]
         if request.timeout_ms == 1:
             raise KeyError("not of the tree")
+        if request.timeout_ms == 2:
+            raise OverloadedError("€" * 20_000)
         raise OverloadedError("the queue is full", field="messages", retry_after_ms=250)
 
 
@@ -50,6 +57,28 @@ async def test_errors_cross_the_wire_with_all_fields(tmp_path: Path) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as other:
             await stub.Audit(admin_pb2.AuditRequest(timeout_ms=1))
         assert other.value.code() is grpc.StatusCode.UNKNOWN
+    await server.stop(0)
+
+
+async def test_what_is_no_message_is_the_fault_of_its_sender(tmp_path: Path) -> None:
+    server = await start(Address(path=str(tmp_path / "s")))
+    async with grpc.aio.insecure_channel(str(server.address)) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary(f"/{SERVICE}/Audit")(b"\xff")
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert isinstance(from_rpc_error(caught.value), InvalidRequestError)
+    await server.stop(0)
+
+
+async def test_a_long_message_fits_into_a_status(tmp_path: Path) -> None:
+    server = await start(Address(path=str(tmp_path / "s")))
+    async with grpc.aio.insecure_channel(str(server.address)) as channel:
+        stub = admin_pb2_grpc.AdminServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Audit(admin_pb2.AuditRequest(timeout_ms=2))
+        error = from_rpc_error(caught.value)
+        assert isinstance(error, OverloadedError)
+        assert error.message == caught.value.details() == "€" * 341 + "..."
     await server.stop(0)
 
 

@@ -158,6 +158,7 @@ ANSWERS: dict[str, tuple[str, str | None]] = {
     "/v1/embeddings": ("EmbeddingList", None),
     "/v1/responses": ("Response", "ResponseEvent"),
     "/v1/responses/{response_id}": ("Response", "ResponseEvent"),
+    "delete /v1/responses/{response_id}": ("ResponseDeleted", None),
     "/v1/responses/{response_id}/cancel": ("Response", None),
     "/v1/responses/{response_id}/input_items": ("ItemList", None),
     "/v1/models": ("ModelList", None),
@@ -170,4 +171,5 @@ ANSWERS: dict[str, tuple[str, str | None]] = {
     "/live": ("Status", None),
     "/version": ("Version", None),
 }
-"""By path: the schema of the answer, and that of the events of a stream where there are any."""
+"""By path, or by method and path where methods differ: the schema of the answer, and that of the
+events of a stream where there are any."""

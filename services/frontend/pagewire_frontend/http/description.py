@@ -92,8 +92,9 @@ def _complete(
         operation["security"] = [{"key": []}]
         statuses.append(401)
     success = {key: value for key, value in operation["responses"].items() if key[0] in "23"}
-    if path in ANSWERS:
-        success = {"200": _success(*ANSWERS[path])}
+    answer = ANSWERS.get(f"{method} {path}") or ANSWERS.get(path)
+    if answer is not None:
+        success = {"200": _success(*answer)}
     errors = {str(status): _error(status) for status in sorted(set(statuses))}
     operation["responses"] = {**success, **errors}
     for response in operation["responses"].values():
@@ -105,8 +106,15 @@ def _success(whole: str, event: str | None) -> Json:
     description = "The answer"
     if event is not None:
         description += f"; with stream: true as events `data: {event}`, then `data: [DONE]`"
-        content["text/event-stream"] = {"schema": {"type": "string"}, "x-event-schema": _ref(event)}
+        content["text/event-stream"] = {"schema": _event(event), "x-event-schema": _ref(event)}
     return {"description": description, "content": content}
+
+
+def _event(name: str) -> Json:
+    """Return the schema of one event of a stream, as OpenAPI 3.2 has it: its fields as texts."""
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": _ref(name)}
+    fields = {"event": {"type": "string"}, "data": data}
+    return {"type": "object", "properties": fields, "required": ["data"]}
 
 
 def _error(status: int) -> Json:

@@ -18,6 +18,8 @@ from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
 
 COMPLETION_MAX_TOKENS = 16
+_MAX_ID_DIGITS = 10
+"""Of an id of 32 bits. Python refuses to read numbers of thousands of digits at all."""
 _COPIED = (
     "temperature",
     "top_p",
@@ -135,8 +137,11 @@ def _logit_bias(given: Mapping[str, float]) -> dict[int, float]:
     """Return token ids for the texts that JSON has in their place."""
     bias: dict[int, float] = {}
     for key, value in given.items():
-        if not (key.isascii() and key.isdigit()) or (len(key) > 1 and key[0] == "0"):
-            raise InvalidRequestError(f"logit_bias: {key!r} is no token id", field="logit_bias")
+        is_number = key.isascii() and key.isdigit() and len(key) <= _MAX_ID_DIGITS
+        if not is_number or (len(key) > 1 and key[0] == "0"):
+            raise InvalidRequestError(
+                f"logit_bias: {key[:100]!r} is no token id", field="logit_bias"
+            )
         bias[int(key)] = value
     return bias
 

@@ -3,6 +3,7 @@ is not supported is refused by name; fields nobody knows are ignored."""
 
 from typing import Any, Final, Literal
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from pagewire_shared.errors import InvalidRequestError
@@ -171,7 +172,20 @@ def check_body(body: ResponsesBody) -> None:
                 f"include.{index}: nothing is called {value!r}", field="include"
             )
     _check_metadata(body.metadata or {})
+    _check_numbers(body)
     _check_background(body)
+
+
+def _check_numbers(body: ResponsesBody) -> None:
+    """Refuse integers that cannot be shown again: what was asked for is part of a response, and
+    our JSON has integers of 64 bits."""
+    for name, value in body.model_dump(include=body.model_fields_set).items():
+        try:
+            orjson.dumps(value)
+        except TypeError as error:
+            raise InvalidRequestError(
+                f"{name}: integers must be of at most 64 bits", field=name
+            ) from error
 
 
 def _check_metadata(metadata: dict[str, str]) -> None:
