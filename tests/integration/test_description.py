@@ -13,7 +13,7 @@ from support.clusters import Cluster, start_cluster
 
 RUN_SECONDS = 150
 # All but positive_data_acceptance: most bounds depend on the model or on other fields, and are in
-# docs/limits.md and not in the document. The last four need links or keys.
+# docs/limits.md and not in the document.
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",

@@ -1,5 +1,6 @@
 """gRPC plumbing on real sockets: health, typed errors, taken addresses."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
@@ -33,13 +34,26 @@ class Refusing(admin_pb2_grpc.AdminServiceServicer):
         raise OverloadedError("the queue is full", field="messages", retry_after_ms=250)
 
 
+_STARTED: list[RpcServer] = []
+
+
+@pytest.fixture(autouse=True)
+async def stop_all() -> AsyncIterator[None]:
+    """End every server, also that of a test that failed."""
+    yield
+    while _STARTED:
+        await _STARTED.pop().stop(0)
+
+
 async def start(address: Address) -> RpcServer:
-    return await start_server(
+    server = await start_server(
         address,
         lambda server: admin_pb2_grpc.add_AdminServiceServicer_to_server(Refusing(), server),  # type: ignore[no-untyped-call]
         [SERVICE],
         setting="--listen",
     )
+    _STARTED.append(server)
+    return server
 
 
 async def test_errors_cross_the_wire_with_all_fields(tmp_path: Path) -> None:
