@@ -64,14 +64,14 @@ def test_reset_prefix_cache_asks_for_one_model_or_all(
 ) -> None:
     asked = []
 
-    async def reset(address: str, *, model: str | None = None) -> int:
-        asked.append((address, model))
+    async def reset(address: str, *, model: str | None = None, api_key: str | None = None) -> int:
+        asked.append((address, model, api_key))
         return len(asked)
 
     monkeypatch.setattr("pagewire.cli.admin.reset_prefix_cache", reset)
     words = ("admin", "reset-prefix-cache", "--server", "h:1")
-    assert exit_status(*words, "--model", "m") == exit_status(*words) == 0
-    assert asked == [("h:1", "m"), ("h:1", None)]
+    assert exit_status(*words, "--model", "m", "--server-api-key", "k") == exit_status(*words) == 0
+    assert asked == [("h:1", "m", "k"), ("h:1", None, None)]
     assert capsys.readouterr().out == "forgot 1 cached block\nforgot 2 cached blocks\n"
 
 
