@@ -1,6 +1,7 @@
 """Readers of calls that are JSON objects: the states between the first brace of a call and its
 last. Formats add what stands around them."""
 
+from abc import abstractmethod
 from collections.abc import Collection
 
 from pagewire_frontend.message.call_object import head_of, is_other, whole_call
@@ -24,8 +25,6 @@ class ObjectReader(TextMachine):
         """Args: `names` of the tools."""
         super().__init__(writer)
         self._names = names
-        # What was taken from the buffer and is content if no call follows.
-        self._held = ""
         self._scanner = JsonScanner()
         self._num_scanned = 0
 
@@ -54,20 +53,6 @@ class ObjectReader(TextMachine):
             self._open_object()
             return True
         return self._give_up()
-
-    def _hold(self, num_chars: int) -> None:
-        self._held += self._drop(num_chars)
-
-    def _wait(self) -> bool:
-        """Need more text; if there is none, what is held is content."""
-        return self._give_up() if self._is_ended else False
-
-    def _give_up(self) -> bool:
-        """No call follows what is held."""
-        self._writer.say(self._held)
-        self._held = ""
-        self._state = self._in_text
-        return True
 
     def _open_object(self) -> None:
         self._scanner, self._num_scanned = JsonScanner(), 0
@@ -127,5 +112,6 @@ class ObjectReader(TextMachine):
         self._state = self._behind_call
         return True
 
+    @abstractmethod
     def _behind_call(self) -> bool:
-        raise NotImplementedError
+        """The state behind the last brace of a call."""

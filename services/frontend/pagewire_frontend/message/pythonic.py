@@ -29,7 +29,6 @@ class PythonicReader(TextMachine):
     def __init__(self, writer: CallWriter, names: Collection[str]) -> None:
         super().__init__(writer)
         self._names = names
-        self._held = ""
         self._name = ""
         self._key = ""
         self._num_arguments = 0
@@ -46,20 +45,8 @@ class PythonicReader(TextMachine):
         self._state = self._in_name
         return True
 
-    def _hold(self, num_chars: int) -> None:
-        self._held += self._drop(num_chars)
-
-    def _wait(self) -> bool:
-        return self._give_up() if self._is_ended else False
-
-    def _give_up(self) -> bool:
-        """No call follows what is held, nor anything behind it."""
-        self._writer.say(self._held)
-        self._held = ""
-        self._state = self._in_text
-        return True
-
     def _in_text(self) -> bool:
+        """Nor does a call follow anything behind what was none."""
         self._writer.say(self._drop(len(self._buffer)))
         return False
 

@@ -2,6 +2,7 @@
 judge. A state looks at the beginning of the buffer only, so what it finds does not depend on how
 the text was cut."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from pagewire_frontend.message.call_writer import CallWriter
@@ -11,7 +12,7 @@ State = Callable[[], bool]
 """Takes from the buffer; returns false when it needs more text, or has come to the end."""
 
 
-class TextMachine:
+class TextMachine(ABC):
     """What readers of calls have in common.
 
     Args:
@@ -21,6 +22,8 @@ class TextMachine:
     def __init__(self, writer: CallWriter) -> None:
         self._writer = writer
         self._buffer = ""
+        # What was taken from the buffer and is content if no call follows.
+        self._held = ""
         self._is_ended = False
         self._state: State = self._begin
 
@@ -48,8 +51,27 @@ class TextMachine:
         while self._state():
             pass
 
+    @abstractmethod
     def _begin(self) -> bool:
-        raise NotImplementedError
+        """The state at the beginning of a message."""
+
+    @abstractmethod
+    def _in_text(self) -> bool:
+        """The state in which there is no call."""
+
+    def _hold(self, num_chars: int) -> None:
+        self._held += self._drop(num_chars)
+
+    def _wait(self) -> bool:
+        """Need more text; if there is none, what is held is content."""
+        return self._give_up() if self._is_ended else False
+
+    def _give_up(self) -> bool:
+        """No call follows what is held."""
+        self._writer.say(self._held)
+        self._held = ""
+        self._state = self._in_text
+        return True
 
     def _drop(self, num_chars: int) -> str:
         """Take characters from the buffer and return them."""
