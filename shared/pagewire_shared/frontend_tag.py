@@ -8,7 +8,6 @@ import secrets
 
 SLOT_DIGITS = 5
 _LIFE_DIGITS = 3
-TAG_DIGITS = SLOT_DIGITS + _LIFE_DIGITS
 
 
 def slot_of(name: str) -> str:

@@ -15,7 +15,7 @@ from pagewire_frontend.http.chat_turns import chat_turns
 from pagewire_frontend.http.connection import read_body, while_connected
 from pagewire_frontend.http.errors import json_response
 from pagewire_frontend.http.options import prompts_of
-from pagewire_frontend.http.schemas import EmbeddingBody, parse_body
+from pagewire_frontend.http.schemas import EmbeddingBody, body_schema, parse_body
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.ids import mint_request_id
 from pagewire_shared.pooling import PoolingParams
@@ -24,10 +24,8 @@ from pagewire_shared.pooling import PoolingParams
 def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
     """Return the endpoint."""
     router = APIRouter()
-    schema = EmbeddingBody.model_json_schema()
-    extra = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
-    @router.post("/v1/embeddings", openapi_extra=extra)
+    @router.post("/v1/embeddings", openapi_extra=body_schema(EmbeddingBody))
     async def embeddings(request: Request) -> Response:
         """Turn inputs into vectors."""
         body = parse_body(EmbeddingBody, await read_body(request, max_body_bytes))

@@ -20,7 +20,13 @@ from pagewire_frontend.http.completion_format import CompletionFormat
 from pagewire_frontend.http.connection import read_body, while_connected
 from pagewire_frontend.http.errors import json_response
 from pagewire_frontend.http.field_names import as_given
-from pagewire_frontend.http.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
+from pagewire_frontend.http.schemas import (
+    ChatBody,
+    CompletionBody,
+    GenerationBody,
+    body_schema,
+    parse_body,
+)
 from pagewire_frontend.http.streams import Streams, shaped
 from pagewire_frontend.http.tool_options import tool_use
 from pagewire_frontend.message.plan import plan_message
@@ -34,14 +40,14 @@ def make_router(engine: Engine, streams: Streams, *, max_body_bytes: int) -> API
     """Return the two endpoints."""
     router = APIRouter()
 
-    @router.post("/v1/chat/completions", openapi_extra=_body_schema(ChatBody))
+    @router.post("/v1/chat/completions", openapi_extra=body_schema(ChatBody))
     async def chat_completions(request: Request) -> Response:
         """Answer a conversation."""
         body = parse_body(ChatBody, await read_body(request, max_body_bytes))
         try:
             model = engine.models.find(body.model)
             params = options.chat_params(body, model.defaults)
-            prompt = options.chat_prompt(body)
+            prompt = options.chat_prompt(body, body.messages)
             plan = plan_message(
                 model,
                 params,
@@ -60,7 +66,7 @@ def make_router(engine: Engine, streams: Streams, *, max_body_bytes: int) -> API
         except PagewireError as error:
             raise as_given(error, body) from error.__cause__
 
-    @router.post("/v1/completions", openapi_extra=_body_schema(CompletionBody))
+    @router.post("/v1/completions", openapi_extra=body_schema(CompletionBody))
     async def completions(request: Request) -> Response:
         """Continue one or more prompts."""
         body = parse_body(CompletionBody, await read_body(request, max_body_bytes))
@@ -77,12 +83,6 @@ def make_router(engine: Engine, streams: Streams, *, max_body_bytes: int) -> API
             raise as_given(error, body) from error.__cause__
 
     return router
-
-
-def _body_schema(cls: type[GenerationBody]) -> dict[str, Any]:
-    # Bodies are read by hand, for our own errors; the API description still shows them.
-    schema = cls.model_json_schema()
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def _on(body: GenerationBody, streams: Streams) -> Streams | None:

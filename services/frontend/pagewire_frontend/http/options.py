@@ -1,7 +1,7 @@
 """From checked bodies to what the engine takes. Owns the HTTP defaults and nothing else."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from pagewire_frontend.generation_request import (
     ChatPrompt,
@@ -11,7 +11,13 @@ from pagewire_frontend.generation_request import (
     check_continuation,
 )
 from pagewire_frontend.http.chat_turns import chat_turns
-from pagewire_frontend.http.schemas import MAX_PROMPTS, ChatBody, CompletionBody, GenerationBody
+from pagewire_frontend.http.schemas import (
+    MAX_PROMPTS,
+    ChatBody,
+    ChatMessageBody,
+    CompletionBody,
+    GenerationBody,
+)
 from pagewire_frontend.http.structured import structured_outputs
 from pagewire_frontend.template_arguments import checked_arguments
 from pagewire_shared.errors import InvalidRequestError
@@ -70,14 +76,22 @@ def is_echo_alone(body: CompletionBody) -> bool:
     return bool(body.echo) and body.max_tokens == 0
 
 
-def chat_prompt(body: ChatBody) -> ChatPrompt:
+class ConversationBody(Protocol):
+    """What the bodies that hold a conversation say of its prompt."""
+
+    add_generation_prompt: bool | None
+    continue_final_message: bool | None
+    chat_template_kwargs: dict[str, Any] | None
+
+
+def chat_prompt(body: ConversationBody, messages: Sequence[ChatMessageBody]) -> ChatPrompt:
     """Return the conversation. Raises InvalidRequestError naming the field."""
     goes_on = bool(body.continue_final_message)
     add = body.add_generation_prompt
     add = not goes_on if add is None else add
     check_continuation(add, goes_on)
     return ChatPrompt(
-        chat_turns(body.messages),
+        chat_turns(messages),
         add_generation_prompt=add,
         template_arguments=checked_arguments("chat_template_kwargs", body.chat_template_kwargs),
         continue_final_message=goes_on,

@@ -15,7 +15,7 @@ from pagewire_frontend.http.errors import json_response
 from pagewire_frontend.http.responses_input import input_items
 from pagewire_frontend.http.responses_schemas import ResponsesBody, check_body
 from pagewire_frontend.http.responses_stream import response_stream
-from pagewire_frontend.http.schemas import parse_body
+from pagewire_frontend.http.schemas import body_schema, parse_body
 from pagewire_frontend.message.plan import MessagePlan, plan_message
 from pagewire_frontend.responses.directory import ResponseDirectory
 from pagewire_frontend.responses.draft import ResponseDraft
@@ -47,10 +47,8 @@ def make_router(
         directory: Where the responses of earlier turns are found by their names.
     """
     router = APIRouter()
-    schema = ResponsesBody.model_json_schema()
-    extra = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
-    @router.post("/v1/responses", openapi_extra=extra)
+    @router.post("/v1/responses", openapi_extra=body_schema(ResponsesBody))
     async def create(request: Request) -> Response:
         """Answer an input."""
         body = parse_body(ResponsesBody, await read_body(request, max_body_bytes))

@@ -181,6 +181,13 @@ class EmbeddingBody(BaseModel):
 Body = TypeVar("Body", bound=BaseModel)
 
 
+def body_schema(cls: type[BaseModel]) -> dict[str, Any]:
+    """Return what describes a body in the API description: it is read by hand, for our own
+    errors."""
+    schema = cls.model_json_schema()
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
 def parse_body(cls: type[Body], raw: bytes) -> Body:
     """Return the checked body. Raises InvalidRequestError naming the field."""
     data = parse_object(raw)

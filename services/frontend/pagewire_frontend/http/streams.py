@@ -13,7 +13,7 @@ from pagewire_frontend.http.asked_answer import AskedAnswer
 from pagewire_frontend.http.chunk_source import ChunkSource
 from pagewire_frontend.http.event_stream import EventStream
 from pagewire_frontend.http.flush_rounds import FlushRounds
-from pagewire_frontend.http.live_stream import LiveStream, StreamSource
+from pagewire_frontend.http.live_stream import LiveStream
 
 Shape = TypeVar("Shape")
 
@@ -31,14 +31,7 @@ class Streams:
         if shown.scores_prompt:
             return EventStream(request, _chunks(answer, form, shown), answer.close)
         source = ChunkSource(answer, form, has_usage_chunk=shown.has_usage_chunk)
-        return self.of_source(request, source, answer.close)
-
-    def of_source(
-        self, request: Request, source: StreamSource, close: Callable[[], None]
-    ) -> Response:
-        """Return the response that streams what a source has; `close` is called whatever
-        happens."""
-        return LiveStream(request, source, close, self._rounds)
+        return LiveStream(request, source, answer.close, self._rounds)
 
 
 async def _chunks(

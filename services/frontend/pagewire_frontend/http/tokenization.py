@@ -6,19 +6,13 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from pagewire_frontend.engine import Engine
-from pagewire_frontend.generation_request import (
-    ChatPrompt,
-    Prompt,
-    TextPrompt,
-    check_continuation,
-)
-from pagewire_frontend.http.chat_turns import chat_turns
+from pagewire_frontend.generation_request import Prompt, TextPrompt
 from pagewire_frontend.http.connection import read_body, while_connected
 from pagewire_frontend.http.errors import json_response
 from pagewire_frontend.http.long_lists import Ids
-from pagewire_frontend.http.schemas import ChatMessageBody, parse_body
+from pagewire_frontend.http.options import chat_prompt
+from pagewire_frontend.http.schemas import ChatMessageBody, body_schema, parse_body
 from pagewire_frontend.model_registry import LoadedModel
-from pagewire_frontend.template_arguments import checked_arguments
 from pagewire_shared.errors import InvalidRequestError
 
 _STRICT = ConfigDict(strict=True, extra="allow")
@@ -70,12 +64,6 @@ def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
     return router
 
 
-def body_schema(cls: type[BaseModel]) -> dict[str, Any]:
-    """Return what describes a body that is read by hand, for our own errors."""
-    schema = cls.model_json_schema()
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
 async def _tokenized(engine: Engine, model: LoadedModel, body: TokenizeBody) -> dict[str, Any]:
     ids = await engine.tokenization.tokenize(model, _prompt(body), field="prompt")
     answer: dict[str, Any] = {"count": len(ids), "tokens": ids}
@@ -92,13 +80,4 @@ def _prompt(body: TokenizeBody) -> Prompt:
         raise InvalidRequestError("exactly one of prompt and messages is required", field="prompt")
     if body.messages is None:
         return TextPrompt(body.prompt or "", body.add_special_tokens is not False)
-    goes_on = bool(body.continue_final_message)
-    add = body.add_generation_prompt
-    add = not goes_on if add is None else add
-    check_continuation(add, goes_on)
-    return ChatPrompt(
-        chat_turns(body.messages),
-        add_generation_prompt=add,
-        template_arguments=checked_arguments("chat_template_kwargs", body.chat_template_kwargs),
-        continue_final_message=goes_on,
-    )
+    return chat_prompt(body, body.messages)
