@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from pagewire_frontend.events import Delta, Finished, Usage
 from pagewire_frontend.http.answer import AnsweredPrompt, WholeChoice
 from pagewire_frontend.http.asked_answer import AskedAnswer
-from pagewire_frontend.http.logprobs import prompt_logprobs
+from pagewire_frontend.logprob_shapes import prompt_logprobs
 from pagewire_frontend.tokenizer import TextTokenizer
 
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from pagewire_frontend.http.answer_head import (
     usage_body,
 )
 from pagewire_frontend.http.event_stream import event_bytes
-from pagewire_frontend.http.logprobs import chat_logprobs
+from pagewire_frontend.logprob_shapes import chat_logprobs
 from pagewire_frontend.message.pieces import (
     MessagePieces,
     MessageReader,

@@ -12,7 +12,7 @@ from pagewire_frontend.http.answer_head import (
     usage_body,
 )
 from pagewire_frontend.http.event_stream import event_bytes
-from pagewire_frontend.http.logprobs import CompletionLogprobs
+from pagewire_frontend.logprob_shapes import CompletionLogprobs
 from pagewire_frontend.token_logprob import TokenLogprob
 
 

@@ -55,9 +55,10 @@ class TextMachine(ABC):
     def _begin(self) -> bool:
         """The state at the beginning of a message."""
 
-    @abstractmethod
     def _in_text(self) -> bool:
-        """The state in which there is no call."""
+        """The state in which there is no call: all is content, unless a format looks for more."""
+        self._writer.say(self._drop(len(self._buffer)))
+        return False
 
     def _hold(self, num_chars: int) -> None:
         self._held += self._drop(num_chars)

@@ -8,7 +8,7 @@ from typing import Any
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.events import Closed, Delta, Finished, FinishReason, Usage
 from pagewire_frontend.generation_request import TextPrompt
-from pagewire_frontend.http.logprobs import chat_logprobs
+from pagewire_frontend.logprob_shapes import chat_logprobs
 from pagewire_frontend.message.pieces import MessagePieces
 from pagewire_frontend.responses.draft import Body, ResponseDraft, error_body, usage_body
 from pagewire_frontend.responses.output import Event, Output
