@@ -117,8 +117,13 @@ class SamplingParams:
         return own != neutral
 
     def with_(self, **changes: Any) -> "SamplingParams":
-        """Return a checked copy with some fields replaced."""
-        return replace(self, **changes)
+        """Return a checked copy with some fields replaced; itself where they are so already."""
+        # A check of all fields costs as much as the rest of what a frontend does with them.
+        for name, value in changes.items():
+            own = getattr(self, name)
+            if type(own) is not type(value) or own != value:
+                return replace(self, **changes)
+        return self
 
     def without_filters(self) -> "SamplingParams":
         """Return a copy with what a beam search cannot have at neutral values: a model's own

@@ -1,19 +1,8 @@
-"""What one choice has emitted, and what became of a chunk of its tokens; plain data."""
+"""What one choice has emitted; plain data."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from pagewire_frontend.token_logprob import TokenLogprob
-from pagewire_frontend.verdict import Verdict
-
-
-class Accepted(NamedTuple):
-    """What `accept_tokens` made of a chunk; `token_ids` are only those that were new."""
-
-    verdict: Verdict
-    first_position: int = 0
-    token_ids: tuple[int, ...] = ()
-    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(slots=True)

@@ -3,21 +3,15 @@ detokenizer and the stop matcher of the choice, not its tokens.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from pagewire_frontend.detokenizer import Detokenizer, StreamTokenizer
 from pagewire_frontend.events import FinishReason
 from pagewire_frontend.stop import StopMatcher
 from pagewire_shared.sampling import SamplingParams
 
-
-class Shown(NamedTuple):
-    """Outcome of a push: `num_taken` tokens belong to the output (fewer than pushed after a
-    match)."""
-
-    num_taken: int
-    text: str
-    stop_string: str | None = None
+Shown = tuple[int, str, str | None]
+"""Outcome of a push: how many of its tokens belong to the output (fewer than all after a match),
+the text that is shown, and the stop string that ended it. A plain tuple: one is made per token."""
 
 
 class ChoiceText:
@@ -42,23 +36,23 @@ class ChoiceText:
 
     def push(self, token_ids: Sequence[int]) -> Shown:
         """Take the next tokens, one by one so that a match cuts exactly after its last token."""
-        texts: list[str] = []
-        for index, token_id in enumerate(token_ids):
-            self._num_tokens += 1
-            can_stop = self._num_tokens > self._min_tokens
+        shown = ""
+        num_tokens = self._num_tokens
+        for token_id in token_ids:
+            num_tokens += 1
+            can_stop = num_tokens > self._min_tokens
             if can_stop and token_id in self._silent_ids:
                 continue
             text = self._detokenizer.push(token_id)
-            if not text:
-                continue
             if not self._has_stops:
-                texts.append(text)
-                continue
-            match = self._matcher.push(text, can_match=can_stop)
-            texts.append(match.text)
-            if match.stop is not None:
-                return Shown(index + 1, "".join(texts), match.stop)
-        return Shown(len(token_ids), "".join(texts))
+                shown += text
+            elif text:
+                match = self._matcher.push(text, can_match=can_stop)
+                shown += match.text
+                if match.stop is not None:
+                    return num_tokens - self._num_tokens, shown, match.stop
+        self._num_tokens = num_tokens
+        return len(token_ids), shown, None
 
     def flush(self) -> Shown:
         """Return what was held back; the choice ended. It may hold a stop string: a last token
@@ -66,8 +60,8 @@ class ChoiceText:
         can_stop = self._num_tokens > self._min_tokens
         match = self._matcher.push(self._detokenizer.flush(), can_match=can_stop)
         if match.stop is not None:
-            return Shown(0, match.text, match.stop)
-        return Shown(0, match.text + self._matcher.flush())
+            return 0, match.text, match.stop
+        return 0, match.text + self._matcher.flush(), None
 
 
 def natural_end(

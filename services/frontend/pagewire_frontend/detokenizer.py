@@ -2,6 +2,7 @@
 the state of one choice's decoding; the tokenizer itself stays behind a protocol.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -42,31 +43,27 @@ class Detokenizer:
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
         # Tokens whose text is out, as context for the pending ones.
-        self._shown_ids = list(prompt_token_ids[-NUM_PRIMING_TOKENS:])
+        self._shown_ids = deque(prompt_token_ids[-NUM_PRIMING_TOKENS:], NUM_PRIMING_TOKENS)
         self._pending_ids: list[int] = []
         self._step = self._open()
 
     def push(self, token_id: int) -> str:
         """Return the text that `token_id` completes; empty while a character is incomplete."""
-        self._pending_ids.append(token_id)
         try:
             text = self._step(token_id)
         except BrokenStreamError:
             # Byte-fallback decoders may rewrite what they showed; go on from here.
+            self._pending_ids.append(token_id)
             text = self._pending_text()
             self._settle()
             self._step = self._open()
             return text
         if text is None:
+            self._pending_ids.append(token_id)
             return ""
-        if len(self._pending_ids) == 1:
-            # Most tokens are whole characters; no lists are made for them.
-            self._pending_ids.clear()
-            self._shown_ids.append(token_id)
-            if len(self._shown_ids) > NUM_PRIMING_TOKENS:
-                del self._shown_ids[0]
-            return text
-        self._settle()
+        if self._pending_ids:
+            self._settle()
+        self._shown_ids.append(token_id)
         return text
 
     def flush(self) -> str:
@@ -80,17 +77,16 @@ class Detokenizer:
 
     def _open(self) -> DecodeStep:
         return self._tokenizer.open_stream(
-            self._shown_ids, skip_special_tokens=self._skip_special_tokens
+            list(self._shown_ids), skip_special_tokens=self._skip_special_tokens
         )
 
     def _settle(self) -> None:
-        self._shown_ids = (self._shown_ids + self._pending_ids)[-NUM_PRIMING_TOKENS:]
-        self._pending_ids = []
+        self._shown_ids.extend(self._pending_ids)
+        self._pending_ids.clear()
 
     def _pending_text(self) -> str:
         skip = self._skip_special_tokens
-        before = self._tokenizer.decode(self._shown_ids, skip_special_tokens=skip)
-        whole = self._tokenizer.decode(
-            self._shown_ids + self._pending_ids, skip_special_tokens=skip
-        )
+        shown_ids = list(self._shown_ids)
+        before = self._tokenizer.decode(shown_ids, skip_special_tokens=skip)
+        whole = self._tokenizer.decode(shown_ids + self._pending_ids, skip_special_tokens=skip)
         return whole[len(before) :]

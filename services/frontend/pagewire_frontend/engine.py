@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from pagewire_frontend.bad_words import with_bad_sequences
-from pagewire_frontend.generation_request import ChatPrompt, GenerationRequest, Prompt, TokenPrompt
+from pagewire_frontend.generation_request import GenerationRequest, Prompt, TokenPrompt
 from pagewire_frontend.grammar_check import GrammarChecker
 from pagewire_frontend.journal import EntryState, Journal, JournalEntry
 from pagewire_frontend.model_registry import LoadedModel, ModelRegistry
-from pagewire_frontend.prompt_encoding import encode_chat, encode_text
+from pagewire_frontend.prompt_encoding import encode, is_short
 from pagewire_frontend.request_fit import (
     check_dimensions,
     check_prompt_ids,
@@ -87,13 +87,13 @@ class Engine:
         return self._pool.known_embedding_size(model.name)
 
     async def tokenize(self, model: LoadedModel, prompt: Prompt) -> list[int]:
-        """Return the ids of a prompt, working on text outside the event loop."""
+        """Return the ids of a prompt, working on long texts outside the event loop."""
         if isinstance(prompt, TokenPrompt):
             return list(prompt.token_ids)
+        if is_short(prompt):
+            return encode(model, prompt)
         loop = asyncio.get_running_loop()
-        if isinstance(prompt, ChatPrompt):
-            return await loop.run_in_executor(self._threads, encode_chat, model, prompt)
-        return await loop.run_in_executor(self._threads, encode_text, model, prompt)
+        return await loop.run_in_executor(self._threads, encode, model, prompt)
 
     async def open(self, request: GenerationRequest) -> Session:
         """Check, tokenize, journal and submit a request. `close` it whatever happens.

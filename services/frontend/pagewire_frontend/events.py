@@ -1,6 +1,7 @@
 """What a stream tells its reader, in plain data: the same for gRPC and HTTP. Owns no behaviour."""
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pagewire_frontend.token_logprob import TokenLogprob
@@ -82,5 +83,8 @@ class Closed:
     usage: Usage
     timings: Timings
 
+
+OnText = Callable[[str], bool]
+"""Is offered the next text of a request's one choice; returns whether it has taken it."""
 
 Event = Opened | PromptLogprobs | Delta | Finished | Closed

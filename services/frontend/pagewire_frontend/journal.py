@@ -8,7 +8,7 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pagewire_frontend.choice_journal import Accepted, ChoiceJournal
+from pagewire_frontend.choice_journal import ChoiceJournal
 from pagewire_frontend.prompt_journal import PromptJournal
 from pagewire_frontend.request_records import HeldRecord, SubmitRecord
 from pagewire_frontend.token_logprob import Score, TokenLogprob
@@ -47,8 +47,11 @@ class IllegalMoveError(AssertionError):
     """A move that the state table does not have: a fault of the caller, not of a peer."""
 
 
-_DUPLICATE = Accepted(Verdict.DUPLICATE)
-_GAP = Accepted(Verdict.GAP)
+# Asked for with every token: looking a member up in its class costs as much as a call.
+_SUBMITTED = EntryState.SUBMITTED
+_NEXT = Verdict.ACCEPTED, 0
+_DUPLICATE = Verdict.DUPLICATE, 0
+_GAP = Verdict.GAP, 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -211,8 +214,9 @@ class JournalEntry:
         first_position: int,
         token_ids: Sequence[int],
         logprobs: Sequence[TokenLogprob] = (),
-    ) -> Accepted:
-        """Take exactly the next positions of the current epoch into the journal.
+    ) -> tuple[Verdict, int]:
+        """Take exactly the next positions of the current epoch into the journal; return what the
+        chunk is, and how many of the first tokens of one that was accepted were known already.
 
         Args:
             epoch: Epoch of the sender.
@@ -221,22 +225,22 @@ class JournalEntry:
             token_ids: The chunk.
             logprobs: One per token, or none at all.
         """
-        if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
+        if epoch < self.epoch or self.state is not _SUBMITTED:
             return _DUPLICATE
-        if epoch > self.epoch or choice >= len(self.choices) or not self.is_prompt_complete:
+        if epoch > self.epoch or choice >= len(self.choices):
+            return _GAP
+        if self.prompt_journal is not None and not self.prompt_journal.is_complete:
             return _GAP
         journal = self.choices[choice]
-        position = len(journal.token_ids)
-        num_known = position - first_position
+        num_known = len(journal.token_ids) - first_position
         if num_known < 0:
             return _GAP
         if journal.is_finished or num_known >= len(token_ids):
             return _DUPLICATE
-        new_ids = tuple(token_ids[num_known:])
-        new_logprobs = tuple(logprobs[num_known:])
-        journal.token_ids.extend(new_ids)
-        journal.logprobs.extend(new_logprobs)
-        return Accepted(Verdict.ACCEPTED, position, new_ids, new_logprobs)
+        journal.token_ids += token_ids[num_known:] if num_known else token_ids
+        if logprobs:
+            journal.logprobs += logprobs[num_known:]
+        return (Verdict.ACCEPTED, num_known) if num_known else _NEXT
 
     def finish(self, epoch: int, choice: int, num_tokens: int) -> Verdict:
         """End a choice that the scheduler says has `num_tokens` tokens in all."""

@@ -3,7 +3,6 @@ knows them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -36,19 +35,9 @@ _REASONS = {
 }
 
 
-class TokenChunk(NamedTuple):
-    """Tokens of one choice from a TokenBatch; `logprobs` is empty when they were not asked for.
-
-    One per stream and step: a tuple is made in half the time of a frozen dataclass.
-    """
-
-    handle: int
-    choice: int
-    epoch: int
-    first_position: int
-    token_ids: Sequence[int]
-    logprobs: tuple[TokenLogprob, ...]
-    num_cached_tokens: int
+TokenChunk = tuple[int, int, int, int, list[int], list[TokenLogprob], int]
+"""Handle, epoch, choice, first position, token ids, log-probabilities (none, or one per token) and
+cached tokens of a chunk. A plain tuple: one is made per stream and step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,17 +207,11 @@ def token_chunks(batch: pb.TokenBatch) -> Iterator[TokenChunk]:
         raise WireError(f"{sum(counts)} tokens are announced, {len(token_ids)} came")
     logprobs = _logprobs(batch, token_ids)
     begin = 0
-    for index, handle in enumerate(handles):
-        end = begin + counts[index]
-        yield TokenChunk(
-            handle,
-            choices[index],
-            epochs[index],
-            firsts[index],
-            token_ids[begin:end],
-            tuple(logprobs[begin:end]),
-            cached[index],
-        )
+    for handle, epoch, choice, first, count, num_cached in zip(
+        handles, epochs, choices, firsts, counts, cached, strict=True
+    ):
+        end = begin + count
+        yield handle, epoch, choice, first, token_ids[begin:end], logprobs[begin:end], num_cached
         begin = end
 
 

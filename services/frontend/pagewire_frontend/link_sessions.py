@@ -4,13 +4,14 @@ link around it does.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 
 from pagewire_frontend import link_messages
 from pagewire_frontend.journal import EntryState
 from pagewire_frontend.request_records import HeldRecord
 from pagewire_frontend.session import Session
-from pagewire_frontend.verdict import Verdict
+from pagewire_frontend.verdict import ACCEPTED, Verdict
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.errors import InternalError, OverloadedError, WireError
 from pagewire_shared.ids import RequestId
@@ -143,20 +144,14 @@ class CarriedSessions:
 
     def on_tokens(self, batch: pb.TokenBatch) -> None:
         """Hand out the tokens of a step. Raises WireError."""
-        for chunk in link_messages.token_chunks(batch):
-            session = self._by_handle.get(chunk.handle)
-            if session is None or session.is_over:
+        now = time.monotonic()
+        chunks = link_messages.token_chunks(batch)
+        for handle, epoch, choice, first, ids, logprobs, cached in chunks:
+            session = self._by_handle.get(handle)
+            if session is None:
                 continue
-            wants_logprobs = session.entry.params.logprobs is not None
-            verdict = session.on_tokens(
-                chunk.epoch,
-                chunk.choice,
-                chunk.first_position,
-                chunk.token_ids,
-                chunk.logprobs if wants_logprobs else (),
-                chunk.num_cached_tokens,
-            )
-            if verdict is Verdict.GAP:
+            verdict = session.on_tokens(epoch, choice, first, ids, logprobs, cached, now)
+            if verdict is not ACCEPTED and verdict is Verdict.GAP:
                 self._on_gap(session)
 
     def on_vectors(self, batch: pb.VectorBatch) -> None:

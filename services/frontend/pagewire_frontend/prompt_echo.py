@@ -18,14 +18,16 @@ def echo_text(request: GenerationRequest, token_ids: Sequence[int]) -> str:
     return request.model.tokenizer.decode(token_ids, skip_special_tokens=False)
 
 
-def without_tokens(event: Delta | Finished) -> Finished | None:
-    """Return the end of a choice that was asked for no token; None for its tokens."""
-    return Finished(event.choice, FinishReason.LENGTH) if isinstance(event, Finished) else None
+def without_tokens(end: Finished) -> Finished:
+    """Return the end of a choice that was asked for no token."""
+    return Finished(end.choice, FinishReason.LENGTH)
 
 
 def without_output(event: Event) -> Event | None:
     """Return what is shown of an event when no token was asked for; None for nothing."""
-    if isinstance(event, Delta | Finished):
+    if isinstance(event, Delta):
+        return None
+    if isinstance(event, Finished):
         return without_tokens(event)
     if isinstance(event, Closed):
         used = event.usage

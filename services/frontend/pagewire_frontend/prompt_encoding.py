@@ -1,8 +1,33 @@
-"""From prompts to token ids. Pure but for the tokenizer; runs on the tokenizers' threads."""
+"""From prompts to token ids. Pure but for the tokenizer."""
 
 from pagewire_frontend.generation_request import ChatPrompt, TextPrompt
 from pagewire_frontend.model_registry import LoadedModel
 from pagewire_shared.errors import InvalidRequestError
+
+SHORT_CHARS = 2000
+"""Up to so much text is encoded where it is: handing it to a thread takes longer."""
+
+
+def is_short(prompt: ChatPrompt | TextPrompt) -> bool:
+    """Whether encoding a prompt takes no longer than some hundred microseconds."""
+    if isinstance(prompt, TextPrompt):
+        return len(prompt.text) <= SHORT_CHARS
+    if prompt.tools or prompt.template_arguments:
+        return False
+    num_chars = 0
+    for message in prompt.messages:
+        content = message.get("content")
+        if not isinstance(content, str) or len(message) > 2:
+            return False
+        num_chars += len(content)
+    return num_chars <= SHORT_CHARS
+
+
+def encode(model: LoadedModel, prompt: ChatPrompt | TextPrompt) -> list[int]:
+    """Return the ids of a prompt. Raises InvalidRequestError naming messages."""
+    if isinstance(prompt, TextPrompt):
+        return encode_text(model, prompt)
+    return encode_chat(model, prompt)
 
 
 def encode_text(model: LoadedModel, prompt: TextPrompt) -> list[int]:

@@ -4,7 +4,7 @@ bounded by the request's own output. Pure; owns what was not taken yet."""
 from collections.abc import Sequence
 
 from pagewire_frontend.choice_journal import ChoiceJournal
-from pagewire_frontend.events import Delta, Finished, PromptLogprobs
+from pagewire_frontend.events import Delta, Event, Finished
 from pagewire_frontend.prompt_tray import PromptTray
 from pagewire_frontend.selection import Selection
 from pagewire_frontend.token_logprob import TokenLogprob
@@ -20,34 +20,28 @@ class ReaderTray:
         self._is_prompt_complete = False
         self._deltas: dict[int, Delta] = {}
         self._ended: list[Finished] = []
+        self.is_empty = True
+        """Whether nothing waits; asked for with every token."""
 
     def put_prompt(self, logprobs: Sequence[TokenLogprob], *, is_complete: bool) -> None:
         """Add log-probabilities of the next tokens of the prompt, shown once all have come."""
         self._prompt.put(logprobs)
+        self.is_empty = False
         self._is_prompt_complete = is_complete
 
-    def put_tokens(
-        self,
-        choice: int,
-        first_position: int,
-        token_ids: Sequence[int],
-        logprobs: Sequence[TokenLogprob],
-        text: str,
-    ) -> None:
+    def put_delta(self, delta: Delta) -> None:
         """Add the next tokens of a choice and the text that they complete."""
-        delta = self._deltas.get(choice)
-        if delta is None:
-            ids, known = list(token_ids), list(logprobs)
-            self._deltas[choice] = Delta(choice, first_position, ids, text, known)
-            return
-        delta.token_ids += token_ids
-        if logprobs:
-            delta.logprobs += logprobs
-        delta.text += text
+        self.is_empty = False
+        waiting = self._deltas.setdefault(delta.choice, delta)
+        if waiting is not delta:
+            waiting.token_ids += delta.token_ids
+            waiting.logprobs += delta.logprobs
+            waiting.text += delta.text
 
     def put_end(self, end: Finished) -> None:
         """Add the end of a choice."""
         self._ended.append(end)
+        self.is_empty = False
 
     def drop_answer(self) -> None:
         """Forget tokens and ends: they will come anew, or nobody may see them."""
@@ -60,11 +54,15 @@ class ReaderTray:
         has_prompt = self._is_prompt_complete and self._prompt.has_waiting
         return has_prompt or bool(self._deltas or self._ended)
 
-    def take(self, choices: Sequence[ChoiceJournal]) -> list[PromptLogprobs | Delta | Finished]:
+    def take(self, choices: Sequence[ChoiceJournal]) -> list[Event]:
         """Return what is ready, in order: of the prompt, then tokens, then ends."""
-        prompt = self._prompt.take() if self._is_prompt_complete else []
-        deltas, self._deltas = self._deltas, {}
-        ended, self._ended = self._ended, []
-        if self._selection is None or not ended:
-            return [*prompt, *deltas.values(), *ended]
-        return [*prompt, *self._selection.events(choices, deltas, ended)]
+        events: list[Event] = [*self._prompt.take()] if self._is_prompt_complete else []
+        if self._ended and self._selection is not None:
+            events += self._selection.events(choices, self._deltas, self._ended)
+        else:
+            events += self._deltas.values()
+            events += self._ended
+        self._deltas.clear()
+        self._ended.clear()
+        self.is_empty = self._is_prompt_complete or not self._prompt.has_waiting
+        return events

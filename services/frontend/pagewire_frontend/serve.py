@@ -29,6 +29,7 @@ from pagewire_frontend.responses.local import LocalResponses
 from pagewire_frontend.responses.store import StoreLimits
 from pagewire_frontend.scheduler_link import LinkSettings
 from pagewire_frontend.scheduler_pool import SchedulerPool
+from pagewire_shared import collector
 from pagewire_shared.ids import mint_id
 from pagewire_shared.process import ProcessContext
 from pagewire_shared.rpc.server import RpcServer, start_server
@@ -106,6 +107,7 @@ async def _serve_until_stopped(
         grpc=str(rpc.address),
         http=str(http.address) if http is not None else None,
     )
+    collector.settle()
     async with contextlib.AsyncExitStack() as stack:
         works = [_watch_readiness(engine, pool, rpc, context)]
         if http is not None:

@@ -12,9 +12,11 @@ from pagewire_frontend.choice_text import ChoiceText, natural_end
 from pagewire_frontend.detokenizer import StreamTokenizer
 from pagewire_frontend.events import (
     Closed,
+    Delta,
     Event,
     Finished,
     FinishReason,
+    OnText,
     Opened,
 )
 from pagewire_frontend.journal import JournalEntry
@@ -24,7 +26,7 @@ from pagewire_frontend.selection import Selection
 from pagewire_frontend.session_meter import SessionMeter
 from pagewire_frontend.session_summary import opened
 from pagewire_frontend.token_logprob import Score, TokenLogprob
-from pagewire_frontend.verdict import Verdict
+from pagewire_frontend.verdict import ACCEPTED, Verdict
 from pagewire_shared.errors import DeadlineError, PagewireError
 
 
@@ -57,6 +59,7 @@ class Session:
         self._is_taken = False
         self._wake = asyncio.Event()
         self._on_ready: Callable[[], None] = self._wake.set
+        self._on_text: OnText | None = None
         self._timer: asyncio.TimerHandle | None = None
         if deadline is not None:
             delay = max(0.0, deadline - time.monotonic())
@@ -104,38 +107,51 @@ class Session:
         epoch: int,
         choice: int,
         first_position: int,
-        token_ids: Sequence[int],
-        logprobs: Sequence[TokenLogprob],
+        token_ids: list[int],
+        logprobs: list[TokenLogprob],
         num_cached_tokens: int,
+        now: float,
     ) -> Verdict:
-        """Take a chunk from the scheduler. On a GAP the caller submits again."""
-        accepted = self.entry.accept_tokens(epoch, choice, first_position, token_ids, logprobs)
-        if accepted.verdict is not Verdict.ACCEPTED:
-            return accepted.verdict
-        shown = self._texts[choice].push(accepted.token_ids)
-        self.meter.chunk(choice, shown.num_taken, num_cached_tokens)
-        self._tray.put_tokens(
-            choice,
-            accepted.first_position,
-            accepted.token_ids[: shown.num_taken],
-            accepted.logprobs[: shown.num_taken],
-            shown.text,
+        """Take a chunk from the scheduler, which came at `now`. On a GAP the caller submits
+        again."""
+        if self._error is not None:
+            return Verdict.DUPLICATE
+        if logprobs and self.entry.params.logprobs is None:
+            # Another request of the step asked for them.
+            logprobs = []
+        verdict, num_known = self.entry.accept_tokens(
+            epoch, choice, first_position, token_ids, logprobs
         )
-        if shown.stop_string is not None:
-            self.entry.cut(choice, accepted.first_position + shown.num_taken)
-            self._add_end(Finished(choice, FinishReason.STOP, stop_string=shown.stop_string))
-            # A search is over when its first tokens come: there is nothing left to abort.
-            if self.carrier is not None and not self.entry.params.use_beam_search:
-                self.carrier.abort_choice(self, choice)
-            self._forget_if_over()
-        self._wake_reader()
-        return Verdict.ACCEPTED
+        if verdict is not ACCEPTED:
+            return verdict
+        if num_known:
+            first_position += num_known
+            token_ids, logprobs = token_ids[num_known:], logprobs[num_known:]
+        num_taken, text, stop_string = self._texts[choice].push(token_ids)
+        if self.meter.first_at is None:
+            self.meter.first_output(now, num_cached_tokens)
+        self.meter.paces[choice].chunk(num_taken, now)
+        if self._on_text is None or not self._tray.is_empty or not self._on_text(text):
+            taken = token_ids[:num_taken], text, logprobs[:num_taken]
+            self._tray.put_delta(Delta(choice, first_position, *taken))
+            self._wake_reader()
+        if stop_string is not None:
+            self._stop(choice, first_position + num_taken, stop_string)
+        return ACCEPTED
+
+    def _stop(self, choice: int, num_tokens: int, stop_string: str) -> None:
+        """End a choice after so many of its tokens."""
+        self.entry.cut(choice, num_tokens)
+        # A search is over when its first tokens come: there is nothing left to abort.
+        if self.carrier is not None and not self.entry.params.use_beam_search:
+            self.carrier.abort_choice(self, choice)
+        self._add_end(Finished(choice, FinishReason.STOP, stop_string=stop_string))
 
     def on_vector(self, epoch: int, vector: bytes, num_cached_tokens: int) -> Verdict:
         """Take the vector, which stays in the journal entry. On a GAP the caller submits again."""
         verdict = self.entry.accept_vector(epoch, vector)
         if verdict is Verdict.ACCEPTED:
-            self.meter.vector(num_cached_tokens)
+            self.meter.first_output(time.monotonic(), num_cached_tokens)
         return verdict
 
     def on_finished(
@@ -221,11 +237,19 @@ class Session:
                 if isinstance(event, Closed):
                     return
 
-    def listen(self, on_ready: Callable[[], None]) -> None:
+    def listen(self, on_ready: Callable[[], None], on_text: OnText | None = None) -> None:
         """Call `on_ready` whenever there is something to take, from now on and at once if there is
-        already; it must not raise."""
+        already; it must not raise.
+
+        Args:
+            on_ready: Called without arguments.
+            on_text: Is offered the text of new tokens while nothing waits to be taken, by a reader
+                of one choice who wants nothing but its text; must not raise.
+        """
         is_awake = self._wake.is_set()
         self._on_ready = on_ready
+        if self.num_choices == 1 and self._selection is None:
+            self._on_text = on_text
         if is_awake:
             on_ready()
 
@@ -235,7 +259,7 @@ class Session:
         Raises:
             PagewireError: The request failed, and what was ready before has been taken.
         """
-        events: list[Event] = [*self._tray.take(self.entry.choices)]
+        events: list[Event] = self._tray.take(self.entry.choices)
         if self._error is not None:
             if not events:
                 raise self._error
@@ -262,18 +286,15 @@ class Session:
         self.fail(DeadlineError("the deadline of the request passed"))
 
     def _end(self, choice: int, reason: FinishReason, stop_token_id: int | None) -> None:
-        tail = self._texts[choice].flush()
-        if tail.stop_string is not None:
+        _, text, stop_string = self._texts[choice].flush()
+        if stop_string is not None:
             reason, stop_token_id = FinishReason.STOP, None
-        self._add_end(Finished(choice, reason, tail.text, tail.stop_string, stop_token_id))
-        self._forget_if_over()
-        self._wake_reader()
+        self._add_end(Finished(choice, reason, text, stop_string, stop_token_id))
 
     def _add_end(self, end: Finished) -> None:
         self._tray.put_end(end)
         self.meter.finished(end.reason.value)
-
-    def _forget_if_over(self) -> None:
         # At once, not when the reader comes to it: a slow reader holds no handle.
         if self.entry.is_finished and self.carrier is not None:
             self.carrier.forget(self)
+        self._wake_reader()

@@ -6,7 +6,7 @@ from pagewire_frontend import metrics
 from pagewire_frontend.events import Timings, Usage
 from pagewire_frontend.journal import JournalEntry
 from pagewire_frontend.session_summary import summary
-from pagewire_frontend.token_tally import TOKEN_TALLIES
+from pagewire_frontend.token_tally import TOKEN_TALLIES, Pace
 from pagewire_shared.errors import DeadlineError, PagewireError
 
 
@@ -16,25 +16,30 @@ class SessionMeter:
     def __init__(self, entry: JournalEntry, arrived_at: float) -> None:
         self._entry = entry
         self._arrived_at = arrived_at
-        self._first_at: float | None = None
+        self.first_at: float | None = None
+        """When something of the output came first."""
         self._num_cached_tokens = 0
-        self._tally = TOKEN_TALLIES.of(entry.model)
-        self._last_at: list[float | None] = [None] * len(entry.choices)
+        tally = TOKEN_TALLIES.of(entry.model)
+        self.paces = [Pace(tally) for _ in entry.choices]
+        """Of the choices; they take every chunk."""
 
     def opened(self) -> None:
         """The request was accepted."""
         metrics.generation_opened(self._entry.model)
 
-    def chunk(self, choice: int, num_tokens: int, num_cached_tokens: int) -> None:
-        """New tokens of a choice have come."""
-        now = time.monotonic()
-        self._note_first(now, num_cached_tokens)
-        last, self._last_at[choice] = self._last_at[choice], now
-        self._tally.add(num_tokens, None if last is None else now - last)
-
-    def vector(self, num_cached_tokens: int) -> None:
-        """The vector has come."""
-        self._note_first(time.monotonic(), num_cached_tokens)
+    def first_output(self, now: float, num_cached_tokens: int) -> None:
+        """Something of the output has come; only the first time counts."""
+        if self.first_at is not None:
+            return
+        self.first_at = now
+        self._num_cached_tokens = num_cached_tokens
+        entry = self._entry
+        metrics.first_output(
+            entry.model,
+            num_prompt_tokens=len(entry.prompt_token_ids),
+            num_cached_tokens=num_cached_tokens,
+            seconds=None if entry.pooling else now - self._arrived_at,
+        )
 
     def finished(self, reason: str) -> None:
         """A choice has ended."""
@@ -60,30 +65,17 @@ class SessionMeter:
     def timings(self) -> Timings:
         """Return the times until now."""
         now = time.monotonic()
-        first = self._first_at if self._first_at is not None else now
+        first = self.first_at if self.first_at is not None else now
         return Timings(first - self._arrived_at, now - self._arrived_at, self._entry.num_resubmits)
 
     def summary(self, error: PagewireError | None) -> str:
         """Return one line for the log."""
-        first = self._first_at
+        first = self.first_at
         return summary(
             self._entry,
             error,
             first_token_seconds=None if first is None else first - self._arrived_at,
             total_seconds=time.monotonic() - self._arrived_at,
-        )
-
-    def _note_first(self, now: float, num_cached_tokens: int) -> None:
-        if self._first_at is not None:
-            return
-        self._first_at = now
-        self._num_cached_tokens = num_cached_tokens
-        entry = self._entry
-        metrics.first_output(
-            entry.model,
-            num_prompt_tokens=len(entry.prompt_token_ids),
-            num_cached_tokens=num_cached_tokens,
-            seconds=None if entry.pooling else now - self._arrived_at,
         )
 
 

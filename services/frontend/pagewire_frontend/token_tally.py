@@ -26,15 +26,26 @@ class TokenTally:
         self.seconds = 0.0
         self.num_by_bucket = [0] * (len(BOUNDS_SECONDS) + 1)
 
-    def add(self, num_tokens: int, seconds: float | None) -> None:
-        """Count a chunk that came `seconds` after the one before; None for a choice's first.
 
-        A chunk of several tokens is as many tokens, evenly spaced.
-        """
-        self.num_tokens += num_tokens
-        if seconds is not None and num_tokens:
-            self.seconds += seconds
-            self.num_by_bucket[bisect_left(BOUNDS_SECONDS, seconds / num_tokens)] += num_tokens
+class Pace:
+    """When the last tokens of one choice came."""
+
+    __slots__ = ("_last_at", "_tally")
+
+    def __init__(self, tally: TokenTally) -> None:
+        """Args: `tally` of its model."""
+        self._tally = tally
+        self._last_at: float | None = None
+
+    def chunk(self, num_tokens: int, now: float) -> None:
+        """Count a chunk that came at `now`, in seconds of one clock. One of several tokens is as
+        many tokens, evenly spaced since the chunk before."""
+        tally, last, self._last_at = self._tally, self._last_at, now
+        tally.num_tokens += num_tokens
+        if last is not None and num_tokens:
+            seconds = now - last
+            tally.seconds += seconds
+            tally.num_by_bucket[bisect_left(BOUNDS_SECONDS, seconds / num_tokens)] += num_tokens
 
 
 class TokenTallies(Collector):

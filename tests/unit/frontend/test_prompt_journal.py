@@ -80,12 +80,12 @@ def test_an_older_epoch_is_dropped():
 
 def test_tokens_and_ends_before_the_prompt_is_known_are_a_gap():
     held = submitted()
-    assert held.accept_tokens(0, 0, 0, [1]).verdict is Verdict.GAP
+    assert held.accept_tokens(0, 0, 0, [1])[0] is Verdict.GAP
     assert held.finish(0, 0, 0) is Verdict.GAP
     held.accept_prompt_logprobs(0, 1, SCORES[:-1])
-    assert held.accept_tokens(0, 0, 0, [1]).verdict is Verdict.GAP
+    assert held.accept_tokens(0, 0, 0, [1])[0] is Verdict.GAP
     held.accept_prompt_logprobs(0, 9, SCORES[-1:])
-    assert held.accept_tokens(0, 0, 0, [1]).verdict is Verdict.ACCEPTED
+    assert held.accept_tokens(0, 0, 0, [1])[0] is Verdict.ACCEPTED
 
 
 def test_what_is_known_is_not_asked_again():
@@ -105,7 +105,7 @@ def test_nothing_predicts_a_prompt_of_one_token():
     held = submitted(prompt=[5])
     assert held.is_prompt_complete
     assert held.submit(2).params.prompt_logprobs is None
-    assert held.accept_tokens(1, 0, 0, [1]).verdict is Verdict.ACCEPTED
+    assert held.accept_tokens(1, 0, 0, [1])[0] is Verdict.ACCEPTED
 
 
 def test_who_did_not_ask_gets_nothing():
@@ -120,7 +120,7 @@ async def test_a_reader_gets_the_prompt_first():
     session.on_prompt_logprobs(0, 1, SCORES[:4])
     session.on_prompt_logprobs(0, 2, SCORES[1:])
     for choice in range(2):
-        session.on_tokens(0, choice, 0, [7], (), 0)
+        session.on_tokens(0, choice, 0, [7], [], 0, 0.0)
         session.on_finished(0, choice, 1, FinishReason.LENGTH, None, None)
     events = [event async for event in session.events()]
     assert [type(event) for event in events] == [
@@ -154,7 +154,7 @@ def test_whatever_arrives_what_was_taken_is_a_prefix_of_the_truth(pieces):
     for first, count, age, is_token in pieces:
         if is_token:
             if not held.is_prompt_complete:
-                assert held.accept_tokens(held.epoch, 0, 0, [1]).verdict is Verdict.GAP
+                assert held.accept_tokens(held.epoch, 0, 0, [1])[0] is Verdict.GAP
             continue
         source = SCORES if age == 0 else [Score(9.0, 99)] * 9
         piece = source[first - 1 : first - 1 + count]

@@ -186,7 +186,7 @@ async def answer(
         chunk = case.token_ids[position : position + size]
         if session.is_over or not chunk:
             break
-        session.on_tokens(0, 0, position, chunk, (), 0)
+        session.on_tokens(0, 0, position, chunk, [], 0, 0.0)
         position += len(chunk)
         for _ in range(3 if is_read_at_once else 0):
             await asyncio.sleep(0)
@@ -233,3 +233,37 @@ async def test_what_is_streamed_is_never_taken_back():
             assert naive(tokenizer, case)[0].startswith(shown)
         assert shown == text
         assert len(pieces) > 1 or len(case.token_ids) < 3 or len(text) < 25
+
+
+async def test_offered_text_and_taken_text_are_one_answer():
+    """A reader that takes what it is offered, or refuses it, or is busy, misses and moves
+    nothing."""
+    tokenizer = byte_level_bpe()
+    rng = random.Random(4)
+    num_offered = num_taken = 0
+    for _ in range(100):
+        case = random_case(rng, tokenizer)
+        session = new_session(tokenizer, case)
+        pieces: list[str] = []
+
+        def take_offer(text: str, pieces: list[str] = pieces) -> bool:
+            if rng.random() < 0.3:
+                return False
+            pieces.append(text)
+            return True
+
+        session.listen(lambda: None, take_offer)
+        for position, token_id in enumerate(case.token_ids):
+            before = len(pieces)
+            session.on_tokens(0, 0, position, [token_id], [], 0, 0.0)
+            num_offered += len(pieces) > before
+            if session.is_over or rng.random() < 0.4:
+                events = session.take()
+                num_taken += any(isinstance(event, Delta) for event in events)
+                pieces += [e.text for e in events if isinstance(e, Delta | Finished)]
+            if session.is_over:
+                break
+        session.on_finished(0, 0, len(case.token_ids), FinishReason.LENGTH, None, None)
+        pieces += [e.text for e in session.take() if isinstance(e, Delta | Finished)]
+        assert "".join(pieces) == naive(tokenizer, case)[0]
+    assert min(num_offered, num_taken) > 100

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pagewire_frontend.token_tally import BOUNDS_SECONDS, TokenTallies
+from pagewire_frontend.token_tally import BOUNDS_SECONDS, Pace, TokenTallies
 
 
 def samples(tallies):
@@ -20,21 +20,24 @@ def samples(tallies):
 def test_a_chunk_is_as_many_tokens_evenly_spaced():
     tallies = TokenTallies()
     tally = tallies.of("m")
-    tally.add(3, None)
-    tally.add(4, 0.08)
+    pace = Pace(tally)
+    pace.chunk(3, 5.0)
+    pace.chunk(4, 5.5)
     found = samples(tallies)
     assert found["pagewire_generation_tokens_total", "m", None] == 7
     name = "pagewire_inter_token_latency_seconds"
     assert found[f"{name}_count", "m", None] == 4
-    assert found[f"{name}_sum", "m", None] == 0.08
-    assert found[f"{name}_bucket", "m", "0.015"] == 0
-    assert found[f"{name}_bucket", "m", "0.02"] == 4
+    assert found[f"{name}_sum", "m", None] == 0.5
+    assert found[f"{name}_bucket", "m", "0.1"] == 0
+    assert found[f"{name}_bucket", "m", "0.15"] == 4
     assert found[f"{name}_bucket", "m", "+Inf"] == 4
 
 
 def test_what_is_longer_than_all_bounds_is_counted_too():
     tallies = TokenTallies()
-    tallies.of("m").add(1, 2 * BOUNDS_SECONDS[-1])
+    pace = Pace(tallies.of("m"))
+    pace.chunk(1, 0.0)
+    pace.chunk(1, 2 * BOUNDS_SECONDS[-1])
     found = samples(tallies)
     assert found["pagewire_inter_token_latency_seconds_bucket", "m", "5.0"] == 0
     assert found["pagewire_inter_token_latency_seconds_bucket", "m", "+Inf"] == 1
@@ -42,14 +45,16 @@ def test_what_is_longer_than_all_bounds_is_counted_too():
 
 def test_a_chunk_without_tokens_takes_no_time():
     tallies = TokenTallies()
-    tallies.of("m").add(0, 1.0)
+    pace = Pace(tallies.of("m"))
+    pace.chunk(1, 0.0)
+    pace.chunk(0, 1.0)
     assert samples(tallies)["pagewire_inter_token_latency_seconds_count", "m", None] == 0
 
 
 def test_models_are_apart():
     tallies = TokenTallies()
-    tallies.of("a").add(1, None)
-    tallies.of("b").add(2, None)
+    Pace(tallies.of("a")).chunk(1, 0.0)
+    Pace(tallies.of("b")).chunk(2, 0.0)
     found = samples(tallies)
     assert found["pagewire_generation_tokens_total", "a", None] == 1
     assert found["pagewire_generation_tokens_total", "b", None] == 2

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from pagewire_frontend.engine import Engine
-from pagewire_frontend.events import Closed, Delta, Finished, PromptLogprobs, Usage
+from pagewire_frontend.events import Closed, Delta, Finished, OnText, PromptLogprobs, Usage
 from pagewire_frontend.generation_request import GenerationRequest
 from pagewire_frontend.prompt_echo import echo_text, without_tokens
 from pagewire_frontend.session import Session
@@ -55,13 +55,12 @@ class Answer:
         self.prompts = prompts
         self._has_output = has_output
         self._num_open = len(sessions)
+        counts = [session.num_choices for session in sessions]
+        self.num_choices = sum(counts)
+        """Choices over all prompts."""
+        self._offsets = [sum(counts[:index]) for index in range(len(counts))]
         self._on_ready: Callable[[], None] | None = None
         self.usage = Usage(0, 0, 0)
-
-    @property
-    def num_choices(self) -> int:
-        """Choices over all prompts."""
-        return sum(session.num_choices for session in self._sessions)
 
     @property
     def choices_per_prompt(self) -> int:
@@ -85,6 +84,9 @@ class Answer:
 
     async def wait_first(self) -> None:
         """Wait until there is something to show; raise what went wrong before that."""
+        if len(self._sessions) == 1:
+            await self._sessions[0].wait_first()
+            return
         waits = [asyncio.ensure_future(session.wait_first()) for session in self._sessions]
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -95,11 +97,13 @@ class Answer:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    def listen(self, on_ready: Callable[[], None]) -> None:
-        """Call `on_ready` whenever there is something to take, at once if there is already."""
+    def listen(self, on_ready: Callable[[], None], on_text: OnText | None = None) -> None:
+        """Call `on_ready` whenever there is something to take, at once if there is already;
+        `on_text` as `Session.listen` says, of an answer with one choice."""
         self._on_ready = on_ready
+        is_single = self.num_choices == 1 and self._has_output
         for session in self._sessions:
-            session.listen(on_ready)
+            session.listen(on_ready, on_text if is_single else None)
 
     def take(self) -> list[Shown]:
         """Return everything that is ready of all choices.
@@ -108,8 +112,8 @@ class Answer:
             PagewireError: A request failed, and what was ready of it before has been taken.
         """
         shown: list[Shown] = []
-        offset = 0
         for index, session in enumerate(self._sessions):
+            offset = self._offsets[index]
             try:
                 events = session.take()
             except PagewireError:
@@ -120,14 +124,17 @@ class Answer:
                 self._on_ready()
                 break
             for event in events:
-                if isinstance(event, PromptLogprobs):
+                if isinstance(event, Delta):
+                    if self._has_output:
+                        shown.append((offset + event.choice, event))
+                elif isinstance(event, Finished):
+                    told = event if self._has_output else without_tokens(event)
+                    shown.append((offset + told.choice, told))
+                elif isinstance(event, PromptLogprobs):
                     self.prompts[index].logprobs.extend(event.logprobs)
                 elif isinstance(event, Closed):
                     self._num_open -= 1
                     self._count(event.usage)
-                elif isinstance(event, Delta | Finished):
-                    self._show(shown, offset, event)
-            offset += session.num_choices
         return shown
 
     async def events(self) -> AsyncIterator[Shown]:
@@ -153,11 +160,6 @@ class Answer:
                 choice.logprobs.extend(event.logprobs)
         return choices
 
-    def _show(self, shown: list[Shown], offset: int, event: Delta | Finished) -> None:
-        told = event if self._has_output else without_tokens(event)
-        if told is not None:
-            shown.append((offset + told.choice, told))
-
     def _count(self, usage: Usage) -> None:
         self.usage = Usage(
             self.usage.prompt_tokens + usage.prompt_tokens,
@@ -181,6 +183,19 @@ async def open_answer(
         has_echo: The texts of the prompts are wanted.
         has_output: What is generated is wanted.
     """
+    if len(requests) == 1:
+        sessions = [await engine.open(requests[0])]
+    else:
+        sessions = await _open_all(engine, requests)
+    prompts = [
+        AnsweredPrompt(ids, echo_text(request, ids) if has_echo else "")
+        for request, session in zip(requests, sessions, strict=True)
+        for ids in [session.entry.prompt_token_ids]
+    ]
+    return Answer(engine, sessions, prompts, has_output=has_output)
+
+
+async def _open_all(engine: Engine, requests: Sequence[GenerationRequest]) -> list[Session]:
     tasks = [asyncio.ensure_future(engine.open(request)) for request in requests]
     try:
         await asyncio.gather(*tasks)
@@ -192,10 +207,4 @@ async def open_answer(
             if not task.cancelled() and task.exception() is None:
                 engine.close(task.result())
         raise
-    sessions = [task.result() for task in tasks]
-    prompts = [
-        AnsweredPrompt(ids, echo_text(request, ids) if has_echo else "")
-        for request, session in zip(requests, sessions, strict=True)
-        for ids in [session.entry.prompt_token_ids]
-    ]
-    return Answer(engine, sessions, prompts, has_output=has_output)
+    return [task.result() for task in tasks]

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from pagewire_frontend.events import Delta, Finished, Usage
 from pagewire_frontend.http.answer import AnsweredPrompt, WholeChoice
 from pagewire_frontend.http.asked_answer import AskedAnswer
+from pagewire_frontend.http.text_lines import TextLine
 from pagewire_frontend.logprob_shapes import prompt_logprobs
 from pagewire_frontend.tokenizer import TextTokenizer
 
@@ -54,6 +55,10 @@ class AnswerFormat(Protocol):
 
     def opening(self, num_choices: int) -> list[Json]:
         """Return the chunks before any text."""
+        ...
+
+    def text_line(self, number: int) -> TextLine | None:
+        """Return what makes chunks of the text of a choice; None where they show more."""
         ...
 
     def line(self, number: int, event: Delta | Finished) -> bytes:

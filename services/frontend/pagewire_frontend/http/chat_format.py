@@ -2,9 +2,7 @@
 that take the text of each choice apart."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
-
-import orjson
+from functools import partial
 
 from pagewire_frontend.events import Delta, Finished, FinishReason, Usage
 from pagewire_frontend.http.answer import WholeChoice
@@ -16,6 +14,7 @@ from pagewire_frontend.http.answer_head import (
     usage_body,
 )
 from pagewire_frontend.http.event_stream import event_bytes
+from pagewire_frontend.http.text_lines import TextLine, ready_line
 from pagewire_frontend.logprob_shapes import chat_logprobs
 from pagewire_frontend.message.pieces import (
     MessagePieces,
@@ -24,8 +23,6 @@ from pagewire_frontend.message.pieces import (
     ToolCallDelta,
     merged,
 )
-
-_MARK: Final = "\0"
 
 
 class ChatFormat:
@@ -43,7 +40,8 @@ class ChatFormat:
         self._new_reader = new_reader
         self._readers: dict[int, MessageReader] = {}
         self._is_text_alone = self._asked.num_logprobs is None and not self._asked.has_token_ids
-        self._text_lines: dict[int, tuple[bytes, bytes]] = {}
+        self._is_plain = new_reader is PlainReader
+        self._text_lines: dict[int, TextLine] = {}
 
     def opening(self, num_choices: int) -> list[Json]:
         """Return one chunk per choice that names the role; the first also tells of the prompt."""
@@ -57,20 +55,36 @@ class ChatFormat:
 
     def line(self, number: int, event: Delta | Finished) -> bytes:
         """Return the chunk of an event as it is streamed, empty when it has nothing to show."""
-        pieces = None
-        if self._is_text_alone and isinstance(event, Delta):
-            # Nearly every event of nearly every stream: only its text is put into a ready line.
-            pieces = self._reader(number).push(event.text)
-            if not pieces.reasoning and not pieces.calls:
-                return self._text_line(number, pieces.content)
-        chunk = self.chunk(number, event, pieces)
+        if isinstance(event, Delta):
+            text_line = self.text_line(number)
+            if text_line is not None:
+                return text_line(event.text)
+        chunk = self.chunk(number, event)
         return b"" if chunk is None else event_bytes(chunk)
 
-    def chunk(
-        self, number: int, event: Delta | Finished, pieces: MessagePieces | None = None
-    ) -> Json | None:
-        """Return the chunk of an event, or None when it has nothing to show; `pieces` are what its
-        text was read as, if it was already."""
+    def text_line(self, number: int) -> TextLine | None:
+        """Return what makes chunks of the text of a choice; None where they show more."""
+        if not self._is_text_alone:
+            return None
+        line = self._text_lines.get(number)
+        if line is None:
+            plain = ready_line(lambda text: self._delta_chunk(number, {"content": text}))
+            line = plain if self._is_plain else partial(self._read_line, number, plain)
+            self._text_lines[number] = line
+        return line
+
+    def _read_line(self, number: int, plain: TextLine, text: str) -> bytes:
+        pieces = self._reader(number).push(text)
+        if not pieces.reasoning and not pieces.calls:
+            return plain(pieces.content)
+        delta = self._delta(pieces)
+        return event_bytes(self._delta_chunk(number, delta)) if delta else b""
+
+    def _delta_chunk(self, number: int, delta: Json) -> Json:
+        return self._chunk([{"index": number, "delta": delta, **end_fields(None)}])
+
+    def chunk(self, number: int, event: Delta | Finished) -> Json | None:
+        """Return the chunk of an event, or None when it has nothing to show."""
         finished = event if isinstance(event, Finished) else None
         shown: Json = {}
         if isinstance(event, Delta):
@@ -79,9 +93,7 @@ class ChatFormat:
             if self._asked.has_token_ids:
                 shown["token_ids"] = event.token_ids
         reader = self._reader(number)
-        if pieces is None:
-            pieces = _read(reader, event.text, is_ended=finished is not None)
-        delta = self._delta(pieces)
+        delta = self._delta(_read(reader, event.text, is_ended=finished is not None))
         if finished is None and not delta and not shown:
             return None
         choice: Json = {"index": number, "delta": delta}
@@ -102,17 +114,6 @@ class ChatFormat:
         if reader is None:
             reader = self._readers[number] = self._new_reader()
         return reader
-
-    def _text_line(self, number: int, text: str) -> bytes:
-        if not text:
-            return b""
-        around = self._text_lines.get(number)
-        if around is None:
-            # What JSON makes of a text that cannot stand elsewhere in the chunk.
-            choice: Json = {"index": number, "delta": {"content": _MARK}, **end_fields(None)}
-            head, _, tail = event_bytes(self._chunk([choice])).partition(orjson.dumps(_MARK))
-            around = self._text_lines[number] = head, tail
-        return around[0] + orjson.dumps(text) + around[1]
 
     def _delta(self, pieces: MessagePieces) -> Json:
         delta: Json = {}

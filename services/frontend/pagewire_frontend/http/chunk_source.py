@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+from pagewire_frontend.events import OnText
 from pagewire_frontend.http.answer import Answer
 from pagewire_frontend.http.answer_head import AnswerFormat
 from pagewire_frontend.http.event_stream import DONE, event_bytes
+from pagewire_frontend.http.text_lines import TextLine
 
 
 class ChunkSource:
@@ -15,15 +17,18 @@ class ChunkSource:
         self._form = form
         self._has_usage_chunk = has_usage_chunk
         self._is_open = False
+        self.text_line: TextLine | None = None
+        """Makes an event of offered text; None while what comes before it was not taken."""
 
     @property
     def is_over(self) -> bool:
         """Whether the last event was taken."""
         return self._answer.is_over
 
-    def listen(self, on_ready: Callable[[], None]) -> None:
-        """Call `on_ready` whenever there is something to take."""
-        self._answer.listen(on_ready)
+    def listen(self, on_ready: Callable[[], None], on_text: OnText) -> None:
+        """Call `on_ready` whenever there is something to take; `on_text` is offered the text of an
+        answer that has one choice."""
+        self._answer.listen(on_ready, on_text)
 
     def take(self) -> bytes:
         """Return the events that are ready. Raises PagewireError when the answer failed."""
@@ -33,6 +38,7 @@ class ChunkSource:
                 # Not before: only now all that is said of the prompt is known.
                 lines += [event_bytes(it) for it in self._form.opening(self._answer.num_choices)]
                 self._is_open = True
+                self.text_line = self._form.text_line(0)
             lines.append(self._form.line(number, event))
         if self._answer.is_over:
             if self._has_usage_chunk:

@@ -1,6 +1,7 @@
 """Shapes of /v1/completions, whole and streamed. Pure shaping; owns no stream."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from pagewire_frontend.events import Delta, Finished, Usage
 from pagewire_frontend.http.answer import WholeChoice
@@ -12,6 +13,7 @@ from pagewire_frontend.http.answer_head import (
     usage_body,
 )
 from pagewire_frontend.http.event_stream import event_bytes
+from pagewire_frontend.http.text_lines import TextLine, ready_line
 from pagewire_frontend.logprob_shapes import CompletionLogprobs
 from pagewire_frontend.token_logprob import TokenLogprob
 
@@ -25,6 +27,10 @@ class CompletionFormat:
         self._parts = parts
         self._asked = parts.asked
         self._head = AnswerHead(parts)
+        asked = parts.asked
+        shows_scores = asked.num_logprobs is not None or asked.num_prompt_logprobs is not None
+        self._is_text_alone = not (shows_scores or asked.has_token_ids or asked.has_echo)
+        self._text_lines: dict[int, TextLine] = {}
         self._logprobs: dict[int, CompletionLogprobs] = {}
         self._begun: set[int] = set()
         self._prompts: dict[int, Json] = {}
@@ -35,8 +41,26 @@ class CompletionFormat:
 
     def line(self, number: int, event: Delta | Finished) -> bytes:
         """Return the chunk of an event as it is streamed, empty when it has nothing to show."""
+        if isinstance(event, Delta):
+            text_line = self.text_line(number)
+            if text_line is not None:
+                return text_line(event.text)
         chunk = self.chunk(number, event)
         return b"" if chunk is None else event_bytes(chunk)
+
+    def text_line(self, number: int) -> TextLine | None:
+        """Return what makes chunks of the text of a choice; None where they show more."""
+        if not self._is_text_alone:
+            return None
+        line = self._text_lines.get(number)
+        if line is None:
+            line = ready_line(partial(self._text_chunk, number))
+            self._text_lines[number] = line
+        return line
+
+    def _text_chunk(self, number: int, text: str) -> Json:
+        choice = {"index": number, "text": text, "logprobs": None, **end_fields(None)}
+        return self._head.chunk(self._prefix, self._kind, [choice])
 
     def chunk(self, number: int, event: Delta | Finished) -> Json | None:
         """Return the chunk of an event, or None when it has nothing to show. The first of a choice

@@ -1,8 +1,9 @@
 """Writing to a connection without a task switch per piece.
 
-A task that wakes for every token costs as much as the write itself. uvicorn's `send` waits for
-nothing unless the connection's buffer is full, so while it is not, a piece can be written from
-wherever it was made.
+A task that wakes for every token costs as much as the write itself, and so does a message for
+uvicorn's `send`. That waits for nothing unless the connection's buffer is full, so while it is not,
+a piece can be written from wherever it was made: a chunk of a body of unknown length (RFC 9112,
+section 7.1).
 """
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,23 +18,20 @@ class DirectWriter:
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the connection's buffer is full: the client reads more slowly than we write."""
-        return bool(self._cycle.flow.write_paused)
-
     async def wait_drained(self) -> None:
         """Wait until the client has read enough for more to be written, or is gone."""
         await self._cycle.flow.drain()
 
-    def write(self, body: bytes) -> None:
-        """Write a piece of the body; the buffer must not be full."""
-        step = self._cycle.send({"type": "http.response.body", "body": body, "more_body": True})
-        try:
-            step.send(None)
-        except StopIteration:
-            return
-        raise AssertionError("a write had to wait though the buffer was not full")
+    def write(self, body: bytes) -> bool:
+        """Write a piece of the body, as uvicorn's `send` writes it; return whether there is room
+        for more: a client may read more slowly than we write."""
+        cycle = self._cycle
+        if cycle.disconnected:
+            return True
+        assert cycle.chunked_encoding, "the response has begun, and its length is not known"
+        assert not cycle.response_complete, "a body ends once"
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        return not cycle.flow.write_paused
 
 
 class DirectWrites:

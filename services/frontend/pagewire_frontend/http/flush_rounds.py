@@ -8,8 +8,12 @@ from typing import Protocol
 class Flushed(Protocol):
     """A stream that can be flushed; must not raise."""
 
-    def flush(self) -> None:
-        """Write what is ready."""
+    def fill(self) -> None:
+        """Make ready what is to be written."""
+        ...
+
+    def write(self) -> None:
+        """Write what was made ready."""
         ...
 
 
@@ -17,16 +21,28 @@ class FlushRounds:
     """One per event loop."""
 
     def __init__(self) -> None:
-        # A dict keeps the order in which streams became ready.
-        self._marked: dict[Flushed, None] = {}
+        self._filling: list[Flushed] = []
+        self.writing: list[Flushed] = []
+        """Streams to be written in the next round, which whoever finds none begins. Added to
+        without a call: that happens for every token."""
 
-    def mark(self, stream: Flushed) -> None:
-        """Have `stream` flushed in the next round."""
-        if not self._marked:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._marked[stream] = None
+    def begin(self) -> None:
+        """Have a round come next in the event loop."""
+        asyncio.get_running_loop().call_soon(self._flush)
+
+    def fill(self, stream: Flushed) -> None:
+        """Have `stream` filled and written in the next round."""
+        self._filling.append(stream)
+        if not self.writing:
+            self.begin()
+        self.writing.append(stream)
 
     def _flush(self) -> None:
-        marked, self._marked = self._marked, {}
-        for stream in marked:
-            stream.flush()
+        filling, self._filling = self._filling, []
+        for stream in filling:
+            stream.fill()
+        # Apart from that, so that one write follows the other closely: a client that falls asleep
+        # between two of them is woken for each, which costs as much as the write.
+        for stream in self.writing:
+            stream.write()
+        self.writing.clear()

@@ -9,24 +9,33 @@ from typing import Protocol
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
+from pagewire_frontend.events import OnText
 from pagewire_frontend.http.connection import while_connected
 from pagewire_frontend.http.direct_write import DirectWriter, direct_writer
 from pagewire_frontend.http.errors import ClientGoneError, error_body
 from pagewire_frontend.http.event_stream import HEADERS, event_bytes
 from pagewire_frontend.http.flush_rounds import FlushRounds
+from pagewire_frontend.http.text_lines import TextLine
 from pagewire_shared.errors import PagewireError
 
 
 class StreamSource(Protocol):
-    """Where the events of a stream come from."""
+    """Where the events of a stream come from.
+
+    Attributes:
+        text_line: Makes an event of offered text; None while it has to be taken with the rest.
+    """
+
+    text_line: TextLine | None
 
     @property
     def is_over(self) -> bool:
         """Whether the last event was taken."""
         ...
 
-    def listen(self, on_ready: Callable[[], None]) -> None:
-        """Call `on_ready` whenever there is something to take, at once if there is already."""
+    def listen(self, on_ready: Callable[[], None], on_text: OnText) -> None:
+        """Call `on_ready` whenever there is something to take, at once if there is already; text
+        may be offered to `on_text` while there is not."""
         ...
 
     def take(self) -> bytes:
@@ -55,12 +64,14 @@ class LiveStream(Response):
         self._request = request
         self._source = source
         self._close = close
-        self._rounds = rounds
         self._writer: DirectWriter | None = None
         # Set when the task below has something to do: the end, a failure, or a full connection.
         self._turn = asyncio.Event()
         self._failure: Exception | None = None
         self._is_full = False
+        self._rounds = rounds
+        # Made ready in this turn of the event loop, and written at its end.
+        self._ready = b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the response."""
@@ -73,27 +84,51 @@ class LiveStream(Response):
             self._writer = None
             self._close()
 
-    def flush(self) -> None:
-        """Write what is ready, unless the client has to read first."""
-        if self._writer is None or self._is_full or self._failure is not None:
-            return
-        if self._writer.is_full:
-            self._is_full = True
-            self._turn.set()
+    def fill(self) -> None:
+        """Take what waits in the source, unless the client has to read first."""
+        if self._writer is None or self._is_full:
             return
         try:
-            body = self._source.take()
-            if body:
-                self._writer.write(body)
+            if self._failure is None:
+                self._ready += self._source.take()
         except Exception as error:  # noqa: BLE001 - raised in the task of this stream
             self._failure = error
         if self._failure is not None or self._source.is_over:
             self._turn.set()
 
+    def write(self) -> None:
+        """Write what was made ready."""
+        body, self._ready = self._ready, b""
+        if self._writer is None or not body:
+            return
+        if not self._writer.write(body):
+            self._is_full = True
+            self._turn.set()
+
+    def _offer(self, text: str) -> bool:
+        """Take text past the source's store: the way of nearly every token."""
+        line = self._source.text_line
+        if line is None or self._writer is None or self._is_full:
+            return False
+        try:
+            self._ready += line(text)
+        except Exception as error:  # noqa: BLE001 - raised in the task of this stream
+            self._failure = error
+            self._rounds.fill(self)
+            return True
+        writing = self._rounds.writing
+        if not writing:
+            self._rounds.begin()
+        writing.append(self)
+        return True
+
+    def _notice(self) -> None:
+        self._rounds.fill(self)
+
     async def _write(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        self._source.listen(self._mark)
+        self._source.listen(self._notice, self._offer)
         last = b""
         while True:
             await self._turn.wait()
@@ -109,8 +144,5 @@ class LiveStream(Response):
             # One that takes nothing for too long is cut by its connection.
             await self._writer.wait_drained()
             self._is_full = False
-            self._mark()
+            self._notice()
         await send({"type": "http.response.body", "body": last, "more_body": False})
-
-    def _mark(self) -> None:
-        self._rounds.mark(self)
