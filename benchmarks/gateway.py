@@ -1,11 +1,13 @@
 """What a token costs at the edge: CPU of a frontend process per token, for SSE and gRPC streams,
 beside the least that a Python server can do for an SSE stream, in one run.
 
-    python benchmarks/gateway.py [--streams 256] [--tokens 200] [--step-ms 10]
+    python benchmarks/gateway.py [--streams 256] [--tokens 400] [--step-ms 10]
 
-The cell is fake (`fake_cell.py`: one token per stream and step, no model); frontend, sockets, gRPC
-and readers are real. `--slow N` adds N readers that take one byte a second and shows what the
-others notice. Results are in docs/performance.md.
+A request costs something, too, so all are measured twice, once with a quarter of the tokens: what
+the others take longer is what tokens cost, the rest is the request. The cell is fake
+(`fake_cell.py`: one token per stream and step, no model); frontend, sockets, gRPC and readers are
+real. `--slow N` adds N readers that take one byte a second and shows what the others notice.
+Results are in docs/performance.md.
 """
 
 import argparse
@@ -19,9 +21,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -47,48 +50,87 @@ class Measured:
     tokens: int
     gaps: list[float]
 
-    def row(self, name: str, bare: float | None) -> str:
-        per_token = self.cpu / self.tokens * 1e6
-        ratio = f"{per_token / bare:.2f}" if bare else "1"
-        rate = self.tokens / self.wall
-        core = self.cpu / self.wall
-        p99 = statistics.quantiles(self.gaps, n=100)[98] * 1000 if len(self.gaps) > 100 else 0.0
-        return f"| {name} | {per_token:.1f} | {ratio} | {rate:,.0f} | {core:.2f} | {p99:.1f} |"
+    @property
+    def p99(self) -> float:
+        return statistics.quantiles(self.gaps, n=100)[98] * 1000 if len(self.gaps) > 100 else 0.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU in microseconds, apart for tokens and requests; both runs have the same requests."""
+
+    short: Measured
+    long: Measured
+    num_requests: int
+
+    @property
+    def together(self) -> float:
+        """Everything, divided by the tokens of the long run."""
+        return self.long.cpu / self.long.tokens * 1e6
 
     @property
     def per_token(self) -> float:
-        return self.cpu / self.tokens * 1e6
+        more = self.long.tokens - self.short.tokens
+        return (self.long.cpu - self.short.cpu) / more * 1e6
+
+    @property
+    def per_request(self) -> float:
+        return self.long.cpu / self.num_requests * 1e6 - self.per_token * (
+            self.long.tokens / self.num_requests
+        )
+
+    def row(self, name: str, bare: "Cost | None") -> str:
+        ratios = "1 | 1"
+        if bare:
+            together = times(self.together, bare.together)
+            ratios = f"{times(self.per_token, bare.per_token)} | {together}"
+        return (
+            f"| {name} | {self.per_token:.1f} | {self.per_request:.0f} | {self.together:.1f} "
+            f"| {ratios} | {self.long.tokens / self.long.wall:,.0f} | {self.long.p99:.1f} |"
+        )
+
+
+def times(own: float, other: float) -> str:
+    return f"{own / other:.2f}" if other > 0 else "too short"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--streams", type=int, default=256)
-    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--tokens", type=int, default=400)
     parser.add_argument("--step-ms", type=float, default=10.0)
     parser.add_argument("--slow", type=int, default=0, help="readers that take a byte a second")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    print("| | CPU, us per token | of bare SSE | tokens per s | cores | p99 of gaps, ms |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print("| CPU in us | a token | a request | together, per token | ratios to bare | |", end="")
+    print(" tokens per s | p99 of gaps, ms |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for _ in range(arguments.repeats):
-        bare = measure_bare(arguments)
+        port = free_port()
+        with running(bare_command(port, arguments.step_ms)) as process:
+            wait_port(port)
+            bare = cost(arguments, partial(measure_sse, arguments, process.pid, port, 0))
         print(bare.row("bare SSE", None), flush=True)
         with frontend(arguments.step_ms) as (process, http, grpc_port):
-            sse = measure_sse(arguments, process.pid, http, 0)
-            print(sse.row("gateway, SSE", bare.per_token), flush=True)
+            sse = cost(arguments, partial(measure_sse, arguments, process.pid, http, 0))
+            print(sse.row("gateway, SSE", bare), flush=True)
             if arguments.slow:
-                slow = measure_sse(arguments, process.pid, http, arguments.slow)
-                print(slow.row(f"with {arguments.slow} slow", bare.per_token), flush=True)
-            typed = measure_grpc(arguments, process.pid, grpc_port)
-            print(typed.row("gateway, gRPC", bare.per_token), flush=True)
+                slow = measure_sse(arguments, process.pid, http, arguments.slow, arguments.tokens)
+                print(f"| beside {arguments.slow} slow | | | | | | | {slow.p99:.1f} |", flush=True)
+            typed = cost(arguments, partial(measure_grpc, arguments, process.pid, grpc_port))
+            print(typed.row("gateway, gRPC", bare), flush=True)
 
 
-def measure_bare(arguments: argparse.Namespace) -> Measured:
-    port = free_port()
+def cost(arguments: argparse.Namespace, measure: Callable[[int], Measured]) -> Cost:
+    # What is done for the first time is not measured.
+    measure(4)
+    short = measure(max(1, arguments.tokens // 4))
+    return Cost(short, measure(arguments.tokens), arguments.streams)
+
+
+def bare_command(port: int, step_ms: float) -> list[str]:
     command = [sys.executable, str(HERE / "bare_sse.py"), "--port", str(port)]
-    with running([*command, "--step-ms", str(arguments.step_ms)]) as process:
-        wait_port(port)
-        return measure_sse(arguments, process.pid, port, 0)
+    return [*command, "--step-ms", str(step_ms)]
 
 
 @contextlib.contextmanager
@@ -113,13 +155,15 @@ def frontend(step_ms: float) -> Iterator[tuple["subprocess.Popen[bytes]", int, i
             yield process, http, grpc_port
 
 
-def measure_sse(arguments: argparse.Namespace, pid: int, port: int, num_slow: int) -> Measured:
+def measure_sse(
+    arguments: argparse.Namespace, pid: int, port: int, num_slow: int, num_tokens: int
+) -> Measured:
     address = ("127.0.0.1", port)
     body = json.dumps(
         {
             "model": NAME,
             "messages": [{"role": "user", "content": "Tell me a story."}],
-            "max_tokens": arguments.tokens,
+            "max_tokens": num_tokens,
             "ignore_eos": True,
             "temperature": 0,
             "stream": True,
@@ -136,7 +180,7 @@ def measure_sse(arguments: argparse.Namespace, pid: int, port: int, num_slow: in
         reader.connection.close()
     incomplete = sum(not reader.is_complete for reader in fast)
     assert not incomplete, f"{incomplete} streams are not complete"
-    return Measured(cpu, wall, len(fast) * arguments.tokens, gaps_of(fast))
+    return Measured(cpu, wall, len(fast) * num_tokens, gaps_of(fast))
 
 
 def gaps_of(readers: list[Reader]) -> list[float]:
@@ -148,13 +192,13 @@ def gaps_of(readers: list[Reader]) -> list[float]:
     ]
 
 
-def measure_grpc(arguments: argparse.Namespace, pid: int, port: int) -> Measured:
+def measure_grpc(arguments: argparse.Namespace, pid: int, port: int, num_tokens: int) -> Measured:
     request = pb.ChatRequest(
         model=NAME,
         messages=[pb.ChatMessage(role=pb.CHAT_ROLE_USER, content="Tell me a story.")],
         options=pb.GenerationOptions(
             sampling=sampling_pb2.SamplingParams(
-                max_tokens=arguments.tokens, temperature=0, ignore_eos=True
+                max_tokens=num_tokens, temperature=0, ignore_eos=True
             )
         ),
     )
@@ -192,7 +236,7 @@ def measure_grpc(arguments: argparse.Namespace, pid: int, port: int) -> Measured
                 task.result()
         wall = time.monotonic() - began
         cpu = cpu_seconds(pid) - before
-    assert tokens[0] == arguments.streams * arguments.tokens, tokens
+    assert tokens[0] == arguments.streams * num_tokens, tokens
     return Measured(cpu, wall, tokens[0], gaps)
 
 

@@ -12,4 +12,4 @@ def settle() -> None:
     """Call it once a process has started: modules, models and settings stay until its end."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
+    gc.set_threshold(YOUNG_OBJECTS, 4, 2)

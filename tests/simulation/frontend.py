@@ -161,7 +161,7 @@ class Frontend:
             self.pool.submit(client.session)
         except PagewireError as error:
             client.refuse(error)
-            client.session.stop_timer()
+            client.session.release()
             self.journal.close(client.session.entry)
             return
         self.clients.append(client)
@@ -170,7 +170,7 @@ class Frontend:
         """As Engine.close."""
         self.loop.enter()
         if client.session.entry.state is not EntryState.CLOSED:
-            client.session.stop_timer()
+            client.session.release()
             self.pool.withdraw(client.session)
             self.journal.close(client.session.entry)
         self.clients.remove(client)

@@ -60,8 +60,8 @@ LINKS: list[Mutant] = [
         (
             (
                 FRONTEND + "link_sessions",
-                "num_cached_tokens,\n            )\n            if verdict is Verdict.GAP:\n",
-                "num_cached_tokens,\n            )\n            if verdict is None:\n",
+                "            if verdict is not ACCEPTED and verdict is Verdict.GAP:\n",
+                "            if verdict is None:\n",
             ),
             (
                 FRONTEND + "link_sessions",

@@ -96,8 +96,8 @@ OUTCOMES: list[Mutant] = [
         "tokens_before_the_prompt",
         "Tokens are shown before all that was asked of the prompt has come.",
         FRONTEND + "journal",
-        "len(self.choices) or not self.is_prompt_complete:\n            return _GAP\n",
-        "len(self.choices):\n            return _GAP\n",
+        "        if self.prompt_journal is not None and not self.prompt_journal.is_complete:\n",
+        "        if False:\n",
         "prompts_are_scored",
     ),
 ]

@@ -142,7 +142,7 @@ class Engine:
         """Free everything a session holds, here and everywhere; again is allowed."""
         if session.entry.state is EntryState.CLOSED:
             return
-        session.stop_timer()
+        session.release()
         if _logger.isEnabledFor(logging.INFO):
             _logger.info("%s", session.summary())
         session.end_measuring()
@@ -170,7 +170,7 @@ class Engine:
         try:
             self._pool.submit(session)
         except BaseException:
-            session.stop_timer()
+            session.release()
             self._journal.close(session.entry)
             raise
         session.meter.opened()

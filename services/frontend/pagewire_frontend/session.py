@@ -203,8 +203,9 @@ class Session:
         if self.carrier is not None:
             self.carrier.drop(self)
 
-    def stop_timer(self) -> None:
-        """Forget the deadline."""
+    def release(self) -> None:
+        """Forget the deadline, and the reader, whom a cycle would keep."""
+        self._on_ready, self._on_text = self._wake.set, None
         if self._timer is not None:
             self._timer.cancel()
 
@@ -243,8 +244,7 @@ class Session:
 
         Args:
             on_ready: Called without arguments.
-            on_text: Is offered the text of new tokens while nothing waits to be taken, by a reader
-                of one choice who wants nothing but its text; must not raise.
+            on_text: Is offered the text of the one choice while nothing waits; must not raise.
         """
         is_awake = self._wake.is_set()
         self._on_ready = on_ready

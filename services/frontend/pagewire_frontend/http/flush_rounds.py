@@ -38,11 +38,12 @@ class FlushRounds:
         self.writing.append(stream)
 
     def _flush(self) -> None:
+        # What is asked for from here on is for the next round.
         filling, self._filling = self._filling, []
+        writing, self.writing = self.writing, []
         for stream in filling:
             stream.fill()
         # Apart from that, so that one write follows the other closely: a client that falls asleep
         # between two of them is woken for each, which costs as much as the write.
-        for stream in self.writing:
+        for stream in writing:
             stream.write()
-        self.writing.clear()

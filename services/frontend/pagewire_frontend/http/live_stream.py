@@ -70,6 +70,8 @@ class LiveStream(Response):
         self._failure: Exception | None = None
         self._is_full = False
         self._rounds = rounds
+        # Whether the next round fills this stream.
+        self._is_waiting = False
         # Made ready in this turn of the event loop, and written at its end.
         self._ready = b""
 
@@ -86,6 +88,7 @@ class LiveStream(Response):
 
     def fill(self) -> None:
         """Take what waits in the source, unless the client has to read first."""
+        self._is_waiting = False
         if self._writer is None or self._is_full:
             return
         try:
@@ -114,7 +117,7 @@ class LiveStream(Response):
             self._ready += line(text)
         except Exception as error:  # noqa: BLE001 - raised in the task of this stream
             self._failure = error
-            self._rounds.fill(self)
+            self._notice()
             return True
         writing = self._rounds.writing
         if not writing:
@@ -123,7 +126,9 @@ class LiveStream(Response):
         return True
 
     def _notice(self) -> None:
-        self._rounds.fill(self)
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._rounds.fill(self)
 
     async def _write(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
