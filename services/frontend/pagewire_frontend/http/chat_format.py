@@ -40,7 +40,6 @@ class ChatFormat:
         self._new_reader = new_reader
         self._readers: dict[int, MessageReader] = {}
         self._is_text_alone = self._asked.num_logprobs is None and not self._asked.has_token_ids
-        self._is_plain = new_reader is PlainReader
         self._text_lines: dict[int, TextLine] = {}
 
     def opening(self, num_choices: int) -> list[Json]:
@@ -69,12 +68,14 @@ class ChatFormat:
         line = self._text_lines.get(number)
         if line is None:
             plain = ready_line(lambda text: self._delta_chunk(number, {"content": text}))
-            line = plain if self._is_plain else partial(self._read_line, number, plain)
+            reader = self._reader(number)
+            is_plain = isinstance(reader, PlainReader)
+            line = plain if is_plain else partial(self._read_line, number, reader, plain)
             self._text_lines[number] = line
         return line
 
-    def _read_line(self, number: int, plain: TextLine, text: str) -> bytes:
-        pieces = self._reader(number).push(text)
+    def _read_line(self, number: int, reader: MessageReader, plain: TextLine, text: str) -> bytes:
+        pieces = reader.push(text)
         if not pieces.reasoning and not pieces.calls:
             return plain(pieces.content)
         delta = self._delta(pieces)

@@ -1,7 +1,7 @@
 """POST /v1/chat/completions and /v1/completions: from a body to an answer, whole or streamed."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from pagewire_frontend.api_keys import current_tenant
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.generation_request import GenerationRequest
 from pagewire_frontend.http import asked_answer, options
-from pagewire_frontend.http.answer import Answer, open_answer
+from pagewire_frontend.http.answer import Answer, WholeChoice, open_answer
 from pagewire_frontend.http.answer_head import AnswerFormat, AnswerParts
 from pagewire_frontend.http.asked_answer import AskedAnswer
 from pagewire_frontend.http.chat_format import ChatFormat
@@ -108,21 +108,37 @@ async def _answer(
     streams: Streams | None,
 ) -> Response:
     opening = open_answer(engine, asked, has_echo=shown.has_echo, has_output=shown.has_output)
-    answer = await while_connected(request, opening)
-    is_handed_over = False
-    try:
-        form = format_class(_parts(answer, asked[0].model, shown))
-        if streams is None:
-            choices = await while_connected(request, answer.whole())
-            return json_response(await shaped(shown, form.whole, choices, answer.usage))
-        # What goes wrong before the first token is still a plain status.
-        await while_connected(request, answer.wait_first())
-        response = streams.of_answer(request, answer, form, shown)
-        is_handed_over = True
-        return response
-    finally:
-        if not is_handed_over:
+    if streams is not None:
+        answer = await while_connected(request, _begun(opening))
+        try:
+            form = format_class(_parts(answer, asked[0].model, shown))
+            return streams.of_answer(request, answer, form, shown)
+        except BaseException:
             answer.close()
+            raise
+    answer, choices = await while_connected(request, _ended(opening))
+    form = format_class(_parts(answer, asked[0].model, shown))
+    return json_response(await shaped(shown, form.whole, choices, answer.usage))
+
+
+async def _begun(opening: Coroutine[Any, Any, Answer]) -> Answer:
+    """Return an open answer with its first token: what goes wrong before is a plain status."""
+    answer = await opening
+    try:
+        await answer.wait_first()
+    except BaseException:
+        answer.close()
+        raise
+    return answer
+
+
+async def _ended(opening: Coroutine[Any, Any, Answer]) -> tuple[Answer, list[WholeChoice]]:
+    """Return a closed answer and all of its choices."""
+    answer = await opening
+    try:
+        return answer, await answer.whole()
+    finally:
+        answer.close()
 
 
 def _parts(answer: Answer, model: LoadedModel, shown: AskedAnswer) -> AnswerParts:
