@@ -1,0 +1,33 @@
+"""Events of blocks, and who may go on where."""
+
+import pytest
+
+from pagewire_kvstore.event_log import BlockChange, EventLog
+from pagewire_shared.ids import BlockName
+
+
+def name(number: int) -> BlockName:
+    return BlockName(bytes([number]) * 16)
+
+
+def test_a_watcher_goes_on_where_it_was():
+    log = EventLog(max_events=4)
+    assert log.holds(1)
+    assert list(log.since(1)) == []
+    events = [log.add(BlockChange.STORED, [name(number)]) for number in range(3)]
+    assert [event.sequence for event in events] == [1, 2, 3]
+    assert list(log.since(1)) == events
+    assert list(log.since(3)) == events[2:]
+    assert list(log.since(4)) == []
+    assert not log.holds(5)
+    assert not log.holds(0)
+
+
+def test_what_is_too_old_is_not_held():
+    log = EventLog(max_events=4)
+    events = [log.add(BlockChange.REMOVED, [name(number)]) for number in range(10)]
+    assert not log.holds(6)
+    assert list(log.since(7)) == events[6:]
+    assert log.next_sequence == 11
+    with pytest.raises(AssertionError, match="too old"):
+        list(log.since(6))
