@@ -9,10 +9,10 @@ own encoder takes 1.8 ms for 1 MiB in fresh memory, the join here 25 us.
 from dataclasses import dataclass
 from typing import Final
 
-import crc32c
 from google.protobuf.message import DecodeError
 
 from pagewire_protos.common.v1 import layout_pb2
+from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import WireError
 from pagewire_shared.ids import BlockName
 
@@ -58,7 +58,7 @@ class KvPiece:
 
 def checksum_of(piece: KvPiece) -> int:
     """Return the CRC-32C over the header in canonical encoding, and the payload."""
-    checksum: int = crc32c.crc32c(piece.data, crc32c.crc32c(_canonical_header(piece)))
+    checksum: int = crc32c(piece.data, crc32c(_canonical_header(piece)))
     return checksum
 
 

@@ -4,11 +4,10 @@ memory is bounded by what was announced and wanted."""
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-import crc32c
-
 from pagewire_kvstore.block_key import BlockKey
 from pagewire_kvstore.record import BlockRecord
 from pagewire_kvstore.store_layout import StoreLayout
+from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.ids import BlockName, short
 from pagewire_shared.kv_chunk import KvPiece
@@ -71,7 +70,7 @@ class Assembly:
             )
         partial.pieces.append(bytes(piece.data))
         partial.num_bytes = num_bytes
-        partial.checksum = crc32c.crc32c(piece.data, partial.checksum)
+        partial.checksum = crc32c(piece.data, partial.checksum)
         partial.is_whole = piece.is_last
 
     def take(self, name: BlockName) -> list[BlockRecord]:

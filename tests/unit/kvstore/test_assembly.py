@@ -1,6 +1,5 @@
 """Chunks become blocks: whole ones only, in order, and what is wrong says why."""
 
-import crc32c
 import pytest
 
 from pagewire_kvstore.assembly import Assembly
@@ -8,6 +7,7 @@ from pagewire_kvstore.block_key import BlockKey
 from pagewire_kvstore.record import BlockRecord
 from pagewire_kvstore.store_layout import StoreLayout, store_layout
 from pagewire_protos.common.v1 import layout_pb2
+from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.ids import BlockName
 from pagewire_shared.kv_chunk import KvPiece, decode_piece, encode_piece
@@ -37,7 +37,7 @@ def test_chunks_in_order_are_a_block():
     assert made.held_bytes == 14
     first, second = made.take(NAME)
     key = BlockKey(b"L" * 16, 0, NAME)
-    assert first == BlockRecord(key, "t", b"0123456789", crc32c.crc32c(b"0123456789"))
+    assert first == BlockRecord(key, "t", b"0123456789", crc32c(b"0123456789"))
     assert (second.key.group, second.payload) == (1, b"abcd")
     assert made.held_bytes == 0
     with pytest.raises(InvalidRequestError, match="not announced"):

@@ -3,13 +3,13 @@ changed on the way is noticed."""
 
 import random
 
-import crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pagewire_protos.common.v1.layout_pb2 import KvChunk
 from pagewire_protos.kvstore.v1 import kv_store_pb2
+from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import WireError
 from pagewire_shared.ids import BlockName
 from pagewire_shared.kv_chunk import (
@@ -45,11 +45,11 @@ def same(one: KvPiece, other: KvPiece) -> bool:
 
 def test_the_checksum_is_known():
     """CRC-32C of "123456789" is e3069283 (RFC 3720, appendix B.4 uses the same polynomial)."""
-    assert crc32c.crc32c(b"123456789") == 0xE3069283
+    assert crc32c(b"123456789") == 0xE3069283
     piece = KvPiece(NAME, 0, 0, True, b"abc")
-    assert checksum_of(piece) == crc32c.crc32c(b"\x0a\x10" + NAME + b"abc")
+    assert checksum_of(piece) == crc32c(b"\x0a\x10" + NAME + b"abc")
     later = KvPiece(NAME, 2, 300, True, b"abc")
-    expected = crc32c.crc32c(b"\x0a\x10" + NAME + b"\x10\x02" + b"\x28\xac\x02" + b"abc")
+    expected = crc32c(b"\x0a\x10" + NAME + b"\x10\x02" + b"\x28\xac\x02" + b"abc")
     assert checksum_of(later) == expected
 
 
