@@ -214,9 +214,9 @@ class DiskTier:
             except FileNotFoundError:
                 self._forget(key)
             except CorruptRecordError as error:
-                _logger.warning("disk tier: block %s: %s", key.name.hex(), error)
                 with self._lock:
                     self.num_corrupt += 1
+                self._log_once(f"block {key.name.hex()} in quarantine", error.reason, error)
                 self._drop(key, functools.partial(self._files.quarantine, now=self._clock()))
             return None
 
@@ -260,8 +260,12 @@ class DiskTier:
         reason = errno.errorcode.get(error.errno or 0, "unknown")
         with self._lock:
             self.num_faults += 1
-            is_new = f"{action} {reason}" not in self._reasons_logged
-            self._reasons_logged.add(f"{action} {reason}")
-        if is_new:
-            _logger.warning("disk tier: %s: %s; later ones are only counted", action, error)
+        self._log_once(action, f"{action} {reason}", error)
         return reason
+
+    def _log_once(self, what: str, reason: str, error: Exception) -> None:
+        with self._lock:
+            if reason in self._reasons_logged:
+                return
+            self._reasons_logged.add(reason)
+        _logger.warning("disk tier: %s: %s; later ones are only counted", what, error)

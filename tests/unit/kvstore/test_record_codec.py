@@ -1,5 +1,7 @@
 """Records as bytes: known answers, and that nothing but a whole, right record is taken for one."""
 
+import random
+
 import google_crc32c
 import pytest
 from hypothesis import assume, given
@@ -106,6 +108,25 @@ def test_every_truncation_and_anything_behind_is_found():
         assert refusal(data[:length]) in ("truncated", "payload_length")
     assert refusal(data + b"\0") == "payload_length"
     assert refusal(data + data) == "payload_length"
+
+
+def test_ten_thousand_random_damages_are_found():
+    dice = random.Random(7)
+    records = [whole(record_of(dice.randbytes(500), KEY._replace(group=n))) for n in range(8)]
+    for _ in range(10_000):
+        right = dice.choice(records)
+        damaged = bytearray(right)
+        match dice.randrange(3):
+            case 0:
+                for _ in range(dice.randrange(1, 5)):
+                    damaged[dice.randrange(len(damaged))] ^= dice.randrange(1, 256)
+            case 1:
+                del damaged[dice.randrange(len(damaged)) :]
+            case 2:
+                cut = dice.randrange(len(damaged))
+                damaged[cut:] = dice.choice(records)[cut:]
+        if damaged != right:
+            assert refusal(bytes(damaged), KEY._replace(group=records.index(right)))
 
 
 @given(st.binary(max_size=200))
