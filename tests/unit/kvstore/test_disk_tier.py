@@ -1,11 +1,12 @@
 """The disk tier over real files: what it keeps, evicts, refuses, and finds again."""
 
 import random
+import sys
 import threading
 
 import pytest
 
-from pagewire_kvstore.disk_files import file_name, key_of
+from pagewire_kvstore.disk_files import DiskFiles, file_name, key_of
 from pagewire_kvstore.disk_tier import TOUCH_SECONDS, DiskTier
 from pagewire_kvstore.record import BlockRecord
 from pagewire_kvstore.tier_errors import RecordTooLargeError, TierPinnedError
@@ -173,22 +174,68 @@ def test_wrong_names_are_ignored_and_partial_files_dropped(folder):
     assert files_below(folder, "temp") == []
 
 
+@pytest.mark.parametrize("act", ["put", "remove", "get"])
+def test_names_change_one_at_a_time_and_who_asks_waits_for_none(folder, monkeypatch, act):
+    tier = DiskTier(folder, ROOMY)
+    tier.put(block_record(0))
+    path_of(folder, 0).write_bytes(b"damaged")
+    is_published, may_go_on = threading.Event(), threading.Event()
+    publish = DiskFiles.publish
+
+    def publish_slowly(files, temp, key):
+        publish(files, temp, key)
+        is_published.set()
+        assert may_go_on.wait(60)
+
+    monkeypatch.setattr(DiskFiles, "publish", publish_slowly)
+    first = threading.Thread(target=tier.put, args=(block_record(1),))
+    argument = block_record(0) if act == "put" else block_key(0)
+    second = threading.Thread(target=getattr(tier, act), args=(argument,))
+    first.start()
+    assert is_published.wait(60)
+    is_published.clear()
+    second.start()
+    try:
+        second.join(0.1)
+        assert second.is_alive()
+        assert not is_published.is_set()
+        assert tier.keys() == [block_key(0)]
+        assert not tier.contains(block_key(1))
+    finally:
+        may_go_on.set()
+        first.join()
+        second.join()
+    assert holds(tier, 1)
+    check_agrees(tier, folder)
+
+
+@pytest.fixture
+def eager_switches():
+    """Threads take turns as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("eager_switches")
 def test_many_threads_at_a_time(folder):
-    tier = DiskTier(folder, 6 * FILE_BYTES)
+    tier = DiskTier(folder, 4 * FILE_BYTES)
     failures = []
 
     def work(seed):
         dice = random.Random(seed)
         try:
             for _ in range(150):
-                number = dice.randrange(10)
-                act = dice.choice((tier.put, tier.put, holds, holds, tier.remove))
-                if act is holds:
-                    holds(tier, number)
-                elif act == tier.remove:
-                    tier.remove(block_key(number))
-                else:
+                number = dice.randrange(8)
+                act = dice.choice(("put", "put", "get", "get", "remove"))
+                if act == "put":
                     tier.put(block_record(number))
+                    assert tier.used_bytes <= (4 + len(threads)) * FILE_BYTES
+                elif act == "get":
+                    holds(tier, number)
+                else:
+                    tier.remove(block_key(number))
         except BaseException as error:
             failures.append(error)
             raise
@@ -201,5 +248,5 @@ def test_many_threads_at_a_time(folder):
     assert failures == []
     assert (tier.num_corrupt, tier.num_faults) == (0, 0)
     assert tier.num_hits > 0
-    assert tier.used_bytes <= 6 * FILE_BYTES
+    assert tier.used_bytes <= 4 * FILE_BYTES
     check_agrees(tier, folder)

@@ -153,11 +153,13 @@ def test_a_folder_where_a_file_should_be(folder):
     check_put_fails(tier, folder, 2, "EISDIR")
 
 
-def test_a_folder_that_went_away_is_not_made_again(folder):
+@pytest.mark.parametrize("part", ["", "blocks", "temp"])
+def test_a_folder_that_went_away_is_not_made_again(folder, part):
     tier = DiskTier(folder, ROOMY)
-    shutil.rmtree(folder)
+    shutil.rmtree(folder / part)
     assert unavailable(tier.put, block_record(0)) == "ENOENT"
-    assert not folder.exists()
+    assert not (folder / part).exists()
+    assert not tier.contains(block_key(0))
 
 
 def test_a_start_where_no_folder_can_be(tmp_path):

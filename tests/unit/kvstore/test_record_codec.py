@@ -4,7 +4,7 @@ import random
 
 import google_crc32c
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pagewire_kvstore.block_key import BlockKey
@@ -66,6 +66,7 @@ def crc_bit_by_bit(data):
     return crc ^ 0xFFFFFFFF
 
 
+@settings(deadline=None)
 @given(
     layout_id=st.binary(min_size=16, max_size=16),
     group=st.integers(0, 2**32 - 1),
@@ -129,6 +130,7 @@ def test_ten_thousand_random_damages_are_found():
             assert refusal(bytes(damaged), KEY._replace(group=records.index(right)))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_never_a_record(data):
     assert refusal(data, None)
