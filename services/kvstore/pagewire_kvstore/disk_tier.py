@@ -68,7 +68,7 @@ class DiskTier:
             capacity_bytes: Most bytes of all files; what is there and does not fit is evicted.
             is_pinned: Whether a block must stay. Called under a lock: it may neither call the tier
                 nor wait.
-            is_synced: Wait for the medium at every put.
+            is_synced: Wait at every put until the medium has the record's bytes.
             clock: Seconds since the epoch; wall time, since files keep it over restarts.
 
         Raises TierUnavailableError when the folder cannot be used, InvalidRequestError for a

@@ -109,13 +109,15 @@ def encode_record(record: BlockRecord) -> bytes:
         raise InvalidRequestError(
             f"tenant has {len(tenant)} bytes, at most {MAX_TENANT_BYTES} are allowed", "tenant"
         )
+    payload = memoryview(record.payload)
+    if not payload.c_contiguous:
+        raise InvalidRequestError("the payload is not contiguous", "payload")
     header_bytes = MIN_HEADER_BYTES + len(tenant)
-    payload_bytes = memoryview(record.payload).nbytes
     header = b"".join(
         (
             _FRONT.pack(MAGIC, VERSION, header_bytes, *key, len(tenant)),
             tenant,
-            _BACK.pack(payload_bytes, record.checksum),
+            _BACK.pack(payload.nbytes, record.checksum),
         )
     )
     return header + _CHECKSUM.pack(payload_checksum(header))

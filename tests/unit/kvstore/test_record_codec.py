@@ -184,6 +184,7 @@ def test_a_header_can_be_read_without_its_payload():
         (BlockRecord(KEY._replace(group=-1), "", b"", 0), "group"),
         (BlockRecord(KEY._replace(group=2**32), "", b"", 0), "group"),
         (BlockRecord(KEY, "", b"", 2**32), "checksum"),
+        (BlockRecord(KEY, "", memoryview(PAYLOAD)[::2], 0), "payload"),
         (BlockRecord(KEY, "é" * 513, b"", 0), "tenant"),
         (BlockRecord(KEY, "\ud800", b"", 0), "tenant"),
     ],
