@@ -1,0 +1,187 @@
+"""The files of a disk tier: their names, and how one is written, read, found and put aside.
+
+    <folder>/blocks/<first byte of the name>/<layout id>-<group>-<name>.kv    all in hex
+    <folder>/temp/           files being written; nothing here outlives a start
+    <folder>/quarantine/     files that were not what they should be, for a person to look at
+
+Knows neither capacity nor order of use. Raises OSError as the system does.
+"""
+
+import contextlib
+import io
+import itertools
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from pagewire_kvstore.block_key import BlockKey
+from pagewire_kvstore.disk_index import DiskEntry
+from pagewire_kvstore.record import BlockRecord
+from pagewire_kvstore.record_codec import (
+    MAX_HEADER_BYTES,
+    CorruptRecordError,
+    decode_header,
+    decode_record,
+)
+from pagewire_shared.ids import BlockName
+
+MAX_QUARANTINED_FILES = 32
+MAX_QUARANTINED_BYTES = 64 << 20
+
+_FILE_NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{8})-([0-9a-f]{32})\.kv")
+
+
+def file_name(key: BlockKey) -> str:
+    """Return the name of a block's file."""
+    return f"{key.layout_id.hex()}-{key.group:08x}-{key.name.hex()}.kv"
+
+
+def key_of(name: str) -> BlockKey | None:
+    """Return whose file has that name; None for the name of no block's file."""
+    match = _FILE_NAME.fullmatch(name)
+    if match is None:
+        return None
+    layout_id, group, block_name = match.groups()
+    return BlockKey(bytes.fromhex(layout_id), int(group, 16), BlockName(bytes.fromhex(block_name)))
+
+
+class DiskFiles:
+    """The files below one folder. Its methods may run in several threads at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folders that are missing and drop partial files."""
+        self.folder = folder
+        self._blocks = folder / "blocks"
+        self._temp = folder / "temp"
+        self._quarantine = folder / "quarantine"
+        self._numbers = itertools.count()
+        self.num_partial = 0
+        """Files that were being written when the last process ended."""
+        for path in (self._blocks, self._temp, self._quarantine):
+            path.mkdir(parents=True, exist_ok=True)
+        for path in self._temp.iterdir():
+            path.unlink()
+            self.num_partial += 1
+        self._bound_quarantine()
+
+    def path_of(self, key: BlockKey) -> Path:
+        """Return where a block's file is.
+
+        The subfolder comes from the name, which is a hash: few layouts have many blocks each.
+        """
+        return self._blocks / f"{key.name[0]:02x}" / file_name(key)
+
+    def scan(self) -> Iterator[tuple[BlockKey, DiskEntry] | None]:
+        """Yield what each block's file says without being opened; None for what is no such file."""
+        with os.scandir(self._blocks) as folders:
+            for folder in folders:
+                if not folder.is_dir(follow_symlinks=False):
+                    yield None
+                    continue
+                with os.scandir(folder.path) as files:
+                    yield from (self._entry_of(folder.name, file) for file in files)
+
+    def _entry_of(self, folder: str, file: os.DirEntry[str]) -> tuple[BlockKey, DiskEntry] | None:
+        key = key_of(file.name)
+        if key is None or folder != f"{key.name[0]:02x}":
+            return None
+        status = file.stat(follow_symlinks=False)
+        # Neither a folder nor a link nor a pipe, which would be waited for.
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return key, DiskEntry(status.st_size, status.st_mtime)
+
+    def write_temp(self, header: bytes, record: BlockRecord, now: float, *, sync: bool) -> Path:
+        """Write a record where nobody looks for it and return the path; on error, no file is left.
+
+        Args:
+            header: Of the record, see record_codec.
+            record: What is written.
+            now: Modification time to give it, in seconds since the epoch; the file system's own
+                would be equal for files of the same few milliseconds.
+            sync: Wait until it is on the medium.
+        """
+        path = self._temp / f"{os.getpid()}-{next(self._numbers)}"
+        with _removed_on_error(path):
+            with io.FileIO(path, "xb") as file:
+                _write_all(file, header)
+                _write_all(file, record.payload)
+                if sync:
+                    os.fsync(file.fileno())
+            os.utime(path, (now, now))
+        return path
+
+    def publish(self, temp: Path, key: BlockKey) -> None:
+        """Make a written file the block's; on error, neither is left changed."""
+        path = self.path_of(key)
+        with _removed_on_error(temp):
+            try:
+                temp.replace(path)
+            except FileNotFoundError:
+                # Only the subfolder is made: a tier's folder that went away (a disk that is no
+                # longer mounted) must not come back as a folder on another disk.
+                path.parent.mkdir(exist_ok=True)
+                temp.replace(path)
+
+    def read(self, key: BlockKey) -> BlockRecord:
+        """Return a block's record, verified. Raises CorruptRecordError or OSError.
+
+        The header is read first, so that memory is bounded by what a header with a right checksum
+        says and not by the size of whatever lies there.
+        """
+        with self.path_of(key).open("rb") as file:
+            num_bytes = os.fstat(file.fileno()).st_size
+            header = decode_header(file.read(MAX_HEADER_BYTES))
+            if header.record_bytes != num_bytes:
+                raise CorruptRecordError(
+                    f"{num_bytes} bytes where the header tells {header.record_bytes}",
+                    reason="payload_length",
+                )
+            file.seek(0)
+            return decode_record(file.read(num_bytes), key)
+
+    def touch(self, key: BlockKey, now: float) -> None:
+        """Set a file's modification time, in seconds since the epoch."""
+        os.utime(self.path_of(key), (now, now))
+
+    def remove(self, key: BlockKey) -> None:
+        """Remove a block's file, if it is there."""
+        self.path_of(key).unlink(missing_ok=True)
+
+    def quarantine(self, key: BlockKey, now: float) -> None:
+        """Move a block's file aside, and drop the oldest of those that came before if too many."""
+        self._quarantine.mkdir(exist_ok=True)
+        name = f"{int(now * 1e9):020d}-{file_name(key)}"
+        self.path_of(key).replace(self._quarantine / name)
+        self._bound_quarantine()
+
+    def _bound_quarantine(self) -> None:
+        files = [(path, path.stat().st_size) for path in sorted(self._quarantine.iterdir())]
+        num_bytes = sum(size for _, size in files)
+        num_files = len(files)
+        for path, size in files:
+            if num_files <= MAX_QUARANTINED_FILES and num_bytes <= MAX_QUARANTINED_BYTES:
+                break
+            path.unlink(missing_ok=True)
+            num_files -= 1
+            num_bytes -= size
+
+
+@contextlib.contextmanager
+def _removed_on_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        # What cannot be removed either is dropped at the next start; the first error says why.
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _write_all(file: io.FileIO, data: bytes | memoryview) -> None:
+    rest = memoryview(data).cast("B")
+    while rest:
+        # A disk that fills up takes a part and refuses the rest at the next write.
+        rest = rest[file.write(rest) :]
