@@ -13,7 +13,8 @@ from pagewire_kvstore.block_key import BlockKey
 from pagewire_kvstore.disk_files import file_name
 from pagewire_kvstore.disk_tier import DiskTier
 from pagewire_kvstore.record import BlockRecord
-from pagewire_kvstore.record_codec import encode_record, payload_checksum
+from pagewire_kvstore.record_codec import encode_record
+from pagewire_shared.checksum import crc32c
 from pagewire_shared.ids import BlockName
 
 SIZE = 1000
@@ -32,7 +33,7 @@ def block_payload(number, size=SIZE):
 
 def block_record(number, size=SIZE):
     payload = block_payload(number, size)
-    return BlockRecord(block_key(number), TENANT, payload, payload_checksum(payload))
+    return BlockRecord(block_key(number), TENANT, payload, crc32c(payload))
 
 
 FILE_BYTES = len(encode_record(block_record(0))) + SIZE

@@ -22,11 +22,9 @@ says the same in another way is refused.
 import struct
 from dataclasses import dataclass
 
-import google_crc32c
-import numpy as np
-
 from pagewire_kvstore.block_key import BlockKey
 from pagewire_kvstore.record import BlockRecord
+from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.ids import ID_BYTES, BlockName
 
@@ -80,14 +78,6 @@ class RecordHeader:
         return self.header_bytes + self.payload_bytes
 
 
-def payload_checksum(payload: bytes | memoryview) -> int:
-    """Return the CRC-32C (Castagnoli) of contiguous bytes, without copying them."""
-    # The library takes bytes and nothing else that Python itself has; an array of numpy passes,
-    # and is a view.
-    view = np.frombuffer(payload, dtype=np.uint8)
-    return int(google_crc32c.value(view))  # type: ignore[no-untyped-call, unused-ignore]
-
-
 def encode_record(record: BlockRecord) -> bytes:
     """Return the header to be written before `record.payload`.
 
@@ -120,7 +110,7 @@ def encode_record(record: BlockRecord) -> bytes:
             _BACK.pack(payload.nbytes, record.checksum),
         )
     )
-    return header + _CHECKSUM.pack(payload_checksum(header))
+    return header + _CHECKSUM.pack(crc32c(header))
 
 
 def decode_header(data: bytes | memoryview) -> RecordHeader:
@@ -142,7 +132,7 @@ def decode_header(data: bytes | memoryview) -> RecordHeader:
     header = memoryview(data)[:header_bytes]
     end = header_bytes - _CHECKSUM.size
     (checksum,) = _CHECKSUM.unpack_from(header, end)
-    if checksum != payload_checksum(header[:end]):
+    if checksum != crc32c(header[:end]):
         raise _corrupt("header_checksum", "the header does not match its checksum")
     payload_bytes, payload_crc = _BACK.unpack_from(header, end - _BACK.size)
     try:
@@ -171,7 +161,7 @@ def decode_record(data: bytes | memoryview, expected_key: BlockKey | None = None
             "payload_length", f"{len(view)} bytes where its header tells {header.record_bytes}"
         )
     payload = view[header.header_bytes :]
-    if payload_checksum(payload) != header.checksum:
+    if crc32c(payload) != header.checksum:
         raise _corrupt("payload_checksum", "the payload does not match its checksum")
     return BlockRecord(header.key, header.tenant, payload, header.checksum)
 
