@@ -71,18 +71,21 @@ class Ledger:
         Returns:
             Keys to remove, none of them pinned; None when the block cannot be made to fit.
         """
-        bound = self.bound_of(tenant)
-        if num_bytes > bound:
+        if num_bytes > self.bound_of(tenant):
             return None
+        victims: dict[BlockKey, None] = {key: None}
         held = self._entries.get(key)
-        replaced_bytes = held.num_bytes if held else 0
-        own_replaced_bytes = replaced_bytes if held and held.tenant == tenant else 0
-        own_excess = self.tenant_bytes(tenant) - own_replaced_bytes + num_bytes - bound
-        victims: OrderedDict[BlockKey, None] = OrderedDict({key: None})
-        own_keys = self._keys_by_tenant.get(tenant, ())
-        own_freed = self._choose(own_keys, own_excess, victims, is_pinned)
-        if own_freed < own_excess:
-            return None
+        own_freed = 0
+        quota = self._quota(tenant)
+        if quota is not None:
+            own_excess = self.tenant_bytes(tenant) + num_bytes - quota
+            if held is not None and held.tenant == tenant:
+                own_excess -= held.num_bytes
+            own_keys = self._keys_by_tenant.get(tenant, ())
+            own_freed = self._choose(own_keys, own_excess, victims, is_pinned)
+            if own_freed < own_excess:
+                return None
+        replaced_bytes = held.num_bytes if held is not None else 0
         excess = self.used_bytes - replaced_bytes + num_bytes - self.capacity_bytes - own_freed
         if self._choose(self._entries, excess, victims, is_pinned) < excess:
             return None
@@ -93,7 +96,7 @@ class Ledger:
         self,
         keys: Iterable[BlockKey],
         excess: int,
-        victims: OrderedDict[BlockKey, None],
+        victims: dict[BlockKey, None],
         is_pinned: Callable[[BlockKey], bool],
     ) -> int:
         """Add keys to `victims` until they free `excess` bytes or none is left; bytes freed."""
