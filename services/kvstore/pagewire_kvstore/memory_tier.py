@@ -151,17 +151,14 @@ class MemoryTier:
         if any(self._extents.rounded(places[other].num_bytes) >= size for other in evicted):
             return evicted
         chosen_already = set(evicted)
-        others = (
-            other
-            for other in self._ledger.keys()
-            if other not in chosen_already and not self._must_stay(other)
-        )
+        in_order_of_use = self._ledger.keys()
         keys_by_offset: dict[int, BlockKey] = {}
 
         def offsets() -> Iterator[int]:
-            for other in others:
-                keys_by_offset[places[other].offset] = other
-                yield places[other].offset
+            for other in in_order_of_use:
+                if other not in chosen_already and not self._must_stay(other):
+                    keys_by_offset[places[other].offset] = other
+                    yield places[other].offset
 
         freed = [places[other].offset for other in evicted]
         further = self._extents.choose_to_free(size, freed, offsets())
