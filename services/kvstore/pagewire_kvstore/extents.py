@@ -78,7 +78,7 @@ class Extents:
         """Choose which extents to free besides `freed` so that `num_bytes` fit. Changes nothing.
 
         Candidates are tried in turn until they, `freed` and free extents make one run that is large
-        enough; those that lie elsewhere are not chosen.
+        enough; those that are not needed for it are not chosen.
 
         Args:
             num_bytes: Size to fit.
@@ -109,8 +109,20 @@ class Extents:
             tried.append(offset)
             start, end = join(offset)
             if end - start >= size:
-                return [each for each in tried if start <= each < end]
+                return self._needed(tried, start, end, size)
         return None
+
+    def _needed(self, tried: list[int], start: int, end: int, size: int) -> list[int]:
+        """Cut a run down to what `size` needs, sparing the last tried first."""
+        for offset in reversed(tried):
+            if not start <= offset < end:
+                continue
+            offset_end = offset + self._used[offset]
+            if offset - start >= size:
+                end = offset
+            elif end - offset_end >= size:
+                start = offset_end
+        return [offset for offset in tried if start <= offset < end]
 
     def _insert(self, start: int, end: int) -> None:
         self._ends[start] = end
