@@ -106,8 +106,9 @@ class MemoryTierMachine(RuleBasedStateMachine):
 
     @invariant()
     def same_blocks(self) -> None:
-        assert set(self.tier.keys()) == set(self.blocks)
-        for key in self.tier.keys():  # noqa: SIM118
+        held = self.tier.keys()
+        assert set(held) == set(self.blocks)
+        for key in held:
             self.num_loads += 1
             found = self.tier.get(key)
             assert found == self.blocks[key]
@@ -122,8 +123,9 @@ class MemoryTierMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for hold, _ in self.holds:
             self.tier.let_go(hold)
-        for key in self.tier.keys():  # noqa: SIM118
-            self.tier.remove(key)
+        held = self.tier.keys()
+        for key in held:
+            assert self.tier.remove(key)
         assert self.tier.stats().used_bytes == 0
         self.pinned.clear()
         assert self.tier.put(block(1, NUM_GRANULES * GRANULE_BYTES)) == []
