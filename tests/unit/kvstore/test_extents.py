@@ -110,6 +110,23 @@ def test_the_smallest_extent_that_fits_is_taken_and_the_lowest_of_equals() -> No
     assert [extents.allocate(15) for _ in range(3)] == [40, 70, 0]
 
 
+@pytest.mark.parametrize(
+    ("candidates", "chosen"),
+    [
+        ([50, 20, 40, 30], [50, 40, 30]),
+        ([20, 50, 40, 30], [20, 40, 30]),
+        ([80, 0, 20, 60, 30, 10], [0, 20, 10]),
+    ],
+)
+def test_of_a_run_that_is_too_long_the_later_candidates_stay(
+    candidates: list[int], chosen: list[int]
+) -> None:
+    extents = Extents(100, 10)
+    for _ in range(10):
+        extents.allocate(10)
+    assert extents.choose_to_free(30, [], candidates) == chosen
+
+
 def test_sizes_are_rounded_up() -> None:
     extents = Extents(2 * 64 * 1024)
     assert extents.allocate(1) == 0

@@ -63,7 +63,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(
         number=st.integers(0, 15),
-        num_bytes=st.integers(1, 50),
+        num_bytes=st.integers(1, 13) | st.just(CAPACITY_BYTES + 1),
         tenant=st.sampled_from(["", "free", *QUOTAS]),
     )
     def put(self, number: int, num_bytes: int, tenant: str) -> None:
@@ -141,6 +141,27 @@ def test_a_tenant_whose_quota_shrank_pays_with_its_own_blocks() -> None:
     quotas["a"] = 20
     assert put(ledger, 5, 10, "a") == [key_of(number) for number in range(4)]
     assert key_of(99) in ledger
+
+
+def test_pinned_blocks_count_towards_the_quota() -> None:
+    ledger = Ledger(100, {"a": 20}.get)
+    put(ledger, 0, 10, "a")
+    put(ledger, 1, 10, "a")
+    pinned = {key_of(0), key_of(1)}
+    assert ledger.room_for(key_of(2), 1, "a", pinned.__contains__) is None
+    pinned.remove(key_of(1))
+    assert ledger.room_for(key_of(2), 1, "a", pinned.__contains__) == [key_of(1)]
+
+
+def test_a_block_that_is_replaced_makes_room_for_itself() -> None:
+    ledger = Ledger(30, {"a": 20}.get)
+    put(ledger, 0, 10, "a")
+    put(ledger, 1, 10, "a")
+    put(ledger, 2, 10, "b")
+    assert put(ledger, 0, 10, "a") == []
+    assert ledger.tenant_keys("a") == [key_of(1), key_of(0)]
+    assert put(ledger, 0, 10, "b") == []
+    assert (ledger.tenant_bytes("a"), ledger.tenant_bytes("b")) == (10, 20)
 
 
 def test_making_room_walks_over_pinned_blocks_and_no_others() -> None:
