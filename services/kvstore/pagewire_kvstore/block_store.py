@@ -65,10 +65,10 @@ class BlockStore:
 
     def names(self) -> list[BlockName]:
         """Return the names of all blocks, each once."""
-        found = dict.fromkeys(key.name for key in self._memory.keys())
+        keys = self._memory.keys()
         if self._disk is not None:
-            found.update(dict.fromkeys(key.name for key in self._disk.keys()))
-        return list(found)
+            keys += self._disk.keys()
+        return list(dict.fromkeys(key.name for key in keys))
 
     def put(self, records: Sequence[BlockRecord]) -> None:
         """Make the groups of one block loadable, and send them on to disk.
