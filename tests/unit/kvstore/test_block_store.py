@@ -12,7 +12,7 @@ from pagewire_kvstore.event_log import BlockChange, EventLog
 from pagewire_kvstore.extents import GRANULE_BYTES
 from pagewire_kvstore.memory_tier import MemoryTier
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
-from support.disk_blocks import block_key, block_payload, block_record, path_of
+from support.disk_blocks import FILE_BYTES, block_key, block_payload, block_record, path_of
 
 CAPACITY = 4 * GRANULE_BYTES
 
@@ -111,11 +111,16 @@ async def test_what_the_queue_refuses_lives_in_memory_alone(tmp_path):
 
 
 async def test_what_the_disk_evicts_is_told_unless_memory_has_it(tmp_path):
-    async with running(tmp_path, disk_bytes=2200) as cell:
+    async with running(tmp_path, disk_bytes=6 * FILE_BYTES) as cell:
+        for number in range(8):
+            cell.store.put([block_record(number)])
+            await cell.store.wait_written()
+        # The last six are on disk, the last four in memory.
+        assert cell.announced() == names(2, 3, 4, 5, 6, 7)
+    async with running(tmp_path / "small", disk_bytes=2 * FILE_BYTES) as cell:
         for number in range(6):
             cell.store.put([block_record(number)])
             await cell.store.wait_written()
-        # Two are on disk, four in memory, and the disk's are among them.
         assert cell.announced() == names(2, 3, 4, 5)
 
 
@@ -172,4 +177,22 @@ async def test_a_reader_keeps_what_is_evicted_meanwhile():
         for number in range(1, 8):
             cell.store.put([block_record(number)])
         assert bytes(record.payload) == block_payload(0)
+    # And lets go: there is room for four others again.
+    cell.store.put([block_record(8)])
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(5, 9):
+            await stack.enter_async_context(cell.store.load(block_key(number)))
+        with pytest.raises(OverloadedError):
+            cell.store.put([block_record(9)])
+    for number in range(9, 13):
+        cell.store.put([block_record(number)])
+    assert cell.announced() == names(9, 10, 11, 12)
     cell.store.close()
+
+
+async def test_a_block_that_is_put_again_is_told_once(tmp_path):
+    async with running(tmp_path) as cell:
+        for number in (0, 1, 2, 3, 4, 0, 4):
+            cell.store.put([block_record(number)])
+            await cell.store.wait_written()
+        assert cell.announced() == names(*range(5))
