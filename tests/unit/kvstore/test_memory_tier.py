@@ -133,7 +133,7 @@ class MemoryTierMachine(RuleBasedStateMachine):
 
 
 MemoryTierMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None
+    max_examples=40, stateful_step_count=25, deadline=None
 )
 TestMemoryTier = MemoryTierMachine.TestCase
 
