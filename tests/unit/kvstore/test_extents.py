@@ -97,7 +97,7 @@ class ExtentsMachine(RuleBasedStateMachine):
         assert self.extents.allocate(NUM_GRANULES * GRANULE) == 0
 
 
-ExtentsMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+ExtentsMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
 TestExtents = ExtentsMachine.TestCase
 
 

@@ -108,7 +108,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert (key_of(number) in ledger) == (key_of(number) in [b[0] for b in blocks])
 
 
-LedgerMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+LedgerMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
 TestLedger = LedgerMachine.TestCase
 
 

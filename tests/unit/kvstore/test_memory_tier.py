@@ -133,7 +133,7 @@ class MemoryTierMachine(RuleBasedStateMachine):
 
 
 MemoryTierMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None
+    max_examples=40, stateful_step_count=25, deadline=None
 )
 TestMemoryTier = MemoryTierMachine.TestCase
 
@@ -210,6 +210,7 @@ def test_a_flood_of_a_tenant_with_a_quota_spares_the_others() -> None:
         tier.put(block(number, num_bytes=1 + number, tenant="small"))
     assert tier.tenant_keys("") == [key_of(number) for number in range(8)]
     assert tier.tenant_keys("small") == [key_of(number) for number in range(296, 300)]
+    assert tier.get(key_of(299)) == block(299, num_bytes=300, tenant="small")
 
 
 def test_a_reader_keeps_its_bytes_when_the_block_goes() -> None:
