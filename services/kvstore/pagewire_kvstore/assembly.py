@@ -10,7 +10,7 @@ from pagewire_kvstore.store_layout import StoreLayout
 from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.ids import BlockName, short
-from pagewire_shared.kv_chunk import KvPiece
+from pagewire_shared.kv_chunk_convert import KvPiece
 
 
 @dataclass(slots=True)

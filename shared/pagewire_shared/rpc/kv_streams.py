@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from pagewire_shared.kv_chunk import KvPiece, decode_chunk, decode_piece, encode_piece
+from pagewire_shared.kv_chunk_convert import KvPiece, decode_chunk, decode_piece, encode_piece
 
 CarrierT = TypeVar("CarrierT", bound=Message)
 

@@ -12,7 +12,7 @@ from pagewire_protos.kvstore.v1 import kv_store_pb2
 from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import WireError
 from pagewire_shared.ids import BlockName
-from pagewire_shared.kv_chunk import (
+from pagewire_shared.kv_chunk_convert import (
     MAX_DATA_BYTES,
     KvPiece,
     checksum_of,
