@@ -6,6 +6,8 @@ from pagewire_shared.errors import InvalidRequestError
 
 SHORT_CHARS = 2000
 """Up to so much text is encoded where it is: handing it to a thread takes longer."""
+SHORT_TURNS = 20
+"""And so many turns, each of which the template renders, however empty it is."""
 
 
 def is_short(prompt: ChatPrompt | TextPrompt) -> bool:
@@ -13,6 +15,8 @@ def is_short(prompt: ChatPrompt | TextPrompt) -> bool:
     if isinstance(prompt, TextPrompt):
         return len(prompt.text) <= SHORT_CHARS
     if prompt.tools or prompt.template_arguments:
+        return False
+    if len(prompt.messages) > SHORT_TURNS:
         return False
     num_chars = 0
     for message in prompt.messages:
@@ -26,16 +30,16 @@ def is_short(prompt: ChatPrompt | TextPrompt) -> bool:
 def encode(model: LoadedModel, prompt: ChatPrompt | TextPrompt) -> list[int]:
     """Return the ids of a prompt. Raises InvalidRequestError naming messages."""
     if isinstance(prompt, TextPrompt):
-        return encode_text(model, prompt)
-    return encode_chat(model, prompt)
+        return _encode_text(model, prompt)
+    return _encode_chat(model, prompt)
 
 
-def encode_text(model: LoadedModel, prompt: TextPrompt) -> list[int]:
+def _encode_text(model: LoadedModel, prompt: TextPrompt) -> list[int]:
     """Return the ids of a text."""
     return model.tokenizer.encode(prompt.text, add_special_tokens=prompt.add_special_tokens)
 
 
-def encode_chat(model: LoadedModel, prompt: ChatPrompt) -> list[int]:
+def _encode_chat(model: LoadedModel, prompt: ChatPrompt) -> list[int]:
     """Return the ids of a conversation. Raises InvalidRequestError naming messages."""
     if model.chat_template is None:
         raise InvalidRequestError(

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from pagewire_frontend.generation_request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from pagewire_frontend.generation_request import ChatPrompt, Prompt, TokenPrompt
 from pagewire_frontend.model_registry import LoadedModel
-from pagewire_frontend.prompt_encoding import encode_chat, encode_text
+from pagewire_frontend.prompt_encoding import encode
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 
 MAX_TEXT_CHARS = 4 * 2**20
@@ -37,10 +37,9 @@ class Tokenization:
         if isinstance(prompt, ChatPrompt):
             num_chars = sum(_num_chars(turn.get("content")) for turn in prompt.messages)
             _check_size("messages", num_chars, MAX_TEXT_CHARS, "characters")
-            return await self._run(lambda: encode_chat(model, prompt))
-        text: TextPrompt = prompt
-        _check_size(field, len(text.text), MAX_TEXT_CHARS, "characters")
-        return await self._run(lambda: encode_text(model, text))
+        else:
+            _check_size(field, len(prompt.text), MAX_TEXT_CHARS, "characters")
+        return await self._run(lambda: encode(model, prompt))
 
     async def detokenize(
         self,

@@ -5,6 +5,7 @@ import enum
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from pagewire_shared.ids import BlockName
 
@@ -55,5 +56,4 @@ class EventLog:
         """Yield the events from `sequence` on; the log must hold it."""
         assert self.holds(sequence), "too old, or of another store"
         num_new = self._next_sequence - sequence
-        for index in range(len(self._events) - num_new, len(self._events)):
-            yield self._events[index]
+        yield from islice(self._events, len(self._events) - num_new, None)

@@ -5,6 +5,7 @@ whole. Choices are numbered prompt by prompt.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.events import Closed, Delta, Finished, OnText, PromptLogprobs, Usage
@@ -58,7 +59,7 @@ class Answer:
         counts = [session.num_choices for session in sessions]
         self.num_choices = sum(counts)
         """Choices over all prompts."""
-        self._offsets = [sum(counts[:index]) for index in range(len(counts))]
+        self._offsets = [0, *accumulate(counts)]
         self._on_ready: Callable[[], None] | None = None
         self.usage = Usage(0, 0, 0)
 

@@ -44,12 +44,14 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     num_cancels = task.cancelling()
-    is_gone = False
+    is_gone = is_over = False
 
     def leave(_: "asyncio.Future[None]") -> None:
         nonlocal is_gone
-        is_gone = True
-        task.cancel()
+        # It may be called though it was taken back: the loop had it already.
+        if not is_over:
+            is_gone = True
+            task.cancel()
 
     watch = asyncio.ensure_future(_disconnected(request))
     watch.add_done_callback(leave)
@@ -60,6 +62,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
             raise ClientGoneError("the client went away") from None
         raise
     finally:
+        is_over = True
         watch.remove_done_callback(leave)
         watch.cancel()
 
