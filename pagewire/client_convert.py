@@ -264,9 +264,19 @@ def _finished(finished: inference_pb2.ChoiceFinished) -> Finished:
     return Finished(finished.choice, reason, finished.text, stop)
 
 
+def usage_from_message(usage: inference_pb2.Usage) -> Usage:
+    """Return the plain form of token counts."""
+    return Usage(
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.cached_tokens,
+        {entry.tier: entry.num_tokens for entry in usage.cached_tokens_by_tier},
+    )
+
+
 def _closed(closed: inference_pb2.StreamClosed) -> Closed:
     usage, timings = closed.usage, closed.timings
     return Closed(
-        Usage(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens),
+        usage_from_message(usage),
         Timings(timings.time_to_first_token, timings.total, timings.num_resumes),
     )

@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pagewire_shared.api_key import hidden_key
 from pagewire_shared.errors import StartupError
 from pagewire_shared.flags import did_you_mean
-from pagewire_shared.settings import ENVIRONMENT_PREFIX, Loaded, resolve, setting
+from pagewire_shared.settings import ENVIRONMENT_PREFIX, Loaded, flag_of, resolve, setting
 from pagewire_shared.sizes import parse_size
 from pagewire_shared.tenant_weight import parse_tenant_weight
 
@@ -40,6 +40,14 @@ def _tenant_weight(text: str) -> str:
 
 _PORT = integer(0, 65535)
 _COUNT = integer(1)
+
+STORE_SETTINGS: Final = {
+    "kvstore_memory": "memory_size",
+    "kvstore_disk_path": "disk_path",
+    "kvstore_disk_size": "disk_size",
+    "kvstore_redis": "redis",
+}
+"""Settings of the KV store that is started here -> what its role calls them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +111,30 @@ class ServeConfig:
         None, "Sequences that may wait; more are refused with 429", parse=_COUNT
     )
     kvstore: tuple[str, ...] = setting(
-        (), "Addresses of KV stores; one is started here if none is given"
+        (), "Addresses of KV stores; one is started here if none is given and blocks are offloaded"
+    )
+    kvstore_memory: int | None = setting(
+        None, "Memory of the KV store that is started here, such as 2GiB", parse=parse_size
+    )
+    kvstore_disk_path: str | None = setting(
+        None, "Folder for blocks on disk of the KV store that is started here; none if unset"
+    )
+    kvstore_disk_size: int | None = setting(
+        None, "Most bytes of blocks in that folder, such as 100GiB", parse=parse_size
+    )
+    kvstore_redis: str | None = setting(
+        None, "URL of a Redis for the KV store that is started here; none if unset", is_secret=True
+    )
+    kv_offload: str = setting(
+        "writethrough",
+        "When KV blocks go to a KV store: when they are full, when they are evicted, or never",
+        choices=("writethrough", "writeback", "off"),
+    )
+    kv_load: str | None = setting(
+        None,
+        "When blocks come from KV stores: where that is sooner than computing them (auto), whenever"
+        " a store has them, or never",
+        choices=("auto", "always", "never"),
     )
     api_key: tuple[str, ...] = setting(
         (),
@@ -124,6 +155,27 @@ class ServeConfig:
         "info", "Least level logged", choices=("debug", "info", "warning", "error")
     )
     log_format: str = setting("text", "Form of log lines", choices=("text", "json"))
+
+    def __post_init__(self) -> None:
+        for name in STORE_SETTINGS:
+            if getattr(self, name) is None:
+                continue
+            if self.kvstore:
+                reason = "is for the KV store that is started here; --kvstore names others"
+            elif not self.starts_store:
+                reason = "no KV store is started with --kv-offload off"
+            else:
+                continue
+            raise StartupError(f"{flag_of(name)}: {reason}", field=name)
+        if self.kvstore_disk_size is not None and self.kvstore_disk_path is None:
+            raise StartupError(
+                "--kvstore-disk-size: needs --kvstore-disk-path", field="kvstore_disk_size"
+            )
+
+    @property
+    def starts_store(self) -> bool:
+        """Whether a KV store belongs to the deployment."""
+        return not self.kvstore and self.kv_offload != "off"
 
 
 def config_from_keywords(

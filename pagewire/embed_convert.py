@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
-from pagewire.client_convert import message_message
+from pagewire.client_convert import message_message, usage_from_message
 from pagewire.embeddings import Embeddings
-from pagewire.events import Message, Usage
+from pagewire.events import Message
 from pagewire_protos.frontend.v1 import inference_pb2
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.pooling import PoolingParams
@@ -39,11 +39,10 @@ def embed_request(
 
 def embeddings_from_message(response: inference_pb2.EmbedResponse) -> Embeddings:
     """Return the plain form of an answer."""
-    usage = response.usage
     return Embeddings(
         response.model,
         [list(embedding.values) for embedding in response.embeddings],
-        Usage(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens),
+        usage_from_message(response.usage),
     )
 
 

@@ -62,4 +62,5 @@ class EmbeddingRun:
             # Truncation keeps the end.
             prompt_token_ids=list(source[len(source) - num_tokens :]),
             num_cached_tokens=answer.usage.cached_tokens,
+            num_cached_tokens_by_tier=answer.usage.cached_tokens_by_tier,
         )

@@ -1,6 +1,6 @@
 """Vectors as the clients and the offline API return them, named as users know them from vLLM."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pagewire.events import Usage
 
@@ -41,6 +41,7 @@ class EmbeddingRequestOutput:
         outputs: The vector.
         prompt_token_ids: The tokens that it was made from, after truncation.
         num_cached_tokens: How many of them were found in a cache.
+        num_cached_tokens_by_tier: The same by where they were, as `Usage` says it.
         finished: Always true; nothing is returned before.
     """
 
@@ -48,3 +49,4 @@ class EmbeddingRequestOutput:
     prompt_token_ids: list[int]
     num_cached_tokens: int
     finished: bool = True
+    num_cached_tokens_by_tier: dict[str, int] = field(default_factory=dict)

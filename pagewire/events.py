@@ -1,7 +1,7 @@
 """What a stream of the public API is made of, as plain data. Knows no messages and no sockets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "tool_calls", "abort", "error"]
@@ -118,11 +118,20 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts."""
+    """Token counts.
+
+    Attributes:
+        prompt_tokens: Of all prompts.
+        completion_tokens: Over all choices.
+        cached_tokens: Prompt tokens that were not computed, because their KV blocks were there.
+        cached_tokens_by_tier: The same by where the blocks were: "worker" for the worker's own
+            cache, "memory", "disk" or "redis" for a KV store. Empty where that is not known.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    cached_tokens_by_tier: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,12 +63,16 @@ class CompletionOutput:
 
 @dataclass(frozen=True, slots=True)
 class RequestMetrics:
-    """Seconds and counts, measured by the frontend."""
+    """Seconds and counts, measured by the frontend.
+
+    `num_cached_tokens_by_tier` says where the cached tokens were, as `Usage` does.
+    """
 
     time_to_first_token_seconds: float
     total_seconds: float
     num_resumes: int
     num_cached_tokens: int
+    num_cached_tokens_by_tier: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,4 +211,5 @@ def _metrics(closed: Closed) -> RequestMetrics:
         timings.total_seconds,
         timings.num_resumes,
         closed.usage.cached_tokens,
+        closed.usage.cached_tokens_by_tier,
     )

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from pagewire_shared.allocator import with_allocator_settings
 from pagewire_shared.errors import StartupError
 
 
@@ -14,4 +15,5 @@ def run(name: str, argv: Sequence[str]) -> int:
     if importlib.util.find_spec(module) is None:
         raise StartupError(f"{module} is not installed")
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-P", "-m", module, *argv])
+    environ = with_allocator_settings(os.environ, name)
+    os.execve(sys.executable, [sys.executable, "-P", "-m", module, *argv], environ)

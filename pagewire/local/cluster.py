@@ -34,6 +34,7 @@ from pagewire.local.supervision import (
     supervise,
 )
 from pagewire.models import served_models
+from pagewire_shared.allocator import with_allocator_settings
 from pagewire_shared.backoff import Backoff
 from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address, parse_address, require_free
@@ -267,7 +268,8 @@ class LocalCluster:
                     self._notify(action)
 
     def _spawn(self, spec: ChildSpec) -> None:
-        environ = child_environment(os.environ)
+        environ = with_allocator_settings(child_environment(os.environ), spec.role)
+        environ.update(spec.secrets)
         self._processes[spec.name] = ChildProcess(
             spec.name, spec.role, spec.command, environ, self._events.put
         )

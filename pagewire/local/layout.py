@@ -3,10 +3,10 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from pagewire.config import ServeConfig
+from pagewire.config import STORE_SETTINGS, ServeConfig
 from pagewire.local.frontend_group import memberships
 from pagewire.models import ServedModel
 from pagewire_shared.settings import ENVIRONMENT_PREFIX, flag_of
@@ -23,6 +23,7 @@ _WORKER_SETTINGS = (
     "kv_cache_memory",
     "seed",
     "steps_in_flight",
+    "kv_offload",
 )
 _COMMON_SETTINGS = ("log_level", "log_format")
 # Of the frontend; each value is a flag of its own.
@@ -38,12 +39,14 @@ class ChildSpec:
         role: frontend, scheduler, worker or kvstore.
         arguments: Flags.
         starts_after: Names of children that must be ready first.
+        secrets: Environment variables on top: other users see the flags of a process.
     """
 
     name: str
     role: str
     arguments: tuple[str, ...]
     starts_after: tuple[str, ...] = ()
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
     def stop_rank(self) -> int:
@@ -82,17 +85,18 @@ def plan_children(
 ) -> tuple[ChildSpec, ...]:
     """Return the processes for `config`; sockets between them lie in `folder`."""
     scheduler_address = f"unix:{folder / 'scheduler.sock'}"
-    stores = config.kvstore or (f"unix:{folder / 'kvstore.sock'}",)
+    stores = config.kvstore
     children = []
-    if not config.kvstore:
-        children.append(_child(config, "kvstore", "kvstore", ["--listen", stores[0]]))
+    if config.starts_store:
+        stores = (f"unix:{folder / 'kvstore.sock'}",)
+        children.append(_store(config, stores[0]))
     prefix = "--enable-prefix-caching" if config.enable_prefix_caching else _NO_PREFIX
     arguments = ["--listen", scheduler_address, prefix]
     for store in stores:
         arguments += ["--kvstore", store]
     for weight in config.tenant_weight:
         arguments += ["--tenant-weight", weight]
-    for name in ("queue_policy", "max_num_waiting"):
+    for name in ("queue_policy", "max_num_waiting", "kv_load"):
         value = getattr(config, name)
         if value is not None:
             arguments += ["--" + name.replace("_", "-"), str(value)]
@@ -138,6 +142,19 @@ def _child(
 ) -> ChildSpec:
     common = _flags(config, _COMMON_SETTINGS)
     return ChildSpec(name, role, (*arguments, *common), starts_after)
+
+
+def _store(config: ServeConfig, address: str) -> ChildSpec:
+    arguments, secrets = ["--listen", address], []
+    for name, role_name in STORE_SETTINGS.items():
+        value = getattr(config, name)
+        if value is None:
+            continue
+        if role_name == "redis":
+            secrets.append((ENVIRONMENT_PREFIX + role_name.upper(), value))
+        else:
+            arguments += [flag_of(role_name), str(value)]
+    return replace(_child(config, "kvstore", "kvstore", arguments), secrets=tuple(secrets))
 
 
 def _flags(config: ServeConfig, names: Sequence[str]) -> list[str]:

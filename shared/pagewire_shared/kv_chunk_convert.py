@@ -12,16 +12,16 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from pagewire_protos.common.v1 import layout_pb2
-from pagewire_shared.checksum import crc32c
+from pagewire_shared.checksum import crc32c, joined_crc32c
 from pagewire_shared.errors import WireError
 from pagewire_shared.ids import BlockName
 
 MAX_DATA_BYTES: Final = 1024 * 1024
 """Payload of one chunk. Larger messages are slower, not faster (allocation of fresh pages)."""
 
-_NAME, _GROUP, _FIRST_LAYER, _NUM_LAYERS, _OFFSET, _CHECKSUM, _IS_LAST, _DATA = (
+_NAME, _GROUP, _FIRST_LAYER, _NUM_LAYERS, _OFFSET, _CHECKSUM, _IS_LAST, _PAYLOAD, _DATA = (
     (1 << 3) | 2,
-    *((number << 3) for number in range(2, 8)),
+    *((number << 3) for number in range(2, 9)),
     (15 << 3) | 2,
 )
 _NAME_BYTES = 16
@@ -39,6 +39,7 @@ class KvPiece:
         is_last: Whether the block ends with it.
         data: The payload, at most MAX_DATA_BYTES.
         checksum: CRC-32C as sent; None to have it computed when it is encoded.
+        payload_checksum: CRC-32C of the whole payload by whoever made the block, in the last piece.
     """
 
     name: BlockName
@@ -49,17 +50,30 @@ class KvPiece:
     first_layer: int = 0
     num_layers: int = 0
     checksum: int | None = None
+    payload_checksum: int | None = None
 
     @property
     def is_intact(self) -> bool:
         """Whether the checksum that came with it is that of what came."""
-        return self.checksum == checksum_of(self)
+        return self.data_checksum is not None
+
+    @property
+    def data_checksum(self) -> int | None:
+        """CRC-32C of `data`, computed now; None when the checksum that came is of something else.
+
+        The checksums of all pieces joined (`joined_crc32c`) are that of the payload, so the bytes
+        are looked at once.
+        """
+        checksum = crc32c(self.data)
+        return checksum if self.checksum == checksum_of(self, checksum) else None
 
 
-def checksum_of(piece: KvPiece) -> int:
-    """Return the CRC-32C over the header in canonical encoding, and the payload."""
-    checksum: int = crc32c(piece.data, crc32c(_canonical_header(piece)))
-    return checksum
+def checksum_of(piece: KvPiece, data_checksum: int | None = None) -> int:
+    """Return the CRC-32C over the header in canonical encoding, and the payload, which is not
+    looked at when its own is given."""
+    if data_checksum is None:
+        data_checksum = crc32c(piece.data)
+    return joined_crc32c(crc32c(_canonical_header(piece)), data_checksum, len(piece.data))
 
 
 def encode_piece(piece: KvPiece, *, field: int) -> bytes:
@@ -71,6 +85,7 @@ def encode_piece(piece: KvPiece, *, field: int) -> bytes:
             _canonical_header(piece),
             _number(_CHECKSUM, checksum),
             _number(_IS_LAST, int(piece.is_last)),
+            _present(_PAYLOAD, piece.payload_checksum),
             bytes((_DATA,)),
             _varint(len(piece.data)),
         )
@@ -116,7 +131,7 @@ def _decode(view: memoryview) -> KvPiece:
                     return _decode_any_order(view)
                 return _piece(name, found, view[position:])
             name, position = bytes(view[position : position + length]), position + length
-        elif tag in (_GROUP, _FIRST_LAYER, _NUM_LAYERS, _OFFSET, _CHECKSUM, _IS_LAST):
+        elif tag in (_GROUP, _FIRST_LAYER, _NUM_LAYERS, _OFFSET, _CHECKSUM, _IS_LAST, _PAYLOAD):
             found[tag], position = _read_varint(view, position)
         else:
             return _decode_any_order(view)
@@ -142,6 +157,8 @@ def decode_chunk(chunk: layout_pb2.KvChunk) -> KvPiece:
         _CHECKSUM: chunk.checksum,
         _IS_LAST: int(chunk.is_last),
     }
+    if chunk.HasField("payload_checksum"):
+        found[_PAYLOAD] = chunk.payload_checksum
     return _piece(chunk.name, found, memoryview(chunk.data))
 
 
@@ -158,6 +175,7 @@ def _piece(name: bytes, found: dict[int, int], data: memoryview) -> KvPiece:
         offset=found.get(_OFFSET, 0),
         checksum=found.get(_CHECKSUM, 0),
         is_last=bool(found.get(_IS_LAST, 0)),
+        payload_checksum=found.get(_PAYLOAD),
         data=data,
     )
 
@@ -179,6 +197,10 @@ def _canonical_header(piece: KvPiece) -> bytes:
 
 def _number(tag: int, value: int) -> bytes:
     return bytes((tag,)) + _varint(value) if value else b""
+
+
+def _present(tag: int, value: int | None) -> bytes:
+    return bytes((tag,)) + _varint(value) if value is not None else b""
 
 
 def _varint(value: int) -> bytes:

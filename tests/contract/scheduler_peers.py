@@ -11,7 +11,7 @@ from contract.scripted_worker import ScriptedWorker
 
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_scheduler.loop import StepLoop
-from pagewire_scheduler.service import create_loop, start
+from pagewire_scheduler.service import create_loop, start, watch_stores
 from pagewire_shared.errors import UnavailableError
 
 
@@ -33,13 +33,14 @@ async def running_scheduler(folder: Path, **changes: object) -> AsyncIterator[Ru
     config = SchedulerConfig(listen=f"unix:{folder}/scheduler.sock", **changes)  # type: ignore[arg-type]
     loop = create_loop(config)
     server = await start(config, loop)
-    clock = asyncio.create_task(loop.run_clock())
+    tasks = [asyncio.create_task(loop.run_clock()), *watch_stores(config, loop)]
     try:
         yield RunningScheduler(str(server.address), loop)
         if loop.failure.done():
             loop.failure.result()
     finally:
-        clock.cancel()
+        for task in tasks:
+            task.cancel()
         await server.stop(0)
 
 

@@ -1,6 +1,7 @@
 """A scripted worker over a real socket: it samples a formula."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import grpc
@@ -35,6 +36,19 @@ def expected(prompt: list[int], count: int) -> list[int]:
     return tokens[len(prompt) :]
 
 
+def loaded_completely(order: wa.LoadBlocks) -> wa.BlocksLoaded:
+    """The answer of a worker whose store has everything in memory."""
+    num_blocks = len(order.blocks) // 4
+    return wa.BlocksLoaded(
+        load_id=order.load_id,
+        num_blocks=num_blocks,
+        outcome=wa.LOAD_OUTCOME_COMPLETE,
+        num_bytes=64 * num_blocks,
+        time_us=1000,
+        tiers=[wa.LoadedFromTier(tier="memory", num_blocks=num_blocks)],
+    )
+
+
 @dataclass
 class ScriptedWorker:
     """Attaches, runs plans by formula; answers nothing before `gate` is set."""
@@ -48,12 +62,20 @@ class ScriptedWorker:
     steps_in_flight: int = 2
     max_model_len: int = 256
     is_mute: bool = False
+    loads_blocks: bool = False
+    loads: list[wa.LoadBlocks] = field(default_factory=list)
+    cancelled_loads: list[int] = field(default_factory=list)
+    heard: list[str] = field(default_factory=list)
+    """Kinds of messages, in order."""
+    answer_load: Callable[[wa.LoadBlocks], wa.BlocksLoaded | None] = loaded_completely
+    """None to stay silent."""
     plans: list[wa.StepPlan] = field(default_factory=list)
     sequences: dict[int, list[int]] = field(default_factory=dict)
     leaks: set[int] = field(default_factory=set)
     received: "asyncio.Queue[wa.StepPlan]" = field(default_factory=asyncio.Queue)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     welcome: wa.WorkerWelcome | None = None
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def hello(self) -> wa.WorkerHello:
         group = layout_pb2.CacheGroup(
@@ -80,6 +102,7 @@ class ScriptedWorker:
                 steps_in_flight=self.steps_in_flight,
                 vocab_size=VOCAB,
             ),
+            loads_blocks=self.loads_blocks,
         )
 
     async def run(self) -> None:
@@ -91,7 +114,7 @@ class ScriptedWorker:
             call = stub.AttachWorker()
             model_thread = asyncio.create_task(self._answer(call))
             try:
-                await call.write(wa.AttachWorkerRequest(hello=self.hello()))
+                await self._write(call, wa.AttachWorkerRequest(hello=self.hello()))
                 async for response in call:
                     await self._receive(call, response)
             except grpc.aio.AioRpcError as error:
@@ -100,29 +123,43 @@ class ScriptedWorker:
                 model_thread.cancel()
                 call.cancel()
 
+    async def _write(
+        self, call: "grpc.aio.StreamStreamCall", message: wa.AttachWorkerRequest
+    ) -> None:
+        async with self._writing:  # a call takes one write at a time
+            await call.write(message)
+
     async def _answer(self, call: "grpc.aio.StreamStreamCall") -> None:
         while True:
             plan = await self.received.get()
             await self.gate.wait()
-            await call.write(wa.AttachWorkerRequest(result=self._step(plan)))
+            await self._write(call, wa.AttachWorkerRequest(result=self._step(plan)))
 
     async def _receive(
         self, call: "grpc.aio.StreamStreamCall", response: wa.AttachWorkerResponse
     ) -> None:
         kind = response.WhichOneof("message")
+        self.heard.append(kind)
         if kind == "welcome":
             self.welcome = response.welcome
             self.sequences.clear()
         elif kind == "plan":
             self.plans.append(response.plan)
             self.received.put_nowait(response.plan)
+        elif kind == "load_blocks":
+            self.loads.append(response.load_blocks)
+            answer = self.answer_load(response.load_blocks)
+            if answer is not None:
+                await self._write(call, wa.AttachWorkerRequest(blocks_loaded=answer))
+        elif kind == "cancel_load":
+            self.cancelled_loads.append(response.cancel_load.load_id)
         elif kind == "audit_query" and not self.is_mute:
             slots = {*self.sequences, *self.leaks}
             audit = audit_pb2.WorkerAudit(worker=self.worker_id.hex(), num_slots=len(slots))
             reply = wa.WorkerAuditReply(
                 query_id=response.audit_query.query_id, audit=audit, slots=pack_u32(slots)
             )
-            await call.write(wa.AttachWorkerRequest(audit_reply=reply))
+            await self._write(call, wa.AttachWorkerRequest(audit_reply=reply))
 
     def _step(self, plan: wa.StepPlan) -> wa.StepResult:
         for slot in unpack_u32(plan.freed_slots):

@@ -1,14 +1,17 @@
 """One scheduler process: the real step loop, core and frontend links, with streams in memory. Owns
 what a gRPC server around them would own."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from simulation.clock import Clock, VirtualLoop
+from simulation.stores import News
 from simulation.streams import Stream
 
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
+from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.step import StepPlan, StepResult
 from pagewire_scheduler.core.worker_state import WorkerInfo, WorkerState
@@ -30,11 +33,17 @@ class Hooks:
         plan: Of every plan, before it is sent.
         result: Of every answer, before it is applied.
         loss: Of every worker, before it is detached from a scheduler of a generation.
+        load: Of every load, before it is sent.
+        loaded: Of every answer to a load, before it is taken.
+        stores: Asked what a scheduler is told of KV stores when it starts.
     """
 
     plan: Callable[["WorkerPeer", StepPlan], None]
     result: Callable[["WorkerPeer", Any], None]
     loss: Callable[[WorkerState, int], None]
+    load: Callable[["WorkerPeer", LoadOrder], None]
+    loaded: Callable[["WorkerPeer", LoadAnswer], None]
+    stores: Callable[[], list[News]]
 
 
 class WorkerPeer:
@@ -64,6 +73,13 @@ class WorkerPeer:
 
     def send_grammar(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
         self.stream.send_down(("compile", grammar_id, params.text))
+
+    def send_load(self, order: LoadOrder) -> None:
+        self._hooks.load(self, order)
+        self.stream.send_down(("load", order))
+
+    def send_cancel_load(self, load_id: int) -> None:
+        self.stream.send_down(("cancel_load", load_id))
 
     def send_drained(self) -> None:
         self.is_drained = True
@@ -101,6 +117,7 @@ class Cell:
         self.step_loop: StepLoop | None = None
         self.loop = VirtualLoop(clock)
         self.last_tick = 0.0
+        self.news: deque[News] = deque()
 
     # Life.
 
@@ -108,6 +125,7 @@ class Cell:
         self.loop = VirtualLoop(self.clock)
         self.loop.enter()
         self.step_loop = StepLoop(clock=lambda: self.clock.now, **self.settings)
+        self.news = deque(self.hooks.stores())
 
     def die(self) -> None:
         """Killed: what was written may still arrive."""
@@ -124,6 +142,26 @@ class Cell:
     def core(self) -> SchedulerCore:
         assert self.step_loop is not None
         return self.step_loop.core
+
+    def hear(self) -> None:
+        """Take the oldest news of a KV store."""
+        kind, store, names = self.news.popleft()
+        if kind == "stored":
+            self.core.note_stored(store, names)  # type: ignore[arg-type]
+        elif kind == "removed":
+            self.core.note_removed(store, names)  # type: ignore[arg-type]
+        elif kind == "cleared":
+            self.core.note_cleared(store)
+        else:
+            self.core.set_store(store, kind == "up")
+
+    def send_loads(self) -> None:
+        """Tell workers of loads, wherever the loop planned."""
+        for worker_id, peer in self.step_loop.workers.items() if self.step_loop else ():
+            for order in self.core.take_loads(worker_id):
+                peer.send_load(order)
+            for load_id in self.core.take_cancelled_loads(worker_id):
+                peer.send_cancel_load(load_id)
 
     def connect(self, stream: Stream) -> None:
         self.streams.append(stream)
@@ -151,6 +189,7 @@ class Cell:
                 self._welcome(stream, message)
             elif stream.kind == "worker":
                 self._from_worker(stream.peer, message)
+                self.send_loads()
             else:
                 stream.peer._receive(message)
         except PagewireError as error:
@@ -199,6 +238,11 @@ class Cell:
             self.step_loop.drain(peer)
         elif isinstance(message, tuple) and message[0] == "compiled":
             self.step_loop.note_grammar(peer, *message[1:])
+        elif isinstance(message, tuple) and message[0] == "loaded":
+            if peer.is_current:
+                self.hooks.loaded(peer, message[1])
+                self.step_loop._guard(lambda: self.core.note_load(peer.info.worker_id, message[1]))
+                self.step_loop._plan_soon()
         elif isinstance(message, tuple):
             self.step_loop.advance(peer, message[1])
         else:
@@ -212,6 +256,7 @@ class Cell:
         if self.step_loop is None:
             return
         self.loop.drain()
+        self.send_loads()
         for stream in self.streams:
             if stream.kind == "frontend" and stream.peer is not None:
                 outbox = stream.peer._outbox

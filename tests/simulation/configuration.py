@@ -25,6 +25,7 @@ class Configuration:
     num_cells: int
     num_workers: int
     max_model_len: int = 48
+    num_stores: int = 0
 
 
 def draw(seed: int) -> Configuration:
@@ -50,4 +51,5 @@ def draw(seed: int) -> Configuration:
         num_frontends=dice.choice([1, 2, 2]),
         num_cells=1 if dice.random() < 0.85 else 2,
         num_workers=dice.choice([1, 1, 2, 3]),
+        num_stores=dice.choice([0, 1, 1, 2]),
     )

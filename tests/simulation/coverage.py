@@ -9,9 +9,7 @@ from unittest import mock
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import MOVES, State
 
-LATER_STATES = {
-    State.WAITING_FOR_REMOTE_KV: "moving KV blocks",
-}
+LATER_STATES: dict[State, str] = {}
 """States that only a later issue makes reachable, and which."""
 
 
@@ -38,6 +36,9 @@ INVARIANTS = (
     "vectors_of_the_model",
     "plans_are_possible",
     "foreign_results_change_nothing",
+    "loads_are_alone",
+    "loads_end",
+    "cached_tokens_add_up",
     "books_agree",
     "everything_ends",
     "everything_is_free",

@@ -62,7 +62,7 @@ def run(
             except Exception as error:  # noqa: BLE001 whatever it is, it is a finding
                 detail = f"{type(error).__name__}: {error}"
                 return Failure("no_crash", detail, number), b""
-    return None, world.log.digest()
+    return None, world.messages.log.digest()
 
 
 def apply(world: World, event: Event) -> None:
@@ -89,7 +89,7 @@ def settle(world: World) -> None:
         if dialer.stream is not None:
             dialer.stream.frozen_until = 0.0
     for worker in world.workers:
-        worker.frozen_until = 0.0
+        worker.frozen_until = worker.port.held_until = 0.0
     for frontend in world.frontends:
         frontend.unread_until = 0.0
     deadline = world.clock.now + MAX_QUIET_SECONDS
@@ -145,8 +145,10 @@ def everything_is_free(world: World) -> None:
         for worker in cell.core.workers.values():
             require(name, not any(worker.pool.ref_counts), "blocks are held")
             require(name, worker.pool.num_free == worker.pool.num_blocks, "blocks are missing")
-            num_left = len(worker.running) + len(worker.waiting) + len(worker.compiling)
+            aside = len(worker.compiling) + len(worker.loading)
+            num_left = len(worker.running) + len(worker.waiting) + aside
             require(name, not num_left, "sequences are left")
+            require(name, not worker.loads.under_way, "loads are left")
             free = sorted(worker.free_slots) == list(range(len(worker.slots)))
             require(name, free, "slots are missing")
         for frontend in cell.core.frontends.values():

@@ -12,6 +12,12 @@ from collections import Counter
 
 from simulation.cell import Cell
 from simulation.coverage import Coverage, Violation
+from simulation.invariants_loads import (
+    cached_tokens_add_up,
+    loads_are_alone,
+    loads_end,
+    stores_say_content,
+)
 from simulation.world import World
 
 from pagewire_scheduler.core.audit import audit
@@ -26,6 +32,8 @@ def check_world(world: World) -> None:
     for cell in world.cells:
         if cell.is_up:
             check_cell(world, cell)
+    for store in world.stores:
+        stores_say_content(store, world.messages.content_of)
     one_place_each(world)
 
 
@@ -38,9 +46,12 @@ def check_cell(world: World, cell: Cell) -> None:
         one_writer(worker, holders, coverage)
         tables_cover(worker, coverage)
         progress(worker, coverage)
+        loads_are_alone(worker, holders, coverage)
+        loads_end(worker, cell, coverage)
         names_say_content(world, worker)
     ends_in_time(world, cell)
     cancel_frees(world, cell)
+    cached_tokens_add_up(cell, coverage)
     books_agree(cell, coverage)
 
 
@@ -62,6 +73,8 @@ def holders_of(worker: WorkerState) -> Counter[int]:
     for step in worker.outstanding:
         for release in step.releases:
             holders.update(block for block in release.table.blocks if block != RELEASED)
+    for load in worker.loads.under_way.values():
+        holders.update(load.table.blocks)
     return holders
 
 
@@ -123,7 +136,7 @@ def names_say_content(world: World, worker: WorkerState) -> None:
             raise Violation("names_say_content", f"block {block} waits for no step")
         # A name that no plan gave to a content stands for none, and is never looked for.
         last = replica.memory[(block + 1) * size - 1]
-        if last != world.content_of.get(name, last):
+        if last != world.messages.content_of.get(name, last):
             raise Violation("names_say_content", f"block {block} holds something else")
         count += 1
     world.coverage.invariants["names_say_content"] += bool(count)
@@ -144,15 +157,24 @@ def tables_cover(worker: WorkerState, coverage: Coverage) -> None:
 
 
 def progress(worker: WorkerState, coverage: Coverage) -> None:
-    """11: where there is work, a step is under way."""
+    """11: where there is work, a step is under way, or a load that holds what is missing: one of an
+    older sequence, or one that is cancelled."""
     has_work = bool(worker.running) or len(worker.waiting) > 0
-    if has_work and not worker.outstanding:
+    if has_work and not worker.outstanding and not _may_wait_for_loads(worker):
         what = f"{len(worker.running)} run, {len(worker.waiting)} wait, "
         raise Violation("progress", f"{what}{worker.pool.num_free} blocks are free, no step")
     for sequence in worker.compiling:
         is_asked = sequence.request.grammar_key in worker.grammars._asked
         _need(is_asked, "progress", f"{sequence.key} waits for what nobody compiles")
     coverage.invariants["progress"] += has_work
+
+
+def _may_wait_for_loads(worker: WorkerState) -> bool:
+    oldest = min(sequence.key for sequence in (*worker.running, *worker.waiting))
+    return bool(worker.loads.under_way) and all(
+        load.is_cancelled or any(one.load is load and one.key < oldest for one in load.sequences)
+        for load in worker.loads.under_way.values()
+    )
 
 
 def ends_in_time(world: World, cell: Cell) -> None:

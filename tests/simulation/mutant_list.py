@@ -2,6 +2,7 @@
 
 from simulation.mutant import CORE, Mutant, mutant
 from simulation.mutant_links import LINKS
+from simulation.mutant_loads import LOADS
 from simulation.mutant_outcomes import OUTCOMES
 from simulation.mutant_real import REAL
 
@@ -254,12 +255,13 @@ STEPS: list[Mutant] = [
     ),
 ]
 
-MUTANTS: list[Mutant] = [*REAL, *BLOCKS, *STEPS, *LINKS, *OUTCOMES]
+MUTANTS: list[Mutant] = [*REAL, *BLOCKS, *STEPS, *LINKS, *OUTCOMES, *LOADS]
 SHORT = (
     "vllm_37164_foreign_block",
     "vllm_ascend_14055_no_fence",
     "missing_decrement",
     "no_copy_on_write",
     "journal_skips_gaps",
+    "failed_load_believed",
 )
 """A handful for every test run."""

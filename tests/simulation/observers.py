@@ -16,7 +16,7 @@ from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS
 from pagewire_scheduler.core.request import Sequence, Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.starting import MAX_BLOCKED, MAX_SKIPS
-from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.state import WAITING, State
 from pagewire_scheduler.core.step import StepPlan
 from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_shared.errors import OverloadedError
@@ -157,7 +157,7 @@ class Observers:
     def _refused(self, core: SchedulerCore, submission: Submission) -> None:
         """8: who is refused because many wait came when many did."""
         num_waiting = sum(
-            sequence.state in (State.WAITING, State.WAITING_FOR_GRAMMAR, State.PREEMPTED)
+            sequence.state in WAITING
             for request in core.requests.values()
             for sequence in request.sequences
         )

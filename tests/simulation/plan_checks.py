@@ -7,7 +7,8 @@ from typing import Any
 
 from simulation.coverage import Coverage, Violation
 
-from pagewire_scheduler.core.step import StepPlan
+from pagewire_scheduler.core.block_load import LoadOrder
+from pagewire_scheduler.core.step import NO_SLOT, StepPlan
 from pagewire_scheduler.core.worker_state import WorkerInfo
 
 Key = tuple[bytes, int]
@@ -15,11 +16,12 @@ Key = tuple[bytes, int]
 
 @dataclass(slots=True)
 class Unanswered:
-    """A step under way: whose slots it names and which blocks it may read or write."""
+    """A step under way: whose slots it names, which blocks it may touch, and copies from."""
 
     step_id: int
     slots: dict[int, Key]
     touched: set[int]
+    sources: set[int]
 
 
 @dataclass
@@ -33,6 +35,7 @@ class PlanChecks:
     keys: dict[int, Key] = field(default_factory=dict)
     unanswered: deque[Unanswered] = field(default_factory=deque)
     last_step_id: int = 0
+    loading: dict[int, set[int]] = field(default_factory=dict)
 
     @property
     def info(self) -> WorkerInfo:
@@ -62,12 +65,39 @@ class PlanChecks:
         slots = {slot: self.keys[slot] for slot in plan.slots}
         is_once = len(set(slots.values())) == len(slots)
         self._need(is_once, "step_within_bounds", "a sequence is scheduled twice")
-        self.unanswered.append(Unanswered(plan.step_id, slots, touched))
+        for blocks in self.loading.values():
+            used = blocks & (touched | set(plan.copy_sources))
+            self._need(not used, "loads_are_alone", f"a step uses blocks {used} of a load")
+        self._check_names(plan)
+        sources = set(plan.copy_sources)
+        self.unanswered.append(Unanswered(plan.step_id, slots, touched, sources))
 
     def answered(self, step_id: int) -> None:
         """The scheduler has taken the answer to its oldest step."""
         assert self.unanswered[0].step_id == step_id
         self.unanswered.popleft()
+
+    def ordered(self, order: LoadOrder) -> None:
+        """A load is about to be sent: no step and no other load may touch its blocks."""
+        name, blocks = "loads_are_alone", set(order.blocks)
+        self._need(order.load_id not in self.loading, name, "a load id comes again")
+        for step in self.unanswered:
+            taken = blocks & (step.touched | step.sources)
+            self._need(not taken, name, f"blocks {taken} are touched by step {step.step_id}")
+        for others in self.loading.values():
+            self._need(not blocks & others, name, "two loads go to one block")
+        self.loading[order.load_id] = blocks
+
+    def loaded(self, load_id: int) -> None:
+        """The scheduler is about to take the answer to a load."""
+        self.loading.pop(load_id, None)
+
+    def _check_names(self, plan: StepPlan) -> None:
+        """Every name says whose it is."""
+        rows = zip(plan.named_blocks, plan.named_slots, strict=True)
+        for block, slot in rows:
+            is_there = slot == NO_SLOT or block in self.tables[slot]
+            self._need(is_there, "names_say_content", f"block {block} is not of slot {slot}")
 
     def _check_bounds(self, plan: StepPlan) -> None:
         name, info = "step_within_bounds", self.info

@@ -12,12 +12,21 @@ from simulation.answers import Answer, Killed, PlanProblem, Slot
 from simulation.naive import Cell, next_cell, root_cell
 from simulation.outputs import Alternatives, add_logprobs, pool, sample_token, tell_prompts
 
-from pagewire_scheduler.core.step import NewSequence, StepFailure, StepPlan, StepResult
+from pagewire_scheduler.core.block_load import LoadOrder
+from pagewire_scheduler.core.step import (
+    NO_SLOT,
+    NewSequence,
+    StepFailure,
+    StepPlan,
+    StepResult,
+)
 from pagewire_scheduler.core.worker_state import WorkerInfo
 from pagewire_worker.block_names import BlockNames
 
 UNWRITTEN = -1
 GARBAGE = -2
+MODEL_TIME_US = 4000
+"""Per token; so a load of a few blocks has the time of some turns."""
 
 
 @dataclass
@@ -30,6 +39,7 @@ class Replica:
         names: Content names, as the real worker keeps them.
         grammars: Those that are compiled, by id.
         is_poison: Whether a request makes every step fail that it is in.
+        offload: Takes the cells of blocks that got a name.
         is_deadly: Whether computing so many tokens of a request ends the process.
     """
 
@@ -38,6 +48,7 @@ class Replica:
     salt_of: Callable[[bytes], bytes]
     is_poison: Callable[[bytes], bool]
     is_deadly: Callable[[bytes, int], bool]
+    offload: Callable[[bytes, list[Cell]], None] = lambda name, cells: None
     memory: list[Cell] = field(default_factory=list)
     slots: dict[int, Slot] = field(default_factory=dict)
     names: BlockNames = field(default_factory=BlockNames)
@@ -100,7 +111,14 @@ class Replica:
         }
 
     def _result(self, plan: StepPlan, failure: StepFailure | None = None) -> StepResult:
-        return StepResult(plan.generation, plan.incarnation, plan.step_id, failure=failure)
+        time_us = MODEL_TIME_US * sum(plan.num_new_tokens)
+        return StepResult(
+            plan.generation,
+            plan.incarnation,
+            plan.step_id,
+            model_time_us=time_us,
+            failure=failure,
+        )
 
     def _poisoned(self, plan: StepPlan) -> StepFailure | None:
         for slot in plan.slots:
@@ -247,14 +265,34 @@ class Replica:
                     self.names.forget([block])
                 self.memory[block * size + position % size] = GARBAGE
 
+    # Loads.
+
+    def begin_load(self, order: LoadOrder) -> None:
+        """Blocks are written from the first moment on, whatever steps wait."""
+        self.names.forget(order.blocks)
+        size = self.info.model.block_size
+        for block in order.blocks:
+            self.memory[block * size : (block + 1) * size] = [GARBAGE] * size
+
+    def finish_load(self, order: LoadOrder, came: Sequence[list[Cell]]) -> None:
+        """The first blocks have come; the others keep what there is."""
+        size = self.info.model.block_size
+        for block, name, cells in zip(order.blocks, order.names, came, strict=False):
+            self.memory[block * size : (block + 1) * size] = cells
+            self.names.name(block, name)
+
     # Names.
 
     def _apply_names(self, plan: StepPlan) -> None:
         if self.num_suspect_steps:
             self.num_suspect_steps -= 1
             return
-        for block, name in zip(plan.named_blocks, plan.names, strict=True):
+        size = self.info.model.block_size
+        rows = zip(plan.named_blocks, plan.names, plan.named_slots, strict=True)
+        for block, name, slot in rows:
             self.names.name(block, name)
+            if slot != NO_SLOT:
+                self.offload(name, self.memory[block * size : (block + 1) * size])
 
 
 def _require(is_right: bool, message: str) -> None:

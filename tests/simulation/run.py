@@ -100,7 +100,8 @@ def print_tables(coverage: Coverage) -> None:
         print(f"\n{title}")
         for name, count in counts.items():
             print(f"  {count:>12,}  {name}")
-    print("\nmoves that a later issue makes reachable")
+    if later_moves():
+        print("\nmoves that a later issue makes reachable")
     for move in later_moves():
         print(f"                {move}")
 

@@ -2,13 +2,16 @@
 them. The rules of the stream are those of the worker's `_Attach`."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from simulation.naive import BAD_GRAMMAR
 from simulation.replica import Replica
+from simulation.stores import StorePort
 from simulation.streams import Stream
 
+from pagewire_scheduler.core.block_load import LoadAnswer
 from pagewire_scheduler.core.step import StepFailure, StepPlan
 from pagewire_shared.errors import InvalidRequestError
 
@@ -24,9 +27,13 @@ class WorkerProcess:
         is_small: It has fewer blocks than others.
         is_leaving: It asked to be drained and will end.
         has_left: It has ended.
+        port: Its way to KV stores.
+        last_answer: To the newest load that it answered.
     """
 
-    def __init__(self, number: int, replica: Replica, cell: Any, *, is_small: bool) -> None:
+    def __init__(
+        self, number: int, replica: Replica, cell: Any, port: StorePort, *, is_small: bool
+    ) -> None:
         self.number = number
         self.replica = replica
         self.cell = cell
@@ -42,6 +49,8 @@ class WorkerProcess:
         self.is_leaving = False
         self.has_left = False
         self.num_steps = 0
+        self.port = port
+        self.last_answer: LoadAnswer | None = None
 
     @property
     def worker_id(self) -> bytes:
@@ -72,7 +81,7 @@ class WorkerProcess:
             self.stream = None
         self._forget_work()
 
-    def receive(self) -> None:
+    def receive(self, now: float) -> None:
         """Take the oldest message, or notice the end of the stream."""
         stream = self.stream
         assert stream is not None
@@ -89,6 +98,11 @@ class WorkerProcess:
             self.lose()
         elif message[0] == "compile":
             self.compiling.append(message[1:])
+        elif message[0] == "load":
+            self.port.receive(message[1], now)
+            self.replica.begin_load(message[1])
+        elif message[0] == "cancel_load":
+            self.port.cancel(message[1])
         else:
             self.generation = message[1]
             assert self.generation >= self.highest_generation, "a generation goes back"
@@ -98,6 +112,8 @@ class WorkerProcess:
     def _forget_work(self) -> None:
         self.queue.clear()
         self.compiling.clear()
+        self.port.forget()
+        self.last_answer = None
 
     def compile(self, index: int) -> None:
         """Compile one of the grammars asked for, in any order, and say so."""
@@ -109,6 +125,15 @@ class WorkerProcess:
             self.replica.grammars[grammar_id] = text
         if self.stream is not None:
             self.stream.send_up(("compiled", grammar_id, error))
+
+    def load(self, now: float, dice: Callable[[int], int]) -> LoadAnswer:
+        """End one of its loads, and say so."""
+        order, answer, came = self.port.finish(now, dice)
+        self.replica.finish_load(order, came)
+        self.last_answer = answer
+        if self.stream is not None:
+            self.stream.send_up(("loaded", answer))
+        return answer
 
     def _take_plan(self, plan: StepPlan) -> None:
         assert self.generation, "a plan came before the welcome"

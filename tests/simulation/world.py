@@ -1,12 +1,11 @@
 """A whole cell in one process: schedulers, workers, frontends and clients, with a clock that only
 events move. Owns the processes and the order in which messages arrive."""
 
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
 from simulation.answers import Answer, Killed
-from simulation.cell import Cell, Hooks, WorkerPeer
+from simulation.cell import Cell, Hooks
 from simulation.client import Ask, Client
 from simulation.clock import Clock
 from simulation.configuration import Configuration
@@ -14,16 +13,15 @@ from simulation.coverage import Coverage
 from simulation.excuses import Excuses
 from simulation.frontend import MODEL, TOKENIZER, Frontend
 from simulation.loss_watch import LossWatch
-from simulation.naive import EMBEDDING_SIZE, VOCAB_SIZE, cells_of, root_cell
-from simulation.plan_checks import PlanChecks
+from simulation.message_watch import MessageWatch
+from simulation.naive import EMBEDDING_SIZE, VOCAB_SIZE
 from simulation.replica import Replica
+from simulation.stores import BYTES_PER_BLOCK, News, Store, StorePort
 from simulation.streams import Stream
 from simulation.worker_process import WorkerProcess
 
 from pagewire_scheduler.core.load import LoadLimits
-from pagewire_scheduler.core.step import StepFailure, StepPlan
-from pagewire_scheduler.core.trials import unit_of
-from pagewire_scheduler.core.worker_state import ModelInfo, OutstandingStep, WorkerInfo
+from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
 
 TURN_SECONDS = 0.002
 TENANT_WEIGHTS = {"a": 1.0, "b": 2.0}
@@ -35,9 +33,8 @@ class World:
 
     Attributes:
         excuses: Why requests may fail.
-        content_of: Last cell of the block under each name ever given.
+        messages: What goes over the streams of workers.
         late_answers: Results whose streams were cut before they arrived.
-        log: Digest of every plan and every message to a frontend, in order.
     """
 
     def __init__(self, configuration: Configuration, coverage: Coverage, clock: Clock) -> None:
@@ -46,16 +43,25 @@ class World:
         self.clock = clock
         self.asks: dict[bytes, Ask] = {}
         self.excuses = Excuses(configuration, lambda: clock.now)
-        self.content_of: dict[bytes, int] = {}
+        self.messages = MessageWatch(configuration, coverage, self.excuses, self.salt_of)
         self.late_answers: list[Answer] = []
         self.workers: list[WorkerProcess] = []
         self.frontends: list[Frontend] = []
-        self.checks: dict[int, PlanChecks] = {}
         self.num_requests = self.num_workers = self.num_incarnations = self.num_lives = 0
         self.dice = 1
-        self.log = hashlib.blake2b(digest_size=16)
         watch = LossWatch(coverage, self.excuses)
-        hooks = Hooks(self._on_plan, self._on_result, watch.lost)
+        self.stores = [
+            Store(f"store{number}:1", self._tell) for number in range(configuration.num_stores)
+        ]
+        hooks = Hooks(
+            self.messages.planned,
+            self.messages.answered,
+            watch.lost,
+            self.messages.ordered,
+            self.messages.loaded,
+            lambda: [news for store in self.stores for news in store.everything()],
+        )
+        self.cells: list[Cell] = []
         self.cells = [
             Cell(number, self.clock, self._settings(), hooks)
             for number in range(configuration.num_cells)
@@ -76,6 +82,20 @@ class World:
             "policy": configuration.policy,
             "tenant_weights": TENANT_WEIGHTS,
         }
+
+    # Stores.
+
+    def _tell(self, news: News) -> None:
+        for cell in self.cells:
+            cell.news.append(news)
+
+    def _find_store(self, address: str) -> Store | None:
+        return next((store for store in self.stores if store.address == address), None)
+
+    def _offload(self, name: bytes, cells: list[int]) -> None:
+        """Most blocks reach a store; what a queue had no room for does not."""
+        if self.stores and self.roll(8):
+            self.stores[self.roll(len(self.stores))].put(name, cells)
 
     # Processes.
 
@@ -108,10 +128,13 @@ class World:
             max_num_batched_tokens=configuration.max_num_batched_tokens,
             steps_in_flight=configuration.steps_in_flight,
             window=configuration.window,
+            bytes_per_block=BYTES_PER_BLOCK,
+            loads_blocks=configuration.num_stores > 0 and number % 5 > 0,
         )
         window = configuration.window
-        replica = Replica(info, window, self.salt_of, self.is_poison, self.is_deadly)
-        self.workers.append(WorkerProcess(number, replica, cell, is_small=is_small))
+        replica = Replica(info, window, self.salt_of, self.is_poison, self.is_deadly, self._offload)
+        port = StorePort(self._find_store)
+        self.workers.append(WorkerProcess(number, replica, cell, port, is_small=is_small))
         self.excuses.has_small |= is_small
 
     def salt_of(self, request_id: bytes) -> bytes:
@@ -128,63 +151,6 @@ class World:
     def clients(self) -> list[Client]:
         return [client for frontend in self.frontends for client in frontend.clients]
 
-    # What goes over the streams.
-
-    def _on_plan(self, peer: WorkerPeer, plan: StepPlan) -> None:
-        checks = self.checks.get(id(peer))
-        if checks is None:
-            window = self.configuration.window
-            checks = self.checks[id(peer)] = PlanChecks(peer, window, self.coverage)
-        checks.sent(plan)
-        self._note_names(peer.core.workers[peer.info.worker_id].outstanding[-1])
-        self.log.update(repr(plan).encode())
-
-    def _note_names(self, step: OutstandingStep) -> None:
-        """Say what the blocks that a plan names must hold, by the tokens they are named after."""
-        places = {
-            block: (sequence, index)
-            for sequence in step.sequences
-            if sequence.table is not None
-            for index, block in enumerate(sequence.table.blocks)
-        }
-        # What the plan names besides are names that no content has.
-        for block, name in zip(step.named_blocks, step.plan.names, strict=False):
-            sequence, index = places[block]
-            end = (index + 1) * self.configuration.block_size
-            root = root_cell(self.salt_of(sequence.request.request_id))
-            cell = cells_of(root, sequence.tokens[:end])[-1]
-            known = self.content_of.setdefault(name, cell)
-            self.coverage.require("names_say_content", known == cell, "one name, two contents")
-
-    def _on_result(self, peer: WorkerPeer, answer: Answer) -> None:
-        """A result arrives in order on its own stream: what it may say, and what it answers."""
-        core, info, result = peer.core, peer.info, answer.result
-        worker = core.workers.get(info.worker_id) if peer.is_current else None
-        if worker is None or not worker.outstanding:
-            return
-        step = worker.outstanding[0]
-        identity = (core.settings.generation, info.incarnation, step.step_id)
-        if (result.generation, result.incarnation, result.step_id) != identity:
-            self.coverage.facts["results refused"] += 1
-            return
-        if answer.problem is not None:
-            self.coverage.require("plans_are_possible", step.is_void, answer.problem)
-        self.coverage.invariants["plans_are_possible"] += 1
-        for name, cell in answer.named if not step.is_void else ():
-            known = self.content_of.get(name, cell)
-            self.coverage.require("names_say_content", known == cell, "a name of something else")
-        if result.failure is not None and not step.is_void:
-            self._note_failure(step, result.failure)
-        self.checks[id(peer)].answered(result.step_id)
-
-    def _note_failure(self, step: OutstandingStep, failure: StepFailure) -> None:
-        """Only a culprit may fail for it, or who was alone in the step."""
-        live = [chunk for chunk in step.chunks if not chunk.sequence.state.is_finished]
-        blamed = [chunk for chunk in live if chunk.slot in failure.culprit_slots]
-        if not blamed and len({id(unit_of(chunk.sequence)) for chunk in live}) == 1:
-            blamed = live
-        self.excuses.may_fail.update(chunk.sequence.request.request_id for chunk in blamed)
-
     # Turns.
 
     def roll(self, sides: int) -> int:
@@ -198,6 +164,8 @@ class World:
         moves: list[Move] = []
         for cell in self.cells:
             moves += [(self._up, stream) for stream in cell.streams if stream.has_up(now)]
+            if cell.is_up and cell.news:
+                moves.append((self._hear, cell))
         for worker in self.workers:
             stream = worker.stream
             if stream is None:
@@ -209,6 +177,8 @@ class World:
                 moves.append((self._run, worker))
             if worker.compiling:
                 moves.append((self._compile, worker))
+            if worker.port.is_ready(now):
+                moves.append((self._load, worker))
         for frontend in self.frontends:
             for end in frontend.ends:
                 if end.stream is None:
@@ -243,13 +213,13 @@ class World:
 
     def _down(self, dialer: Any) -> None:
         if isinstance(dialer, WorkerProcess):
-            dialer.receive()
+            dialer.receive(self.clock.now)
             if dialer.has_left:
                 self.workers.remove(dialer)
                 self.coverage.facts["workers drained"] += 1
             return
         if dialer.stream.down:
-            self.log.update(repr(dialer.stream.down[0]).encode())
+            self.messages.log.update(repr(dialer.stream.down[0]).encode())
         dialer.receive()
         dialer.frontend.loop.drain()
         if self.roll(2):
@@ -261,6 +231,14 @@ class World:
         except Killed:
             self.coverage.facts["workers killed by a request"] += 1
             self.kill_worker(worker)
+
+    def _hear(self, cell: Cell) -> None:
+        cell.hear()
+
+    def _load(self, worker: WorkerProcess) -> None:
+        answer = worker.load(self.clock.now, self.roll)
+        self.coverage.facts[f"loads {answer.outcome.value}"] += 1
+        self.coverage.facts["blocks loaded"] += answer.num_blocks
 
     def _compile(self, worker: WorkerProcess) -> None:
         worker.compile(self.roll(len(worker.compiling)))

@@ -2,6 +2,7 @@
 
 from pagewire_frontend.api_keys import tenant_of
 from pagewire_frontend.embedding import Embeddings, embed_requests
+from pagewire_frontend.event_convert import usage_message
 from pagewire_frontend.generation_request import GenerationRequest, Prompt, TextPrompt, TokenPrompt
 from pagewire_frontend.grpc_convert import conversation_prompt
 from pagewire_frontend.model_registry import LoadedModel
@@ -42,10 +43,7 @@ def response(model: str, outcome: Embeddings) -> pb.EmbedResponse:
     return pb.EmbedResponse(
         model=model,
         embeddings=[pb.Embedding(values=vector.tolist()) for vector in outcome.vectors],
-        usage=pb.Usage(
-            prompt_tokens=outcome.usage.prompt_tokens,
-            cached_tokens=outcome.usage.cached_tokens,
-        ),
+        usage=usage_message(outcome.usage),
     )
 
 

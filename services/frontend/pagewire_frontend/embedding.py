@@ -4,10 +4,12 @@ shown. Knows neither HTTP nor generated messages."""
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
+from pagewire_frontend.cached_tiers import joined
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.events import Closed, Usage
 from pagewire_frontend.generation_request import GenerationRequest, Prompt, prompt_field
@@ -90,6 +92,7 @@ async def embed(engine: Engine, requests: Sequence[GenerationRequest]) -> Embedd
         sum(usage.prompt_tokens for _, usage in outcomes),
         0,
         sum(usage.cached_tokens for _, usage in outcomes),
+        reduce(joined, (usage.cached_tokens_by_tier for _, usage in outcomes)),
     )
     return Embeddings([vector for vector, _ in outcomes], usage)
 

@@ -12,10 +12,11 @@ from pagewire_frontend.events import (
     FinishReason,
     Opened,
     PromptLogprobs,
+    Usage,
 )
 from pagewire_frontend.message.pieces import ToolCallDelta
 from pagewire_frontend.token_logprob import TokenLogprob
-from pagewire_protos.common.v1 import sampling_pb2
+from pagewire_protos.common.v1 import sampling_pb2, usage_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import tools_pb2
 
@@ -62,6 +63,19 @@ def event_fields(
         )
         return {"prompt_logprobs": piece}
     return {"closed": _closed(event)}
+
+
+def usage_message(usage: Usage) -> pb.Usage:
+    """Return token counts."""
+    return pb.Usage(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cached_tokens=usage.cached_tokens,
+        cached_tokens_by_tier=[
+            usage_pb2.CachedTokens(tier=tier, num_tokens=num_tokens)
+            for tier, num_tokens in usage.cached_tokens_by_tier.items()
+        ],
+    )
 
 
 def _delta(event: Delta) -> pb.ChoiceDelta:
@@ -111,11 +125,7 @@ def _finished(event: Finished) -> pb.ChoiceFinished:
 
 def _closed(event: Closed) -> pb.StreamClosed:
     return pb.StreamClosed(
-        usage=pb.Usage(
-            prompt_tokens=event.usage.prompt_tokens,
-            completion_tokens=event.usage.completion_tokens,
-            cached_tokens=event.usage.cached_tokens,
-        ),
+        usage=usage_message(event.usage),
         timings=pb.Timings(
             time_to_first_token=event.timings.first_token_seconds,
             total=event.timings.total_seconds,

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pagewire_frontend.cached_tiers import CachedTiers
 from pagewire_frontend.token_logprob import TokenLogprob
 
 
@@ -60,11 +61,12 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of a request."""
+    """Token counts of a request; cached ones by tier as well, where that is known."""
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    cached_tokens_by_tier: CachedTiers = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pagewire_frontend.cached_tiers import CachedTiers
 from pagewire_frontend.events import FinishReason
 from pagewire_frontend.holdings import Holdings
 from pagewire_frontend.request_records import HeldRecord, SubmitRecord
@@ -186,6 +187,15 @@ def finish_reason(choice: pb.FinishedChoice) -> FinishReason:
     if choice.reason not in _REASONS:
         raise WireError(f"a choice ended for no known reason ({choice.reason})")
     return _REASONS[choice.reason]
+
+
+def cached_tiers(choice: pb.FinishedChoice) -> CachedTiers:
+    """Return where the cached tokens of a choice were. Raises WireError for a tier that is there
+    twice."""
+    tiers = {entry.tier: entry.num_tokens for entry in choice.cached_tokens}
+    if len(tiers) < len(choice.cached_tokens):
+        raise WireError("a tier of cached tokens is there twice", field="cached_tokens")
+    return tiers
 
 
 def token_chunks(batch: pb.TokenBatch) -> Iterator[TokenChunk]:

@@ -172,6 +172,8 @@ class CarriedSessions:
             session = self._by_handle.get(item.handle)
             if session is None or session.is_over:
                 continue
+            tiers = link_messages.cached_tiers(item)
+            session.meter.note_cached(item.epoch, item.choice, tiers)
             verdict = session.on_finished(
                 item.epoch,
                 item.choice,

@@ -2,8 +2,9 @@
 The same for HTTP and gRPC. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from pagewire_frontend.events import Closed, Delta, Event, Finished, FinishReason, Usage
+from pagewire_frontend.events import Closed, Delta, Event, Finished, FinishReason
 from pagewire_frontend.generation_request import ChatPrompt, GenerationRequest, TextPrompt
 
 
@@ -30,6 +31,5 @@ def without_output(event: Event) -> Event | None:
     if isinstance(event, Finished):
         return without_tokens(event)
     if isinstance(event, Closed):
-        used = event.usage
-        return Closed(Usage(used.prompt_tokens, 0, used.cached_tokens), event.timings)
+        return Closed(replace(event.usage, completion_tokens=0), event.timings)
     return event

@@ -129,7 +129,7 @@ class Session:
             token_ids, logprobs = token_ids[num_known:], logprobs[num_known:]
         num_taken, text, stop_string = self._texts[choice].push(token_ids)
         if self.meter.first_at is None:
-            self.meter.first_output(now, num_cached_tokens)
+            self.meter.first_output(now, num_cached_tokens, epoch, choice)
         self.meter.paces[choice].chunk(num_taken, now)
         if self._on_text is None or not self._tray.is_empty or not self._on_text(text):
             taken = token_ids[:num_taken], text, logprobs[:num_taken]
@@ -151,7 +151,7 @@ class Session:
         """Take the vector, which stays in the journal entry. On a GAP the caller submits again."""
         verdict = self.entry.accept_vector(epoch, vector)
         if verdict is Verdict.ACCEPTED:
-            self.meter.first_output(time.monotonic(), num_cached_tokens)
+            self.meter.first_output(time.monotonic(), num_cached_tokens, epoch, 0)
         return verdict
 
     def on_finished(

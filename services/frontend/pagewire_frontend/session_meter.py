@@ -3,6 +3,7 @@
 import time
 
 from pagewire_frontend import metrics
+from pagewire_frontend.cached_tiers import CachedTiers
 from pagewire_frontend.events import Timings, Usage
 from pagewire_frontend.journal import JournalEntry
 from pagewire_frontend.session_summary import summary
@@ -19,6 +20,8 @@ class SessionMeter:
         self.first_at: float | None = None
         """When something of the output came first."""
         self._num_cached_tokens = 0
+        self._cached_tiers: CachedTiers = {}
+        self._first_source: tuple[int, int] | None = None
         tally = TOKEN_TALLIES.of(entry.model)
         self.paces = [Pace(tally) for _ in entry.choices]
         """Of the choices; they take every chunk."""
@@ -27,11 +30,12 @@ class SessionMeter:
         """The request was accepted."""
         metrics.generation_opened(self._entry.model)
 
-    def first_output(self, now: float, num_cached_tokens: int) -> None:
+    def first_output(self, now: float, num_cached_tokens: int, epoch: int, choice: int) -> None:
         """Something of the output has come; only the first time counts."""
         if self.first_at is not None:
             return
         self.first_at = now
+        self._first_source = epoch, choice
         self._num_cached_tokens = num_cached_tokens
         entry = self._entry
         metrics.first_output(
@@ -40,6 +44,17 @@ class SessionMeter:
             num_cached_tokens=num_cached_tokens,
             seconds=None if entry.pooling else now - self._arrived_at,
         )
+
+    def note_cached(self, epoch: int, choice: int, tiers: CachedTiers) -> None:
+        """A choice that has ended says where its cached tokens were.
+
+        What counts is the choice whose tokens came first, in the epoch in which they came: it is
+        the one that the number of cached tokens was taken from.
+        """
+        is_first = (epoch, choice) == self._first_source
+        # Of tiers that contradict the number nothing is told.
+        if is_first and sum(tiers.values()) == self._num_cached_tokens:
+            self._cached_tiers = tiers
 
     def finished(self, reason: str) -> None:
         """A choice has ended."""
@@ -60,7 +75,12 @@ class SessionMeter:
     def usage(self) -> Usage:
         """Return the tokens so far."""
         num_tokens = sum(choice.next_position for choice in self._entry.choices)
-        return Usage(len(self._entry.prompt_token_ids), num_tokens, self._num_cached_tokens)
+        return Usage(
+            len(self._entry.prompt_token_ids),
+            num_tokens,
+            self._num_cached_tokens,
+            self._cached_tiers,
+        )
 
     def timings(self) -> Timings:
         """Return the times until now."""

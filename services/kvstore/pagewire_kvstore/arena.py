@@ -1,6 +1,5 @@
 """Memory for payloads: mapped once, touched before the first block comes. Knows no blocks."""
 
-import fcntl
 import mmap
 import os
 import stat
@@ -9,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pagewire_kvstore.file_lock import try_lock
 from pagewire_shared.errors import StartupError
 
 SUFFIX = ".arena"
@@ -138,7 +138,7 @@ def _create_locked(path: Path) -> int:
             _remove_stale(path, common)
             continue
         # Between its creation and its lock another process may have taken it for a stale one.
-        if _lock(file) and _is_at(file, path):
+        if try_lock(file) and _is_at(file, path):
             return file
         os.close(file)
     raise StartupError(f"{path}: other processes keep creating this arena")
@@ -153,22 +153,13 @@ def _remove_stale(path: Path, flags: int) -> None:
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise StartupError(f"{path}: not a regular file; it cannot become an arena")
-        if not _lock(file):
+        if not try_lock(file):
             raise StartupError(f"{path}: another process holds this arena")
         # Only who holds the lock removes it, so it stays this file until it is gone.
         if _is_at(file, path):
             path.unlink()
     finally:
         os.close(file)
-
-
-def _lock(file: int) -> bool:
-    """Lock the file for as long as this process lives; False when another one has."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _is_at(file: int, path: Path) -> bool:

@@ -3,6 +3,7 @@
     <folder>/blocks/<first byte of the name>/<layout id>-<group>-<name>.kv    all in hex
     <folder>/temp/           files being written; nothing here outlives a start
     <folder>/quarantine/     files that were not what they should be, for a person to look at
+    <folder>/lock            locked by the process that uses the folder, for as long as it lives
 
 Knows neither capacity nor order of use. Raises OSError as the system does.
 """
@@ -15,9 +16,10 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.disk_index import DiskEntry
+from pagewire_kvstore.file_lock import try_lock
 from pagewire_kvstore.record import BlockRecord
 from pagewire_kvstore.record_codec import (
     MAX_HEADER_BYTES,
@@ -25,6 +27,7 @@ from pagewire_kvstore.record_codec import (
     decode_header,
     decode_record,
 )
+from pagewire_shared.errors import StartupError
 from pagewire_shared.ids import BlockName
 
 MAX_QUARANTINED_FILES = 32
@@ -47,11 +50,30 @@ def key_of(name: str) -> BlockKey | None:
     return BlockKey(bytes.fromhex(layout_id), int(group, 16), BlockName(bytes.fromhex(block_name)))
 
 
+class FoundFile(NamedTuple):
+    """A block's file, as a start finds it.
+
+    Attributes:
+        key: Whose it is, by its name.
+        num_bytes: Size of the file.
+        used_at: Seconds since the epoch, its modification time.
+        tenant: Whose block it is, by its header; None when that does not fit name and size.
+    """
+
+    key: BlockKey
+    num_bytes: int
+    used_at: float
+    tenant: str | None
+
+
 class DiskFiles:
     """The files below one folder. Its methods may run in several threads at a time."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the folders that are missing and drop partial files."""
+        """Take the folder, make the folders in it that are missing and drop partial files.
+
+        Raises StartupError when another process has it.
+        """
         self.folder = folder
         self._blocks = folder / "blocks"
         self._temp = folder / "temp"
@@ -59,12 +81,24 @@ class DiskFiles:
         self._numbers = itertools.count()
         self.num_partial = 0
         """Files that were being written when the last process ended."""
-        for path in (self._blocks, self._temp, self._quarantine):
-            path.mkdir(parents=True, exist_ok=True)
-        for path in self._temp.iterdir():
-            path.unlink()
-            self.num_partial += 1
-        self._bound_quarantine()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock: int | None = _locked(folder)
+        try:
+            for path in (self._blocks, self._temp, self._quarantine):
+                path.mkdir(exist_ok=True)
+            for path in self._temp.iterdir():
+                path.unlink()
+                self.num_partial += 1
+            self._bound_quarantine()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the folder back."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def path_of(self, key: BlockKey) -> Path:
         """Return where a block's file is.
@@ -73,25 +107,20 @@ class DiskFiles:
         """
         return self._blocks / f"{key.name[0]:02x}" / file_name(key)
 
-    def scan(self) -> Iterator[tuple[BlockKey, DiskEntry] | None]:
-        """Yield what each block's file says without being opened; None for what is no such file."""
+    def scan(self) -> Iterator[FoundFile | None]:
+        """Yield what each block's file and its header say; None for what is no such file.
+
+        Headers are read because nothing else tells the tenant, whose quota must hold after a
+        restart, too; a hash of it in the name would not do for quotas that differ by tenant. It
+        takes some 15 us a file, and damaged headers are found on the way.
+        """
         with os.scandir(self._blocks) as folders:
             for folder in folders:
                 if not folder.is_dir(follow_symlinks=False):
                     yield None
                     continue
                 with os.scandir(folder.path) as files:
-                    yield from (self._entry_of(folder.name, file) for file in files)
-
-    def _entry_of(self, folder: str, file: os.DirEntry[str]) -> tuple[BlockKey, DiskEntry] | None:
-        key = key_of(file.name)
-        if key is None or folder != f"{key.name[0]:02x}":
-            return None
-        status = file.stat(follow_symlinks=False)
-        # Neither a folder nor a link nor a pipe, which would be waited for.
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        return key, DiskEntry(status.st_size, status.st_mtime)
+                    yield from (_found(folder.name, file) for file in files)
 
     def write_temp(self, header: bytes, record: BlockRecord, now: float, *, sync: bool) -> Path:
         """Write a record where nobody looks for it and return the path; on error, no file is left.
@@ -112,6 +141,14 @@ class DiskFiles:
                     os.fsync(file.fileno())
             os.utime(path, (now, now))
         return path
+
+    def try_write(self, num_bytes: int) -> None:
+        """Write a file of that size and remove it."""
+        path = self._temp / f"{os.getpid()}-{next(self._numbers)}"
+        with _removed_on_error(path):
+            with io.FileIO(path, "xb") as file:
+                _write_all(file, bytes(num_bytes))
+            path.unlink()
 
     def publish(self, temp: Path, key: BlockKey) -> None:
         """Make a written file the block's; on error, neither is left changed."""
@@ -167,6 +204,41 @@ class DiskFiles:
             path.unlink(missing_ok=True)
             num_files -= 1
             num_bytes -= size
+
+
+def _locked(folder: Path) -> int:
+    """Lock the folder; return what keeps it locked while it is open."""
+    file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    if not try_lock(file):
+        os.close(file)
+        raise StartupError(f"{folder}: another process keeps blocks in this folder")
+    return file
+
+
+def _found(folder: str, file: os.DirEntry[str]) -> FoundFile | None:
+    key = key_of(file.name)
+    if key is None or folder != f"{key.name[0]:02x}":
+        return None
+    status = file.stat(follow_symlinks=False)
+    # Neither a folder nor a link nor a pipe, which would be waited for.
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    tenant = _tenant_in(file.path, key, status.st_size)
+    return FoundFile(key, status.st_size, status.st_mtime, tenant)
+
+
+def _tenant_in(path: str, key: BlockKey, num_bytes: int) -> str | None:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            header = decode_header(os.read(file, MAX_HEADER_BYTES))
+        finally:
+            os.close(file)
+    except (CorruptRecordError, OSError):
+        # One bad sector must not keep a store from starting.
+        return None
+    is_right = header.key == key and header.record_bytes == num_bytes
+    return header.tenant if is_right else None
 
 
 @contextlib.contextmanager

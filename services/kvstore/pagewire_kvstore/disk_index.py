@@ -1,110 +1,123 @@
-"""What a disk tier holds, in order of use. Pure: knows neither files nor threads."""
+"""What a disk tier holds, for the threads that use it. Knows no files, and waits for nothing."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable
 
 from pagewire_kvstore.block_key import BlockKey
+from pagewire_kvstore.ledger import Ledger
+from pagewire_kvstore.tier_errors import RecordTooLargeError, TierPinnedError
 
-
-@dataclass(slots=True)
-class DiskEntry:
-    """One block's file.
-
-    Attributes:
-        num_bytes: Size of the file.
-        used_at: Seconds since the epoch, as the file's modification time has it.
-    """
-
-    num_bytes: int
-    used_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class EvictionPlan:
-    """What has to go for a record to come.
-
-    Attributes:
-        victims: Blocks to remove, the least recently used first.
-        pinned: Pinned blocks that were passed over.
-        is_enough: Whether the record fits then.
-    """
-
-    victims: list[BlockKey]
-    pinned: list[BlockKey]
-    is_enough: bool
+TOUCH_SECONDS = 60.0
+"""A hit writes the file's time at most this often: a hot block would otherwise cost a write of
+metadata for every read, and the order after a restart need not be finer."""
 
 
 class DiskIndex:
-    """Sizes by key, the least recently used first. All but planning is O(1)."""
+    """A ledger under a lock, with the time that each block's file says it was used at.
 
-    def __init__(self, entries: Iterable[tuple[BlockKey, DiskEntry]] = ()) -> None:
-        oldest_first = sorted(entries, key=lambda item: (item[1].used_at, item[0]))
-        self._entries = OrderedDict(oldest_first)
-        self.used_bytes = sum(entry.num_bytes for entry in self._entries.values())
+    Attributes:
+        num_hits: Uses counted.
+        num_misses: Misses counted.
+    """
+
+    def __init__(
+        self,
+        capacity_bytes: int,
+        quota: Callable[[str], int | None],
+        is_pinned: Callable[[BlockKey], bool],
+    ) -> None:
+        self._lock = threading.Lock()
+        self._ledger = Ledger(capacity_bytes, quota)
+        self._is_pinned = is_pinned
+        # Seconds since the epoch, as the files' modification times have them.
+        self._used_at: dict[BlockKey, float] = {}
+        self._lost_bytes = 0
+        self.num_hits = 0
+        self.num_misses = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._ledger)
 
     def __contains__(self, key: BlockKey) -> bool:
-        return key in self._entries
+        with self._lock:
+            return key in self._ledger
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all blocks' files."""
+        return self._ledger.used_bytes
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes that they may have."""
+        return self._ledger.capacity_bytes
 
     def keys(self) -> list[BlockKey]:
         """Return all keys, the least recently used first."""
-        return list(self._entries)
+        with self._lock:
+            return list(self._ledger.keys())
 
-    def find(self, key: BlockKey) -> DiskEntry | None:
-        """Return the entry, without using it."""
-        return self._entries.get(key)
+    def tenant_keys(self, tenant: str) -> list[BlockKey]:
+        """Return the keys of a tenant, the least recently used first."""
+        with self._lock:
+            return self._ledger.tenant_keys(tenant)
 
-    def add(self, key: BlockKey, entry: DiskEntry) -> None:
-        """Add as the most recently used; an entry of the same key goes."""
-        self.remove(key)
-        self._entries[key] = entry
-        self.used_bytes += entry.num_bytes
+    def room_for(self, key: BlockKey, num_bytes: int, tenant: str) -> list[BlockKey]:
+        """Name the blocks that must go before one can be added; changes nothing.
 
-    def use(self, key: BlockKey) -> None:
-        """Make the most recently used, if it is there."""
-        if key in self._entries:
-            self._entries.move_to_end(key)
+        Raises RecordTooLargeError, or TierPinnedError when pinned blocks leave no room.
+        """
+        with self._lock:
+            bound = self._ledger.bound_of(tenant)
+            victims = self._ledger.room_for(key, num_bytes, tenant, self._is_pinned)
+        if num_bytes > bound:
+            raise RecordTooLargeError(
+                f"a record of {num_bytes} bytes; tenant {tenant!r} may hold {bound} on disk"
+            )
+        if victims is None:
+            raise TierPinnedError(
+                f"no room for {num_bytes} bytes: pinned blocks fill the disk tier, or the quota"
+                f" of tenant {tenant!r}"
+            )
+        return victims
+
+    def add(self, key: BlockKey, num_bytes: int, tenant: str, used_at: float) -> None:
+        """Add as the most recently used; what `room_for` named is gone."""
+        with self._lock:
+            self._ledger.add(key, num_bytes, tenant)
+            self._used_at[key] = used_at
 
     def remove(self, key: BlockKey) -> None:
         """Remove, if it is there."""
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self.used_bytes -= entry.num_bytes
+        with self._lock:
+            self._ledger.remove(key)
+            self._used_at.pop(key, None)
 
-    def plan_room(
-        self,
-        key: BlockKey | None,
-        num_bytes: int,
-        capacity_bytes: int,
-        is_pinned: Callable[[BlockKey], bool],
-    ) -> EvictionPlan:
-        """Return what to evict so that `num_bytes` under `key` fit; changes nothing.
+    def use(self, key: BlockKey, now: float) -> bool:
+        """Count a hit; return whether its file is to say so, too."""
+        with self._lock:
+            self.num_hits += 1
+            self._ledger.touch(key)
+            used_at = self._used_at.get(key)
+            # Also when the wall clock went back.
+            if used_at is None or abs(now - used_at) < TOUCH_SECONDS:
+                return False
+            self._used_at[key] = now
+            return True
 
-        Args:
-            key: What is to be put, whose former file goes anyway; None where nothing is.
-            num_bytes: Size of its file.
-            capacity_bytes: Most bytes of all files.
-            is_pinned: Whether a block must stay.
+    def miss(self) -> None:
+        """Count a miss."""
+        with self._lock:
+            self.num_misses += 1
 
-        Looks at the victims and at the pinned blocks before them only: O(1) a victim as long as
-        the caller uses what it passed over, which a pinned block is.
-        """
-        replaced = self._entries.get(key) if key is not None else None
-        surplus = self.used_bytes + num_bytes - capacity_bytes
-        surplus -= replaced.num_bytes if replaced is not None else 0
-        victims: list[BlockKey] = []
-        pinned: list[BlockKey] = []
-        for candidate, entry in self._entries.items():
-            if surplus <= 0:
-                break
-            if candidate == key:
-                continue
-            if is_pinned(candidate):
-                pinned.append(candidate)
-                continue
-            victims.append(candidate)
-            surplus -= entry.num_bytes
-        return EvictionPlan(victims, pinned, surplus <= 0)
+    def lose(self, key: BlockKey) -> None:
+        """The room of a block is lost, for its file stays: see `write_off`."""
+        with self._lock:
+            self._lost_bytes += self._ledger.bytes_of(key)
+
+    def write_off(self) -> None:
+        """Take what was lost from the capacity. Not between `room_for` and `add`, which would then
+        lack room."""
+        with self._lock:
+            self._ledger.capacity_bytes -= self._lost_bytes
+            self._lost_bytes = 0

@@ -3,7 +3,7 @@ keeps the latest events only."""
 
 import enum
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -34,6 +34,15 @@ class EventLog:
     def __init__(self, max_events: int) -> None:
         self._events: deque[BlockEvent] = deque(maxlen=max_events)
         self._next_sequence = 1
+        self._watchers: set[Callable[[], object]] = set()
+
+    def subscribe(self, watcher: Callable[[], object]) -> None:
+        """Call `watcher` after every event; it returns at once."""
+        self._watchers.add(watcher)
+
+    def unsubscribe(self, watcher: Callable[[], object]) -> None:
+        """Call it no more."""
+        self._watchers.discard(watcher)
 
     @property
     def next_sequence(self) -> int:
@@ -45,6 +54,8 @@ class EventLog:
         event = BlockEvent(self._next_sequence, change, tuple(names))
         self._next_sequence += 1
         self._events.append(event)
+        for watcher in self._watchers:
+            watcher()
         return event
 
     def holds(self, sequence: int) -> bool:

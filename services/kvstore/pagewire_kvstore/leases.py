@@ -104,11 +104,12 @@ class Leases:
             )
         else:
             return
-        next_end = self._next_end()
+        next_end = self.next_end()
         wait_seconds = self._max_seconds if next_end is None else next_end - now
         raise OverloadedError(full, retry_after_ms=max(1, math.ceil(wait_seconds * 1000)))
 
-    def _next_end(self) -> float | None:
+    def next_end(self) -> float | None:
+        """When the next lease ends by itself; None when there is none."""
         while self._ends and self._ends[0][1] not in self._leases:
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else None
@@ -123,7 +124,7 @@ class Leases:
 
     def expire(self, now: float) -> None:
         """End the leases whose time has come."""
-        while (next_end := self._next_end()) is not None and next_end <= now:
+        while (next_end := self.next_end()) is not None and next_end <= now:
             self._end(self._ends[0][1])
 
     def _end(self, lease_id: int) -> None:

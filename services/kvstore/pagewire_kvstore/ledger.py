@@ -51,6 +51,11 @@ class Ledger:
         """Bytes of a tenant's blocks."""
         return self._bytes_by_tenant.get(tenant, 0)
 
+    def bytes_of(self, key: BlockKey) -> int:
+        """Bytes of a block, 0 when it is not held."""
+        entry = self._entries.get(key)
+        return entry.num_bytes if entry is not None else 0
+
     def bound_of(self, tenant: str) -> int:
         """Most bytes that a tenant may ever hold."""
         quota = self._quota(tenant)

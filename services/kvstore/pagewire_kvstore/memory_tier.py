@@ -14,26 +14,9 @@ from pagewire_kvstore.block_key import BlockKey
 from pagewire_kvstore.extents import GRANULE_BYTES, Extents
 from pagewire_kvstore.ledger import Ledger
 from pagewire_kvstore.record import BlockRecord
+from pagewire_kvstore.reservation import Reservation
+from pagewire_kvstore.tier_state import TierState
 from pagewire_shared.errors import InvalidRequestError, OverloadedError, StartupError
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryTierStats:
-    """State of the tier.
-
-    Attributes:
-        num_blocks: Blocks that can be found.
-        used_bytes: Bytes taken, in whole granules, removed blocks with readers included.
-        capacity_bytes: Bytes that may be taken.
-        num_hits: Loads answered.
-        num_misses: Loads not answered.
-    """
-
-    num_blocks: int
-    used_bytes: int
-    capacity_bytes: int
-    num_hits: int
-    num_misses: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +73,26 @@ class MemoryTier:
         # By offset: readers of an extent, and the extents whose block is gone but for them.
         self._num_readers: dict[int, int] = {}
         self._left_to_readers: set[int] = set()
+        self._tickets: set[BlockKey] = set()
+        self._num_tickets = 0
         self._num_hits = 0
         self._num_misses = 0
         self._arena = Arena(capacity_bytes, path)
 
     def __contains__(self, key: BlockKey) -> bool:
-        return key in self._ledger
+        return key in self._places
 
     def keys(self) -> list[BlockKey]:
         """Keys held, least recently used first."""
-        return list(self._ledger.keys())
+        return [key for key in self._ledger.keys() if key in self._places]  # noqa: SIM118
 
     def tenant_keys(self, tenant: str) -> list[BlockKey]:
         """Keys of a tenant, least recently used first."""
-        return self._ledger.tenant_keys(tenant)
+        return [key for key in self._ledger.tenant_keys(tenant) if key in self._places]
+
+    def fits(self, tenant: str, num_bytes: int) -> bool:
+        """Whether a tenant may hold a payload of that size at all."""
+        return self._extents.rounded(num_bytes) <= self._ledger.bound_of(tenant)
 
     def put(self, record: BlockRecord) -> list[BlockKey]:
         """Copy a block in; one that is held already is only used again.
@@ -117,15 +106,60 @@ class MemoryTier:
         """
         key, tenant = record.key, record.tenant
         payload = memoryview(record.payload).cast("B")
-        if not payload.nbytes:
-            raise InvalidRequestError("a block without bytes cannot be stored")
-        if key in self._ledger:
+        if key in self._places:
             self._ledger.touch(key)
             return []
-        size = self._extents.rounded(payload.nbytes)
+        offset, evicted = self._make_room(key, payload.nbytes, tenant)
+        self._arena.write(offset, payload)
+        self._ledger.add(key, self._extents.rounded(payload.nbytes), tenant)
+        self._places[key] = _Place(offset, payload.nbytes, tenant, record.checksum)
+        return evicted
+
+    def reserve(
+        self, key: BlockKey, num_bytes: int, tenant: str
+    ) -> tuple[Reservation, list[BlockKey]]:
+        """Take an extent out of circulation for a block that a peer will write; return it, and
+        what was evicted for it. It counts as the tenant's. Raises as `put` does."""
+        self._num_tickets += 1
+        # A layout id has 16 bytes, so no block has this key.
+        ticket = BlockKey(b"reserved", self._num_tickets, key.name)
+        offset, evicted = self._make_room(ticket, num_bytes, tenant)
+        self._ledger.add(ticket, self._extents.rounded(num_bytes), tenant)
+        self._tickets.add(ticket)
+        view = self._arena.view(offset, num_bytes)
+        return Reservation(key, tenant, offset, view, ticket), evicted
+
+    def commit(self, reservation: Reservation, checksum: int) -> bool:
+        """Make the block of a reservation one that can be found; False when it is there already,
+        and the reservation is abandoned."""
+        key, num_bytes = reservation.key, reservation.view.nbytes
+        if key in self._places:
+            self._ledger.touch(key)
+            self.abandon(reservation)
+            return False
+        self._end(reservation)
+        self._ledger.add(key, self._extents.rounded(num_bytes), reservation.tenant)
+        self._places[key] = _Place(reservation.offset, num_bytes, reservation.tenant, checksum)
+        return True
+
+    def abandon(self, reservation: Reservation) -> None:
+        """Give the extent of a reservation back."""
+        self._end(reservation)
+        self._extents.free(reservation.offset)
+
+    def _end(self, reservation: Reservation) -> None:
+        assert reservation.ticket in self._tickets, "the reservation has ended"
+        self._tickets.remove(reservation.ticket)
+        self._ledger.remove(reservation.ticket)
+
+    def _make_room(self, key: BlockKey, num_bytes: int, tenant: str) -> tuple[int, list[BlockKey]]:
+        """Evict what is in the way; return the offset of an extent, and what was evicted."""
+        if not num_bytes:
+            raise InvalidRequestError("a block without bytes cannot be stored")
+        size = self._extents.rounded(num_bytes)
         if size > self._ledger.bound_of(tenant):
             raise InvalidRequestError(
-                f"a block of {payload.nbytes} bytes takes {size} in memory; tenant {tenant!r}"
+                f"a block of {num_bytes} bytes takes {size} in memory; tenant {tenant!r}"
                 f" may hold {self._ledger.bound_of(tenant)}"
             )
         evicted = self._choose_evicted(key, size, tenant)
@@ -137,10 +171,7 @@ class MemoryTier:
             self.remove(other)
         offset = self._extents.allocate(size)
         assert offset is not None, "chosen blocks made no room"
-        self._arena.write(offset, payload)
-        self._ledger.add(key, size, tenant)
-        self._places[key] = _Place(offset, payload.nbytes, tenant, record.checksum)
-        return evicted
+        return offset, evicted
 
     def _choose_evicted(self, key: BlockKey, size: int, tenant: str) -> list[BlockKey] | None:
         """Blocks that must go for bytes, then for one extent; None when it cannot be had."""
@@ -167,15 +198,14 @@ class MemoryTier:
         return evicted + [keys_by_offset[offset] for offset in further]
 
     def _must_stay(self, key: BlockKey) -> bool:
+        if key in self._tickets:
+            return True
         # Evicting a block that is read gives no memory back, so it would be lost for nothing.
         return self._places[key].offset in self._num_readers or self._is_pinned(key)
 
     def get(self, key: BlockKey) -> BlockRecord | None:
-        """Return a block as the most recently used; None when it is not there.
-
-        Its payload is a view of the arena that the next `put` or `remove` may overwrite; who keeps
-        it longer borrows it.
-        """
+        """Return a block as the most recently used, or None. Its payload is a view of the arena
+        that the next `put` or `remove` may overwrite; who keeps it longer borrows it."""
         place = self._places.get(key)
         if place is None:
             self._num_misses += 1
@@ -184,6 +214,11 @@ class MemoryTier:
         self._ledger.touch(key)
         payload = self._arena.view(place.offset, place.num_bytes)
         return BlockRecord(key, place.tenant, payload, place.checksum)
+
+    def hold_promoted(self, key: BlockKey) -> Hold | None:
+        """`hold` of a block that came from another tier: no use of this one."""
+        place = self._places.get(key)
+        return self._hold(key, place) if place is not None else None
 
     @contextmanager
     def borrow(self, key: BlockKey) -> Iterator[BlockRecord | None]:
@@ -199,12 +234,27 @@ class MemoryTier:
 
     def hold(self, key: BlockKey) -> Hold | None:
         """`get` whose payload stays as it is until `let_go`, which is called once for each hold."""
-        record = self.get(key)
-        if record is None:
+        place = self._places.get(key)
+        if place is None:
+            self._num_misses += 1
             return None
-        offset = self._places[key].offset
+        self._num_hits += 1
+        self._ledger.touch(key)
+        return self._hold(key, place)
+
+    def count_miss(self) -> None:
+        """Count a load that was not even tried here."""
+        self._num_misses += 1
+
+    def _hold(self, key: BlockKey, place: _Place) -> Hold:
+        offset = place.offset
         self._num_readers[offset] = self._num_readers.get(offset, 0) + 1
-        return Hold(record, offset)
+        payload = self._arena.view(offset, place.num_bytes)
+        return Hold(BlockRecord(key, place.tenant, payload, place.checksum), offset)
+
+    def hold_again(self, hold: Hold) -> None:
+        """Hold what is held once more; `let_go` is called once more, too."""
+        self._num_readers[hold.offset] += 1
 
     def let_go(self, hold: Hold) -> None:
         """End a hold. The memory of a removed block is free again when its last reader has."""
@@ -230,11 +280,13 @@ class MemoryTier:
             self._extents.free(place.offset)
         return True
 
-    def stats(self) -> MemoryTierStats:
-        """State of the tier at the moment."""
+    def stats(self) -> TierState:
+        """State of the tier. Bytes are whole granules, reservations and removed blocks that still
+        have readers included."""
         capacity_bytes = self._extents.capacity_bytes
-        return MemoryTierStats(
-            num_blocks=len(self._ledger),
+        return TierState(
+            tier="memory",
+            num_blocks=len(self._places),
             used_bytes=capacity_bytes - self._extents.free_bytes,
             capacity_bytes=capacity_bytes,
             num_hits=self._num_hits,

@@ -1,94 +1,178 @@
-"""The KvStoreService: hello, and a clear refusal of what needs storage. Holds no blocks.
+"""The KvStoreService: who may speak, and which stream serves what. Holds no blocks."""
 
-The whole contract is in kv_store.proto, so peers can be built against it; a worker that is refused
-recomputes, which is always possible.
-"""
-
+import asyncio
+import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc.aio
 
+from pagewire_kvstore.block_key import BlockKey
+from pagewire_kvstore.block_names import join_names, split_names
+from pagewire_kvstore.block_store import BlockStore
+from pagewire_kvstore.byte_budget import ByteBudget
+from pagewire_kvstore.event_log import EventLog
+from pagewire_kvstore.get_stream import GetStream
+from pagewire_kvstore.layout_convert import store_layout
+from pagewire_kvstore.leases import Leases
+from pagewire_kvstore.limits import StreamLimits
+from pagewire_kvstore.open_streams import OpenStreams
+from pagewire_kvstore.put_session import PutSession, check_block_size
+from pagewire_kvstore.put_stream import WINDOW_CHUNKS, PutStream
+from pagewire_kvstore.tenants import DEFAULT_TENANT, Tenants
+from pagewire_kvstore.tier_convert import shared_memory, tier_stats
+from pagewire_kvstore.watch_stream import WatchStream
 from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
+from pagewire_shared.arena_facts import ArenaFacts
 from pagewire_shared.convert import agree_protocol
-from pagewire_shared.errors import PagewireError
 from pagewire_shared.ids import mint_id
-
-SERVICE_NAME = "pagewire.kvstore.v1.KvStoreService"
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-
-@dataclass
-class UnimplementedError(PagewireError):
-    """A call that this version of the store does not answer."""
-
-    code: str = "unimplemented"
-    status_name = "UNIMPLEMENTED"
-    __str__ = PagewireError.__str__
-
-
-def _refuse(call: str) -> NoReturn:
-    raise UnimplementedError(
-        f"{call}: this KV store keeps no blocks yet; recompute them (only Hello is answered)"
-    )
+_NOTHING: tuple[Any, ...] = ()
+"""What a stream yields whose responses were sent: who is called for a stream yields."""
 
 
 class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
-    """Answers Hello; every other call ends with UNIMPLEMENTED."""
+    """Serves the blocks of one store. Register it with service_handlers.
 
-    def __init__(self) -> None:
+    Args:
+        store: The blocks.
+        events: Where the store says what became of them.
+        leases: Pins, which the store respects.
+        tenants: Whose blocks are taken.
+        limits: Bounds of the streams.
+        shared: Where peers of this host find the memory tier, if they may map it.
+    """
+
+    def __init__(
+        self,
+        store: BlockStore,
+        events: EventLog,
+        leases: Leases,
+        tenants: Tenants,
+        limits: StreamLimits,
+        shared: ArenaFacts | None = None,
+    ) -> None:
         self.store_id = mint_id()
+        self._store = store
+        self._events = events
+        self._leases = leases
+        self._tenants = tenants
+        self._shared = shared
+        self._expiry: asyncio.TimerHandle | None = None
+        self._stall_seconds = limits.stall_seconds
+        self._budget = ByteBudget(limits.max_put_bytes)
+        self._puts = OpenStreams("put", limits.max_puts, limits.stall_seconds)
+        self._gets = OpenStreams("get", limits.max_gets, limits.stall_seconds)
+        self._watches = OpenStreams("watch", limits.max_watches, limits.stall_seconds)
 
     async def Hello(
         self, request: kv_store_pb2.HelloRequest, context: Context
     ) -> kv_store_pb2.HelloResponse:
-        """Accept a peer that speaks a common protocol version; raise PeerRefusedError otherwise."""
+        """Accept a peer that speaks a common protocol version and whose layout, if it has one, can
+        be kept. Raises PeerRefusedError, InvalidRequestError."""
         protocol = agree_protocol(request.protocol)
-        return kv_store_pb2.HelloResponse(protocol=protocol, store_id=self.store_id)
+        if request.HasField("layout"):
+            check_block_size(store_layout(request.layout), self._budget)
+        shared = None if self._shared is None else shared_memory(self._shared)
+        return kv_store_pb2.HelloResponse(
+            protocol=protocol, store_id=self.store_id, shared_memory=shared
+        )
 
     async def Put(
-        self, request_iterator: AsyncIterator[kv_store_pb2.PutRequest], context: Context
+        self, request_iterator: AsyncIterator[Any], context: Context
     ) -> AsyncIterator[kv_store_pb2.PutResponse]:
-        """Refuse."""
-        _refuse("Put")
-        yield kv_store_pb2.PutResponse()
+        """Take blocks in. Whatever is wrong ends the stream, and what it did not publish is
+        forgotten."""
+        with self._puts.opened():
+            session = PutSession(self._store, self._budget, self._tenants, window=WINDOW_CHUNKS)
+            stream = PutStream(
+                session,
+                context.read,
+                self._stall_seconds,
+                has_shared_memory=self._shared is not None,
+            )
+            await self._puts.send(stream.responses(), context)
+        for response in _NOTHING:
+            yield response
 
     async def Get(
-        self, request_iterator: AsyncIterator[kv_store_pb2.GetRequest], context: Context
-    ) -> AsyncIterator[kv_store_pb2.GetResponse]:
-        """Refuse."""
-        _refuse("Get")
-        yield kv_store_pb2.GetResponse()
+        self, request_iterator: AsyncIterator[Any], context: Context
+    ) -> AsyncIterator[Any]:
+        """Give blocks out."""
+        with self._gets.opened():
+            stream = GetStream(
+                self._store,
+                context.read,
+                self._stall_seconds,
+                has_shared_memory=self._shared is not None,
+            )
+            await self._gets.send(stream.responses(), context)
+        for response in _NOTHING:
+            yield response
 
     async def Pin(
         self, request: kv_store_pb2.PinRequest, context: Context
     ) -> kv_store_pb2.PinResponse:
-        """Refuse."""
-        _refuse("Pin")
+        """Pin the blocks that are there. Raises InvalidRequestError, OverloadedError."""
+        layout = store_layout(request.layout)
+        keys: list[BlockKey] = []
+        missing = []
+        for name in split_names(request.names):
+            groups = range(len(layout.group_bytes))
+            block = [BlockKey(layout.layout_id, group, name) for group in groups]
+            if all(map(self._store.holds, block)):
+                keys += block
+            else:
+                missing.append(name)
+        seconds = request.lease_ms / 1000
+        lease_id = self._leases.pin(keys, seconds, time.monotonic())
+        self._expire()
+        return kv_store_pb2.PinResponse(lease_id=lease_id, missing_names=join_names(missing))
+
+    def _expire(self) -> None:
+        """End the leases that are over, now and whenever the next one is: the next pin may be far
+        away, and memory needs the room before."""
+        now = time.monotonic()
+        self._leases.expire(now)
+        if self._expiry is not None:
+            self._expiry.cancel()
+        next_end = self._leases.next_end()
+        loop = asyncio.get_running_loop()
+        self._expiry = (
+            loop.call_later(next_end - now, self._expire) if next_end is not None else None
+        )
 
     async def Release(
         self, request: kv_store_pb2.ReleaseRequest, context: Context
     ) -> kv_store_pb2.ReleaseResponse:
-        """Refuse."""
-        _refuse("Release")
+        """End a lease; one that is over is no error."""
+        self._leases.release(request.lease_id)
+        return kv_store_pb2.ReleaseResponse()
 
     async def Delete(
         self, request: kv_store_pb2.DeleteRequest, context: Context
     ) -> kv_store_pb2.DeleteResponse:
-        """Refuse."""
-        _refuse("Delete")
+        """Remove the blocks of a tenant from every tier."""
+        tenant = request.tenant if request.HasField("tenant") else DEFAULT_TENANT
+        self._tenants.check(tenant)
+        num_blocks = await self._store.delete_tenant(tenant)
+        return kv_store_pb2.DeleteResponse(num_blocks=num_blocks)
 
     async def Stats(
         self, request: kv_store_pb2.StatsRequest, context: Context
     ) -> kv_store_pb2.StatsResponse:
-        """Refuse."""
-        _refuse("Stats")
+        """Return the state of every tier."""
+        tiers = [tier_stats(state) for state in self._store.states()]
+        return kv_store_pb2.StatsResponse(tiers=tiers)
 
     async def WatchBlocks(
         self, request: kv_store_pb2.WatchBlocksRequest, context: Context
     ) -> AsyncIterator[kv_store_pb2.WatchBlocksResponse]:
-        """Refuse."""
-        _refuse("WatchBlocks")
-        yield kv_store_pb2.WatchBlocksResponse()
+        """Tell what is there and what happens to it, for ever."""
+        with self._watches.opened():
+            stream = WatchStream(self._store, self._events, self.store_id)
+            await self._watches.send(stream.responses(request), context)
+        for response in _NOTHING:
+            yield response

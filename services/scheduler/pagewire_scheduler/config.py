@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.process import ProcessConfig
+from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.settings import setting
 from pagewire_shared.tenant_weight import parse_tenant_weight
 
@@ -15,7 +16,15 @@ class SchedulerConfig(ProcessConfig):
     listen: str = setting(
         "127.0.0.1:8100", "Where workers and frontends dial: host:port, unix:path"
     )
-    kvstore: tuple[str, ...] = setting((), "Address of a KV store, told to workers; repeatable")
+    kvstore: tuple[str, ...] = setting(
+        (), "KV store that is watched and told to workers: host:port, unix:path; repeatable"
+    )
+    kv_load: str = setting(
+        "auto",
+        "When blocks come from KV stores: where that is sooner than computing them, whenever a"
+        " store has them, or never",
+        choices=("auto", "always", "never"),
+    )
     enable_prefix_caching: bool = setting(True, "Share KV blocks between equal prefixes")
     share_prefixes_between_tenants: bool = setting(
         False, "Let tenants find each other's cached prefixes; a cache_salt still parts them"
@@ -38,6 +47,10 @@ class SchedulerConfig(ProcessConfig):
     lease_seconds: float = setting(5.0, "How long requests outlive their frontend's stream")
 
     def __post_init__(self) -> None:
+        for address in self.kvstore:
+            parse_address(address, setting="--kvstore")
+        if len(set(self.kvstore)) < len(self.kvstore):
+            raise StartupError("--kvstore: an address is there twice", field="kvstore")
         for name, low in (
             ("max_num_waiting", 1),
             ("max_waiting_tokens", 1),

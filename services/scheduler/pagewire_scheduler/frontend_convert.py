@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from pagewire_protos.common.v1 import sampling_pb2
+from pagewire_protos.common.v1 import sampling_pb2, usage_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.core.events import (
     FinishedEvent,
@@ -242,6 +242,10 @@ def finished_choices(events: Sequence[FinishedEvent]) -> pb.FinishedChoices:
                 reason=_REASONS[event.state],
                 stop_token_id=event.stop_token_id,
                 error=to_detail(event.error) if event.error else None,
+                cached_tokens=[
+                    usage_pb2.CachedTokens(tier=tier, num_tokens=num_tokens)
+                    for tier, num_tokens in event.cached_tokens
+                ],
             )
             for event in events
         ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from pagewire_scheduler.core.block_load import LoadAnswer
 from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.events import Event
 from pagewire_scheduler.core.load import LoadLimits
@@ -17,7 +18,7 @@ from pagewire_scheduler.core.step import StepResult
 from pagewire_scheduler.generation import Generation
 from pagewire_scheduler.peers import FrontendPeer, WorkerPeer, check_frontend, check_worker
 from pagewire_shared.errors import PagewireError, UnavailableError
-from pagewire_shared.ids import short
+from pagewire_shared.ids import BlockName, short
 
 TICK_SECONDS = 0.05
 HEARTBEAT_SECONDS = 1.0
@@ -39,6 +40,7 @@ class StepLoop:
         policy: PolicyName = "fcfs",
         tenant_weights: Mapping[str, float] | None = None,
         is_sharing_between_tenants: bool = False,
+        is_load_forced: bool = False,
     ) -> None:
         self.generation = Generation()
         self.core = SchedulerCore(
@@ -49,6 +51,7 @@ class StepLoop:
                 policy=policy,
                 tenant_weights=tenant_weights or {},
                 lease_seconds=lease_seconds,
+                is_load_forced=is_load_forced,
             )
         )
         self.clock = clock
@@ -130,6 +133,13 @@ class StepLoop:
             )
             self._plan_soon()
 
+    def note_load(self, peer: WorkerPeer, answer: LoadAnswer) -> None:
+        """Take the answer to a load. Raises WireError when it contradicts the order."""
+        worker_id = peer.info.worker_id
+        if self.workers.get(worker_id) is peer:
+            self._guard(lambda: self.core.note_load(worker_id, answer))
+            self._plan_soon()
+
     def drain(self, peer: WorkerPeer) -> None:
         """Give a worker that is to end nothing new; it is told when it has nothing left."""
         worker_id = peer.info.worker_id
@@ -190,6 +200,24 @@ class StepLoop:
         self._plan_soon()
         return num_blocks
 
+    # KV stores
+
+    def note_stored(self, store: str, names: Sequence[BlockName]) -> None:
+        """Take note of blocks that a store has."""
+        self._guard(lambda: self.core.note_stored(store, names))
+
+    def note_removed(self, store: str, names: Sequence[BlockName]) -> None:
+        """Take note of blocks that a store has no more."""
+        self._guard(lambda: self.core.note_removed(store, names))
+
+    def note_cleared(self, store: str) -> None:
+        """Forget what a store has."""
+        self._guard(lambda: self.core.note_cleared(store))
+
+    def set_store(self, store: str, *, is_up: bool) -> None:
+        """Take note of a store that can be reached, or cannot."""
+        self._guard(lambda: self.core.set_store(store, is_up))
+
     # Time
 
     async def run_clock(self) -> None:
@@ -238,6 +266,10 @@ class StepLoop:
             # Planning may have moved sequences here whose grammars it does not have.
             for grammar_id, params in self.core.workers[worker_id].grammars.take_asked():
                 peer.send_grammar(grammar_id, params)
+            for order in self.core.take_loads(worker_id):
+                peer.send_load(order)
+            for load_id in self.core.take_cancelled_loads(worker_id):
+                peer.send_cancel_load(load_id)
             if not peer.is_drained and self.core.is_drained(worker_id):
                 peer.send_drained()
 

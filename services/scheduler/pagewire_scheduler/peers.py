@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pagewire_scheduler.core.block_load import LoadOrder
 from pagewire_scheduler.core.events import Event
 from pagewire_scheduler.core.frontend_state import Held
 from pagewire_scheduler.core.step import StepPlan
@@ -46,6 +47,12 @@ class WorkerPeer(Protocol):
 
     def send_grammar(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
         """Enter the request to compile a grammar into the outbox."""
+
+    def send_load(self, order: LoadOrder) -> None:
+        """Enter the request to load blocks into the outbox."""
+
+    def send_cancel_load(self, load_id: int) -> None:
+        """Enter into the outbox that nobody waits for a load any more."""
 
     def send_drained(self) -> None:
         """Enter into the outbox that it may leave."""

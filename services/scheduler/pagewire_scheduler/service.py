@@ -18,7 +18,10 @@ from pagewire_scheduler.audit_service import AdminServicer, Auditor
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.frontend_link import FrontendLink
+from pagewire_scheduler.kv_metrics import DecisionMeter
+from pagewire_scheduler.kvstore_link import KvStoreLink
 from pagewire_scheduler.loop import StepLoop
+from pagewire_scheduler.store_shares import StoreShares
 from pagewire_scheduler.worker_link import WorkerLink
 from pagewire_shared.errors import WireError
 from pagewire_shared.process import ProcessContext
@@ -27,6 +30,7 @@ from pagewire_shared.rpc.server import RpcServer, start_server
 
 HELLO_SECONDS = 10.0
 STOP_GRACE_SECONDS = 0.2
+METRICS_SECONDS = 1.0
 SERVICE_NAMES = (
     "pagewire.scheduler.v1.FrontendAttachService",
     "pagewire.scheduler.v1.WorkerAttachService",
@@ -50,7 +54,7 @@ class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
 
     def __init__(self, loop: StepLoop, kvstores: tuple[str, ...]) -> None:
         self._loop = loop
-        self._kvstores = kvstores
+        self._shares = StoreShares(kvstores)
 
     async def AttachWorker(
         self, request_iterator: AsyncIterator[worker_attach_pb2.AttachWorkerRequest], context: Any
@@ -61,8 +65,9 @@ class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
         if first.WhichOneof("message") != "hello":
             raise WireError("a stream must begin with a hello")
         link = WorkerLink(self._loop, first.hello)
-        async for message in link.run(requests, self._kvstores):
-            yield message
+        with self._shares.take() as kvstores:
+            async for message in link.run(requests, kvstores):
+                yield message
 
 
 class FrontendAttachServicer(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
@@ -114,15 +119,32 @@ async def serve(config: SchedulerConfig, context: ProcessContext) -> None:
     context.status.report("ready", detail=f"generation {loop.generation.number}")
     clock = asyncio.create_task(loop.run_clock())
     stop = asyncio.create_task(context.stop.wait())
-    ends: set[asyncio.Future[Any]] = {loop.failure, clock, stop}
+    watches = watch_stores(config, loop)
+    ends: set[asyncio.Future[Any]] = {loop.failure, clock, stop, *watches}
     try:
         done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for finished in done:
             finished.result()
     finally:
-        clock.cancel()
-        stop.cancel()
+        for task in (clock, stop, *watches):
+            task.cancel()
         await server.stop(STOP_GRACE_SECONDS)
+
+
+def watch_stores(config: SchedulerConfig, loop: StepLoop) -> list[asyncio.Task[None]]:
+    """Return running tasks that watch the KV stores; none of them ends by itself."""
+    if config.kv_load == "never":
+        return []
+    watches = [KvStoreLink(store, loop).run() for store in config.kvstore]
+    return [asyncio.create_task(watch) for watch in (*watches, _show_decisions(loop))]
+
+
+async def _show_decisions(loop: StepLoop) -> None:
+    meter = DecisionMeter()
+    while True:
+        counts = loop.core.counts.loads
+        meter.show(counts.verdicts, counts.num_overdue)
+        await asyncio.sleep(METRICS_SECONDS)
 
 
 def create_loop(config: SchedulerConfig) -> StepLoop:
@@ -137,6 +159,7 @@ def create_loop(config: SchedulerConfig) -> StepLoop:
         policy="fair" if config.queue_policy == "fair" else "fcfs",
         tenant_weights=dict(config.tenant_weight),
         is_sharing_between_tenants=config.share_prefixes_between_tenants,
+        is_load_forced=config.kv_load == "always",
         lease_seconds=config.lease_seconds,
         clock=asyncio.get_running_loop().time,
     )

@@ -4,6 +4,7 @@ import hashlib
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
+from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_scheduler.core.step import (
     NewSequence,
     PromptLogprobs,
@@ -23,6 +24,7 @@ from pagewire_shared.arrays import (
 from pagewire_shared.block_hash import layout_fingerprint
 from pagewire_shared.errors import PagewireError, PeerRefusedError, WireError
 from pagewire_shared.ids import BlockName
+from pagewire_shared.kv_tier import MAX_TIERS, RULE, is_tier_name
 from pagewire_shared.rpc.errors import from_detail
 from pagewire_shared.sampling_convert import (
     outputs_to_message,
@@ -30,6 +32,14 @@ from pagewire_shared.sampling_convert import (
     sampling_to_message,
 )
 from pagewire_shared.structured_outputs import StructuredOutputsParams
+
+_OUTCOMES = {
+    pb.LOAD_OUTCOME_COMPLETE: LoadOutcome.COMPLETE,
+    pb.LOAD_OUTCOME_MISSING: LoadOutcome.MISSING,
+    pb.LOAD_OUTCOME_LATE: LoadOutcome.LATE,
+    pb.LOAD_OUTCOME_FAILED: LoadOutcome.FAILED,
+    pb.LOAD_OUTCOME_CANCELLED: LoadOutcome.CANCELLED,
+}
 
 
 def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
@@ -59,6 +69,8 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         steps_in_flight=capacity.steps_in_flight,
         window=_window(group),
         held=_held(hello, capacity.num_blocks),
+        bytes_per_block=sum(group.bytes_per_block for group in hello.layout.groups),
+        loads_blocks=hello.loads_blocks,
     )
 
 
@@ -113,6 +125,7 @@ def plan_message(plan: StepPlan) -> pb.StepPlan:
         new_block_ids=pack_u32(plan.new_block_ids),
         named_blocks=pack_u32(plan.named_blocks),
         names=pack_names(plan.names),
+        named_slots=pack_u32(plan.named_slots),
         fork_slots=pack_u32(plan.fork_slots),
         fork_sources=pack_u32(plan.fork_sources),
         fork_choices=pack_u32(plan.fork_choices),
@@ -143,6 +156,7 @@ def _new_request(sequence: NewSequence) -> pb.NewRequest:
         is_beam=sequence.num_candidates > 0,
         grammar_id=sequence.grammar_id,
         pooling=pooling_to_message(pooling) if pooling is not None else None,
+        tenant=sequence.tenant or None,
     )
 
 
@@ -154,6 +168,37 @@ def compile_message(grammar_id: bytes, params: StructuredOutputsParams) -> pb.Co
 def compile_error(message: pb.GrammarCompiled) -> PagewireError | None:
     """Return why a grammar does not compile, or None."""
     return from_detail(message.error) if message.HasField("error") else None
+
+
+def load_message(order: LoadOrder) -> pb.LoadBlocks:
+    """Return the request to load blocks."""
+    return pb.LoadBlocks(
+        load_id=order.load_id,
+        kvstore_address=order.store,
+        names=pack_names(order.names),
+        blocks=pack_u32(order.blocks),
+        timeout_ms=order.timeout_ms,
+    )
+
+
+def load_answer(message: pb.BlocksLoaded) -> LoadAnswer:
+    """Return the answer as plain data. Raises WireError when its tiers cannot be."""
+    tiers = {entry.tier: entry.num_blocks for entry in message.tiers}
+    if len(tiers) < len(message.tiers) or len(tiers) > MAX_TIERS:
+        raise WireError(f"at most {MAX_TIERS} tiers, each once", field="tiers")
+    if not all(map(is_tier_name, tiers)):
+        raise WireError(f"tiers have names of {RULE}", field="tiers")
+    if sum(tiers.values()) > message.num_blocks:
+        raise WireError("more blocks came from tiers than came", field="tiers")
+    return LoadAnswer(
+        load_id=message.load_id,
+        num_blocks=message.num_blocks,
+        # One that this version does not know is a failure, too.
+        outcome=_OUTCOMES.get(message.outcome, LoadOutcome.FAILED),
+        num_bytes=message.num_bytes,
+        seconds=message.time_us / 1e6,
+        tiers=tuple(tiers.items()),
+    )
 
 
 def step_result(message: pb.StepResult) -> StepResult:
@@ -176,6 +221,7 @@ def step_result(message: pb.StepResult) -> StepResult:
         top_logprobs=unpack_f32(message.top_logprobs),
         prompt=_prompt_logprobs(message.prompt) if message.HasField("prompt") else None,
         vectors=message.vectors,
+        model_time_us=message.model_time_us,
         failure=failure,
     )
 

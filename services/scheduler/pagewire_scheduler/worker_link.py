@@ -6,8 +6,10 @@ import logging
 from collections.abc import AsyncIterator
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
+from pagewire_scheduler.core.block_load import LoadOrder
 from pagewire_scheduler.core.step import StepPlan
 from pagewire_scheduler.core.worker_state import WorkerInfo
+from pagewire_scheduler.kv_metrics import LoadMeter
 from pagewire_scheduler.liveness import ProgressWatch
 from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.outbox import Outbox
@@ -16,6 +18,8 @@ from pagewire_scheduler.stream import run_stream
 from pagewire_scheduler.worker_convert import (
     compile_error,
     compile_message,
+    load_answer,
+    load_message,
     plan_message,
     step_result,
     worker_info,
@@ -24,8 +28,9 @@ from pagewire_shared.convert import agree_protocol
 from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.structured_outputs import StructuredOutputsParams
 
-# Plans are bounded by the credit; the rest is room for audit queries.
-NUM_SPARE_MESSAGES = 64
+# Plans are bounded by the credit; the rest is room for audit queries, and for loads and their
+# cancels, of which few are under way at a time.
+NUM_SPARE_MESSAGES = 128
 
 _logger = logging.getLogger(__name__)
 
@@ -40,6 +45,7 @@ class WorkerLink:
         self._info = worker_info(hello)
         self.watch = ProgressWatch(loop.clock())
         self._meter = StepMeter(self._info.model.name)
+        self._load_meter = LoadMeter(self._info.model.name, self._info.model.block_size)
         self._outbox: Outbox[pb.AttachWorkerResponse] = Outbox(
             self._info.steps_in_flight + NUM_SPARE_MESSAGES
         )
@@ -72,6 +78,16 @@ class WorkerLink:
         """Enter the request to compile a grammar into the outbox."""
         message = compile_message(grammar_id, params)
         self._send(pb.AttachWorkerResponse(compile_grammar=message))
+
+    def send_load(self, order: LoadOrder) -> None:
+        """Enter the request to load blocks into the outbox."""
+        self._load_meter.ordered(self._loop.clock(), order)
+        self._send(pb.AttachWorkerResponse(load_blocks=load_message(order)))
+
+    def send_cancel_load(self, load_id: int) -> None:
+        """Enter into the outbox that nobody waits for a load any more."""
+        self._load_meter.cancelled()
+        self._send(pb.AttachWorkerResponse(cancel_load=pb.CancelLoad(load_id=load_id)))
 
     @property
     def is_drained(self) -> bool:
@@ -118,6 +134,10 @@ class WorkerLink:
         elif kind == "grammar_compiled":
             answer = message.grammar_compiled
             self._loop.note_grammar(self, answer.grammar_id, compile_error(answer))
+        elif kind == "blocks_loaded":
+            loaded = load_answer(message.blocks_loaded)
+            self._load_meter.answered(self._loop.clock(), loaded)
+            self._loop.note_load(self, loaded)
         elif kind == "leaving":
             self._loop.drain(self)
         elif kind == "audit_reply":

@@ -11,6 +11,7 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_BACKENDS = ("auto", "reference", "sdpa")
 LINEAR_BACKENDS = ("auto", "torch", "packed")
+KV_OFFLOADS = ("writethrough", "writeback", "off")
 MODEL_IMPLS = ("auto", "native", "transformers")
 
 DEFAULT_NUM_SEQS = {"cpu": 64, "cuda": 256}
@@ -68,6 +69,15 @@ class WorkerConfig(ProcessConfig):
     )
     linear_backend: str = setting(
         "auto", "Implementation of linear layers", choices=LINEAR_BACKENDS
+    )
+
+    kv_offload: str = setting(
+        "writethrough",
+        "When KV blocks go to a KV store: when they are full, when they are evicted, or never",
+        choices=KV_OFFLOADS,
+    )
+    kv_connector: str = setting(
+        "pagewire", "Client of KV stores: pagewire, or MODULE:CLASS of another one"
     )
 
     def __post_init__(self) -> None:

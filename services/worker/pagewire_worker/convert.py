@@ -18,6 +18,7 @@ from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
 from pagewire_shared.sampling_convert import pooling_from_message, sampling_from_message
 from pagewire_worker.audit import SlotAudit
 from pagewire_worker.grammar_convert import check_grammar_id
+from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.step import NewRequest, PromptLogprobs, StepPlan, StepResult
 
@@ -50,6 +51,7 @@ def plan_from_message(message: wire.StepPlan) -> StepPlan:
         copy_destinations=view_u32(message.copy_destinations),
         named_blocks=view_u32(message.named_blocks),
         names=unpack_names(message.names),
+        named_slots=view_u32(message.named_slots),
     )
     _check_lengths(plan, samples.tolist())
     return plan
@@ -77,6 +79,8 @@ def _check_lengths(plan: StepPlan, samples: list[int]) -> None:
         copy_destinations=plan.copy_destinations,
     )
     require_one_length(named_blocks=plan.named_blocks, names=plan.names)
+    if len(plan.named_slots):
+        require_one_length(named_blocks=plan.named_blocks, named_slots=plan.named_slots)
 
 
 def _new_request_from_message(message: wire.NewRequest) -> NewRequest:
@@ -103,6 +107,7 @@ def _new_request_from_message(message: wire.NewRequest) -> NewRequest:
         num_logprobs=num_logprobs,
         grammar_id=grammar_id,
         pooling=pooling,
+        tenant=message.tenant if message.HasField("tenant") else None,
     )
 
 
@@ -181,16 +186,17 @@ def hello_to_message(
         highest_generation=highest_generation,
         model=info.served_model_name,
         tokenizer_fingerprint=info.tokenizer_fingerprint,
-        layout=layout_to_message(info),
+        layout=layout_to_message(info.layout),
         capacity=capacity,
         roles=[wire.WORKER_ROLE_PREFILL, wire.WORKER_ROLE_DECODE],
         kv_endpoints=info.kv_endpoints,
         held_names=b"".join(held.values()),
         held_blocks=pack_u32(held.keys()),
+        loads_blocks=info.loads_blocks,
     )
 
 
-def layout_to_message(info: ReplicaInfo) -> layout_pb2.KvLayout:
+def layout_to_message(layout: BlockLayout) -> layout_pb2.KvLayout:
     """Return what makes this worker's blocks exchangeable with those of others."""
     groups = [
         layout_pb2.CacheGroup(
@@ -207,11 +213,11 @@ def layout_to_message(info: ReplicaInfo) -> layout_pb2.KvLayout:
             dtype=group.dtype,
             window=group.window,
         )
-        for group in info.cache_groups
+        for group in layout.groups
     ]
     return layout_pb2.KvLayout(
-        model_fingerprint=info.model_fingerprint,
-        numerics_fingerprint=info.numerics_fingerprint,
+        model_fingerprint=layout.model_fingerprint,
+        numerics_fingerprint=layout.numerics_fingerprint,
         groups=groups,
     )
 

@@ -6,7 +6,7 @@ slots excepted: those had left anyway.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +17,8 @@ from pagewire_worker.audit import SlotAudit, walk_slots
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.block_names import BlockNames
 from pagewire_worker.input_batch import PreparedStep, prepare_step
+from pagewire_worker.offload.block_copy import copy_in
+from pagewire_worker.offload.block_watch import BlockWatch, NoWatch
 from pagewire_worker.pooling import pool
 from pagewire_worker.prompt_logprobs import prompt_logprobs
 from pagewire_worker.results import NO_SAMPLES, StepOutputs, empty_result, pack_result
@@ -39,6 +41,7 @@ class Executor:
         device: Where the backend runs.
         steps_in_flight: Steps that may have been planned before the result of one is known.
         grammars: Says which tokens requests with a grammar may sample; without it they are refused.
+        watch: Told of blocks that get names and are written anew.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Executor:
         device: torch.device,
         steps_in_flight: int = 1,
         grammars: MaskSource | None = None,
+        watch: BlockWatch | None = None,
     ) -> None:
         self._backend = backend
         self._max_num_batched_tokens = max_num_batched_tokens
@@ -56,6 +60,7 @@ class Executor:
         self._slots = SlotTable(limits, device)
         self._names = BlockNames()
         self._grammars = NoMasks() if grammars is None else grammars
+        self._watch = NoWatch() if watch is None else watch
         self._steps_in_flight = steps_in_flight
         self._num_suspect_steps = 0
 
@@ -63,6 +68,7 @@ class Executor:
     def run(self, plan: StepPlan) -> StepResult:
         """Run one step. Never raises for what is wrong with a step: the result says it."""
         self._forget_grammars(plan)
+        self._watch.leave(plan.freed_slots)
         try:
             undo = apply_plan(self._slots, plan)
         except PlanError as error:
@@ -81,6 +87,25 @@ class Executor:
         """Forget all requests; blocks keep their content and names."""
         self._slots.clear()
         self._grammars.clear()
+        self._watch.drop_slots()
+
+    @torch.inference_mode()
+    def load_blocks(
+        self,
+        blocks: Sequence[int],
+        names: Sequence[bytes],
+        payloads: Sequence[memoryview | bytes],
+        staging: Tensor,
+    ) -> None:
+        """Write payloads that came from elsewhere into blocks that no plan uses, and name them.
+
+        Raises:
+            ValueError: A payload has another size than a block; the blocks have no names then.
+        """
+        self._begin_blocks(blocks)
+        copy_in(self._backend.kv_cache, blocks, payloads, staging)
+        for block, name in zip(blocks, names, strict=True):
+            self._names.name(block, name)
 
     def held_names(self) -> dict[int, bytes]:
         """Return the names of VALID blocks by block id."""
@@ -92,6 +117,7 @@ class Executor:
 
     def _run_applied(self, plan: StepPlan) -> StepResult:
         self._follow_grammars(plan)
+        self._watch.follow(plan)
         if len(plan.slots) == 0:
             self._copy_blocks(plan)
             self._apply_names(plan)
@@ -99,7 +125,7 @@ class Executor:
         step = prepare_step(self._slots, plan, self._max_num_batched_tokens)
         # From here on the plan is known to be good: only now may KV and names change.
         self._copy_blocks(plan)
-        self._names.forget(step.begun_blocks.tolist())
+        self._begin_blocks(step.begun_blocks.tolist())
         started = time.perf_counter()
         wait_for_masks = self._begin_masks(step)
         hidden = self._backend.forward(step.batch)
@@ -176,11 +202,15 @@ class Executor:
         destinations = np.asarray(plan.copy_destinations, dtype=np.int64)
         if len(destinations) == 0:
             return
-        self._names.forget(destinations.tolist())
+        self._begin_blocks(destinations.tolist())
         self._backend.kv_cache.copy_blocks(
             torch.from_numpy(np.asarray(plan.copy_sources, dtype=np.int64)).to(self._device),
             torch.from_numpy(destinations).to(self._device),
         )
+
+    def _begin_blocks(self, blocks: Sequence[int]) -> None:
+        self._watch.overwrite(blocks)
+        self._names.forget(blocks)
 
     def _apply_names(self, plan: StepPlan) -> None:
         # Steps planned before a failure was known may have read what the failed one never wrote: a
@@ -191,6 +221,7 @@ class Executor:
         blocks = np.asarray(plan.named_blocks, dtype=np.int64).tolist()
         for block, name in zip(blocks, plan.names, strict=True):
             self._names.name(block, name)
+        self._watch.named(plan)
 
     def _failed(
         self, plan: StepPlan, error: Exception, culprit_slots: tuple[int, ...]

@@ -102,15 +102,13 @@ class KvCache:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._window = shape.window
-        self._bytes_per_block = bytes_per_block(shape, block_size, dtype)
+        self.bytes_per_block = bytes_per_block(shape, block_size, dtype)
 
     def layout(self) -> list[CacheGroup]:
         """Return the cache groups, in block table order."""
         dtype = str(self.layers[0].key.dtype).removeprefix("torch.")
         return [
-            CacheGroup(
-                len(self.layers), self.block_size, self._bytes_per_block, dtype, self._window
-            )
+            CacheGroup(len(self.layers), self.block_size, self.bytes_per_block, dtype, self._window)
         ]
 
     def copy_blocks(self, sources: Tensor, destinations: Tensor) -> None:

@@ -29,6 +29,7 @@ from pagewire_worker.hub import resolve_model
 from pagewire_worker.kv_cache import KvCache, plan_num_blocks
 from pagewire_worker.models.choice import choose_source
 from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSource, ModelSummary
+from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.slots import SlotLimits
 from pagewire_worker.step import NewRequest, StepPlan
@@ -42,11 +43,12 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A loaded model, ready to run plans."""
+    """A loaded model, ready to run plans; `offloader` is None where blocks stay in the worker."""
 
     info: ReplicaInfo
     executor: Executor
     grammars: GrammarCompiler
+    offloader: BlockOffloader | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def load_replica(
         vocab_size=shape.model.vocab_size,
         window=model.cache_shape.window,
     )
+    offloader = _make_offloader(config, backend.kv_cache)
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
     executor = Executor(
         backend,
@@ -114,11 +117,18 @@ def load_replica(
         shape.device,
         config.steps_in_flight,
         grammars.table,
+        offloader,
     )
     on_progress(0.95, "warming up")
     warm_up(executor, limits, shape.max_num_batched_tokens)
     on_progress(1.0, "loaded")
-    return Replica(_describe(config, shape, backend), executor, grammars.compiler)
+    return Replica(_describe(config, shape, backend), executor, grammars.compiler, offloader)
+
+
+def _make_offloader(config: WorkerConfig, cache: KvCache) -> BlockOffloader | None:
+    if config.kv_offload == "off":
+        return None
+    return BlockOffloader(cache, is_writeback=config.kv_offload == "writeback")
 
 
 def _settle(config: WorkerConfig) -> _Shape:
@@ -245,6 +255,7 @@ def _describe(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> Rep
         steps_in_flight=config.steps_in_flight,
         vocab_size=shape.model.vocab_size,
         embedding_size=backend.embedding_size,
+        loads_blocks=config.kv_offload != "off",
     )
 
 

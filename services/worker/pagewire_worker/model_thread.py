@@ -4,6 +4,7 @@ All calls of the executor happen here, one after the other, so nothing behind it
 """
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -29,6 +30,7 @@ class ModelThread:
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(MAX_QUEUED_JOBS)
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self._progress = 0
+        self._low_priority: Callable[[bool], bool] = lambda is_idle: False
 
     @property
     def progress(self) -> int:
@@ -60,6 +62,19 @@ class ModelThread:
         self._jobs.put_nowait(run)
         return future
 
+    def set_low_priority(self, turn: Callable[[bool], bool]) -> None:
+        """Call `turn` once after each job, and again and again while there is none.
+
+        It is told whether the thread is idle, does a little, and returns whether there is more to
+        do; it must not raise.
+        """
+        self._low_priority = turn
+
+    def nudge(self) -> None:
+        """Let the low-priority work have a turn soon; from any thread."""
+        with contextlib.suppress(queue.Full):
+            self._jobs.put_nowait(_nothing)
+
     def stop(self, timeout_seconds: float) -> None:
         """End the thread after the job it runs, and do not wait longer than the timeout for it."""
         try:
@@ -86,3 +101,10 @@ class ModelThread:
         with torch.inference_mode():
             while (job := self._jobs.get()) is not None:
                 job()
+                is_idle = self._jobs.empty()
+                while self._low_priority(is_idle) and self._jobs.empty():
+                    is_idle = True
+
+
+def _nothing() -> None:
+    pass

@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 
 from pagewire_worker.kv_cache import CacheGroup
+from pagewire_worker.offload.connector import BlockLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaInfo:
     """Identity, fingerprints, layout and capacity of one loaded replica.
 
-    `embedding_size` is the length of its vectors, 0 when it cannot pool.
+    `embedding_size` is the length of its vectors, 0 when it cannot pool; `loads_blocks` says
+    whether it loads blocks from KV stores.
     """
 
     worker_id: bytes
@@ -26,3 +28,9 @@ class ReplicaInfo:
     vocab_size: int
     embedding_size: int = 0
     kv_endpoints: tuple[str, ...] = ()
+    loads_blocks: bool = False
+
+    @property
+    def layout(self) -> BlockLayout:
+        """What makes its blocks interchangeable with those of others."""
+        return BlockLayout(self.model_fingerprint, self.numerics_fingerprint, self.cache_groups)

@@ -29,7 +29,10 @@ from pagewire_worker.executor import Executor
 from pagewire_worker.grammar_compiler import GrammarCompiler
 from pagewire_worker.grammar_convert import check_grammar_id
 from pagewire_worker.grammar_link import answer_compile
+from pagewire_worker.load_link import loaded_to_message, take_load
 from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.offload.kv_offload import KvOffload
+from pagewire_worker.offload.load_order import LoadAnswer
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.step import StepPlan, StepResult
 
@@ -49,6 +52,7 @@ class SchedulerLink:
         thread: The model thread.
         attached: Set while attached, cleared otherwise.
         grammars: Compiles grammars; without it all are refused.
+        offload: Moves blocks to and from KV stores; without it none are moved.
     """
 
     def __init__(
@@ -59,8 +63,10 @@ class SchedulerLink:
         thread: ModelThread,
         attached: asyncio.Event,
         grammars: GrammarCompiler | None = None,
+        offload: KvOffload | None = None,
     ) -> None:
         self._address = address
+        self._offload = offload
         self._grammars = grammars
         self._info = info
         self._executor = executor
@@ -111,6 +117,7 @@ class SchedulerLink:
                 self._executor,
                 self._thread,
                 self._grammars,
+                self._offload,
                 attached=self._attached,
                 leaving=self._leaving,
                 drained=self._drained,
@@ -141,6 +148,7 @@ class _Attach:
         executor: Executor,
         thread: ModelThread,
         grammars: GrammarCompiler | None,
+        offload: KvOffload | None,
         *,
         attached: asyncio.Event,
         leaving: asyncio.Event,
@@ -150,6 +158,7 @@ class _Attach:
         self._executor = executor
         self._thread = thread
         self._grammars = grammars
+        self._offload = offload
         self._attached = attached
         self._leaving = leaving
         self._drained = drained
@@ -200,6 +209,10 @@ class _Attach:
         elif kind == "compile_grammar":
             check_grammar_id(response.compile_grammar.grammar_id)
             self._spawn(self._compile(response.compile_grammar))
+        elif kind in ("load_blocks", "cancel_load") and self._offload is not None:
+            answer = take_load(response, self._offload)
+            if answer is not None:
+                self._spawn(self._answer_load(answer))
         elif kind == "drain":
             _logger.info("drained: nothing is left to do")
             self._drained.set()
@@ -211,6 +224,8 @@ class _Attach:
         await self._thread.submit(self._executor.drop_slots)
         if self._grammars is not None:
             self._grammars.clear()
+        if self._offload is not None:
+            await self._offload.attach(welcome.kvstore_addresses)
         self._attached.set()
         _logger.info("attached to the scheduler, generation %d", welcome.generation)
 
@@ -269,6 +284,9 @@ class _Attach:
 
     async def _compile(self, message: wire.CompileGrammar) -> None:
         self._outbox.put_nowait(await answer_compile(message, self._grammars))
+
+    async def _answer_load(self, answer: "asyncio.Future[LoadAnswer]") -> None:
+        self._outbox.put_nowait(loaded_to_message(await answer))
 
     async def _report_progress(self) -> None:
         sent = -1

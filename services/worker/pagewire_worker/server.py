@@ -12,6 +12,9 @@ from pagewire_shared.rpc.server import RpcServer, start_server
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.loader import Replica, load_replica
 from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.offload.connector import KvConnector
+from pagewire_worker.offload.connector_registry import make_connector
+from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.scheduler_link import SchedulerLink
 from pagewire_worker.service import SERVICE_NAMES, register
 
@@ -22,6 +25,7 @@ REPORTED_STEP = 0.05
 async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
     """Serve until `context.stop`. Raises StartupError or PeerRefusedError."""
     scheduler = parse_address(config.scheduler, setting="--scheduler")
+    connector = None if config.kv_offload == "off" else make_connector(config.kv_connector)
     server = await _listen(config, context)
     thread = ModelThread(asyncio.get_running_loop())
     thread.start()
@@ -34,11 +38,15 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
             endpoint = config.advertise_address or str(server.address)
             info = dataclasses.replace(info, kv_endpoints=(endpoint,))
         attached = asyncio.Event()
+        offload = _make_offload(replica, thread, connector)
         link = SchedulerLink(
-            str(scheduler), info, replica.executor, thread, attached, replica.grammars
+            str(scheduler), info, replica.executor, thread, attached, replica.grammars, offload
         )
+        jobs = [link.run(), _follow(attached, server, context)]
+        if offload is not None:
+            jobs.append(offload.run())
         await _until_stopped(
-            _first_failure(link.run(), _follow(attached, server, context)),
+            _first_failure(*jobs),
             context.stop,
             lambda: _drain(link, config.drain_seconds, context),
         )
@@ -47,6 +55,21 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         if server is not None:
             await server.stop(STOP_GRACE_SECONDS)
         thread.stop(STOP_GRACE_SECONDS)
+
+
+def _make_offload(
+    replica: Replica, thread: ModelThread, connector: KvConnector | None
+) -> KvOffload | None:
+    if connector is None or replica.offloader is None:
+        return None
+    return KvOffload(
+        replica.executor,
+        replica.offloader,
+        thread,
+        connector,
+        replica.info.layout,
+        num_blocks=replica.info.num_blocks,
+    )
 
 
 async def _listen(config: WorkerConfig, context: ProcessContext) -> RpcServer | None:

@@ -23,6 +23,9 @@ Flags = Sequence[int] | npt.NDArray[np.uint8]
 """0 or 1 per slot."""
 
 NO_FLOATS: Floats = np.zeros(0, dtype=np.float32)
+NO_SLOT = 0xFFFFFFFF
+"""In named_slots: a name that no content has."""
+
 NO_INTS: U32Array = np.zeros(0, dtype=np.uint32)
 
 
@@ -44,6 +47,7 @@ class NewRequest:
             for; None for what `sampling` says.
         grammar_id: Grammar that the output follows; None for none.
         pooling: How its states become a vector; None for a sequence that samples.
+        tenant: Whom its offloaded blocks count towards; None for the default tenant.
     """
 
     slot: int
@@ -58,6 +62,7 @@ class NewRequest:
     num_logprobs: int | None = None
     grammar_id: bytes | None = None
     pooling: PoolingParams | None = None
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +95,7 @@ class StepPlan:
     copy_destinations: Ints = ()
     named_blocks: Ints = ()
     names: Sequence[bytes] = ()
+    named_slots: Ints = ()
 
 
 @dataclass(frozen=True, slots=True)

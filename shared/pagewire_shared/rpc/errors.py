@@ -1,5 +1,6 @@
 """Errors across gRPC: one mapping from the exception tree to statuses and back."""
 
+import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NoReturn
@@ -136,6 +137,9 @@ def _wrap_unary(inner: Any, decode: Callable[[bytes], Any] | None) -> Any:
 
 
 def _wrap_stream(inner: Any, decode: Callable[[bytes], Any] | None) -> Any:
+    if inspect.iscoroutinefunction(inner):
+        return _wrap_unary(inner, decode)  # it writes its responses itself, as the health service
+
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
             async for response in inner(_decoded(request, decode), context):

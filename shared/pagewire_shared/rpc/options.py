@@ -13,6 +13,8 @@ Options = list[tuple[str, int]]
 _KEEPALIVE: Options = [
     ("grpc.keepalive_time_ms", 1000),
     ("grpc.keepalive_timeout_ms", 5000),
+    # What newer gRPC waits for the answer to a ping, whatever the line above says: 60 s by default.
+    ("grpc.http2.ping_timeout_ms", 5000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]
@@ -65,11 +67,26 @@ def kv_channel_options() -> Options:
 def server_options(*, is_port_shared: bool = False) -> Options:
     """Options of every server; `is_port_shared` only for several frontends on one port."""
     return [
-        *_KEEPALIVE,
+        *_patient(),
         *_sizes(CONTROL_MESSAGE_BYTES),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),
-        ("grpc.http2.max_ping_strikes", 0),
         ("grpc.so_reuseport", int(is_port_shared)),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", 1024 * 1024),
+    ]
+
+
+def kv_server_options() -> Options:
+    """Options of a server whose streams carry KV blocks: the other side of kv_channel_options.
+
+    What a stream may have under way is bounded by its credits, not by the transport's windows.
+    """
+    return [*_patient(), *_sizes(KV_MESSAGE_BYTES), ("grpc.so_reuseport", 0)]
+
+
+def _patient() -> Options:
+    """Keepalive, and no offence at that of others."""
+    return [
+        *_KEEPALIVE,
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),
+        ("grpc.http2.max_ping_strikes", 0),
     ]

@@ -1,7 +1,10 @@
 """The gRPC server that every role runs: options, error mapping, health and reflection."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -10,20 +13,31 @@ from grpc_reflection.v1alpha import reflection
 from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address, require_free
 from pagewire_shared.rpc.errors import ErrorInterceptor
-from pagewire_shared.rpc.options import server_options
+from pagewire_shared.rpc.options import Options, server_options
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
+_logger = logging.getLogger(__name__)
+_LOOK_SECONDS = 0.1
+
+
 @dataclass(slots=True)
 class RpcServer:
-    """A started server and its health; `address` holds the port really bound."""
+    """A started server and its health; `address` holds the port really bound.
+
+    It listens again when the server ends by itself: grpcio's takes no new calls after one whose
+    path is no UTF-8 (seen with 1.85), which anybody can send. Calls that were open go on.
+    """
 
     server: grpc.aio.Server
     health: "health.aio.HealthServicer"
     address: Address
     service_names: tuple[str, ...]
+    _open: Callable[[Address], Awaitable[tuple[grpc.aio.Server, int]]]
+    _keeper: "asyncio.Task[None] | None" = None
+    _ended: "dict[grpc.aio.Server, asyncio.Task[None]]" = field(default_factory=dict)
 
     async def set_serving(self, is_serving: bool) -> None:
         """Answer health checks of the server and of every service with SERVING or NOT_SERVING."""
@@ -32,8 +46,35 @@ class RpcServer:
 
     async def stop(self, grace_seconds: float) -> None:
         """Answer NOT_SERVING, take no new calls and end the open ones after the grace."""
+        if self._keeper is not None:
+            self._keeper.cancel()
         await self.set_serving(False)
-        await self.server.stop(grace_seconds)
+        await asyncio.gather(*(one.stop(grace_seconds) for one in (self.server, *self._ended)))
+
+    def keep_listening(self) -> None:
+        """Begin to look whether the server still serves; `stop` ends it."""
+        self._keeper = asyncio.create_task(self._keep_listening())
+
+    async def _keep_listening(self) -> None:
+        while True:
+            # True for as long as it serves. What ended it was logged by grpcio.
+            with contextlib.suppress(Exception):
+                while await self.server.wait_for_termination(_LOOK_SECONDS):
+                    pass
+            _logger.error("the gRPC server at %s has ended by itself; it begins anew", self.address)
+            if self.server not in self._ended:
+                self._ended[self.server] = asyncio.create_task(self._outlive(self.server))
+            try:
+                self.server, _ = await self._open(self.address)
+            except RuntimeError:
+                _logger.exception("cannot listen on %s", self.address)
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _outlive(self, server: grpc.aio.Server) -> None:
+        """Keep a server that has ended until its last call has."""
+        with contextlib.suppress(Exception):
+            await server.wait_for_termination()
+        del self._ended[server]
 
 
 async def start_server(
@@ -44,6 +85,7 @@ async def start_server(
     setting: str,
     is_port_shared: bool = False,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    options: Options | None = None,
 ) -> RpcServer:
     """Start a server on `address`, NOT_SERVING until `set_serving(True)`.
 
@@ -54,24 +96,31 @@ async def start_server(
         setting: Named in the StartupError when the address is taken.
         is_port_shared: Several processes may listen on this port.
         interceptors: See each call after the one that turns errors into statuses.
+        options: Of the server; None for those of control streams.
     """
     if not is_port_shared:
         require_free(address, setting=setting)
-    server = grpc.aio.server(
-        interceptors=[ErrorInterceptor(), *interceptors],
-        options=server_options(is_port_shared=is_port_shared),
-    )
-    register(server)
     servicer = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server)
+
+    async def open_server(where: Address) -> tuple[grpc.aio.Server, int]:
+        server = grpc.aio.server(
+            interceptors=[ErrorInterceptor(), *interceptors],
+            options=server_options(is_port_shared=is_port_shared) if options is None else options,
+        )
+        register(server)
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        reflection.enable_server_reflection(names, server)
+        port = server.add_insecure_port(str(where))
+        await server.start()
+        return server, port
+
     try:
-        port = server.add_insecure_port(str(address))
+        server, port = await open_server(address)
     except RuntimeError as error:
         raise StartupError(f"{setting}: cannot listen on {address}", field=setting) from error
-    await server.start()
     bound = address if address.is_unix else Address(host=address.host, port=port)
-    started = RpcServer(server, servicer, bound, tuple(service_names))
+    started = RpcServer(server, servicer, bound, tuple(service_names), open_server)
     await started.set_serving(False)
+    started.keep_listening()
     return started

@@ -4,6 +4,7 @@ import pytest
 
 from pagewire_kvstore.assembly import Assembly
 from pagewire_kvstore.block_key import BlockKey
+from pagewire_kvstore.byte_budget import ByteBudget
 from pagewire_kvstore.layout_convert import store_layout
 from pagewire_kvstore.record import BlockRecord
 from pagewire_kvstore.store_layout import StoreLayout
@@ -25,8 +26,8 @@ def sent(data, *, name=NAME, group=0, offset=0, is_last=False, **more):
 
 
 def assembly():
-    made = Assembly(LAYOUT, "t")
-    made.want([NAME])
+    made = Assembly(ByteBudget(100))
+    made.want([NAME], LAYOUT, "t")
     return made
 
 
@@ -43,6 +44,16 @@ def test_chunks_in_order_are_a_block():
     assert made.held_bytes == 0
     with pytest.raises(InvalidRequestError, match="not announced"):
         made.add(sent(b"0123"))
+
+
+def test_the_checksum_of_whoever_made_the_block_must_be_that_of_its_pieces():
+    made = assembly()
+    made.add(sent(b"0123"))
+    made.add(sent(b"456789", offset=4, is_last=True, payload_checksum=crc32c(b"0123456789")))
+    with pytest.raises(InvalidRequestError, match="another checksum than its pieces"):
+        made.add(sent(b"abcd", group=1, is_last=True, payload_checksum=crc32c(b"abce")))
+    with pytest.raises(InvalidRequestError, match="another checksum than its pieces"):
+        made.add(sent(b"ab", group=1, payload_checksum=crc32c(b"ab")))
 
 
 @pytest.mark.parametrize(

@@ -3,59 +3,18 @@ wrongly."""
 
 import asyncio
 import contextlib
+import threading
+from dataclasses import replace
 
 import pytest
 
-from pagewire_kvstore.block_store import BlockStore
+from pagewire_kvstore import disk_threads
+from pagewire_kvstore.block_key import BlockKey
 from pagewire_kvstore.disk_tier import DiskTier
-from pagewire_kvstore.event_log import BlockChange, EventLog
-from pagewire_kvstore.extents import GRANULE_BYTES
-from pagewire_kvstore.memory_tier import MemoryTier
+from pagewire_kvstore.event_log import BlockChange
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 from support.disk_blocks import FILE_BYTES, block_key, block_payload, block_record, path_of
-
-CAPACITY = 4 * GRANULE_BYTES
-
-
-class Cell:
-    """A store, and what its events say is there."""
-
-    def __init__(self, folder=None, *, disk_bytes=1 << 20, queued_bytes=1 << 20, pinned=()):
-        self.pinned = set(pinned)
-        self.disk = None if folder is None else DiskTier(folder, disk_bytes)
-        self.events = EventLog(1000)
-        memory = MemoryTier(CAPACITY, lambda _: None, self.pinned.__contains__)
-        self.store = BlockStore(memory, self.disk, self.events, max_queued_bytes=queued_bytes)
-
-    def announced(self):
-        names = set()
-        for event in self.events.since(1):
-            if event.change is BlockChange.STORED:
-                assert not names.intersection(event.names), "announced twice"
-                names.update(event.names)
-            else:
-                names.difference_update(event.names)
-        return names
-
-    async def payload(self, number):
-        async with self.store.load(block_key(number)) as record:
-            return None if record is None else bytes(record.payload)
-
-
-@contextlib.asynccontextmanager
-async def running(*args, **options):
-    cell = Cell(*args, **options)
-    task = asyncio.create_task(cell.store.run())
-    try:
-        yield cell
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        cell.store.close()
-
-
-def names(*numbers):
-    return {block_key(number).name for number in numbers}
+from support.store_cell import CAPACITY, Cell, names, running
 
 
 async def test_without_a_disk_what_memory_evicts_is_gone():
@@ -73,9 +32,13 @@ async def test_what_memory_evicts_comes_back_from_disk(tmp_path):
             cell.store.put([block_record(number)])
         await cell.store.wait_written()
         assert cell.announced() == names(*range(6)) == set(cell.store.names())
+        for tier in ("disk", "memory"):
+            for number in (0, 1):
+                assert await cell.found(number) == (block_payload(number), tier)
         for number in range(6):
             assert await cell.payload(number) == block_payload(number)
-        assert cell.store.num_promoted > 0
+        assert cell.state("disk").num_hits > 2
+        assert cell.state("memory").num_misses == cell.state("disk").num_hits
         assert cell.announced() == names(*range(6))
 
 
@@ -133,29 +96,31 @@ async def test_a_damaged_file_is_a_miss_that_is_told(tmp_path):
     data[-1] ^= 1
     path.write_bytes(data)
     async with running(tmp_path) as cell:
-        cell.events.add(BlockChange.STORED, list(names(0)))
+        assert set(cell.store.names()) == names(0)
         assert await cell.payload(0) is None
-        assert cell.announced() == set()
-        assert cell.disk.num_corrupt == 1
+        assert cell.store.names() == []
+        assert [event.change for event in cell.events.since(1)] == [BlockChange.REMOVED]
+        assert cell.state("disk").num_corrupt == 1
 
 
 async def test_a_disk_that_fails_costs_nothing_but_itself(tmp_path):
     async with running(tmp_path) as cell:
         cell.store.put([block_record(0)])
         await cell.store.wait_written()
-        assert cell.store.disk_fault is None
+        assert cell.store.faults() == {}
         # A file where a folder should be.
         folder = path_of(tmp_path, 1).parent
         assert not folder.exists()
         folder.write_text("")
         cell.store.put([block_record(1)])
         await cell.store.wait_written()
-        assert "disk tier cannot put" in cell.store.disk_fault
+        assert "disk tier cannot put" in cell.store.faults()["disk"]
         assert await cell.payload(1) == block_payload(1)
         folder.unlink()
         cell.store.put([block_record(2)])
         await cell.store.wait_written()
-        assert cell.store.disk_fault is None
+        assert cell.store.faults() == {}
+        assert cell.state("disk").num_faults == 1
 
 
 async def test_a_block_that_does_not_fit_stores_none_of_its_groups():
@@ -170,13 +135,42 @@ async def test_a_block_that_does_not_fit_stores_none_of_its_groups():
     cell.store.close()
 
 
+def groups_of(number, num_groups):
+    key = block_key(number)
+    return [
+        replace(block_record(number), key=BlockKey(key.layout_id, group, key.name))
+        for group in range(num_groups)
+    ]
+
+
+async def test_groups_are_stored_together_or_not_at_all():
+    cell = Cell(pinned=[block_key(number) for number in range(2)])
+    for number in range(3):
+        cell.store.put([block_record(number)])
+    cell.store.put(groups_of(8, 2))
+    assert cell.announced() == names(0, 1, 8)
+    # The third takes the place of the first.
+    with pytest.raises(OverloadedError, match="all groups"):
+        cell.store.put(groups_of(9, 3))
+    assert cell.announced() == names(0, 1)
+    assert cell.state("memory").num_blocks == 2
+    cell.store.put(groups_of(9, 2))
+    assert cell.announced() == names(0, 1, 9)
+    # A refused one evicted what had been there.
+    cell.pinned.add(groups_of(9, 2)[1].key)
+    with pytest.raises(InvalidRequestError):
+        cell.store.put([*groups_of(8, 1), replace(groups_of(8, 2)[1], payload=b"")])
+    assert cell.announced() == names(0, 1)
+    cell.store.close()
+
+
 async def test_a_reader_keeps_what_is_evicted_meanwhile():
     cell = Cell()
     cell.store.put([block_record(0)])
-    async with cell.store.load(block_key(0)) as record:
+    async with cell.store.load(block_key(0)) as loaded:
         for number in range(1, 8):
             cell.store.put([block_record(number)])
-        assert bytes(record.payload) == block_payload(0)
+        assert bytes(loaded.record.payload) == block_payload(0)
     # And lets go: there is room for four others again.
     cell.store.put([block_record(8)])
     async with contextlib.AsyncExitStack() as stack:
@@ -196,3 +190,26 @@ async def test_a_block_that_is_put_again_is_told_once(tmp_path):
             cell.store.put([block_record(number)])
             await cell.store.wait_written()
         assert cell.announced() == names(*range(5))
+
+
+async def test_a_disk_that_hangs_is_left_alone(tmp_path, monkeypatch):
+    may_go_on = threading.Event()
+    monkeypatch.setattr(disk_threads, "READ_SECONDS", 0.05)
+    async with running(tmp_path) as cell:
+        for number in range(6):
+            cell.store.put([block_record(number)])
+            await cell.store.wait_written()
+        with monkeypatch.context() as patch:
+            patch.setattr(DiskTier, "get", lambda tier, key: may_go_on.wait(60))
+            for _ in range(3):
+                assert await cell.found(0) == (None, None)
+            assert "no answer" in cell.store.faults()["disk"]
+            assert cell.state("disk").num_faults == 3
+            for _ in range(50):
+                assert await cell.found(0) == (None, None)
+            assert cell.state("disk").num_faults < 10
+            may_go_on.set()
+        async with asyncio.timeout(20):
+            while await cell.payload(0) is None:
+                await asyncio.sleep(0.01)
+        assert cell.store.faults() == {}

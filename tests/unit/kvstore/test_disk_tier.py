@@ -3,14 +3,16 @@
 import random
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
 from pagewire_kvstore.disk_files import DiskFiles, file_name, key_of
-from pagewire_kvstore.disk_tier import TOUCH_SECONDS, DiskTier
+from pagewire_kvstore.disk_index import TOUCH_SECONDS
+from pagewire_kvstore.disk_tier import DiskTier
 from pagewire_kvstore.record import BlockRecord
 from pagewire_kvstore.tier_errors import RecordTooLargeError, TierPinnedError
-from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.errors import InvalidRequestError, StartupError
 from support.disk_blocks import (
     FILE_BYTES,
     SIZE,
@@ -128,6 +130,7 @@ def test_everything_is_found_after_a_restart_in_order_of_use(folder):
     assert holds(tier, 4)
     clock.now += TOUCH_SECONDS
     assert holds(tier, 1)
+    tier.close()
     again = DiskTier(folder, ROOMY, clock=clock)
     # The hit on 4 came within a minute of its put, so it was not written down.
     assert again.keys() == [block_key(number) for number in (0, 2, 3, 4, 5, 1)]
@@ -140,22 +143,62 @@ def test_a_smaller_tier_keeps_the_most_recent(folder):
     tier = DiskTier(folder, ROOMY, clock=Clock())
     for number in range(6):
         tier.put(block_record(number))
+    tier.close()
     again = DiskTier(folder, 2 * FILE_BYTES)
     assert again.keys() == [block_key(4), block_key(5)]
     check_agrees(again, folder)
 
 
-def test_a_start_reads_no_block(folder):
-    DiskTier(folder, ROOMY).put(block_record(0))
-    path_of(folder, 0).write_bytes(b"x" * FILE_BYTES)
+def test_a_start_reads_headers_and_no_payload(folder):
+    tier = DiskTier(folder, ROOMY)
+    for number in range(4):
+        tier.put(block_record(number))
+    tier.close()
+    # A payload, a header, a length, and the block of another name.
+    data = bytearray(path_of(folder, 0).read_bytes())
+    path_of(folder, 0).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    path_of(folder, 1).write_bytes(b"x" * FILE_BYTES)
+    path_of(folder, 2).write_bytes(path_of(folder, 2).read_bytes()[:-1])
+    path_of(folder, 3).write_bytes(data)
     again = DiskTier(folder, ROOMY)
-    assert again.contains(block_key(0))
+    assert again.keys() == [block_key(0)]
+    assert again.num_corrupt == 3
     assert not holds(again, 0)
-    assert again.num_corrupt == 1
+    assert again.num_corrupt == 4
+    assert len(files_below(folder, "quarantine")) == 4
+
+
+def test_a_folder_has_one_tier_at_a_time(folder):
+    tier = DiskTier(folder, ROOMY)
+    with pytest.raises(StartupError, match=f"{folder}: another process"):
+        DiskTier(folder, ROOMY)
+    tier.close()
+    DiskTier(folder, ROOMY).close()
+
+
+def test_a_tenant_at_its_quota_takes_from_no_other(folder):
+    tier = DiskTier(folder, 8 * FILE_BYTES, quota=lambda _: 4 * FILE_BYTES)
+    for number in range(3):
+        tier.put(replace(block_record(number), tenant="b"))
+    for number in range(10, 30):
+        tier.put(block_record(number))
+        assert tier.used_bytes <= 7 * FILE_BYTES
+    assert [tier.contains(block_key(number)) for number in (0, 1, 2, 25, 26)] == [1, 1, 1, 0, 1]
+    tier.close()
+    # Whose they are is known after a restart, and a smaller quota holds at once.
+    again = DiskTier(folder, 8 * FILE_BYTES, quota=lambda _: 2 * FILE_BYTES)
+    kept = [block_key(number) for number in (1, 2, 28, 29)]
+    assert again.keys() == kept
+    assert again.delete_tenant("b") == kept[:2]
+    assert again.delete_tenant("b") == []
+    assert again.keys() == kept[2:]
+    check_agrees(again, folder)
 
 
 def test_wrong_names_are_ignored_and_partial_files_dropped(folder):
-    DiskTier(folder, ROOMY).put(block_record(0))
+    tier = DiskTier(folder, ROOMY)
+    tier.put(block_record(0))
+    tier.close()
     real = path_of(folder, 0)
     (folder / "blocks" / "README").write_text("not a folder")
     (real.parent / "notes.txt").write_text("no block")

@@ -28,6 +28,7 @@ from support.disk_blocks import (
     holds,
     path_of,
 )
+from support.full_disk import run_with_mounts
 
 ROOMY = 1 << 30
 NOBODY = 65534
@@ -164,7 +165,8 @@ def test_a_folder_that_went_away_is_not_made_again(folder, part):
 
 def test_a_start_where_no_folder_can_be(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    assert unavailable(DiskTier, tmp_path / "file", ROOMY) == "ENOTDIR"
+    assert unavailable(DiskTier, tmp_path / "file", ROOMY) == "EEXIST"
+    assert unavailable(DiskTier, tmp_path / "file" / "tier", ROOMY) == "ENOTDIR"
 
 
 @contextlib.contextmanager
@@ -253,19 +255,13 @@ assert tier.num_blocks == num_put
 assert all(holds(tier, number, size) for number in range(num_put))
 assert tier.remove(tier.keys()[0])
 assert tier.put(block_record(30, size)) == []
+tier.close()
 check_agrees(DiskTier(folder, 1 << 30), folder)
 """
 
 
 def test_a_full_disk(tmp_path):
-    inside = ["unshare", "--mount", "--map-root-user"]
-    try:
-        subprocess.run([*inside, "mount", "-t", "tmpfs", "tmpfs", tmp_path], check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no file system may be mounted here: {error}")
-    command = [*inside, sys.executable, "-c", FULL_DISK, str(tmp_path)]
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": path})
+    run_with_mounts(FULL_DISK, tmp_path)
 
 
 def test_killed_at_random_moments_it_serves_only_whole_records(folder):
@@ -289,6 +285,7 @@ def test_killed_at_random_moments_it_serves_only_whole_records(folder):
             numbers = [key.group for key in tier.keys()]  # noqa: SIM118
             assert all(holds(tier, number, size) for number in numbers)
             assert (tier.num_corrupt, tier.num_ignored, tier.num_faults) == (0, 0, 0)
+            tier.close()
             num_served += len(numbers)
         parent.stdin.close()
     assert num_served >= 20

@@ -1,24 +1,16 @@
 """The memory tier with real memory: blocks come back byte for byte, or not at all."""
 
-import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pagewire_kvstore.block_key import BlockKey
 from pagewire_kvstore.extents import GRANULE_BYTES
-from pagewire_kvstore.memory_tier import Hold, MemoryTier
+from pagewire_kvstore.memory_tier import MemoryTier
 from pagewire_kvstore.record import BlockRecord
 from pagewire_shared.errors import InvalidRequestError, OverloadedError, StartupError
-from pagewire_shared.ids import BlockName
-
-NUM_GRANULES = 12
-QUOTAS = {"small": 4 * GRANULE_BYTES}
+from support.memory_blocks import NUM_GRANULES, QUOTAS, block, key_of, make
 
 READER = """
 import mmap, sys
@@ -27,115 +19,6 @@ with open(sys.argv[1], "rb") as file:
 offset, num_bytes = int(sys.argv[2]), int(sys.argv[3])
 sys.stdout.buffer.write(mapped[offset : offset + num_bytes])
 """
-
-
-def key_of(number: int) -> BlockKey:
-    return BlockKey(bytes(16), 0, BlockName(number.to_bytes(16, "little")))
-
-
-def block(number: int, num_bytes: int = GRANULE_BYTES, tenant: str = "") -> BlockRecord:
-    payload = random.Random(number).randbytes(num_bytes)
-    return BlockRecord(key_of(number), tenant, payload, checksum=number)
-
-
-def make(
-    num_granules: int = NUM_GRANULES, pinned: set[BlockKey] | None = None, path: Path | None = None
-) -> MemoryTier:
-    is_pinned = set[BlockKey]().__contains__ if pinned is None else pinned.__contains__
-    return MemoryTier(num_granules * GRANULE_BYTES, QUOTAS.get, is_pinned, path)
-
-
-class MemoryTierMachine(RuleBasedStateMachine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.pinned: set[BlockKey] = set()
-        self.tier = make(pinned=self.pinned)
-        self.blocks: dict[BlockKey, BlockRecord] = {}
-        self.holds: list[tuple[Hold, BlockRecord]] = []
-        self.num_loads = 0
-
-    @rule(
-        number=st.integers(0, 20),
-        num_bytes=st.integers(1, 5 * GRANULE_BYTES),
-        tenant=st.sampled_from(["", "", "small"]),
-    )
-    def put(self, number: int, num_bytes: int, tenant: str) -> None:
-        record = block(number, num_bytes, tenant)
-        before = self.tier.keys()
-        staying = self.pinned | {hold.record.key for hold, _ in self.holds}
-        try:
-            evicted = self.tier.put(record)
-        except InvalidRequestError:
-            assert tenant == "small"
-            assert num_bytes > QUOTAS["small"]
-            assert self.tier.keys() == before
-            return
-        except OverloadedError:
-            assert staying, "refused though nothing had to stay"
-            assert self.tier.keys() == before
-            return
-        assert not staying & set(evicted)
-        assert set(evicted) <= set(before)
-        for key in evicted:
-            del self.blocks[key]
-        self.blocks.setdefault(record.key, record)
-        assert self.tier.keys()[-1] == record.key
-
-    @rule(number=st.integers(0, 20))
-    def remove(self, number: int) -> None:
-        known = self.blocks.pop(key_of(number), None)
-        assert self.tier.remove(key_of(number)) == (known is not None)
-
-    @rule(number=st.integers(0, 20))
-    def hold(self, number: int) -> None:
-        hold = self.tier.hold(key_of(number))
-        self.num_loads += 1
-        assert (hold is not None) == (key_of(number) in self.blocks)
-        if hold is not None:
-            self.holds.append((hold, self.blocks[key_of(number)]))
-
-    @precondition(lambda self: self.holds)
-    @rule(data=st.data())
-    def let_go(self, data: st.DataObject) -> None:
-        index = data.draw(st.integers(0, len(self.holds) - 1))
-        self.tier.let_go(self.holds.pop(index)[0])
-
-    @rule(number=st.integers(0, 20), is_pinned=st.booleans())
-    def pin(self, number: int, is_pinned: bool) -> None:
-        (self.pinned.add if is_pinned else self.pinned.discard)(key_of(number))
-
-    @invariant()
-    def same_blocks(self) -> None:
-        held = self.tier.keys()
-        assert set(held) == set(self.blocks)
-        for key in held:
-            self.num_loads += 1
-            found = self.tier.get(key)
-            assert found == self.blocks[key]
-        for hold, record in self.holds:
-            assert hold.record == record
-        small = [len(r.payload) for r in self.blocks.values() if r.tenant == "small"]
-        assert sum(small) <= QUOTAS["small"]
-        stats = self.tier.stats()
-        assert stats.num_hits + stats.num_misses == self.num_loads
-        assert stats.used_bytes <= stats.capacity_bytes == NUM_GRANULES * GRANULE_BYTES
-
-    def teardown(self) -> None:
-        for hold, _ in self.holds:
-            self.tier.let_go(hold)
-        held = self.tier.keys()
-        for key in held:
-            assert self.tier.remove(key)
-        assert self.tier.stats().used_bytes == 0
-        self.pinned.clear()
-        assert self.tier.put(block(1, NUM_GRANULES * GRANULE_BYTES)) == []
-        self.tier.close()
-
-
-MemoryTierMachine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None
-)
-TestMemoryTier = MemoryTierMachine.TestCase
 
 
 def test_the_least_recently_used_go_first() -> None:

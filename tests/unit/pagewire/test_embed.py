@@ -13,7 +13,7 @@ from pagewire.embedding_run import EmbeddingRun, embedding_requests
 from pagewire.embeddings import EmbeddingRequestOutput
 from pagewire.events import Message, Usage
 from pagewire.offline_batch import MAX_ATTEMPTS
-from pagewire_protos.common.v1 import pooling_pb2
+from pagewire_protos.common.v1 import pooling_pb2, usage_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import InvalidRequestError, UnavailableError
 from pagewire_shared.pooling import PoolingParams
@@ -44,7 +44,11 @@ class Scripted(inference_pb2_grpc.InferenceServiceServicer):
         return inference_pb2.EmbedResponse(
             model="m",
             embeddings=[inference_pb2.Embedding(values=[sum(ids) / 4, len(ids)]) for ids in inputs],
-            usage=inference_pb2.Usage(prompt_tokens=sum(map(len, inputs)), cached_tokens=1),
+            usage=inference_pb2.Usage(
+                prompt_tokens=sum(map(len, inputs)),
+                cached_tokens=1,
+                cached_tokens_by_tier=[usage_pb2.CachedTokens(tier="disk", num_tokens=1)],
+            ),
         )
 
     async def Tokenize(
@@ -105,7 +109,8 @@ async def test_every_parameter_travels(client: AsyncClient, service: Scripted) -
     assert asked.pooling.is_normalized is False
     assert (asked.dimensions, asked.truncate_prompt_tokens, asked.model) == (3, -1, "m")
     assert asked.add_special_tokens is True
-    assert (answer.model, answer.vectors, answer.usage) == ("m", [[2.75, 2.0]], Usage(2, 0, 1))
+    assert (answer.model, answer.vectors) == ("m", [[2.75, 2.0]])
+    assert answer.usage == Usage(2, 0, 1, {"disk": 1})
 
 
 @pytest.mark.parametrize("inputs", [[-1], [[3], [2**32]], [["a"]], [5.5], [None], [TURN, 5]])
@@ -147,6 +152,7 @@ async def test_outputs_say_what_was_embedded(client: AsyncClient, service: Scrip
     text, ids = await run(client, ["abcd", {"prompt_token_ids": [8]}], own)
     assert (text.prompt_token_ids, ids.prompt_token_ids) == ([98, 99, 100], [8])
     assert (ids.num_cached_tokens, ids.finished, ids.outputs.hidden_size) == (1, True, 2)
+    assert ids.num_cached_tokens_by_tier == {"disk": 1}
     kinds_asked = {tuple(r.inputs[0].token_ids.ids): r.pooling.kind for r in service.asked}
     assert kinds_asked == {(97, 98, 99, 100): 1, (8,): 2}
 

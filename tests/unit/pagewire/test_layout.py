@@ -1,10 +1,11 @@
 """Which processes a deployment has, and what each is told."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
-from pagewire.config import ServeConfig, config_from_keywords
+from pagewire.config import STORE_SETTINGS, ServeConfig, config_from_keywords
 from pagewire.local.cluster import LocalCluster
 from pagewire.local.frontend_group import mint_names
 from pagewire.local.layout import (
@@ -15,6 +16,7 @@ from pagewire.local.layout import (
     threads_per_worker,
 )
 from pagewire.models import ServedModel
+from pagewire_kvstore.config import KvStoreConfig
 from pagewire_shared.errors import StartupError
 from pagewire_shared.frontend_tag import slot_of
 
@@ -72,6 +74,53 @@ def test_a_given_store_replaces_the_own_one(tmp_path: Path) -> None:
     ]
 
 
+def test_the_own_store_gets_its_settings(tmp_path: Path) -> None:
+    given = {
+        "kvstore_memory": "2MiB",
+        "kvstore_disk_path": str(tmp_path),
+        "kvstore_disk_size": "1GiB",
+        "kvstore_redis": "redis://:secret@host/0",
+    }
+    config = config_from_keywords(given, {}).config
+    specs = plan(config, str(tmp_path))
+    store = specs["kvstore"]
+    assert value(store, "--memory-size") == str(2**21)
+    assert value(store, "--disk-path") == str(tmp_path)
+    assert value(store, "--disk-size") == str(2**30)
+    assert dict(store.secrets) == {"PAGEWIRE_REDIS": "redis://:secret@host/0"}
+    assert not any(spec.secrets for spec in specs.values() if spec is not store)
+    assert "secret" not in repr(list(specs.values())) + repr(config) + " ".join(store.command)
+
+
+def test_settings_of_the_own_store_are_the_flags_of_its_role() -> None:
+    own = {item.name: item for item in dataclasses.fields(KvStoreConfig)}
+    assert set(STORE_SETTINGS.values()) <= set(own)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kvstore_memory": "1GiB", "kvstore": ["a:1"]}, "^--kvstore-memory: .*--kvstore names"),
+        ({"kvstore_redis": "redis://h", "kvstore": ["a:1"]}, "^--kvstore-redis: "),
+        ({"kvstore_disk_path": "/x", "kv_offload": "off"}, "^--kvstore-disk-path: .*off"),
+        ({"kvstore_disk_size": "1GiB"}, "^--kvstore-disk-size: needs --kvstore-disk-path"),
+    ],
+)
+def test_settings_of_a_store_that_is_not_started_are_refused(
+    given: dict[str, object], message: str
+) -> None:
+    with pytest.raises(StartupError, match=message):
+        config_from_keywords(given, {})
+
+
+def test_without_offloading_no_store_is_started(tmp_path: Path) -> None:
+    specs = plan(ServeConfig(kv_offload="off"), str(tmp_path))
+    assert list(specs) == ["scheduler", "worker-0", "frontend"]
+    assert "--kvstore" not in specs["scheduler"].arguments
+    given = plan(ServeConfig(kv_offload="off", kvstore=("a:1",)), str(tmp_path))
+    assert value(given["scheduler"], "--kvstore") == "a:1"
+
+
 def test_without_http_only_a_socket(tmp_path: Path) -> None:
     arguments = plan(ServeConfig(), str(tmp_path), endpoints=ON_SOCKET)["frontend"].arguments
     assert "--no-http" in arguments
@@ -91,6 +140,7 @@ def test_every_engine_setting_reaches_the_worker(tmp_path: Path) -> None:
         "kv_cache_memory": "1MiB",
         "seed": 3,
         "steps_in_flight": 1,
+        "kv_offload": "writeback",
         "log_level": "debug",
         "log_format": "json",
     }

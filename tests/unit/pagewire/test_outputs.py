@@ -20,7 +20,7 @@ from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling import SamplingParams
 
 OPENED = Opened("ab", "m", (1, 2), 7)
-CLOSED = Closed(Usage(2, 4, 1), Timings(0.1, 0.5, 1))
+CLOSED = Closed(Usage(2, 4, 1, {"memory": 1}), Timings(0.1, 0.5, 1))
 
 
 def test_interleaved_choices_are_told_apart() -> None:
@@ -43,6 +43,7 @@ def test_interleaved_choices_are_told_apart() -> None:
     assert result.finished
     assert result.metrics is not None
     assert (result.metrics.num_resumes, result.metrics.num_cached_tokens) == (1, 1)
+    assert result.metrics.num_cached_tokens_by_tier == {"memory": 1}
 
 
 def test_logprobs_by_token_id() -> None:

@@ -1,10 +1,12 @@
-"""A Submit as plain data: beam search in it, and what it may not bring along."""
+"""A Submit as plain data: beam search in it, and what it may not bring along; ends of choices."""
 
 import pytest
 
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_scheduler.frontend_convert import submission
+from pagewire_scheduler.core.events import FinishedEvent
+from pagewire_scheduler.core.state import State
+from pagewire_scheduler.frontend_convert import finished_choices, submission
 from pagewire_shared.arrays import pack_u32
 from pagewire_shared.beam import BeamParams
 from pagewire_shared.errors import InvalidRequestError
@@ -49,3 +51,10 @@ def test_bad_searches_name_their_field(message: pb.Submit, field: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         submission(message, now=0.0)
     assert caught.value.field == field
+
+
+def test_an_end_says_where_cached_tokens_were() -> None:
+    cached = (("worker", 32), ("memory", 96))
+    end = FinishedEvent(b"f" * 16, 1, 0, 0, 5, State.FINISHED_STOPPED, None, None, cached)
+    (choice,) = finished_choices([end]).choices
+    assert [(entry.tier, entry.num_tokens) for entry in choice.cached_tokens] == [*cached]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pagewire_protos.common.v1.layout_pb2 import KvChunk
 from pagewire_protos.kvstore.v1 import kv_store_pb2
-from pagewire_shared.checksum import crc32c
+from pagewire_shared.checksum import crc32c, joined_crc32c
 from pagewire_shared.errors import WireError
 from pagewire_shared.ids import BlockName
 from pagewire_shared.kv_chunk_convert import (
@@ -30,6 +30,7 @@ PIECES = st.builds(
     offset=st.integers(0, 2**64 - 1),
     is_last=st.booleans(),
     data=st.binary(max_size=300),
+    payload_checksum=st.none() | st.integers(0, 2**32 - 1),
 )
 
 
@@ -37,7 +38,7 @@ def same(one: KvPiece, other: KvPiece) -> bool:
     def fields(piece):
         return (
             *(piece.name, piece.group, piece.first_layer, piece.num_layers, piece.offset),
-            *(piece.is_last, bytes(piece.data)),
+            *(piece.is_last, bytes(piece.data), piece.payload_checksum),
         )
 
     return fields(one) == fields(other)
@@ -63,6 +64,8 @@ def test_any_decoder_reads_what_is_written_here(piece):
     assert (chunk.first_layer, chunk.num_layers) == (piece.first_layer, piece.num_layers)
     assert (chunk.is_last, chunk.data) == (piece.is_last, bytes(piece.data))
     assert chunk.checksum == checksum_of(piece)
+    assert chunk.HasField("payload_checksum") == (piece.payload_checksum is not None)
+    assert chunk.payload_checksum == (piece.payload_checksum or 0)
     # Field by field as protobuf itself writes them, but for an empty payload, which it leaves out.
     assert message == put.SerializeToString() or not piece.data
 
@@ -87,6 +90,7 @@ def test_what_another_encoder_writes_is_read_here(piece, rng):
         is_last=piece.is_last,
         data=piece.data,
         checksum=checksum_of(piece),
+        payload_checksum=piece.payload_checksum,
     )
     parts = []
     for field, value in whole.ListFields():
@@ -107,6 +111,20 @@ def test_the_payload_is_not_copied():
     assert read is not None
     assert isinstance(read.data, memoryview)
     assert read.data.obj is message
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200), st.binary(max_size=200))
+def test_checksums_are_joined_as_their_bytes_are(first, second, third):
+    joined = joined_crc32c(crc32c(first), crc32c(second), len(second))
+    assert joined == crc32c(first + second)
+    assert joined_crc32c(joined, crc32c(third), len(third)) == crc32c(first + second + third)
+    assert joined_crc32c(7, crc32c(bytes(2**20)), 2**20) == crc32c(bytes(2**20), 7)
+
+
+def test_a_checksum_that_is_known_already_is_not_computed_again():
+    piece = KvPiece(NAME, 1, 2**20, True, b"abc")
+    assert checksum_of(piece, crc32c(b"abc")) == checksum_of(piece)
+    assert checksum_of(piece, crc32c(b"abd")) != checksum_of(piece)
 
 
 def test_other_messages_are_left_to_the_parser():

@@ -1,7 +1,9 @@
 """gRPC plumbing on real sockets: health, typed errors, taken addresses."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -129,3 +131,46 @@ def test_refusals_are_recognised() -> None:
     error = PeerRefusedError("another model")
     assert error.status_name == "FAILED_PRECONDITION"
     assert str(error) == "another model"
+
+
+async def serves_again(target: str) -> None:
+    """New calls are answered as before, over new connections, too. One that came while the server
+    ended may have been cancelled."""
+    while True:
+        async with grpc.aio.insecure_channel(target) as fresh:
+            health = health_pb2_grpc.HealthStub(fresh)
+            request = health_pb2.HealthCheckRequest()
+            try:
+                answer = await health.Check(request, timeout=10, wait_for_ready=True)
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(0.02)
+                continue
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            return
+
+
+@pytest.mark.parametrize("where", ["unix", "tcp"])
+async def test_a_path_that_is_no_text_ends_nobody_else(where: str, tmp_path: Path) -> None:
+    """grpcio's server takes no new calls after it."""
+    address = (
+        Address(path=str(tmp_path / "s"))
+        if where == "unix"
+        else parse_address("127.0.0.1:0", setting="--listen")
+    )
+    server = await start(address)
+    await server.set_serving(True)
+    target = str(server.address)
+    async with grpc.aio.insecure_channel(target, options=control_channel_options()) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        for _ in range(3):
+            async with grpc.aio.insecure_channel(target) as other:
+                unary: Any = other.unary_unary
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await unary(b"/pagewire\xef/Audit")(b"", timeout=10)
+            await asyncio.wait_for(serves_again(target), 20)
+        # And one that was open goes on.
+        await server.set_serving(False)
+        told = await asyncio.wait_for(watch.read(), 10)
+        assert told.status == health_pb2.HealthCheckResponse.NOT_SERVING
+        watch.cancel()

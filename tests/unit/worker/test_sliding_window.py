@@ -148,8 +148,8 @@ def test_a_copy_replaces_the_block_within_the_window(mistral):
 
 
 def test_the_hello_says_what_kind_of_cache_it_is(folder, checkpoint):
-    sliding = layout_to_message(load(folder).info).groups[0]
-    full = layout_to_message(load(checkpoint("llama")).info).groups[0]
+    sliding = layout_to_message(load(folder).info.layout).groups[0]
+    full = layout_to_message(load(checkpoint("llama")).info.layout).groups[0]
     assert sliding.kind == layout_pb2.CACHE_KIND_SLIDING
     assert full.kind == layout_pb2.CACHE_KIND_FULL
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from pagewire_frontend.cached_tiers import joined
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.events import Closed, Delta, Finished, OnText, PromptLogprobs, Usage
 from pagewire_frontend.generation_request import GenerationRequest
@@ -166,6 +167,7 @@ class Answer:
             self.usage.prompt_tokens + usage.prompt_tokens,
             self.usage.completion_tokens + (usage.completion_tokens if self._has_output else 0),
             self.usage.cached_tokens + usage.cached_tokens,
+            joined(self.usage.cached_tokens_by_tier, usage.cached_tokens_by_tier),
         )
 
 

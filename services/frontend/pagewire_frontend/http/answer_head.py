@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pagewire_frontend.cached_tiers import tier_details
 from pagewire_frontend.events import Delta, Finished, Usage
 from pagewire_frontend.http.answer import AnsweredPrompt, WholeChoice
 from pagewire_frontend.http.asked_answer import AskedAnswer
@@ -84,7 +85,10 @@ def usage_body(usage: Usage) -> Json:
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            **tier_details(usage.cached_tokens_by_tier),
+        },
     }
 
 

@@ -28,9 +28,10 @@ def _constant(text: str) -> Schema:
 
 
 _IDS = _list(_COUNT)
+_TIERS: Schema = {"type": "object", "additionalProperties": _COUNT}
 _USAGE = _object(
     {"prompt_tokens": _COUNT, "completion_tokens": _COUNT, "total_tokens": _COUNT},
-    prompt_tokens_details=_object({"cached_tokens": _COUNT}),
+    prompt_tokens_details=_object({"cached_tokens": _COUNT}, cached_tokens_by_tier=_TIERS),
 )
 _REASON: Schema = {"enum": ["stop", "length", "tool_calls", "content_filter", None]}
 _ENDED: dict[str, Schema] = {

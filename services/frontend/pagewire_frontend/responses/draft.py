@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pagewire_frontend.cached_tiers import tier_details
 from pagewire_frontend.events import Usage
 from pagewire_frontend.generation_request import GenerationRequest
 from pagewire_frontend.message.pieces import MessageReader
@@ -73,7 +74,11 @@ def usage_body(usage: Usage, num_reasoning_tokens: int) -> Body:
     return {
         "input_tokens": usage.prompt_tokens,
         # Nothing is paid for a write to the cache: the schema asks for the number all the same.
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "input_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            "cache_write_tokens": 0,
+            **tier_details(usage.cached_tokens_by_tier),
+        },
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": num_reasoning_tokens},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,

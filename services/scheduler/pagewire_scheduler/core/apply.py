@@ -52,6 +52,9 @@ def apply_result(worker: WorkerState, result: StepResult) -> Applied:
     elif result.failure is not None:
         _apply_failure(worker, step, result.failure, applied)
     else:
+        if step.num_tokens > len(step.sequences):
+            seconds = result.model_time_us / 1e6
+            worker.loads.prefill.note(step.num_tokens, len(step.sequences), seconds)
         for block in step.named_blocks:
             worker.pool.validate(block, step.step_id)
         applied.prompts.extend(enter_pieces(pieces))

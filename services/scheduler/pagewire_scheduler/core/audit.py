@@ -10,7 +10,7 @@ from pagewire_scheduler.core.block_table import RELEASED
 from pagewire_scheduler.core.core_settings import CoreCounts
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.state import WAITING, State
 from pagewire_scheduler.core.worker_state import WorkerCounts, WorkerState
 
 
@@ -61,14 +61,13 @@ def audit(core: SchedulerCore) -> CoreReport:
     pools = []
     for worker in core.workers.values():
         findings += [*_audit_blocks(worker), *_audit_names(worker.pool), *_audit_slots(worker)]
-        findings += [*_audit_writers(worker), *_audit_reserve(worker)]
+        findings += [*_audit_writers(worker), *_audit_reserve(worker), *_audit_loads(worker)]
         pools.append(_pool_report(worker))
-    waiting = (State.WAITING, State.WAITING_FOR_GRAMMAR, State.PREEMPTED)
     return CoreReport(
         num_requests=len(core.requests),
-        num_waiting=sum(s.state in waiting for s in sequences),
+        num_waiting=sum(s.state in WAITING for s in sequences),
         num_running=sum(s.state is State.RUNNING for s in sequences),
-        counts=replace(core.counts),
+        counts=core.counts.copy(),
         pools=tuple(pools),
         findings=tuple(findings),
     )
@@ -98,6 +97,8 @@ def _holders(worker: WorkerState) -> Counter[int]:
     for step in worker.outstanding:
         for release in step.releases:
             holders.update(b for b in release.table.blocks if b != RELEASED)
+    for load in worker.loads.under_way.values():
+        holders.update(load.table.blocks)
     return holders
 
 
@@ -139,7 +140,9 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
             steps.update(step.sequences)
             if not step.is_void:
                 samples.update(step.sampled)
-    queued = Counter(s for w in core.workers.values() for s in (*w.waiting, *w.compiling))
+    queued = Counter(
+        s for w in core.workers.values() for s in (*w.waiting, *w.compiling, *w.loading)
+    )
     queued.update(s for queue in core.queues.unplaced for s in queue)
     running = Counter(s for w in core.workers.values() for s in w.running)
     for worker in core.workers.values():
@@ -227,6 +230,24 @@ def _audit_reserve(worker: WorkerState) -> Iterator[Finding]:
         yield Finding("leaked_reserve", f"{reserve.num_blocks} blocks are set aside for nobody")
     if reserve.num_blocks > worker.pool.num_free:
         yield Finding("broken_reserve", f"{reserve.num_blocks} set aside, fewer are free")
+
+
+def _audit_loads(worker: WorkerState) -> Iterator[Finding]:
+    loads, holders = worker.loads, _holders(worker)
+    for load in loads.under_way.values():
+        for block in load.order.blocks:
+            if holders[block] != 1 or worker.pool.names[block] is not None:
+                yield Finding("early_block", f"block {block} is used before its load has ended")
+    for sequence in worker.loading:
+        load_of = sequence.load
+        is_under_way = load_of is not None and load_of.order.load_id in loads.under_way
+        if load_of is None or not is_under_way or load_of.is_overdue:
+            yield Finding("lost_sequence", f"{sequence.key} waits for no load, and is there")
+    for load in loads.names.values():
+        if load.order.load_id not in loads.under_way:
+            yield Finding("leaked_load", f"load {load.order.load_id} has ended and is found")
+    if sum(load.num_bytes for load in loads.under_way.values()) != loads.num_bytes:
+        yield Finding("leaked_load", f"{loads.num_bytes} bytes are counted as under way")
 
 
 def _audit_writers(worker: WorkerState) -> Iterator[Finding]:

@@ -180,13 +180,14 @@ def _fork_into(worker: WorkerState, parent: Sequence, child: Sequence) -> None:
     child.tokens = list(parent.tokens)
     child.num_computed = parent.num_computed
     child.num_cached_tokens = parent.num_cached_tokens
+    child.cached_tokens = parent.cached_tokens
     child.is_tail_shared = parent.is_tail_shared = True
     child.is_guaranteed, child.is_private = parent.is_guaranteed, parent.is_private
 
 
 def _finish(worker: WorkerState, request: Request, group: BeamGroup) -> list[Sequence]:
     """End all sequences with what was found, the best in choice 0."""
-    num_cached = group.live[0].num_cached_tokens
+    best = group.live[0]
     leave_group(worker, request)
     hypotheses = group.search.finished
     for sequence, hypothesis in zip(request.sequences, hypotheses, strict=True):
@@ -199,5 +200,6 @@ def _finish(worker: WorkerState, request: Request, group: BeamGroup) -> list[Seq
         sequence.stop_token_id = last if last in request.stop_ids else None
         sequence.worker = sequence.leader = sequence.candidates = None
         sequence.followers = []
-        sequence.num_cached_tokens = num_cached
+        sequence.num_cached_tokens = best.num_cached_tokens
+        sequence.cached_tokens = best.cached_tokens
     return list(request.sequences)

@@ -91,6 +91,15 @@ class BlockPool:
         self.pending_steps[block] = step_id
         return True
 
+    def publish(self, block: int, name: BlockName) -> bool:
+        """Name a held block that has its content already; False when another has that name."""
+        assert self.names[block] is None, f"block {block} is named twice"
+        assert self.ref_counts[block], f"block {block} is named and has no holder"
+        if not self.cache.put(name, block):
+            return False
+        self.names[block] = name
+        return True
+
     def validate(self, block: int, step_id: int) -> None:
         """The step that named `block` has returned: what was PENDING is VALID."""
         if self.pending_steps[block] == step_id:

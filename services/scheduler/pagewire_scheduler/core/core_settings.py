@@ -1,15 +1,22 @@
 """What an operator decides about a cell, and what it counts; plain data."""
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from pagewire_scheduler.core.block_load import LoadOutcome
 from pagewire_scheduler.core.load import LoadLimits
+from pagewire_scheduler.core.load_choice import Verdict
 from pagewire_scheduler.core.queue_policy import PolicyName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreSettings:
-    """What an operator decides."""
+    """What an operator decides.
+
+    Attributes:
+        is_load_forced: Load from KV stores whatever computing would cost.
+    """
 
     generation: int
     is_caching: bool = True
@@ -17,6 +24,31 @@ class CoreSettings:
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     limits: LoadLimits = field(default_factory=LoadLimits)
     lease_seconds: float = 5.0
+    is_load_forced: bool = False
+
+
+@dataclass(slots=True)
+class LoadCounts:
+    """Totals of loads from KV stores.
+
+    Attributes:
+        outcomes: Loads answered.
+        num_overdue: Loads whose answer did not come in time.
+        blocks: Blocks that came, by the label of their tier.
+        tokens: Their tokens.
+        verdicts: Decisions to load or to compute, where a store had what was wanted.
+    """
+
+    outcomes: Counter[LoadOutcome] = field(default_factory=Counter)
+    num_overdue: int = 0
+    blocks: Counter[str] = field(default_factory=Counter)
+    tokens: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+
+    def copy(self) -> "LoadCounts":
+        """Return what they are now."""
+        counters = (self.blocks.copy(), self.tokens.copy(), self.verdicts.copy())
+        return LoadCounts(self.outcomes.copy(), self.num_overdue, *counters)
 
 
 @dataclass(slots=True)
@@ -27,3 +59,8 @@ class CoreCounts:
     num_preemptions: int = 0
     num_dropped_results: int = 0
     num_rejected: int = 0
+    loads: LoadCounts = field(default_factory=LoadCounts)
+
+    def copy(self) -> "CoreCounts":
+        """Return what they are now."""
+        return replace(self, loads=self.loads.copy())

@@ -97,15 +97,17 @@ class Draft:
 
     def _name(self, sequence: Sequence, end: int) -> None:
         """Name the blocks before `end` whose ids are known; a sampled one's turn comes later."""
-        chain, table = sequence.chain, sequence.table
+        chain, table, slot = sequence.chain, sequence.table, sequence.slot
         assert chain is not None
         assert table is not None
+        assert slot is not None
         end = min(end, len(sequence.tokens))
         if end < (table.num_named + 1) * chain.block_size:
             return
         for index in table.name_until(end, chain, sequence.tokens, self.plan.step_id):
             self.plan.named_blocks.append(table.blocks[index])
             self.plan.names.append(chain.name(index, sequence.tokens))
+            self.plan.named_slots.append(slot)
 
     def _fork_followers(self, leader: Sequence, fresh_blocks: list[int]) -> None:
         """Start the other choices from the prompt that this step completes.
@@ -133,6 +135,7 @@ class Draft:
         follower.table, follower.chain = table.fork(), chain.fork()
         follower.num_computed = leader.num_computed
         follower.num_cached_tokens = leader.num_cached_tokens
+        follower.cached_tokens = leader.cached_tokens
         plan.fork_slots.append(slot)
         plan.fork_sources.append(leader.slot)
         plan.fork_choices.append(follower.choice)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from pagewire_scheduler.core.grammars import GrammarId, Key
 from pagewire_scheduler.core.losses import is_suspect
-from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.request import LOADS_PER_STAY, Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.trials import unit_of
 from pagewire_scheduler.core.worker_state import WorkerState
@@ -13,7 +13,9 @@ from pagewire_scheduler.core.worker_state import WorkerState
 
 def enqueue(worker: WorkerState, sequence: Sequence) -> None:
     """Let a sequence that holds nothing wait on `worker`."""
-    sequence.worker = worker
+    sequence.worker, sequence.load = worker, None
+    sequence.num_loads_left = LOADS_PER_STAY
+    sequence.loaded, sequence.load_look = {}, None
     request = sequence.request
     key, grammar = request.grammar_key, request.submission.sampling.structured_outputs
     if key is None or grammar is None or worker.grammars.is_ready(key):
@@ -65,7 +67,8 @@ def _wait(worker: WorkerState, sequence: Sequence) -> None:
 
 
 def _keys_in_use(worker: WorkerState) -> Iterator[Key]:
-    for group in (worker.running, worker.waiting, worker.compiling, worker.returning):
+    waiting = (worker.waiting, worker.compiling, worker.loading)
+    for group in (worker.running, *waiting, worker.returning):
         for sequence in group:
             if sequence.request.grammar_key is not None:
                 yield sequence.request.grammar_key

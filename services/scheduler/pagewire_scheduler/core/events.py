@@ -30,7 +30,11 @@ class TokensEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FinishedEvent:
-    """The end of one choice; `num_tokens` is the length of its whole output."""
+    """The end of one choice; `num_tokens` is the length of its whole output.
+
+    `cached_tokens` is (tier, prompt tokens that were there and not computed), "worker" for the
+    worker's own cache.
+    """
 
     frontend_id: bytes
     handle: int
@@ -40,6 +44,7 @@ class FinishedEvent:
     state: State
     stop_token_id: int | None
     error: PagewireError | None
+    cached_tokens: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,7 @@ def finished_event(sequence: Sequence) -> FinishedEvent | None:
         state=sequence.state,
         stop_token_id=sequence.stop_token_id,
         error=sequence.error,
+        cached_tokens=sequence.cached_tokens,
     )
 
 

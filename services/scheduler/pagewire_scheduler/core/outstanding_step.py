@@ -36,6 +36,7 @@ class OutstandingStep:
         named_blocks: Blocks that get a name with it; the plan's own list holds void ones, too.
         branched: Beam requests whose forks and tokens it tells.
         releases: What comes free with its answer, because it is the last step to name it.
+        num_tokens: Positions it computes.
         num_pooled: Vectors it returns.
         is_telling: Whether it reports log-probabilities of prompts.
         is_void: A step before it failed, so whatever it answers means nothing.
@@ -46,6 +47,7 @@ class OutstandingStep:
     named_blocks: list[int] = field(default_factory=list)
     branched: list[Request] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
+    num_tokens: int = 0
     num_pooled: int = 0
     is_telling: bool = False
     is_void: bool = False

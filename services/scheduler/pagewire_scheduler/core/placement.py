@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from pagewire_scheduler.core.admission import fits
 from pagewire_scheduler.core.prefix_cache import find_prefix
+from pagewire_scheduler.core.remote_index import RemoteIndex
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.worker_state import WorkerState
 
@@ -13,10 +14,12 @@ from pagewire_scheduler.core.worker_state import WorkerState
 SEQUENCE_COST_TOKENS = 16
 # Tokens computed again delay all who come after, too; so they weigh more than a wait of their own.
 PREFILL_WEIGHT = 2
+# Of what computing takes, that a load is at most chosen for; see `load_choice`.
+LOAD_SHARE = 2
 
 
 def choose_worker(
-    workers: Iterable[WorkerState], sequence: Sequence, *, is_caching: bool
+    workers: Iterable[WorkerState], sequence: Sequence, stores: RemoteIndex, *, is_caching: bool
 ) -> WorkerState | None:
     """Return the best worker for `sequence`, or None when it fits none of them.
 
@@ -27,7 +30,7 @@ def choose_worker(
     for worker in workers:
         if worker.is_draining or not fits(worker, sequence):
             continue
-        num_expected = _num_expected(worker, sequence, is_caching=is_caching)
+        num_expected = _num_expected(worker, sequence, stores, is_caching=is_caching)
         cost = _load(worker) + PREFILL_WEIGHT * num_expected
         if best is None or cost < best_cost:
             best, best_cost = worker, cost
@@ -36,7 +39,7 @@ def choose_worker(
 
 
 def take_over(
-    workers: Iterable[WorkerState], worker: WorkerState, *, is_caching: bool
+    workers: Iterable[WorkerState], worker: WorkerState, stores: RemoteIndex, *, is_caching: bool
 ) -> Sequence | None:
     """Take a waiting sequence from whoever should hand one to an idle `worker`; None for nobody.
 
@@ -54,7 +57,7 @@ def take_over(
         sequence = donor.waiting.at(0)
         if sequence is None or not fits(worker, sequence):
             continue
-        num_expected = _num_expected(worker, sequence, is_caching=is_caching)
+        num_expected = _num_expected(worker, sequence, stores, is_caching=is_caching)
         num_more = num_expected - sequence.num_expected
         if donor.is_blocked or _load(worker) + PREFILL_WEIGHT * num_more < _load(donor):
             donor.waiting.remove(sequence)
@@ -63,12 +66,24 @@ def take_over(
     return None
 
 
-def _num_expected(worker: WorkerState, sequence: Sequence, *, is_caching: bool) -> int:
-    """Return how many tokens of `sequence` would have to be computed on `worker`."""
+def _num_expected(
+    worker: WorkerState, sequence: Sequence, stores: RemoteIndex, *, is_caching: bool
+) -> int:
+    """Return how many tokens of `sequence` would have to be computed on `worker`.
+
+    What it can load counts in part; so what a worker has itself is better still.
+    """
     if not is_caching or not sequence.request.reads_cache:
         return len(sequence.tokens)
-    hits = find_prefix(worker.pool.cache, worker.chain_for(sequence), sequence.tokens)
-    return len(sequence.tokens) - len(hits) * worker.info.model.block_size
+    tokens, chain = sequence.tokens, worker.chain_for(sequence)
+    num_hits = len(find_prefix(worker.pool.cache, chain, tokens))
+    num_expected = len(tokens) - num_hits * chain.block_size
+    if stores.is_usable and worker.info.loads_blocks:
+        end = (len(tokens) - 1) // chain.block_size
+        runs = stores.longest_runs(chain.name(at, tokens) for at in range(num_hits, end))
+        num_loadable = runs[0][1] * chain.block_size if runs else 0
+        num_expected -= num_loadable - num_loadable // LOAD_SHARE
+    return num_expected
 
 
 def _load(worker: WorkerState) -> int:

@@ -9,7 +9,7 @@ from pagewire_scheduler.core.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.queue_policy import QueuePolicy
 from pagewire_scheduler.core.starting import make_way, start, start_waiting
 from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.step import StepPlan
+from pagewire_scheduler.core.step import NO_SLOT, StepPlan
 from pagewire_scheduler.core.worker_state import WorkerState
 
 
@@ -35,12 +35,18 @@ def plan_step(
             start_waiting(draft)
     # With nothing to run, freed slots and forgotten names are told once no answer is under way that
     # could lead to a plan.
-    is_to_tell = bool(worker.untold_slots or worker.void_blocks)
-    if not plan.slots and (worker.outstanding or not is_to_tell):
+    if not plan.slots and (worker.outstanding or not _has_news(worker)):
         return draft
     _complete(draft)
     draft.is_sent = True
     return draft
+
+
+def _has_news(worker: WorkerState) -> bool:
+    """Whether there are slots freed, or names forgotten of blocks that no load holds."""
+    ref_counts, names = worker.pool.ref_counts, worker.pool.names
+    void = (not ref_counts[block] and names[block] is None for block in worker.void_blocks)
+    return bool(worker.untold_slots) or any(void)
 
 
 def _schedule_trial(draft: Draft) -> None:
@@ -78,17 +84,20 @@ def _complete(draft: Draft) -> None:
     plan.freed_slots = worker.collect_untold()
     worker.next_step_id += 1
     plan.released_grammars = worker.grammars.take_released()
+    num_tokens = worker.info.max_num_batched_tokens - draft.num_tokens_left
     step = OutstandingStep(
         plan,
         draft.sequences,
         list(plan.named_blocks),
         branched,
+        num_tokens=num_tokens,
         num_pooled=draft.num_pooled,
         is_telling=draft.is_telling,
     )
     worker.outstanding.append(step)
-    worker.counts.num_computed_tokens += worker.info.max_num_batched_tokens - draft.num_tokens_left
+    worker.counts.num_computed_tokens += num_tokens
     for block, name in worker.take_void_names() if worker.void_blocks else ():
         plan.named_blocks.append(block)
         plan.names.append(name)
+        plan.named_slots.append(NO_SLOT)
     draft.policy.charge_samples(step)

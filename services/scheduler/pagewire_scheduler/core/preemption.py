@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pagewire_scheduler.core.beam_group import restart_group
-from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.request import LOADS_PER_STAY, Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.worker_state import WorkerState
 
@@ -56,6 +56,7 @@ def roll_back(worker: WorkerState, sequence: Sequence) -> None:
         return
     worker.leave_running(sequence)
     sequence.advance(State.PREEMPTED)
+    sequence.num_loads_left, sequence.load_look = LOADS_PER_STAY, None
     if sequence.num_outstanding:
         worker.returning.add(sequence)
     else:

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from pagewire_scheduler.core.admission import max_len
 from pagewire_scheduler.core.beam_group import restart_group
 from pagewire_scheduler.core.enqueue import enqueue, take_compiling
+from pagewire_scheduler.core.loading import take_loading
 from pagewire_scheduler.core.losses import note_loss
 from pagewire_scheduler.core.placement import choose_worker, take_over
 from pagewire_scheduler.core.queue_policy import QueuePolicy
+from pagewire_scheduler.core.remote_index import RemoteIndex
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.trials import unit_of
@@ -19,8 +21,9 @@ from pagewire_scheduler.core.worker_state import ModelInfo, WorkerState
 class ModelQueues:
     """Workers and waiting sequences by served model name."""
 
-    def __init__(self, policy: QueuePolicy, *, is_caching: bool) -> None:
+    def __init__(self, policy: QueuePolicy, stores: RemoteIndex, *, is_caching: bool) -> None:
         self._policy = policy
+        self._stores = stores
         self._is_caching = is_caching
         self._workers: dict[str, list[WorkerState]] = {}
         self._unplaced: dict[str, WaitingQueue] = {}
@@ -102,7 +105,8 @@ class ModelQueues:
         """Queue a WAITING sequence with the best worker, or aside."""
         self.bound(sequence)
         model = sequence.request.submission.model
-        worker = choose_worker(self.workers(model), sequence, is_caching=self._is_caching)
+        workers = self.workers(model)
+        worker = choose_worker(workers, sequence, self._stores, is_caching=self._is_caching)
         if worker is None:
             self._unplaced.setdefault(model, self._policy.create_queue()).push(sequence)
             sequence.worker = None
@@ -122,7 +126,7 @@ class ModelQueues:
             if sequence.state is State.WAITING:
                 worker.waiting.remove(sequence)
                 self.place(sequence)
-        for sequence in take_compiling(worker):
+        for sequence in (*take_compiling(worker), *take_loading(worker)):
             self.place(sequence)
 
     def balance(self, worker: WorkerState) -> None:
@@ -131,7 +135,7 @@ class ModelQueues:
         if len(peers) < 2 or len(worker.waiting) or worker.is_draining or worker.trials:
             return
         for _ in range(worker.num_free_slots):
-            sequence = take_over(peers, worker, is_caching=self._is_caching)
+            sequence = take_over(peers, worker, self._stores, is_caching=self._is_caching)
             if sequence is None:
                 return
             enqueue(worker, sequence)
@@ -141,6 +145,7 @@ class ModelQueues:
             for worker in workers:
                 yield worker.waiting
                 yield worker.compiling
+                yield worker.loading
         yield from self._unplaced.values()
 
 
@@ -148,7 +153,8 @@ def _sequences_of(worker: WorkerState) -> set[Sequence]:
     """Return every live sequence: running, waiting, or preempted with a step under way."""
     under_way = (sequence for step in worker.outstanding for sequence in step.sequences)
     live = {sequence for sequence in under_way if not sequence.state.is_finished}
-    return live | set(worker.running) | set(worker.waiting) | set(worker.compiling)
+    aside = {*worker.compiling, *worker.loading}
+    return live | set(worker.running) | set(worker.waiting) | aside
 
 
 def _forget_worker(sequence: Sequence) -> None:

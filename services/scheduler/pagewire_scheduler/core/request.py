@@ -3,7 +3,7 @@ way. Moves states; decides nothing."""
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pagewire_scheduler.core.block_table import BlockTable
 from pagewire_scheduler.core.prefix_cache import NameChain
@@ -16,10 +16,13 @@ from pagewire_shared.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from pagewire_scheduler.core.beam_group import BeamGroup
+    from pagewire_scheduler.core.loads import Load, Look
     from pagewire_scheduler.core.prompt_piece import PromptPiece
     from pagewire_scheduler.core.waiting_queue import WaitingQueue
     from pagewire_scheduler.core.worker_state import WorkerState
 
+
+LOADS_PER_STAY: Final = 2
 
 Key = tuple[float, int, int]
 """Rank, arrival and choice of a sequence: smaller runs first."""
@@ -156,6 +159,11 @@ class Sequence:
         last_step: Step id of the newest plan that names it.
         num_expected: Tokens that were expected to be computed when it was placed.
         num_cached_tokens: Prompt tokens found in the cache when it first ran.
+        cached_tokens: (tier, number) of these.
+        num_loads_left: Loads it may still wait for in this stay on its worker; see `loading`.
+        load: The load it waits for.
+        load_look: When a load for it was last thought of.
+        loaded: The tier of each block that came of those it waited for, by index.
         followers: Choices that are forked from this one when its prompt is computed; they wait and
             are in no queue.
         leader: The choice that this one follows.
@@ -194,6 +202,11 @@ class Sequence:
     last_step: int = 0
     num_expected: int = 0
     num_cached_tokens: int | None = None
+    cached_tokens: tuple[tuple[str, int], ...] = ()
+    num_loads_left: int = LOADS_PER_STAY
+    load: "Load | None" = None
+    load_look: "Look | None" = None
+    loaded: dict[int, str] = field(default_factory=dict)
     followers: list["Sequence"] = field(default_factory=list)
     leader: "Sequence | None" = None
     plain_until: int = 0

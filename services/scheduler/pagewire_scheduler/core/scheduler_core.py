@@ -8,7 +8,7 @@ from dataclasses import replace
 from pagewire_scheduler.core.admission import admit, check_submission, error_of
 from pagewire_scheduler.core.apply import apply_result
 from pagewire_scheduler.core.choices import leaders
-from pagewire_scheduler.core.core_settings import CoreCounts, CoreSettings
+from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.deadlines import Deadlines
 from pagewire_scheduler.core.ending import (
     end_request,
@@ -26,6 +26,7 @@ from pagewire_scheduler.core.frontend_state import (
     resend,
 )
 from pagewire_scheduler.core.grammars import GrammarId
+from pagewire_scheduler.core.kv_caches import KvCaches
 from pagewire_scheduler.core.load import Load
 from pagewire_scheduler.core.losses import error_of_losses
 from pagewire_scheduler.core.planner import plan_step
@@ -40,17 +41,16 @@ from pagewire_shared.errors import DeadlineError, PagewireError
 from pagewire_shared.ids import RequestId
 
 
-class SchedulerCore:
+class SchedulerCore(KvCaches):
     """The state of one cell. Every method is synchronous and returns what must be sent."""
 
     def __init__(self, settings: CoreSettings) -> None:
+        super().__init__(is_caching=settings.is_caching)
         self.settings = settings
-        self.counts = CoreCounts()
         self.requests: dict[RequestId, Request] = {}
         self.frontends: dict[bytes, FrontendState] = {}
-        self.workers: dict[bytes, WorkerState] = {}
         self.policy = create_policy(settings.policy, settings.tenant_weights)
-        self.queues = ModelQueues(self.policy, is_caching=settings.is_caching)
+        self.queues = ModelQueues(self.policy, self.stores, is_caching=settings.is_caching)
         self.load = Load(settings.limits)
         self._deadlines = Deadlines()
         self._num_arrivals = 0
@@ -67,6 +67,7 @@ class SchedulerCore:
         """Add a worker with an empty batch; an earlier attach of it must have ended."""
         assert info.worker_id not in self.workers, "a worker attaches twice"
         worker = WorkerState(info, self.policy.create_queue())
+        worker.loads.is_forced = self.settings.is_load_forced
         self.workers[info.worker_id] = worker
         return self._enter(self.queues.add_worker(worker))
 
@@ -90,14 +91,6 @@ class SchedulerCore:
         worker = self.workers[worker_id]
         return worker.is_draining and not worker.num_sequences and not worker.outstanding
 
-    def reset_prefix_cache(self, model: str | None) -> int:
-        """Forget the cached prefixes of a model, or of all; return how many blocks that were."""
-        num_blocks = 0
-        for worker in self.workers.values():
-            if model in (None, worker.info.model.name):
-                num_blocks += worker.forget_cache()
-        return num_blocks
-
     def models(self) -> list[tuple[ModelInfo, int]]:
         """Return the models that attached workers serve, and by how many."""
         return self.queues.models()
@@ -106,16 +99,21 @@ class SchedulerCore:
         """Return the next plan of a worker, or None when it has no credit or nothing to do."""
         worker = self.workers[worker_id]
         if not worker.has_credit:
+            self._order_loads(worker)  # they run beside the steps that are out
             return None
         if worker.is_drain_due and not worker.trials:
             self.queues.drain(worker)
         self.queues.balance(worker)
+        self._order_loads(worker)
         draft = plan_step(
             worker, self.settings.generation, self.policy, is_caching=self.settings.is_caching
         )
         self.counts.num_steps += draft.is_sent
         self.counts.num_preemptions += len(draft.preempted)
-        return draft.plan if draft.is_sent else None
+        if not draft.is_sent:
+            self._yield_blocks(worker)
+            return None
+        return draft.plan
 
     def apply(self, worker_id: bytes, result: StepResult) -> list[Event]:
         """Apply a result and return what it means to frontends.
@@ -182,6 +180,7 @@ class SchedulerCore:
 
     def submit(self, frontend_id: bytes, submission: Submission, now: float) -> list[Event]:
         """Take a request, or resend a known one. A refusal is an event, not an exception."""
+        self.now = now
         frontend = self.frontends[frontend_id]
         try:
             check_submission(submission)
@@ -223,7 +222,9 @@ class SchedulerCore:
 
     def tick(self, now: float) -> list[Event]:
         """End what is past its deadline, and what belongs to frontends past their lease."""
+        self.now = now
         self.load.tick(now)
+        self._give_up_overdue_loads()
         events: list[Event] = []
         for request in self._deadlines.pop_expired(now):
             error = DeadlineError("the deadline of the request passed")

@@ -12,6 +12,7 @@ from typing import Final
 from pagewire_scheduler.core.admission import num_blocks_ever
 from pagewire_scheduler.core.beam_group import start_group
 from pagewire_scheduler.core.block_table import BlockTable
+from pagewire_scheduler.core.cached_tokens import tokens_by_tier
 from pagewire_scheduler.core.draft import Draft
 from pagewire_scheduler.core.guarantee import guarantee, is_to_be_private
 from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS, victims
@@ -130,7 +131,9 @@ def _enter(draft: Draft, sequence: Sequence, num_cached: int) -> None:
     worker.enter_running(sequence)
     sequence.num_computed = num_cached
     if sequence.num_cached_tokens is None:
-        sequence.num_cached_tokens = min(num_cached, sequence.num_prompt)
+        cached = sequence.num_cached_tokens = min(num_cached, sequence.num_prompt)
+        block_size = worker.info.model.block_size
+        sequence.cached_tokens = tokens_by_tier(cached, sequence.loaded, block_size)
     if sequence.is_beam:
         start_group(sequence)
         sequence.num_reserved_slots = _num_slots(sequence) - 1
@@ -219,4 +222,5 @@ def _describe(worker: WorkerState, sequence: Sequence, table: BlockTable) -> New
         num_candidates=group.search.num_candidates if group is not None else 0,
         grammar_id=worker.grammars.id_of(key) if key is not None else None,
         pooling=submission.pooling,
+        tenant=submission.tenant,
     )

@@ -31,6 +31,15 @@ FINISHED = frozenset(
     }
 )
 
+WAITING = frozenset(
+    {
+        State.WAITING,
+        State.WAITING_FOR_GRAMMAR,
+        State.WAITING_FOR_REMOTE_KV,
+        State.PREEMPTED,
+    }
+)
+
 MOVES: dict[State, frozenset[State]] = {
     # Emitted tokens that came with a Submit may already end a sequence, hence WAITING to any end.
     State.WAITING: FINISHED
@@ -38,9 +47,8 @@ MOVES: dict[State, frozenset[State]] = {
     State.WAITING_FOR_GRAMMAR: frozenset(
         {State.WAITING, State.FINISHED_ABORTED, State.FINISHED_FAILED}
     ),
-    State.WAITING_FOR_REMOTE_KV: frozenset(
-        {State.WAITING, State.RUNNING, State.FINISHED_ABORTED, State.FINISHED_FAILED}
-    ),
+    # Whatever came of its load, it takes its turn among those that wait.
+    State.WAITING_FOR_REMOTE_KV: frozenset({State.WAITING, State.FINISHED_ABORTED}),
     # Back to WAITING when the worker is lost.
     State.RUNNING: FINISHED | {State.PREEMPTED, State.WAITING},
     # A token sampled before the preemption may still end it.

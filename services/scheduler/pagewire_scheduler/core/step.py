@@ -1,10 +1,13 @@
 """Plans and results of steps as plain data: a struct of arrays over slots, as on the wire."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from pagewire_shared.ids import BlockName, RequestId
 from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
+
+NO_SLOT: Final = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +16,7 @@ class NewSequence:
 
     `num_candidates` is that of a beam: how many likeliest next tokens it is to return; else 0.
     `grammar_id` names the grammar of its output, which stays behind in `sampling`. With `pooling`
-    a vector is wanted and nothing is sampled.
+    a vector is wanted and nothing is sampled. What it leaves in KV stores counts towards `tenant`.
     """
 
     slot: int
@@ -27,6 +30,7 @@ class NewSequence:
     num_candidates: int = 0
     grammar_id: bytes | None = None
     pooling: PoolingParams | None = None
+    tenant: str = ""
 
 
 @dataclass(slots=True)
@@ -46,6 +50,7 @@ class StepPlan:
         new_block_ids: Their ids, one after the other.
         named_blocks: Blocks that get a name with this step.
         names: Their names.
+        named_slots: Whose sequences' they are; NO_SLOT for names that no content has.
         released_grammars: Ids of grammars that the worker may forget.
     """
 
@@ -70,6 +75,7 @@ class StepPlan:
     new_block_ids: list[int] = field(default_factory=list)
     named_blocks: list[int] = field(default_factory=list)
     names: list[BlockName] = field(default_factory=list)
+    named_slots: list[int] = field(default_factory=list)
     released_grammars: list[bytes] = field(default_factory=list)
 
 
@@ -112,6 +118,7 @@ class StepResult:
         num_top: Alternatives per token, or empty when there are none at all.
         prompt: Of slots that report log-probabilities of their prompts; None when none does.
         vectors: Of the slots that pooled, one after the other, as little-endian f32.
+        model_time_us: From the start of the forward pass to the sampled ids; 0 when unknown.
     """
 
     generation: int
@@ -127,4 +134,5 @@ class StepResult:
     top_logprobs: list[float] = field(default_factory=list)
     prompt: PromptLogprobs | None = None
     vectors: bytes = b""
+    model_time_us: int = 0
     failure: StepFailure | None = None

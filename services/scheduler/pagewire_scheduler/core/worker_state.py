@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pagewire_scheduler.core.block_pool import BlockPool
 from pagewire_scheduler.core.block_table import LeavingBlocks
 from pagewire_scheduler.core.grammars import Grammars
+from pagewire_scheduler.core.loads import Loads
 from pagewire_scheduler.core.outstanding_step import OutstandingStep, Release
 from pagewire_scheduler.core.prefix_cache import NameChain
 from pagewire_scheduler.core.request import Key, Request, Sequence
@@ -46,6 +47,8 @@ class WorkerInfo:
         layout_fingerprint: Hash of its cache groups and numerics; part of every block's name.
         window: Positions that attention looks back, itself included; None for all.
         held: (name, block) of blocks that are VALID on the worker from before.
+        bytes_per_block: Of all layers.
+        loads_blocks: Whether it can load blocks from KV stores.
     """
 
     worker_id: bytes
@@ -59,6 +62,8 @@ class WorkerInfo:
     steps_in_flight: int
     window: int | None = None
     held: tuple[tuple[BlockName, int], ...] = ()
+    bytes_per_block: int = 0
+    loads_blocks: bool = False
 
 
 @dataclass(slots=True)
@@ -93,6 +98,8 @@ class WorkerState:
         waiting: Sequences placed here that do not run.
         compiling: Those whose grammar is not compiled yet; they compete with nobody.
         grammars: What its compiler has.
+        loading: Those whose blocks a KV store sends; they compete with nobody.
+        loads: What is on its way.
         is_blocked: Whether who waits lacked slots or blocks in the newest plan that looked at them.
         outstanding: Steps under way, oldest first.
         reserve: Blocks set aside.
@@ -117,6 +124,8 @@ class WorkerState:
         self.waiting = waiting
         self.compiling = WaitingQueue()
         self.grammars = Grammars()
+        self.loading = WaitingQueue()
+        self.loads = Loads()
         self.is_blocked = False
         self.reserve = Reserve()
         self.branched: dict[Request, None] = {}
@@ -148,7 +157,8 @@ class WorkerState:
     @property
     def num_sequences(self) -> int:
         """Sequences placed here."""
-        return len(self.running) + len(self.waiting) + len(self.compiling)
+        num_aside = len(self.compiling) + len(self.loading)
+        return len(self.running) + len(self.waiting) + num_aside
 
     @property
     def num_releasing_blocks(self) -> int:
@@ -234,9 +244,14 @@ class WorkerState:
     def forget_cache(self) -> int:
         """Forget the names of all blocks that are VALID; return how many."""
         named = self.pool.forget_names()
-        # The worker is told, too, or it would offer them at its next attach.
-        self.void_blocks.update(dict.fromkeys(named, _RESET + self.next_step_id))
+        for block in named:
+            self.forget_on_worker(block)
+        self.loads.forget_names()
         return len(named)
+
+    def forget_on_worker(self, block: int) -> None:
+        """See to it that the worker is told, or it would offer `block` at its next attach."""
+        self.void_blocks[block] = _RESET + self.next_step_id
 
     def void_steps(self, steps: Iterable[OutstandingStep]) -> None:
         """Forget the names given by `steps`; they failed or ran on what a failed step left."""

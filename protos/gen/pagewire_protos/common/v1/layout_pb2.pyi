@@ -59,7 +59,7 @@ class KvLayout(_message.Message):
     def __init__(self, model_fingerprint: _Optional[bytes] = ..., numerics_fingerprint: _Optional[bytes] = ..., groups: _Optional[_Iterable[_Union[CacheGroup, _Mapping]]] = ...) -> None: ...
 
 class KvChunk(_message.Message):
-    __slots__ = ("name", "group", "first_layer", "num_layers", "offset", "checksum", "is_last", "data")
+    __slots__ = ("name", "group", "first_layer", "num_layers", "offset", "checksum", "is_last", "payload_checksum", "data")
     NAME_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     FIRST_LAYER_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,7 @@ class KvChunk(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     group: int
@@ -75,5 +76,6 @@ class KvChunk(_message.Message):
     offset: int
     checksum: int
     is_last: bool
+    payload_checksum: int
     data: bytes
-    def __init__(self, name: _Optional[bytes] = ..., group: _Optional[int] = ..., first_layer: _Optional[int] = ..., num_layers: _Optional[int] = ..., offset: _Optional[int] = ..., checksum: _Optional[int] = ..., is_last: bool = ..., data: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, name: _Optional[bytes] = ..., group: _Optional[int] = ..., first_layer: _Optional[int] = ..., num_layers: _Optional[int] = ..., offset: _Optional[int] = ..., checksum: _Optional[int] = ..., is_last: bool = ..., payload_checksum: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...

@@ -1,6 +1,7 @@
 from google.protobuf import struct_pb2 as _struct_pb2
 from pagewire_protos.common.v1 import pooling_pb2 as _pooling_pb2
 from pagewire_protos.common.v1 import sampling_pb2 as _sampling_pb2
+from pagewire_protos.common.v1 import usage_pb2 as _usage_pb2
 from pagewire_protos.frontend.v1 import tools_pb2 as _tools_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -227,14 +228,16 @@ class StreamClosed(_message.Message):
     def __init__(self, usage: _Optional[_Union[Usage, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("prompt_tokens", "completion_tokens", "cached_tokens")
+    __slots__ = ("prompt_tokens", "completion_tokens", "cached_tokens", "cached_tokens_by_tier")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_BY_TIER_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
+    cached_tokens_by_tier: _containers.RepeatedCompositeFieldContainer[_usage_pb2.CachedTokens]
+    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., cached_tokens_by_tier: _Optional[_Iterable[_Union[_usage_pb2.CachedTokens, _Mapping]]] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("time_to_first_token", "total", "num_resumes")

@@ -3,6 +3,7 @@ from pagewire_protos.common.v1 import error_pb2 as _error_pb2
 from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
 from pagewire_protos.common.v1 import pooling_pb2 as _pooling_pb2
 from pagewire_protos.common.v1 import sampling_pb2 as _sampling_pb2
+from pagewire_protos.common.v1 import usage_pb2 as _usage_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -250,7 +251,7 @@ class FinishedChoices(_message.Message):
     def __init__(self, choices: _Optional[_Iterable[_Union[FinishedChoice, _Mapping]]] = ...) -> None: ...
 
 class FinishedChoice(_message.Message):
-    __slots__ = ("handle", "choice", "epoch", "num_tokens", "reason", "stop_token_id", "error")
+    __slots__ = ("handle", "choice", "epoch", "num_tokens", "reason", "stop_token_id", "error", "cached_tokens")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -258,6 +259,7 @@ class FinishedChoice(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     handle: int
     choice: int
     epoch: int
@@ -265,7 +267,8 @@ class FinishedChoice(_message.Message):
     reason: _sampling_pb2.FinishReason
     stop_token_id: int
     error: _error_pb2.ErrorDetail
-    def __init__(self, handle: _Optional[int] = ..., choice: _Optional[int] = ..., epoch: _Optional[int] = ..., num_tokens: _Optional[int] = ..., reason: _Optional[_Union[_sampling_pb2.FinishReason, str]] = ..., stop_token_id: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
+    cached_tokens: _containers.RepeatedCompositeFieldContainer[_usage_pb2.CachedTokens]
+    def __init__(self, handle: _Optional[int] = ..., choice: _Optional[int] = ..., epoch: _Optional[int] = ..., num_tokens: _Optional[int] = ..., reason: _Optional[_Union[_sampling_pb2.FinishReason, str]] = ..., stop_token_id: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., cached_tokens: _Optional[_Iterable[_Union[_usage_pb2.CachedTokens, _Mapping]]] = ...) -> None: ...
 
 class Rejected(_message.Message):
     __slots__ = ("handle", "epoch", "error")

@@ -18,42 +18,63 @@ class WorkerRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WORKER_ROLE_UNSPECIFIED: _ClassVar[WorkerRole]
     WORKER_ROLE_PREFILL: _ClassVar[WorkerRole]
     WORKER_ROLE_DECODE: _ClassVar[WorkerRole]
+
+class LoadOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOAD_OUTCOME_UNSPECIFIED: _ClassVar[LoadOutcome]
+    LOAD_OUTCOME_COMPLETE: _ClassVar[LoadOutcome]
+    LOAD_OUTCOME_MISSING: _ClassVar[LoadOutcome]
+    LOAD_OUTCOME_LATE: _ClassVar[LoadOutcome]
+    LOAD_OUTCOME_FAILED: _ClassVar[LoadOutcome]
+    LOAD_OUTCOME_CANCELLED: _ClassVar[LoadOutcome]
 WORKER_ROLE_UNSPECIFIED: WorkerRole
 WORKER_ROLE_PREFILL: WorkerRole
 WORKER_ROLE_DECODE: WorkerRole
+LOAD_OUTCOME_UNSPECIFIED: LoadOutcome
+LOAD_OUTCOME_COMPLETE: LoadOutcome
+LOAD_OUTCOME_MISSING: LoadOutcome
+LOAD_OUTCOME_LATE: LoadOutcome
+LOAD_OUTCOME_FAILED: LoadOutcome
+LOAD_OUTCOME_CANCELLED: LoadOutcome
 
 class AttachWorkerRequest(_message.Message):
-    __slots__ = ("hello", "result", "progress", "audit_reply", "leaving", "grammar_compiled")
+    __slots__ = ("hello", "result", "progress", "audit_reply", "leaving", "grammar_compiled", "blocks_loaded")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     AUDIT_REPLY_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     GRAMMAR_COMPILED_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_LOADED_FIELD_NUMBER: _ClassVar[int]
     hello: WorkerHello
     result: StepResult
     progress: WorkerProgress
     audit_reply: WorkerAuditReply
     leaving: WorkerLeaving
     grammar_compiled: GrammarCompiled
-    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., progress: _Optional[_Union[WorkerProgress, _Mapping]] = ..., audit_reply: _Optional[_Union[WorkerAuditReply, _Mapping]] = ..., leaving: _Optional[_Union[WorkerLeaving, _Mapping]] = ..., grammar_compiled: _Optional[_Union[GrammarCompiled, _Mapping]] = ...) -> None: ...
+    blocks_loaded: BlocksLoaded
+    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., progress: _Optional[_Union[WorkerProgress, _Mapping]] = ..., audit_reply: _Optional[_Union[WorkerAuditReply, _Mapping]] = ..., leaving: _Optional[_Union[WorkerLeaving, _Mapping]] = ..., grammar_compiled: _Optional[_Union[GrammarCompiled, _Mapping]] = ..., blocks_loaded: _Optional[_Union[BlocksLoaded, _Mapping]] = ...) -> None: ...
 
 class AttachWorkerResponse(_message.Message):
-    __slots__ = ("welcome", "plan", "audit_query", "drain", "compile_grammar")
+    __slots__ = ("welcome", "plan", "audit_query", "drain", "compile_grammar", "load_blocks", "cancel_load")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     AUDIT_QUERY_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     COMPILE_GRAMMAR_FIELD_NUMBER: _ClassVar[int]
+    LOAD_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_LOAD_FIELD_NUMBER: _ClassVar[int]
     welcome: WorkerWelcome
     plan: StepPlan
     audit_query: WorkerAuditQuery
     drain: WorkerDrain
     compile_grammar: CompileGrammar
-    def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ..., compile_grammar: _Optional[_Union[CompileGrammar, _Mapping]] = ...) -> None: ...
+    load_blocks: LoadBlocks
+    cancel_load: CancelLoad
+    def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ..., compile_grammar: _Optional[_Union[CompileGrammar, _Mapping]] = ..., load_blocks: _Optional[_Union[LoadBlocks, _Mapping]] = ..., cancel_load: _Optional[_Union[CancelLoad, _Mapping]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks")
+    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks", "loads_blocks")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +87,7 @@ class WorkerHello(_message.Message):
     KV_ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     HELD_NAMES_FIELD_NUMBER: _ClassVar[int]
     HELD_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    LOADS_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     protocol: _layout_pb2.ProtocolRange
     worker_id: bytes
     incarnation: int
@@ -78,7 +100,8 @@ class WorkerHello(_message.Message):
     kv_endpoints: _containers.RepeatedScalarFieldContainer[str]
     held_names: bytes
     held_blocks: bytes
-    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ...) -> None: ...
+    loads_blocks: bool
+    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ...) -> None: ...
 
 class WorkerCapacity(_message.Message):
     __slots__ = ("num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "steps_in_flight", "vocab_size", "embedding_size")
@@ -109,7 +132,7 @@ class WorkerWelcome(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., generation: _Optional[int] = ..., kvstore_addresses: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StepPlan(_message.Message):
-    __slots__ = ("generation", "incarnation", "step_id", "freed_slots", "new_requests", "slots", "starts", "num_new_tokens", "samples", "num_new_blocks", "new_block_ids", "copy_sources", "copy_destinations", "named_blocks", "names", "fork_slots", "fork_sources", "fork_choices", "appended_slots", "appended_token_ids", "copy_slots", "released_grammars")
+    __slots__ = ("generation", "incarnation", "step_id", "freed_slots", "new_requests", "slots", "starts", "num_new_tokens", "samples", "num_new_blocks", "new_block_ids", "copy_sources", "copy_destinations", "named_blocks", "names", "fork_slots", "fork_sources", "fork_choices", "appended_slots", "appended_token_ids", "copy_slots", "released_grammars", "named_slots")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +155,7 @@ class StepPlan(_message.Message):
     APPENDED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     COPY_SLOTS_FIELD_NUMBER: _ClassVar[int]
     RELEASED_GRAMMARS_FIELD_NUMBER: _ClassVar[int]
+    NAMED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     incarnation: int
     step_id: int
@@ -154,10 +178,11 @@ class StepPlan(_message.Message):
     appended_token_ids: bytes
     copy_slots: bytes
     released_grammars: bytes
-    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., freed_slots: _Optional[bytes] = ..., new_requests: _Optional[_Iterable[_Union[NewRequest, _Mapping]]] = ..., slots: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., num_new_tokens: _Optional[bytes] = ..., samples: _Optional[bytes] = ..., num_new_blocks: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., copy_sources: _Optional[bytes] = ..., copy_destinations: _Optional[bytes] = ..., named_blocks: _Optional[bytes] = ..., names: _Optional[bytes] = ..., fork_slots: _Optional[bytes] = ..., fork_sources: _Optional[bytes] = ..., fork_choices: _Optional[bytes] = ..., appended_slots: _Optional[bytes] = ..., appended_token_ids: _Optional[bytes] = ..., copy_slots: _Optional[bytes] = ..., released_grammars: _Optional[bytes] = ...) -> None: ...
+    named_slots: bytes
+    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., freed_slots: _Optional[bytes] = ..., new_requests: _Optional[_Iterable[_Union[NewRequest, _Mapping]]] = ..., slots: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., num_new_tokens: _Optional[bytes] = ..., samples: _Optional[bytes] = ..., num_new_blocks: _Optional[bytes] = ..., new_block_ids: _Optional[bytes] = ..., copy_sources: _Optional[bytes] = ..., copy_destinations: _Optional[bytes] = ..., named_blocks: _Optional[bytes] = ..., names: _Optional[bytes] = ..., fork_slots: _Optional[bytes] = ..., fork_sources: _Optional[bytes] = ..., fork_choices: _Optional[bytes] = ..., appended_slots: _Optional[bytes] = ..., appended_token_ids: _Optional[bytes] = ..., copy_slots: _Optional[bytes] = ..., released_grammars: _Optional[bytes] = ..., named_slots: _Optional[bytes] = ...) -> None: ...
 
 class NewRequest(_message.Message):
-    __slots__ = ("slot", "request_id", "choice", "prompt_token_ids", "emitted_token_ids", "sampling", "block_tables", "eos_token_ids", "is_beam", "grammar_id", "pooling")
+    __slots__ = ("slot", "request_id", "choice", "prompt_token_ids", "emitted_token_ids", "sampling", "block_tables", "eos_token_ids", "is_beam", "grammar_id", "pooling", "tenant")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +194,7 @@ class NewRequest(_message.Message):
     IS_BEAM_FIELD_NUMBER: _ClassVar[int]
     GRAMMAR_ID_FIELD_NUMBER: _ClassVar[int]
     POOLING_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     slot: int
     request_id: bytes
     choice: int
@@ -180,7 +206,8 @@ class NewRequest(_message.Message):
     is_beam: bool
     grammar_id: bytes
     pooling: _pooling_pb2.Pooling
-    def __init__(self, slot: _Optional[int] = ..., request_id: _Optional[bytes] = ..., choice: _Optional[int] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., block_tables: _Optional[_Iterable[_Union[BlockTable, _Mapping]]] = ..., eos_token_ids: _Optional[bytes] = ..., is_beam: bool = ..., grammar_id: _Optional[bytes] = ..., pooling: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ...) -> None: ...
+    tenant: str
+    def __init__(self, slot: _Optional[int] = ..., request_id: _Optional[bytes] = ..., choice: _Optional[int] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted_token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., block_tables: _Optional[_Iterable[_Union[BlockTable, _Mapping]]] = ..., eos_token_ids: _Optional[bytes] = ..., is_beam: bool = ..., grammar_id: _Optional[bytes] = ..., pooling: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class BlockTable(_message.Message):
     __slots__ = ("block_ids",)
@@ -267,6 +294,50 @@ class GrammarCompiled(_message.Message):
     grammar_id: bytes
     error: _error_pb2.ErrorDetail
     def __init__(self, grammar_id: _Optional[bytes] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
+
+class LoadBlocks(_message.Message):
+    __slots__ = ("load_id", "kvstore_address", "names", "blocks", "timeout_ms")
+    LOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    KVSTORE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    load_id: int
+    kvstore_address: str
+    names: bytes
+    blocks: bytes
+    timeout_ms: int
+    def __init__(self, load_id: _Optional[int] = ..., kvstore_address: _Optional[str] = ..., names: _Optional[bytes] = ..., blocks: _Optional[bytes] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class CancelLoad(_message.Message):
+    __slots__ = ("load_id",)
+    LOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    load_id: int
+    def __init__(self, load_id: _Optional[int] = ...) -> None: ...
+
+class BlocksLoaded(_message.Message):
+    __slots__ = ("load_id", "num_blocks", "outcome", "num_bytes", "time_us", "tiers")
+    LOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    TIERS_FIELD_NUMBER: _ClassVar[int]
+    load_id: int
+    num_blocks: int
+    outcome: LoadOutcome
+    num_bytes: int
+    time_us: int
+    tiers: _containers.RepeatedCompositeFieldContainer[LoadedFromTier]
+    def __init__(self, load_id: _Optional[int] = ..., num_blocks: _Optional[int] = ..., outcome: _Optional[_Union[LoadOutcome, str]] = ..., num_bytes: _Optional[int] = ..., time_us: _Optional[int] = ..., tiers: _Optional[_Iterable[_Union[LoadedFromTier, _Mapping]]] = ...) -> None: ...
+
+class LoadedFromTier(_message.Message):
+    __slots__ = ("tier", "num_blocks")
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    tier: str
+    num_blocks: int
+    def __init__(self, tier: _Optional[str] = ..., num_blocks: _Optional[int] = ...) -> None: ...
 
 class WorkerProgress(_message.Message):
     __slots__ = ("counter",)

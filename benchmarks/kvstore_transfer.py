@@ -1,0 +1,136 @@
+"""GB/s of put and get by transport and size of a block, through the worker's own connector."""
+
+import argparse
+import asyncio
+import hashlib
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import raw_transfer
+import uvloop
+from store_process import store_process
+
+from pagewire_worker.kv_cache import CacheGroup
+from pagewire_worker.offload.connector import BlockLayout, OutgoingBlock
+from pagewire_worker.offload.kv_store_client import KvStoreConnector
+from pagewire_worker.offload.put_sender import NUM_PUTS
+
+REGION_BYTES = raw_transfer.REGION_BYTES
+BATCH_BYTES = 4 * 2**20
+KIB = 1024
+
+
+def add_arguments(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add this part's arguments."""
+    parser = parts.add_parser("transfer")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[64 * KIB, 256 * KIB, KIB * KIB, 4 * KIB * KIB]
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the table."""
+    repeats = options.repeats
+    print(f"{REGION_BYTES >> 20} MiB each time, {repeats} times; GB/s best (median)")
+    print("| what | block | put | get |")
+    print("| --- | --- | --- | --- |")
+    print(f"| memcpy | - | {_shown(raw_transfer.memcpy(repeats))} | - |")
+    print(f"| CRC-32C | 1 MiB | {_shown(raw_transfer.checksum(repeats))} | - |")
+    print(f"| raw TCP, 1 MiB pieces | - | {_shown(raw_transfer.tcp(repeats))} | - |")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, listen, flags in (
+            ("gRPC over TCP", "127.0.0.1:0", ("--shared-memory-path", "off")),
+            (
+                "gRPC over a Unix socket",
+                f"unix:{folder}/kv.sock",
+                ("--shared-memory-path", "off"),
+            ),
+            ("shared memory", f"unix:{folder}/kv.sock", ()),
+        ):
+            for size in options.sizes:
+                with store_process(listen, "--memory-size", "640MiB", *flags) as store:
+                    put, get = uvloop.run(_measure(store.address, size, repeats))
+                print(f"| {name} | {size >> 10} KiB | {_shown(put)} | {_shown(get)} |")
+
+
+def _shown(measured: tuple[float, float]) -> str:
+    return f"{measured[0]:.2f} ({measured[1]:.2f})"
+
+
+async def _measure(
+    address: str, size: int, repeats: int
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Put a region and get it back, each time under new names."""
+    source = np.random.default_rng(1).integers(0, 255, REGION_BYTES, np.uint8)
+    target = np.ones(REGION_BYTES, np.uint8)
+    connector = KvStoreConnector()
+    layout = BlockLayout(b"m" * 32, b"n" * 32, (CacheGroup(1, 16, size, "float32"),))
+    await connector.register(layout, [address])
+    puts, gets = [], []
+    try:
+        for repeat in range(repeats + 1):
+            names = [
+                hashlib.sha256(b"%d %d" % (repeat, index)).digest()[:16]
+                for index in range(REGION_BYTES // size)
+            ]
+            puts.append(await _put(connector, names, source, size))
+            gets.append(await _get(connector, address, names, target, size))
+            if not np.array_equal(source, target):
+                raise SystemExit("what came back is something else")
+            target[:] = 0
+    finally:
+        await connector.close()
+    # The first one warms up.
+    return _rates(puts[1:]), _rates(gets[1:])
+
+
+def _rates(seconds: Sequence[float]) -> tuple[float, float]:
+    return (
+        REGION_BYTES / min(seconds) / 1e9,
+        REGION_BYTES / statistics.median(seconds) / 1e9,
+    )
+
+
+async def _put(
+    connector: KvStoreConnector, names: Sequence[bytes], source: np.ndarray, size: int
+) -> float:
+    view = memoryview(source).cast("B")
+    per_batch = max(1, BATCH_BYTES // size)
+    batches = iter(range(0, len(names), per_batch))
+
+    async def send() -> None:
+        for first in batches:
+            blocks = [
+                OutgoingBlock(name, None, view[index * size : (index + 1) * size])
+                for index, name in enumerate(names[first : first + per_batch], first)
+            ]
+            stored = await connector.put(blocks)
+            if len(stored) != len(blocks):
+                raise SystemExit(f"only {len(stored)} of {len(blocks)} blocks were stored")
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(send() for _ in range(NUM_PUTS)))
+    return time.perf_counter() - begun
+
+
+async def _get(
+    connector: KvStoreConnector,
+    address: str,
+    names: Sequence[bytes],
+    target: np.ndarray,
+    size: int,
+) -> float:
+    view = memoryview(target).cast("B")
+    at = 0
+    begun = time.perf_counter()
+    async for block in connector.get(address, names, 60.0):
+        view[at : at + size] = block.payload
+        at += size
+    if at != len(names) * size:
+        raise SystemExit(f"{at} bytes came of {len(names) * size}")
+    return time.perf_counter() - begun

@@ -1,0 +1,205 @@
+"""One worker's blocks on their way in: announced, sent, made visible. Knows no messages."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from pagewire_kvstore.assembly import Assembly
+from pagewire_kvstore.block_key import BlockKey
+from pagewire_kvstore.block_store import BlockStore
+from pagewire_kvstore.byte_budget import ByteBudget
+from pagewire_kvstore.shared_assembly import SharedAssembly
+from pagewire_kvstore.store_layout import StoreLayout
+from pagewire_kvstore.tenants import Tenants
+from pagewire_shared.errors import InvalidRequestError, OverloadedError
+from pagewire_shared.ids import BlockName, short
+from pagewire_shared.kv_chunk_convert import KvPiece
+
+MAX_WANTED = 16 * 1024
+"""Most blocks that a stream may have announced and not yet published."""
+
+_PUBLISHED_AT_ONCE = 16
+
+
+def _stream_bytes(budget: ByteBudget) -> int:
+    # No stream alone may keep the others out.
+    return budget.max_bytes // 2
+
+
+def check_block_size(layout: StoreLayout, budget: ByteBudget) -> None:
+    """Raise InvalidRequestError for blocks that no stream can ever send."""
+    num_bytes = sum(layout.group_bytes)
+    if num_bytes > _stream_bytes(budget):
+        raise InvalidRequestError(
+            f"a block of {num_bytes} bytes is larger than half of --put-buffer-size,"
+            f" which is {budget.max_bytes}",
+            field="layout.groups",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the store takes of an announcement.
+
+    Attributes:
+        names: Which blocks.
+        offsets: Where in shared memory they are to be written, one per name and group; empty when
+            they are to be sent.
+        declined: What is lacking, and has no room.
+    """
+
+    names: list[BlockName]
+    offsets: list[int] = field(default_factory=list)
+    declined: list[BlockName] = field(default_factory=list)
+
+
+class PutSession:
+    """Blocks of one Put stream. A block is visible when all of it came and was published; what is
+    left at `close` was never there.
+
+    Args:
+        store: Where the blocks go.
+        budget: Bytes of partial blocks, of all streams together.
+        tenants: Whose blocks are taken.
+        window: Chunks that a worker has credit for at the start.
+    """
+
+    def __init__(
+        self, store: BlockStore, budget: ByteBudget, tenants: Tenants, *, window: int
+    ) -> None:
+        self._store = store
+        self._budget = budget
+        self._tenants = tenants
+        self._window = window
+        self._assembly = Assembly(budget)
+        self._shared: SharedAssembly = SharedAssembly(store, budget)
+        self._num_taken = 0
+        self.num_no_room = 0
+        """Blocks that were not taken or not stored, because there was no room."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether chunks, or the publishing of blocks, are still to come."""
+        return self._num_under_way > 0
+
+    @property
+    def _num_under_way(self) -> int:
+        return len(self._assembly) + len(self._shared)
+
+    def announce(
+        self,
+        layout: StoreLayout,
+        names: Sequence[BlockName],
+        tenant: str,
+        *,
+        in_shared_memory: bool = False,
+    ) -> Wanted:
+        """Return which of these blocks the store takes now; one that is under way is not asked for
+        a second time. Raises InvalidRequestError, or ForbiddenError for the tenant."""
+        self._tenants.check(tenant)
+        check_block_size(layout, self._budget)
+        block_bytes = sum(layout.group_bytes)
+        lacking = [name for name in names if not self._has(layout, name)]
+        held_bytes = self._assembly.held_bytes + self._shared.held_bytes
+        free_bytes = min(self._budget.free_bytes, _stream_bytes(self._budget) - held_bytes)
+        num_blocks = min(max(0, free_bytes) // block_bytes, MAX_WANTED - self._num_under_way)
+        if not self._store.quota_fits(tenant, block_bytes):
+            num_blocks = 0
+        chosen = lacking[:num_blocks]
+        if in_shared_memory:
+            wanted = self._reserve(layout, chosen, tenant)
+        else:
+            self._assembly.want(chosen, layout, tenant)
+            wanted = Wanted(chosen)
+        # What is taken are the first.
+        wanted.declined.extend(lacking[len(wanted.names) :])
+        self.num_no_room += len(wanted.declined)
+        return wanted
+
+    def _reserve(self, layout: StoreLayout, names: Sequence[BlockName], tenant: str) -> Wanted:
+        wanted = Wanted([])
+        for name in names:
+            offsets = self._shared.want(name, layout, tenant)
+            if offsets is None:
+                break
+            wanted.names.append(name)
+            wanted.offsets.extend(offsets)
+        return wanted
+
+    def _has(self, layout: StoreLayout, name: BlockName) -> bool:
+        if name in self._assembly or name in self._shared:
+            return True
+        groups = range(len(layout.group_bytes))
+        return all(self._store.holds(BlockKey(layout.layout_id, group, name)) for group in groups)
+
+    def add(self, piece: KvPiece) -> int:
+        """Take a chunk in; return for how many chunks the worker gets its credit back, if any.
+
+        Chunks are taken in one after the other as they are read, so one that was sent without
+        credit waits in the transport and takes nothing from anybody; it cannot be told from others.
+        Raises InvalidRequestError, see Assembly.add.
+        """
+        self._assembly.add(piece)
+        self._num_taken += 1
+        # Not one message of credit per chunk: half a window is enough to keep a sender busy.
+        if self._num_taken < max(1, self._window // 2):
+            return 0
+        num_taken, self._num_taken = self._num_taken, 0
+        return num_taken
+
+    async def publish(self, names: Sequence[BlockName]) -> list[BlockName]:
+        """Make whole blocks visible; return those that are. What had no room is left out.
+
+        Raises InvalidRequestError, and makes none visible, when one has not come whole.
+        """
+        for name in names:
+            if not self._assembly.is_whole(name):
+                raise InvalidRequestError(f"block {short(name)} is not complete", field="names")
+        published = []
+        for number, name in enumerate(names, start=1):
+            try:
+                self._store.put(self._assembly.take(name))
+            except (OverloadedError, InvalidRequestError):
+                # Told by its absence; what does not fit at all was never wanted.
+                self.num_no_room += 1
+            else:
+                published.append(name)
+            if number % _PUBLISHED_AT_ONCE == 0:
+                # Copies of many MiB must not hold up the other streams.
+                await asyncio.sleep(0)
+        return published
+
+    async def publish_shared(
+        self, names: Sequence[BlockName], checksums: Sequence[int]
+    ) -> list[BlockName]:
+        """Make blocks that were written to shared memory visible; return them.
+
+        Args:
+            names: Which blocks.
+            checksums: CRC-32C of their payloads, one per name and group.
+
+        Raises InvalidRequestError, and makes none visible, when one is not what it should be.
+        """
+        num_groups = [self._shared.num_groups(name) for name in names]
+        if sum(num_groups) != len(checksums):
+            raise InvalidRequestError(
+                f"{len(checksums)} checksums for {sum(num_groups)} payloads", field="checksums"
+            )
+        remaining = iter(checksums)
+        blocks = [
+            (name, list(islice(remaining, number)))
+            for name, number in zip(names, num_groups, strict=True)
+        ]
+        for name, own in blocks:
+            self._shared.check(name, own)
+            # Reading many MiB must not hold up the other streams.
+            await asyncio.sleep(0)
+        for name, own in blocks:
+            self._shared.publish(name, own)
+        return list(names)
+
+    def close(self) -> None:
+        """Forget what was not published."""
+        self._assembly.drop()
+        self._shared.drop()

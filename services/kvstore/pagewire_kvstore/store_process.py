@@ -1,0 +1,114 @@
+"""The parts of a KV store's process, from the start to the end. Knows no messages."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import REGISTRY
+
+from pagewire_kvstore.config import KvStoreConfig
+from pagewire_kvstore.event_log import EventLog
+from pagewire_kvstore.leases import Leases
+from pagewire_kvstore.limits import StreamLimits
+from pagewire_kvstore.service import KvStoreService
+from pagewire_kvstore.service_handlers import SERVICE_NAME, add_service
+from pagewire_kvstore.shared_arena import arena_path, shared_arena
+from pagewire_kvstore.tier_watch import TierWatch
+from pagewire_kvstore.tiers import TierSettings, create_store
+from pagewire_shared.process import ProcessContext
+from pagewire_shared.rpc.address import parse_address
+from pagewire_shared.rpc.options import kv_server_options
+from pagewire_shared.rpc.server import RpcServer, start_server
+
+_logger = logging.getLogger(__name__)
+
+STOP_GRACE_SECONDS = 0.5
+WRITE_SECONDS = 5.0
+"""How long the end waits for blocks that are on their way to a slower tier."""
+
+_MAX_EVENTS = 100_000
+_MAX_LEASES = 4096
+_MAX_LEASE_SECONDS = 600.0
+_MAX_PINNED = 64 * 1024
+_MAX_FIRST_LEASE = 2**62
+
+
+async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
+    """Serve on `config.listen` until told to stop.
+
+    Raises:
+        StartupError: The address is taken, or memory or disk cannot be had.
+    """
+    address = parse_address(config.listen, setting="--listen")
+    events = EventLog(_MAX_EVENTS)
+    first_id = 1 + secrets.randbelow(_MAX_FIRST_LEASE)
+    leases = Leases(_MAX_LEASES, _MAX_LEASE_SECONDS, _MAX_PINNED, first_id)
+    tenants = config.tenants()
+    path = arena_path(config.shared_memory_path, config.memory_size)
+    settings = TierSettings(
+        memory_bytes=config.memory_size,
+        shared_memory_path=path,
+        disk_path=None if config.disk_path is None else Path(config.disk_path),
+        disk_bytes=None if config.disk_path is None else config.disk_size,
+        redis_url=config.redis,
+        quota=tenants.quota,
+    )
+    # Touching memory and listing a folder take seconds; signals must be heard meanwhile.
+    store = await asyncio.to_thread(
+        create_store, settings, is_pinned=leases.is_pinned, events=events
+    )
+    watch = TierWatch(store, context.status.report)
+    tasks = [asyncio.create_task(store.run()), asyncio.create_task(watch.run())]
+    REGISTRY.register(watch)
+    try:
+        limits = StreamLimits(
+            stall_seconds=config.stall_seconds, max_put_bytes=config.put_buffer_size
+        )
+        shared = None if path is None else shared_arena(path)
+        service = KvStoreService(store, events, leases, tenants, limits, shared)
+        server = await start_server(
+            address,
+            lambda made: add_service(service, made),
+            [SERVICE_NAME],
+            setting="--listen",
+            options=kv_server_options(),
+        )
+        context.status.report("listening", address=str(server.address))
+        await _serve_until_stopped(server, context, tasks)
+        context.status.report("stopping")
+        await server.stop(STOP_GRACE_SECONDS)
+        await _wait(store.wait_written())
+    finally:
+        REGISTRY.unregister(watch)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(store.close)
+
+
+async def _serve_until_stopped(
+    server: RpcServer, context: ProcessContext, tasks: Sequence[asyncio.Task[None]]
+) -> None:
+    """Serve until told to stop, or until one of the tasks failed."""
+    await server.set_serving(True)
+    context.status.report("ready")
+    stopped = asyncio.create_task(context.stop.wait())
+    pending: set[asyncio.Task[Any]] = {stopped, *tasks}
+    try:
+        while stopped in pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+    finally:
+        stopped.cancel()
+
+
+async def _wait(written: Awaitable[None]) -> None:
+    try:
+        async with asyncio.timeout(WRITE_SECONDS):
+            await written
+    except TimeoutError:
+        _logger.warning("some blocks did not get to slower tiers in %g seconds", WRITE_SECONDS)

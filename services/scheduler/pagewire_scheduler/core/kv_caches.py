@@ -1,0 +1,100 @@
+"""The part of the core's facade that is about cached blocks: those of workers, and those of KV
+stores that workers can load."""
+
+from collections.abc import Iterable
+
+from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_scheduler.core.core_settings import CoreCounts
+from pagewire_scheduler.core.loading import (
+    check_answer,
+    finish_load,
+    give_up_overdue,
+    order_loads,
+    yield_blocks,
+)
+from pagewire_scheduler.core.remote_index import RemoteIndex
+from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_shared.ids import BlockName
+
+
+class KvCaches:
+    """What is known of cached blocks. The core is one of these; see `SchedulerCore`."""
+
+    def __init__(self, *, is_caching: bool) -> None:
+        self._is_caching = is_caching
+        self.counts = CoreCounts()
+        self.workers: dict[bytes, WorkerState] = {}
+        self.stores = RemoteIndex()
+        self.now = 0.0
+
+    def reset_prefix_cache(self, model: str | None) -> int:
+        """Forget the cached prefixes of a model, or of all; return how many blocks that were.
+
+        Loads under way do not bring names back. KV stores keep what they have, and later requests
+        may load it again: whoever wants it gone deletes it there, too.
+        """
+        num_blocks = 0
+        for worker in self.workers.values():
+            if model in (None, worker.info.model.name):
+                num_blocks += worker.forget_cache()
+        return num_blocks
+
+    # What stores say
+
+    def note_stored(self, store: str, names: Iterable[BlockName]) -> None:
+        """A store has blocks of these names."""
+        self.stores.stored(store, names)
+
+    def note_removed(self, store: str, names: Iterable[BlockName]) -> None:
+        """A store has them no longer."""
+        self.stores.removed(store, names)
+
+    def note_cleared(self, store: str) -> None:
+        """A store has nothing, or nothing is known of what it has."""
+        self.stores.cleared(store)
+
+    def set_store(self, store: str, is_up: bool) -> None:
+        """A store can be asked, or not; what is known of it stays until it is cleared."""
+        self.stores.set_up(store, is_up=is_up)
+
+    # Loads; what is to be sent is taken after every `plan`, orders first
+
+    def take_loads(self, worker_id: bytes) -> list[LoadOrder]:
+        """Return what a worker is to be told to load."""
+        return self.workers[worker_id].loads.take_orders()
+
+    def take_cancelled_loads(self, worker_id: bytes) -> list[int]:
+        """Return the ids of loads that a worker is to be told to stop."""
+        return self.workers[worker_id].loads.take_cancelled()
+
+    def note_load(self, worker_id: bytes, answer: LoadAnswer) -> None:
+        """Take the answer to a load; one to an unknown load is dropped.
+
+        Raises:
+            WireError: It says what cannot be; the worker must be cut off. Nothing has changed.
+        """
+        worker = self.workers[worker_id]
+        load = check_answer(worker, answer)
+        if load is None:
+            self.counts.num_dropped_results += 1
+            return
+        finish_load(worker, load, answer, self.counts.loads, self.now)
+        if answer.outcome is LoadOutcome.MISSING:
+            # Else it would be asked for again by all who want it.
+            missing = load.order.names[answer.num_blocks : answer.num_blocks + 1]
+            self.stores.removed(load.order.store, missing)
+
+    # Inside
+
+    def _order_loads(self, worker: WorkerState) -> None:
+        if self.stores.is_usable and worker.info.loads_blocks and self._is_caching:
+            order_loads(worker, self.stores, self.counts.loads, self.now)
+
+    def _yield_blocks(self, worker: WorkerState) -> None:
+        if worker.loads.under_way and not worker.outstanding:
+            yield_blocks(worker)
+
+    def _give_up_overdue_loads(self) -> None:
+        for worker in self.workers.values():
+            if worker.loads.under_way:
+                give_up_overdue(worker, self.counts.loads, self.now)

@@ -1,0 +1,27 @@
+"""Which KV store a worker writes to, where there are several. Talks to nobody."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+
+class StoreShares:
+    """Spreads attached workers evenly over the stores."""
+
+    def __init__(self, stores: Sequence[str]) -> None:
+        """Args: `stores` are addresses, each once."""
+        self._num_workers = dict.fromkeys(stores, 0)
+
+    @contextmanager
+    def take(self) -> Iterator[tuple[str, ...]]:
+        """Yield all stores for as long as a worker is attached; it writes to the first one."""
+        if not self._num_workers:
+            yield ()
+            return
+        counts, stores = self._num_workers, tuple(self._num_workers)
+        first = min(stores, key=counts.__getitem__)
+        start = stores.index(first)
+        counts[first] += 1
+        try:
+            yield stores[start:] + stores[:start]
+        finally:
+            counts[first] -= 1

@@ -1,0 +1,168 @@
+"""Copies named blocks out of the pool at low priority. Runs in the model thread, does no I/O, and
+never waits: what cannot go at once stays, or is dropped and counted.
+
+At most NUM_STAGING buffers are on their way. While all are, nothing is copied, so a slow store
+costs neither memory nor time.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.offload import metrics
+from pagewire_worker.offload.block_copy import copy_out, make_staging
+from pagewire_worker.offload.known_names import DECLINED_SECONDS, KNOWN_SECONDS, KnownNames
+from pagewire_worker.offload.put_batch import PutBatch, PutOutlet
+from pagewire_worker.offload.unsent_blocks import UnsentBlock, UnsentBlocks
+from pagewire_worker.step import NO_SLOT, Ints, StepPlan
+
+_logger = logging.getLogger(__name__)
+
+NUM_STAGING = 4
+STAGING_BYTES = 4 * 1024 * 1024
+"""Copied in about a millisecond, and enough for a store's round trips to be small beside it."""
+MIN_BUSY_BLOCKS = 8
+"""Copied out between steps only when as many are ready: a copy has a price per layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """How a batch ended; None for names when it was not stored."""
+
+    batch: PutBatch
+    names: frozenset[bytes] | None
+    is_new_store: bool
+
+
+class BlockOffloader:
+    """Follows the blocks of one pool and hands those to be stored to an outlet.
+
+    Args:
+        cache: The pool.
+        is_writeback: See UnsentBlocks.
+        clock: Seconds.
+
+    Attributes:
+        load_staging: A buffer for payloads that come in, uint8 [blocks, bytes_per_block].
+    """
+
+    def __init__(
+        self,
+        cache: KvCache,
+        *,
+        is_writeback: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._unsent = UnsentBlocks(is_writeback=is_writeback)
+        self._known = KnownNames()
+        self._tenant_of: dict[int, str | None] = {}
+        self._free = [make_staging(cache, STAGING_BYTES) for _ in range(NUM_STAGING)]
+        self.load_staging = make_staging(cache, STAGING_BYTES)
+        self._outlet: PutOutlet | None = None
+        self._settled: deque[_Settled] = deque()
+        self._has_failed = False
+
+    def connect(self, outlet: PutOutlet | None) -> None:
+        """Offload to `outlet` what gets a name from now on; None for nothing."""
+        self._outlet = outlet
+
+    def settle(self, batch: PutBatch, names: frozenset[bytes] | None, is_new_store: bool) -> None:
+        """Give a batch back, from any thread; `names` are those stored, None when it failed."""
+        self._settled.append(_Settled(batch, names, is_new_store))
+
+    def leave(self, slots: Ints) -> None:
+        """See BlockWatch."""
+        self._unsent.leave(np.asarray(slots, dtype=np.int64).tolist())
+
+    def follow(self, plan: StepPlan) -> None:
+        """See BlockWatch."""
+        for request in plan.new_requests:
+            self._tenant_of[request.slot] = request.tenant
+        sources = [self._tenant_of.get(int(slot)) for slot in plan.fork_sources]
+        for slot, tenant in zip(plan.fork_slots, sources, strict=True):
+            self._tenant_of[int(slot)] = tenant
+
+    def overwrite(self, blocks: Sequence[int]) -> None:
+        """See BlockWatch: what was not sent goes now, one buffer of it, or never."""
+        entries = self._unknown(self._unsent.pop(blocks))
+        if not entries:
+            return
+        if self._outlet is None or not self._outlet.is_open:
+            metrics.DROPPED_BLOCKS.labels("store_down").inc(len(entries))
+            return
+        self._take_back()
+        sent = self._send(entries[: self._rows]) if self._free else 0
+        metrics.FLUSHED_BLOCKS.inc(sent)
+        metrics.DROPPED_BLOCKS.labels("queue_full").inc(len(entries) - sent)
+
+    def named(self, plan: StepPlan) -> None:
+        """See BlockWatch."""
+        if self._outlet is None or len(plan.named_slots) == 0:
+            return
+        for block, name, slot in zip(plan.named_blocks, plan.names, plan.named_slots, strict=True):
+            owner = int(slot)
+            if owner != NO_SLOT and owner in self._tenant_of:
+                entry = UnsentBlock(int(block), name, self._tenant_of[owner], owner)
+                self._unsent.add(entry)
+
+    def drop_slots(self) -> None:
+        """See BlockWatch."""
+        self._unsent.leave(tuple(self._tenant_of))
+        self._tenant_of.clear()
+
+    def turn(self, is_idle: bool) -> bool:
+        """Copy out at most one buffer of what is ready, and return whether there is more to do."""
+        self._take_back()
+        if self._outlet is None or not self._outlet.is_open or not self._free:
+            return False
+        if self._unsent.num_ready < (1 if is_idle else min(MIN_BUSY_BLOCKS, self._rows)):
+            return False
+        entries = self._unknown(self._unsent.take_ready(self._rows))
+        if entries:
+            self._send(entries)
+        return self._unsent.num_ready > 0 and bool(self._free)
+
+    @property
+    def _rows(self) -> int:
+        return max(1, STAGING_BYTES // self._cache.bytes_per_block)
+
+    def _unknown(self, entries: list[UnsentBlock]) -> list[UnsentBlock]:
+        now = self._clock()
+        return [entry for entry in entries if not self._known.holds(entry.name, now)]
+
+    def _send(self, entries: list[UnsentBlock]) -> int:
+        """Copy out and send `entries`, no more than a buffer holds; return how many went."""
+        assert self._outlet is not None, "nothing is sent before there is an outlet"
+        staging = self._free.pop()
+        try:
+            payloads = copy_out(self._cache, [entry.block for entry in entries], staging)
+        except RuntimeError:
+            # Of torch, such as no memory for a temporary: a block less in a store, and no more.
+            self._free.append(staging)
+            metrics.DROPPED_BLOCKS.labels("copy_failed").inc(len(entries))
+            if not self._has_failed:
+                self._has_failed = True
+                _logger.exception("cannot copy blocks out of the cache")
+            return 0
+        self._outlet.send(PutBatch(entries, payloads, staging))
+        return len(entries)
+
+    def _take_back(self) -> None:
+        """Free the buffers of batches that are settled."""
+        while self._settled:
+            settled = self._settled.popleft()
+            self._free.append(settled.batch.staging)
+            if settled.is_new_store:
+                self._known.clear()
+            if settled.names is not None:
+                now = self._clock()
+                left_out = {entry.name for entry in settled.batch.entries} - settled.names
+                self._known.add(settled.names, now + KNOWN_SECONDS)
+                self._known.add(left_out, now + DECLINED_SECONDS)

@@ -1,0 +1,152 @@
+"""A worker's dealings with KV stores as one object: puts, loads, and what an attach changes."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from pagewire_shared.errors import WireError
+from pagewire_shared.kv_tier import tier_label
+from pagewire_worker.executor import Executor
+from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.offload import metrics
+from pagewire_worker.offload.block_load import BlockLoad
+from pagewire_worker.offload.block_offloader import BlockOffloader
+from pagewire_worker.offload.connector import BlockLayout, KvConnector
+from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_worker.offload.put_sender import PutSender
+
+_logger = logging.getLogger(__name__)
+
+MAX_LOADS = 16
+"""Each holds some MiB; a scheduler orders fewer."""
+
+
+class KvOffload:
+    """Offloads and loads blocks of one executor. Belongs to the event loop it is made in.
+
+    Args:
+        executor: Writes blocks, in `thread` only.
+        offloader: Copies blocks out, in `thread` only.
+        thread: The model thread.
+        connector: The store.
+        layout: Of the blocks.
+        num_blocks: Size of the pool.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        offloader: BlockOffloader,
+        thread: ModelThread,
+        connector: KvConnector,
+        layout: BlockLayout,
+        *,
+        num_blocks: int,
+    ) -> None:
+        self._executor = executor
+        self._offloader = offloader
+        self._thread = thread
+        self._connector = connector
+        self._layout = layout
+        self._num_blocks = num_blocks
+        self._staging = offloader.load_staging
+        self._loads: dict[int, BlockLoad] = {}
+        self._addresses: tuple[str, ...] = ()
+        self._is_registered = True
+        self._told_faults: set[str] = set()
+        self._sender = PutSender(connector, offloader.settle, thread.nudge)
+        thread.set_low_priority(offloader.turn)
+
+    async def run(self) -> None:
+        """Send blocks for ever."""
+        try:
+            await self._sender.run()
+        finally:
+            await self._connector.close()
+
+    async def attach(self, addresses: Sequence[str]) -> None:
+        """Take the stores of a welcome; without any nothing is offloaded."""
+        if self._is_registered and tuple(addresses) == self._addresses:
+            return
+        self._addresses = tuple(addresses)
+        self._is_registered = await self._register(self._addresses)
+        has_store = self._is_registered and bool(addresses)
+        self._sender.set_store(is_there=has_store)
+        outlet = self._sender if has_store else None
+        await self._thread.submit(lambda: self._offloader.connect(outlet))
+        _logger.info("KV stores: %s", ", ".join(self._addresses) or "none")
+
+    async def _register(self, addresses: Sequence[str]) -> bool:
+        try:
+            await self._connector.register(self._layout, addresses)
+        except Exception:
+            # A connector of somebody else: the worker goes on without stores.
+            _logger.exception("the connector does not take the KV stores")
+            return False
+        return True
+
+    def begin_load(self, order: LoadOrder) -> "asyncio.Future[LoadAnswer]":
+        """Begin a load; its future is the answer. Cancelled, the load writes nothing more.
+
+        Raises:
+            WireError: The order contradicts the contract.
+        """
+        self._check(order)
+        if len(self._loads) >= MAX_LOADS:
+            metrics.LOADS.labels(LoadOutcome.FAILED.value).inc()
+            answer = asyncio.get_running_loop().create_future()
+            answer.set_result(LoadAnswer(order.load_id, 0, LoadOutcome.FAILED))
+            return answer
+        load = BlockLoad(
+            order, self._connector, self._thread.submit, self._write, len(self._staging)
+        )
+        self._loads[order.load_id] = load
+        return asyncio.ensure_future(self._answer(order, load))
+
+    def cancel_load(self, load_id: int) -> None:
+        """End a load early; one that was answered meanwhile is nothing to cancel."""
+        if load_id in self._loads:
+            self._loads[load_id].cancel()
+
+    async def _answer(self, order: LoadOrder, load: BlockLoad) -> LoadAnswer:
+        try:
+            answer = await load.run()
+        finally:
+            del self._loads[order.load_id]
+        metrics.LOADS.labels(answer.outcome.value).inc()
+        metrics.LOAD_SECONDS.observe(answer.seconds)
+        metrics.LOADED_BYTES.inc(answer.num_bytes)
+        for tier, num_blocks in answer.tiers.items():
+            metrics.LOADED_BLOCKS.labels(tier_label(tier)).inc(num_blocks)
+        self._tell_fault(load.connector_fault)
+        return answer
+
+    def _tell_fault(self, fault: str | None) -> None:
+        if fault is not None and fault not in self._told_faults:
+            self._told_faults.add(fault)
+            _logger.error("loads fail, the connector is at fault: %s", fault)
+
+    def _write(
+        self,
+        blocks: Sequence[int],
+        names: Sequence[bytes],
+        payloads: Sequence[memoryview | bytes],
+    ) -> None:
+        self._executor.load_blocks(blocks, names, payloads, self._staging)
+
+    def _check(self, order: LoadOrder) -> None:
+        if order.load_id in self._loads:
+            raise WireError(f"load_id: {order.load_id} is under way", field="load_id")
+        if order.address not in self._addresses:
+            raise WireError(
+                f"kvstore_address: {order.address!r} was not in the welcome",
+                field="kvstore_address",
+            )
+        if not order.names or len(order.names) != len(order.blocks):
+            raise WireError(
+                f"blocks: {len(order.blocks)} for {len(order.names)} names", field="blocks"
+            )
+        if len(set(order.blocks)) != len(order.blocks) or len(set(order.names)) != len(order.names):
+            raise WireError("blocks: a block or a name is there twice", field="blocks")
+        if max(order.blocks) >= self._num_blocks:
+            raise WireError(f"blocks: block {max(order.blocks)} does not exist", field="blocks")

@@ -1,0 +1,25 @@
+"""What a worker counts of its offloading, for its metrics endpoint. Decides nothing."""
+
+from prometheus_client import Counter, Histogram
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+OFFLOADED_BLOCKS = Counter(
+    "pagewire_kv_offloaded_blocks", "Blocks that a KV store took or had already"
+)
+UNWANTED_BLOCKS = Counter("pagewire_kv_unwanted_blocks", "Part of them that the store had already")
+OFFLOADED_BYTES = Counter("pagewire_kv_offloaded_bytes", "Bytes of payload handed to a KV store")
+FLUSHED_BLOCKS = Counter(
+    "pagewire_kv_flushed_blocks", "Blocks copied out right before they were written anew"
+)
+DROPPED_BLOCKS = Counter(
+    "pagewire_kv_dropped_blocks", "Blocks that did not get to a KV store, by why", ["reason"]
+)
+PUT_SECONDS = Histogram("pagewire_kv_put_seconds", "Time of a put of blocks", buckets=_SECONDS)
+LOADS = Counter("pagewire_kv_loads", "Loads answered, by how they ended", ["outcome"])
+LOADED_BLOCKS = Counter("pagewire_kv_loaded_blocks", "Blocks loaded and used, by tier", ["tier"])
+LOADED_BYTES = Counter("pagewire_kv_loaded_bytes", "Bytes of payload that loads brought")
+LOAD_SECONDS = Histogram("pagewire_kv_load_seconds", "Time of a load", buckets=_SECONDS)
+DAMAGED_BLOCKS = Counter(
+    "pagewire_kv_damaged_blocks", "Blocks that came damaged and were not used, by why", ["reason"]
+)

@@ -1,0 +1,141 @@
+"""Hands batches to a connector, a few at once, and pauses when the store does not keep up.
+
+Runs in the event loop of the worker; a batch in a pause is dropped, and the model thread, which
+asks `is_open`, copies none out meanwhile. The circuit breaker: a failure opens it for a pause that
+doubles up to MAX_PAUSE_SECONDS; after it, the next batch is the probe.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from pagewire_shared.backoff import Backoff
+from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
+from pagewire_worker.offload import metrics
+from pagewire_worker.offload.cancellation import is_cancelled
+from pagewire_worker.offload.connector import KvConnector
+from pagewire_worker.offload.put_batch import PutBatch
+
+_logger = logging.getLogger(__name__)
+
+PUT_SECONDS = 30.0
+NUM_PUTS = 2
+"""While the store makes one batch visible, the next one is on its way."""
+FIRST_PAUSE_SECONDS = 1.0
+MAX_PAUSE_SECONDS = 30.0
+
+
+class PutSender:
+    """The outlet of a BlockOffloader.
+
+    Args:
+        connector: Where blocks go.
+        settle: Gives a batch back: with the names that are stored, or None, and whether the store
+            is another one than before.
+        nudge: Tells the model thread that there is something to do.
+        put_seconds: How long a put may take.
+        backoff: Makes the pauses.
+    """
+
+    def __init__(
+        self,
+        connector: KvConnector,
+        settle: Callable[[PutBatch, frozenset[bytes] | None, bool], None],
+        nudge: Callable[[], None],
+        *,
+        put_seconds: float = PUT_SECONDS,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._connector = connector
+        self._settle = settle
+        self._nudge = nudge
+        self._put_seconds = put_seconds
+        self._backoff = backoff or Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+        self._loop = asyncio.get_running_loop()
+        self._batches: asyncio.Queue[PutBatch] = asyncio.Queue()
+        self._paused_until = 0.0
+        self._has_store = False
+        self._is_failing = False
+        self._store_id = b""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a store that takes blocks at the moment."""
+        return self._has_store and time.monotonic() >= self._paused_until
+
+    def set_store(self, *, is_there: bool) -> None:
+        """Say whether the scheduler has named a store."""
+        self._has_store = is_there
+
+    def send(self, batch: PutBatch) -> None:
+        """Take a batch, from the model thread; their number is bounded by its buffers."""
+        self._loop.call_soon_threadsafe(self._batches.put_nowait, batch)
+
+    async def run(self) -> None:
+        """Put batches for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(NUM_PUTS):
+                tasks.create_task(self._run_one())
+
+    async def _run_one(self) -> None:
+        while True:
+            batch = await self._batches.get()
+            names: frozenset[bytes] | None = None
+            try:
+                names = await self._put(batch)
+            finally:
+                store_id = self._connector.store_id
+                is_new, self._store_id = store_id != self._store_id, store_id
+                self._settle(batch, names, is_new)
+                self._nudge()
+
+    async def _put(self, batch: PutBatch) -> frozenset[bytes] | None:
+        """Return the names of `batch` that are stored; None when it failed."""
+        if not self.is_open:
+            metrics.DROPPED_BLOCKS.labels("store_down").inc(len(batch.entries))
+            return None
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self._put_seconds):
+                names = await self._connector.put(batch.blocks())
+        except TimeoutError:
+            self._fail(batch, DeadlineError(f"no answer within {self._put_seconds:g} s"))
+            return None
+        except PagewireError as error:
+            self._fail(batch, error)
+            return None
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            self._fail(batch, UnavailableError("the put was cancelled"))
+            return None
+        except Exception as error:
+            # A connector of somebody else: its faults must not end the worker.
+            if not self._is_failing:
+                _logger.exception("the connector failed")
+            self._fail(batch, error)
+            return None
+        metrics.PUT_SECONDS.observe(time.monotonic() - started)
+        self._succeed(batch, names)
+        return names
+
+    def _succeed(self, batch: PutBatch, names: frozenset[bytes]) -> None:
+        stored = sum(entry.name in names for entry in batch.entries)
+        metrics.OFFLOADED_BLOCKS.inc(stored)
+        metrics.OFFLOADED_BYTES.inc(batch.payloads.numel())
+        metrics.DROPPED_BLOCKS.labels("no_room").inc(len(batch.entries) - stored)
+        self._backoff.reset()
+        if self._is_failing:
+            self._is_failing = False
+            _logger.info("the KV store takes blocks again")
+
+    def _fail(self, batch: PutBatch, error: Exception) -> None:
+        code = error.code if isinstance(error, PagewireError) else "connector_fault"
+        metrics.DROPPED_BLOCKS.labels(code).inc(len(batch.entries))
+        pause = self._backoff.next_seconds()
+        self._paused_until = time.monotonic() + pause
+        self._loop.call_later(pause, self._nudge)
+        if not self._is_failing:
+            self._is_failing = True
+            _logger.warning("the KV store takes no blocks: %s", error)

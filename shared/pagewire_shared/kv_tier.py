@@ -1,0 +1,28 @@
+"""Names of the tiers that KV blocks come from. Connectors of others may name their own."""
+
+import re
+from typing import Final
+
+STORE_TIERS: Final = ("memory", "disk", "redis")
+"""Tiers of Pagewire's own store."""
+
+WORKER_TIER: Final = "worker"
+"""The worker's own cache, which is no tier of a store."""
+
+MAX_TIERS: Final = 8
+"""Different tiers in one answer to a load."""
+
+RULE: Final = f"1 to 32 characters of a-z, 0-9, _ and -, and not {WORKER_TIER!r}"
+
+_NAME = re.compile(r"[a-z0-9_-]{1,32}")
+_OTHER = "other"
+
+
+def is_tier_name(name: object) -> bool:
+    """Return whether a tier of a store may be called that; see RULE."""
+    return isinstance(name, str) and name != WORKER_TIER and _NAME.fullmatch(name) is not None
+
+
+def tier_label(name: str) -> str:
+    """Return the label of a tier in metrics, which are few."""
+    return name if name in STORE_TIERS else _OTHER

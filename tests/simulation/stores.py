@@ -1,0 +1,151 @@
+"""KV stores that hold what workers computed, and what schedulers are told of it, late. They lose
+and damage blocks without a word, so that what schedulers know is a hint."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulation.naive import Cell
+
+from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
+
+News = tuple[str, str, tuple[bytes, ...]]
+"""Kind ("stored", "removed", "cleared", "up" or "down"), address, names."""
+
+TIERS = ("memory", "disk", "redis")
+BYTES_PER_BLOCK = 1000
+
+
+@dataclass
+class Store:
+    """One store.
+
+    Attributes:
+        blocks: Cells by name.
+        damaged: Names whose payload no longer has its checksum.
+        is_up: Whether it answers.
+    """
+
+    address: str
+    tell: Callable[[News], None]
+    blocks: dict[bytes, list[Cell]] = field(default_factory=dict)
+    damaged: set[bytes] = field(default_factory=set)
+    is_up: bool = True
+
+    def put(self, name: bytes, cells: list[Cell]) -> None:
+        if self.is_up and name not in self.blocks:
+            self.blocks[name] = cells
+            self.tell(("stored", self.address, (name,)))
+
+    def lose(self, names: list[bytes], *, is_told: bool) -> None:
+        for name in names:
+            self.blocks.pop(name, None)
+            self.damaged.discard(name)
+        if is_told and names:
+            self.tell(("removed", self.address, tuple(names)))
+
+    def clear(self) -> None:
+        self.blocks.clear()
+        self.damaged.clear()
+        self.tell(("cleared", self.address, ()))
+
+    def switch(self) -> None:
+        self.is_up = not self.is_up
+        self.tell(("up" if self.is_up else "down", self.address, ()))
+
+    def everything(self) -> list[News]:
+        """What a scheduler is told that watches from now on."""
+        news: list[News] = [("cleared", self.address, ()), ("up", self.address, ())]
+        if self.blocks:
+            news.append(("stored", self.address, tuple(self.blocks)))
+        return news if self.is_up else []
+
+
+@dataclass
+class PendingLoad:
+    """A load that a worker was told of and has not answered."""
+
+    order: LoadOrder
+    received_at: float
+    is_cancelled: bool = False
+
+    def is_ready(self, now: float) -> bool:
+        """Loads take their time, some longer than they have."""
+        delay = min(self.order.load_id * 7 % 5 * 0.012, self.order.timeout_ms / 1000)
+        return self.is_cancelled or now >= self.received_at + delay
+
+    def is_late(self, now: float) -> bool:
+        return now >= self.received_at + self.order.timeout_ms / 1000
+
+
+@dataclass
+class StorePort:
+    """How a worker reaches the stores.
+
+    Attributes:
+        pending: Loads not answered, oldest first.
+        held_until: Until then it answers none, not even by the deadline.
+        next_outcome: How the next load ends, if not by what the store has.
+        known: Every id that it was ever told of on this attach.
+    """
+
+    find: Callable[[str], Store | None]
+    pending: deque[PendingLoad] = field(default_factory=deque)
+    held_until: float = 0.0
+    next_outcome: LoadOutcome | None = None
+    known: set[int] = field(default_factory=set)
+
+    def forget(self) -> None:
+        self.pending.clear()
+        self.known.clear()
+
+    def receive(self, order: LoadOrder, now: float) -> None:
+        assert order.load_id not in self.known, "a load is ordered twice"
+        assert len(order.blocks) == len(order.names) == len(set(order.blocks)) > 0
+        self.known.add(order.load_id)
+        self.pending.append(PendingLoad(order, now))
+
+    def cancel(self, load_id: int) -> None:
+        assert load_id in self.known, "a load is cancelled that was never ordered"
+        for load in self.pending:
+            load.is_cancelled |= load.order.load_id == load_id
+
+    def is_ready(self, now: float) -> bool:
+        return now >= self.held_until and any(load.is_ready(now) for load in self.pending)
+
+    def finish(self, now: float, dice: Callable[[int], int]) -> tuple[LoadOrder, LoadAnswer, Any]:
+        """Answer one load; return it, the answer and the cells that came, per block."""
+        ready = [load for load in self.pending if load.is_ready(now)] or list(self.pending)
+        load = ready[dice(len(ready))]
+        self.pending.remove(load)
+        order, store = load.order, self.find(load.order.store)
+        came: list[list[Cell]] = []
+        for name in order.names if store is not None and store.is_up else ():
+            if name not in store.blocks or name in store.damaged:
+                break
+            came.append(store.blocks[name])
+        outcome = LoadOutcome.COMPLETE if len(came) == len(order.names) else LoadOutcome.MISSING
+        if store is None or not store.is_up:
+            outcome = LoadOutcome.FAILED
+        elif load.is_cancelled:
+            outcome = LoadOutcome.CANCELLED
+        elif load.is_late(now):
+            outcome = LoadOutcome.LATE
+        forced, self.next_outcome = self.next_outcome, None
+        outcome = forced or outcome
+        if outcome not in (LoadOutcome.COMPLETE, LoadOutcome.MISSING):
+            came = came[: dice(len(came) + 1)]
+        seconds = (0.0005, 0.004, 0.03)[dice(3)]
+        num = len(came)
+        split = dice(num + 1)
+        tiers = [(TIERS[dice(2)], split), ("redis", num - split)]
+        answer = LoadAnswer(
+            order.load_id,
+            num,
+            outcome,
+            num_bytes=num * BYTES_PER_BLOCK,
+            seconds=seconds,
+            tiers=tuple((tier, count) for tier, count in tiers if count),
+        )
+        return order, answer, came

@@ -1,0 +1,68 @@
+"""The README of the store says what the code does."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from pagewire_kvstore import (
+    block_names,
+    disk_threads,
+    layout_convert,
+    put_session,
+    redis_tier,
+    redis_values,
+    store_process,
+    tiers,
+)
+from pagewire_kvstore.config import KvStoreConfig
+from pagewire_kvstore.credits import MAX_CREDITS
+from pagewire_kvstore.limits import StreamLimits
+from pagewire_shared.kv_chunk_convert import MAX_DATA_BYTES
+from pagewire_shared.process import ProcessConfig
+from pagewire_shared.settings import flag_of
+
+README = Path(__file__).parents[3] / "services" / "kvstore" / "README.md"
+MIB = 1024 * 1024
+NUMBERS = {
+    "streams at a time": [
+        StreamLimits.__dataclass_fields__[name].default
+        for name in ("max_puts", "max_gets", "max_watches")
+    ],
+    "a block": [
+        layout_convert.MAX_BLOCK_BYTES // (1024 * MIB),
+        layout_convert.MAX_GROUPS,
+        redis_tier.MAX_RECORD_BYTES // MIB,
+    ],
+    "blocks of a Put that are announced and not yet published": [put_session.MAX_WANTED],
+    "names in one message": [block_names.MAX_NAMES],
+    "a chunk": [MAX_DATA_BYTES // MIB],
+    "credit that a reader may grant ahead": [MAX_CREDITS],
+    "events that a watcher can catch up on": [store_process._MAX_EVENTS],
+    "pins": [
+        store_process._MAX_LEASES,
+        int(store_process._MAX_LEASE_SECONDS),
+        store_process._MAX_PINNED,
+    ],
+    "bytes that wait to be written": [tiers._MAX_QUEUED_BYTES // MIB],
+    "a read from disk, a call of Redis": [
+        int(disk_threads.READ_SECONDS),
+        int(redis_values.CALL_SECONDS),
+    ],
+}
+
+
+def rows() -> dict[str, str]:
+    lines = [line for line in README.read_text().splitlines() if line.startswith("| ")]
+    cells = (line.strip("|").split("|", 1) for line in lines)
+    return {name.strip(): rest for name, rest in cells}
+
+
+def test_every_number_is_that_of_the_code() -> None:
+    told = rows()
+    assert {name: [int(n) for n in re.findall(r"\d+", told[name])] for name in NUMBERS} == NUMBERS
+
+
+def test_every_flag_is_told() -> None:
+    own = {item.name for item in fields(KvStoreConfig)} - {i.name for i in fields(ProcessConfig)}
+    told = " ".join(rows())
+    assert [name for name in own if f"`{flag_of(name)}" not in told] == []

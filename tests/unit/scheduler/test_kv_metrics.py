@@ -1,0 +1,56 @@
+"""Counters of loads and of what the core decides."""
+
+import enum
+
+from prometheus_client import REGISTRY
+
+from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_scheduler.kv_metrics import DecisionMeter, LoadMeter, StoreMeter
+
+
+class Verdict(enum.Enum):
+    GOOD = "good for a test"
+    BAD = "bad for a test"
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(f"pagewire_scheduler_{name}", labels) or 0.0
+
+
+def test_totals_are_counted_once() -> None:
+    before = value("kv_overdue_loads_total")
+    meter = DecisionMeter()
+    for verdicts, num_overdue in (
+        ({Verdict.GOOD: 2}, 0),
+        ({Verdict.GOOD: 2, Verdict.BAD: 1}, 1),
+        ({Verdict.GOOD: 5, Verdict.BAD: 1}, 1),
+    ):
+        meter.show(verdicts, num_overdue)
+    assert value("kv_decisions_total", verdict="good for a test") == 5
+    assert value("kv_decisions_total", verdict="bad for a test") == 1
+    assert value("kv_overdue_loads_total") - before == 1
+
+
+def test_only_loads_that_were_ordered_count() -> None:
+    meter = LoadMeter("metered loads", block_size=4)
+    meter.ordered(1.0, LoadOrder(7, "store", (), (), 100))
+    tiers = (("disk", 2), ("memory", 1), ("tape", 1), ("s3", 2))
+    answer = LoadAnswer(7, 6, LoadOutcome.MISSING, 300, 0.5, tiers)
+    for now in (1.25, 9.0):
+        meter.answered(now, answer)
+    model = {"model": "metered loads"}
+    assert value("kv_load_outcomes_total", outcome="missing", **model) == 1
+    assert value("kv_loaded_tokens_total", tier="disk", **model) == 8
+    assert value("kv_loaded_tokens_total", tier="other", **model) == 12
+    assert value("kv_load_seconds_sum", **model) == 0.25
+
+
+def test_a_store_never_has_less_than_nothing() -> None:
+    meter = StoreMeter("metered store")
+    meter.turned(is_up=True)
+    meter.changed(5)
+    meter.changed(-7)
+    assert value("kvstore_names", store="metered store") == 0
+    meter.changed(2)
+    assert value("kvstore_names", store="metered store") == 2
+    assert value("kvstore_up", store="metered store") == 1

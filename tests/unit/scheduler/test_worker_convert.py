@@ -1,0 +1,52 @@
+"""What workers are told about names and tenants, and what they say about themselves."""
+
+from pagewire_protos.common.v1 import layout_pb2
+from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
+from pagewire_scheduler.core.step import NO_SLOT, NewSequence, StepPlan
+from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
+from pagewire_shared.arrays import unpack_u32
+from pagewire_shared.ids import BlockName, RequestId
+from pagewire_shared.sampling import SamplingParams
+
+
+def new_sequence(tenant: str) -> NewSequence:
+    return NewSequence(
+        slot=0,
+        request_id=RequestId(b"r" * 16),
+        choice=0,
+        prompt_token_ids=(1, 2),
+        emitted_token_ids=(),
+        sampling=SamplingParams(seed=1),
+        block_ids=(3,),
+        eos_token_ids=(),
+        tenant=tenant,
+    )
+
+
+def test_plans_say_whose_blocks_are_named() -> None:
+    plan = StepPlan(1, 2, 3)
+    plan.named_blocks += [4, 5]
+    plan.names += [BlockName(b"a" * 16), BlockName(b"b" * 16)]
+    plan.named_slots += [0, NO_SLOT]
+    assert unpack_u32(plan_message(plan).named_slots) == [0, 0xFFFFFFFF]
+
+
+def test_only_a_tenant_that_has_a_name_is_told() -> None:
+    plan = StepPlan(1, 2, 3, new_sequences=[new_sequence("blue"), new_sequence("")])
+    blue, default = plan_message(plan).new_requests
+    assert blue.tenant == "blue"
+    assert not default.HasField("tenant")
+
+
+def test_a_hello_says_what_a_block_weighs_and_whether_it_can_be_loaded() -> None:
+    group = layout_pb2.CacheGroup(
+        kind=layout_pb2.CACHE_KIND_FULL, block_size=4, bytes_per_block=640, dtype="float32"
+    )
+    layout = layout_pb2.KvLayout(groups=[group])
+    assert worker_info(pb.WorkerHello(layout=layout)).bytes_per_block == 640
+    assert not worker_info(pb.WorkerHello(layout=layout)).loads_blocks
+    assert worker_info(pb.WorkerHello(layout=layout, loads_blocks=True)).loads_blocks
+
+
+def test_the_time_of_a_step_is_kept() -> None:
+    assert step_result(pb.StepResult(model_time_us=1234)).model_time_us == 1234

@@ -1,0 +1,20 @@
+"""Which names of tiers are taken, and that metrics stay few."""
+
+import pytest
+
+from pagewire_shared.kv_tier import is_tier_name, tier_label
+
+
+@pytest.mark.parametrize("name", ["memory", "disk", "redis", "s3", "lm-cache_2", "t" * 32])
+def test_names_that_are_taken(name: str) -> None:
+    assert is_tier_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "t" * 33, "Disk", "a b", "disk\n", "ä", "worker", None, 3])
+def test_names_that_are_not(name: object) -> None:
+    assert not is_tier_name(name)
+
+
+def test_labels_are_few() -> None:
+    names = ["memory", "disk", "redis", *(f"tier-{number}" for number in range(100))]
+    assert {tier_label(name) for name in names} == {"memory", "disk", "redis", "other"}

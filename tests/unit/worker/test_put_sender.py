@@ -1,0 +1,131 @@
+"""The circuit breaker before a store that does not keep up."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pagewire_shared.backoff import Backoff
+from pagewire_shared.errors import UnavailableError
+from pagewire_worker.offload import metrics
+from pagewire_worker.offload.put_batch import PutBatch
+from pagewire_worker.offload.put_sender import NUM_PUTS, PutSender
+from pagewire_worker.offload.unsent_blocks import UnsentBlock
+
+
+class Connector:
+    """Answers as told, one thing per put; then with all names."""
+
+    def __init__(self):
+        self.answers = []
+        self.store_id = b"first"
+        self.num_puts = 0
+
+    async def put(self, blocks):
+        self.num_puts += 1
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, BaseException):
+            raise answer
+        if answer == "hang":
+            await asyncio.Event().wait()
+        return frozenset(block.name for block in blocks) if answer is None else answer
+
+
+@pytest.fixture
+async def setup():
+    connector, settled, nudges = Connector(), asyncio.Queue(), []
+    sender = PutSender(
+        connector,
+        lambda *outcome: settled.put_nowait(outcome),
+        lambda: nudges.append(1),
+        put_seconds=0.2,
+        backoff=Backoff(0.1, 10.0),
+    )
+    sender.set_store(is_there=True)
+    task = asyncio.create_task(sender.run())
+    yield SimpleNamespace(connector=connector, settled=settled, nudges=nudges, sender=sender)
+    task.cancel()
+    await asyncio.wait((task,))
+
+
+def batch(*names):
+    entries = [UnsentBlock(index, name, None, 0) for index, name in enumerate(names)]
+    payloads = torch.zeros((len(names), 8), dtype=torch.uint8)
+    return PutBatch(entries, payloads, payloads)
+
+
+def dropped(reason):
+    return metrics.DROPPED_BLOCKS.labels(reason)._value.get()
+
+
+async def outcome(setup):
+    return await asyncio.wait_for(setup.settled.get(), 10)
+
+
+async def test_stored_names_come_back(setup):
+    setup.connector.answers = [frozenset([b"a"])]
+    before = dropped("no_room")
+    setup.sender.send(batch(b"a", b"b"))
+    _, names, is_new_store = await outcome(setup)
+    assert (names, is_new_store) == ({b"a"}, True)
+    assert dropped("no_room") == before + 1
+    setup.sender.send(batch(b"c"))
+    assert (await outcome(setup))[1:] == ({b"c"}, False)
+    setup.connector.store_id = b"second"
+    setup.sender.send(batch(b"d"))
+    assert (await outcome(setup))[1:] == ({b"d"}, True)
+    assert len(setup.nudges) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (UnavailableError("gone"), "unavailable"),
+        ("hang", "deadline_exceeded"),
+        (ZeroDivisionError("a bug"), "connector_fault"),
+        (asyncio.CancelledError(), "unavailable"),
+    ],
+)
+async def test_a_failure_closes_the_outlet_for_a_pause(setup, answer, reason):
+    setup.connector.answers = [answer] * (NUM_PUTS if answer == "hang" else 1)
+    before = dropped(reason), dropped("store_down")
+    assert setup.sender.is_open
+    for _ in range(NUM_PUTS):
+        setup.sender.send(batch(b"a"))
+    # On its way already when the first ones fail.
+    setup.sender.send(batch(b"b", b"c"))
+    for _ in range(NUM_PUTS + 1):
+        assert (await outcome(setup))[1] is None
+    assert not setup.sender.is_open
+    # One that fails at once leaves none for the others to try.
+    num_failed = setup.connector.num_puts
+    assert num_failed == (NUM_PUTS if answer == "hang" else 1)
+    assert dropped(reason) == before[0] + num_failed
+    assert dropped("store_down") == before[1] + 2 + NUM_PUTS - num_failed
+    num_nudges = len(setup.nudges)
+    async with asyncio.timeout(10):
+        while len(setup.nudges) == num_nudges or not setup.sender.is_open:
+            await asyncio.sleep(0.005)
+    setup.sender.send(batch(b"d"))
+    assert (await outcome(setup))[1] == {b"d"}
+
+
+async def test_pauses_grow(setup):
+    setup.connector.answers = [*[UnavailableError("gone")] * 3, None, UnavailableError("gone")]
+    loop, pauses = asyncio.get_running_loop(), []
+    for _ in range(5):
+        async with asyncio.timeout(10):
+            while not setup.sender.is_open:
+                await asyncio.sleep(0.002)
+        setup.sender.send(batch(b"a"))
+        await outcome(setup)
+        pauses.append(setup.sender._paused_until - loop.time())
+    # Nominally 0.1, 0.2 and 0.4, each between half and all of it; then a success, and 0.1 again.
+    assert pauses[2] > pauses[0]
+    assert pauses[3] < 0.0 < pauses[4] <= 0.1
+
+
+async def test_without_a_store_it_is_closed(setup):
+    setup.sender.set_store(is_there=False)
+    assert not setup.sender.is_open
