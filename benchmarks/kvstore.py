@@ -25,6 +25,8 @@ def main() -> None:
     for part in (kvstore_transfer, kvstore_ttft, kvstore_disturbed):
         part.add_arguments(parts)
     options = parser.parse_args()
+    if options.part == "transfer":
+        kvstore_transfer.become_worker()
     print(describe())
     options.run(options)
 

@@ -3,16 +3,20 @@
 import argparse
 import asyncio
 import hashlib
+import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
 
 import numpy as np
+import raw_grpc
 import raw_transfer
 import uvloop
 from store_process import store_process
 
+from pagewire_shared.allocator import with_allocator_settings
 from pagewire_worker.kv_cache import CacheGroup
 from pagewire_worker.offload.connector import BlockLayout, OutgoingBlock
 from pagewire_worker.offload.kv_store_client import KvStoreConnector
@@ -33,6 +37,13 @@ def add_arguments(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.set_defaults(run=run)
 
 
+def become_worker() -> None:
+    """Start this process again as a launcher starts a worker, unless it was."""
+    environ = with_allocator_settings(os.environ, "worker")
+    if environ != os.environ:
+        os.execve(sys.executable, sys.orig_argv, environ)
+
+
 def run(options: argparse.Namespace) -> None:
     """Print the table."""
     repeats = options.repeats
@@ -42,6 +53,7 @@ def run(options: argparse.Namespace) -> None:
     print(f"| memcpy | - | {_shown(raw_transfer.memcpy(repeats))} | - |")
     print(f"| CRC-32C | 1 MiB | {_shown(raw_transfer.checksum(repeats))} | - |")
     print(f"| raw TCP, 1 MiB pieces | - | {_shown(raw_transfer.tcp(repeats))} | - |")
+    print(f"| gRPC alone, 1 MiB messages | - | {_shown(raw_grpc.stream(repeats))} | - |")
     with tempfile.TemporaryDirectory() as folder:
         for name, listen, flags in (
             ("gRPC over TCP", "127.0.0.1:0", ("--shared-memory-path", "off")),

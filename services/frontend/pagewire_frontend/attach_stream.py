@@ -14,6 +14,7 @@ import grpc.aio
 from pagewire_frontend.outbox import Outbox
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_protos.scheduler.v1.frontend_attach_pb2_grpc import FrontendAttachServiceStub
+from pagewire_shared.cancellation import is_cancelled
 from pagewire_shared.errors import PagewireError, PeerRefusedError, UnavailableError, WireError
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_rpc_error
@@ -126,8 +127,7 @@ class AttachStream:
 
     async def _raise_if_cancelled_by_peer(self) -> None:
         # grpc.aio reports a peer's CANCELLED status as the cancellation of whoever reads.
-        task = asyncio.current_task()
-        if task is not None and not task.cancelling():
+        if not is_cancelled():
             raise UnavailableError("the stream was cancelled")
 
     async def _end(self) -> PagewireError:

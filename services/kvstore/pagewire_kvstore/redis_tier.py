@@ -19,6 +19,7 @@ from pagewire_kvstore.tier_errors import RecordTooLargeError, TierUnavailableErr
 from pagewire_kvstore.tier_health import TierHealth
 from pagewire_kvstore.tier_state import TierState
 from pagewire_kvstore.tier_writer import TierWriter
+from pagewire_shared.cancellation import end_if_cancelled
 from pagewire_shared.circuit import CircuitBreaker
 
 MAX_RECORD_BYTES = 64 << 20
@@ -28,6 +29,8 @@ MAX_KNOWN = 100_000
 DEFAULT_TTL_SECONDS = 24 * 3600
 PROBE_SECONDS = 0.5
 USAGE_SECONDS = 5.0
+LEARN_SECONDS = 30.0
+"""How often a store looks for what others have put; a page of keys takes Redis less than 1 ms."""
 
 
 def _ignore(what: object) -> None:
@@ -201,16 +204,26 @@ class RedisTier:
         return []
 
     async def _learn(self) -> None:
-        """Find what other stores, or this one before its start, have put."""
-        try:
-            async for page in self._values.scan():
-                if len(self._known) + len(page) > MAX_KNOWN:
-                    return
-                for key in page:
-                    self._know(key)
-                self.on_found(page)
-        except TierUnavailableError as error:
-            self._failed(self._read_health, error)
+        """Find what other stores, or this one before its start, have put; again and again, for who
+        put it may be gone by the time it is wanted."""
+        while True:
+            try:
+                if self._read_health.is_good:
+                    await self._learn_once()
+            except TierUnavailableError as error:
+                # Reads that fail, too, say more about Redis than this.
+                self._log.fault("tell its keys", error.reason, error.message)
+            end_if_cancelled()
+            await asyncio.sleep(LEARN_SECONDS)
+
+    async def _learn_once(self) -> None:
+        async for page in self._values.scan():
+            new = [key for key in page if key not in self._known]
+            if len(self._known) + len(new) > MAX_KNOWN:
+                return
+            for key in new:
+                self._know(key)
+            self.on_found(new)
 
     async def _watch(self) -> None:
         """Ask a Redis that failed whether it works again, and any other how full it is."""
@@ -233,9 +246,7 @@ class RedisTier:
             except TierUnavailableError as error:
                 self._failed(self._write_health, error)
             # The client may swallow a cancellation while it connects.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise asyncio.CancelledError
+            end_if_cancelled()
             await asyncio.sleep(PROBE_SECONDS)
 
     async def _ask_usage(self) -> None:

@@ -9,6 +9,7 @@ from pagewire_kvstore.block_key import BlockKey
 from pagewire_kvstore.record import BlockRecord
 from pagewire_kvstore.tier_errors import TierUnavailableError
 from pagewire_kvstore.tier_health import TierHealth
+from pagewire_shared.cancellation import end_if_cancelled
 from pagewire_shared.errors import PagewireError
 
 
@@ -108,6 +109,8 @@ class TierWriter:
         while True:
             while self._queued:
                 await self._write_one(next(iter(self._queued.values())).record)
+                # A tier's client may swallow a cancellation while it connects.
+                end_if_cancelled()
             self._idle.set()
             self._wake.clear()
             await self._wake.wait()

@@ -16,6 +16,7 @@ from pagewire_scheduler.kv_metrics import StoreMeter
 from pagewire_scheduler.watch_position import BlockChange, WatchPosition
 from pagewire_shared.arrays import unpack_names
 from pagewire_shared.backoff import Backoff
+from pagewire_shared.cancellation import is_cancelled
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError, WireError
 from pagewire_shared.ids import ID_BYTES, BlockName
@@ -223,6 +224,5 @@ async def _read(call: Any) -> bytes:
 
 def _raise_if_cancelled_by_peer() -> None:
     # grpc.aio reports a peer's CANCELLED status as the cancellation of whoever reads.
-    task = asyncio.current_task()
-    if task is not None and not task.cancelling():
+    if not is_cancelled():
         raise UnavailableError("the stream was cancelled")

@@ -14,9 +14,8 @@ from pagewire_kvstore.event_log import BlockChange, EventLog
 from pagewire_kvstore.extents import GRANULE_BYTES
 from pagewire_kvstore.memory_tier import MemoryTier
 from pagewire_kvstore.redis_tier import RedisTier
-from pagewire_kvstore.redis_values import RedisValues, key_of, value_name
+from pagewire_kvstore.redis_values import RedisValues, value_name
 from pagewire_kvstore.tier_errors import TierUnavailableError
-from pagewire_shared.errors import StartupError
 from support.disk_blocks import block_key, block_payload, block_record
 from support.redis_server import RedisServer
 
@@ -102,12 +101,6 @@ async def until(holds):
 
 def names(*numbers):
     return {block_key(number).name for number in numbers}
-
-
-def test_names_of_values_are_the_key_and_back():
-    key = block_key(3)
-    assert key_of(value_name(key).encode()) == key
-    assert key_of(value_name(key).upper().encode()) is None
 
 
 async def test_what_one_store_puts_another_finds(server):
@@ -259,6 +252,19 @@ async def test_a_redis_that_does_not_answer_costs_a_few_deadlines(server, how):
         assert cell.state.num_corrupt == 0
 
 
+async def test_what_others_put_is_announced_while_it_runs(server, monkeypatch):
+    monkeypatch.setattr(redis_tier, "LEARN_SECONDS", 0.02)
+    async with running(server) as one, running(server) as other:
+        await one.put(0, 1)
+        await until(lambda: other.announced() == names(0, 1))
+        async with client(server) as direct:
+            await direct.flushdb()
+        assert await other.found(1) is None
+        assert other.announced() == names(0)
+        await one.put(2)
+        await until(lambda: other.announced() == names(0, 2))
+
+
 async def test_a_redis_that_comes_later_than_the_store(require_tool, tmp_path):
     program = require_tool("redis-server", "apt-get install redis-server")
     server = RedisServer(program, tmp_path)
@@ -272,12 +278,6 @@ async def test_a_redis_that_comes_later_than_the_store(require_tool, tmp_path):
             assert await cell.found(2) == "redis"
         finally:
             server.close()
-
-
-@pytest.mark.parametrize("url", ["", "http://x", "redis://h:port", "localhost:6379"])
-def test_what_is_no_url(url):
-    with pytest.raises(StartupError, match="--redis"):
-        RedisValues(url)
 
 
 async def test_a_user_who_may_only_get_and_set(server):

@@ -1,6 +1,7 @@
 """The queue before a slower tier: bounded, and every payload is let go exactly once."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from dataclasses import replace
 
@@ -147,3 +148,24 @@ async def test_a_close_lets_everything_go():
     cell.writer.close()
     assert cell.released == Counter(range(3))
     assert cell.writer.queued_bytes == 0
+
+
+async def test_it_ends_although_a_write_swallowed_that_it_is_to_end():
+    cell = Cell(max_queued_bytes=10 * SIZE)
+
+    async def swallow(record):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        cell.written.append(record.key)
+        return []
+
+    cell.writer = TierWriter(swallow, cell.health, 10 * SIZE, cell.gone.append)
+    cell.offer(0)
+    cell.offer(1)
+    task = asyncio.create_task(cell.writer.run())
+    await asyncio.sleep(0)
+    task.cancel()
+    async with asyncio.timeout(20):
+        await asyncio.wait([task])
+    assert task.cancelled()
+    assert cell.written == [block_key(0)]

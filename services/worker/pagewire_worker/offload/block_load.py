@@ -12,9 +12,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
+from pagewire_shared.cancellation import is_cancelled
 from pagewire_shared.errors import DeadlineError, InternalError, PagewireError
 from pagewire_shared.kv_tier import MAX_TIERS, RULE, is_tier_name
-from pagewire_worker.offload.cancellation import is_cancelled
 from pagewire_worker.offload.connector import KvConnector, LoadedBlock
 from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder, LoadOutcome
 

@@ -13,6 +13,7 @@ from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as wire
 from pagewire_protos.kvstore.v1 import kv_store_pb2_grpc
 from pagewire_shared.arena_facts import ArenaFacts
+from pagewire_shared.cancellation import is_cancelled
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import (
     InternalError,
@@ -24,7 +25,6 @@ from pagewire_shared.errors import (
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.kv_streams import deserializer, serializer
 from pagewire_shared.rpc.options import kv_channel_options
-from pagewire_worker.offload.cancellation import is_cancelled
 from pagewire_worker.offload.connector import LoadedBlock, OutgoingBlock
 from pagewire_worker.offload.get_stream import blocks_per_stream, read_blocks
 from pagewire_worker.offload.put_stream import PutStream

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 
 from pagewire_shared.backoff import Backoff
+from pagewire_shared.cancellation import is_cancelled
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
 from pagewire_worker.offload import metrics
-from pagewire_worker.offload.cancellation import is_cancelled
 from pagewire_worker.offload.connector import KvConnector
 from pagewire_worker.offload.put_batch import PutBatch
 

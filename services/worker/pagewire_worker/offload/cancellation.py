@@ -1,9 +1,0 @@
-"""Tells a task that is to end from an awaited call that somebody else has cancelled."""
-
-import asyncio
-
-
-def is_cancelled() -> bool:
-    """Whether the current task itself is asked to end, so that a CancelledError is meant for it."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
