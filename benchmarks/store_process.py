@@ -6,23 +6,32 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pagewire_shared.allocator import with_allocator_settings
 
+PROGRAM = ("-P", "-m", "pagewire_kvstore")
+
 
 class StoreProcess:
-    """A `python -m pagewire_kvstore` that can be stopped, killed and started again."""
+    """A store that can be stopped, killed and started again.
 
-    def __init__(self, listen: str, flags: list[str]) -> None:
+    Args:
+        listen: Address.
+        flags: Of the store.
+        program: What Python runs.
+    """
+
+    def __init__(self, listen: str, flags: list[str], program: Sequence[str] = PROGRAM) -> None:
         self.listen = listen
+        self.program = program
         self.flags = flags
         self.start()
 
     def start(self) -> None:
         """Start it and wait until it is ready."""
-        command = [sys.executable, "-P", "-m", "pagewire_kvstore", "--listen", self.listen]
+        command = [sys.executable, *self.program, "--listen", self.listen]
         self.process = subprocess.Popen(
             [*command, "--exit-with-parent", "--log-level", "error", *self.flags],
             stdin=subprocess.PIPE,
@@ -56,9 +65,11 @@ class StoreProcess:
 
 
 @contextlib.contextmanager
-def store_process(listen: str, *flags: str) -> Iterator[StoreProcess]:
+def store_process(
+    listen: str, *flags: str, program: Sequence[str] = PROGRAM
+) -> Iterator[StoreProcess]:
     """A store that ends with the block."""
-    store = StoreProcess(listen, list(flags))
+    store = StoreProcess(listen, list(flags), program)
     try:
         yield store
     finally:

@@ -10,7 +10,7 @@ from pagewire_shared.backoff import Backoff
 from pagewire_shared.errors import UnavailableError
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.put_batch import PutBatch
-from pagewire_worker.offload.put_sender import NUM_PUTS, PutSender
+from pagewire_worker.offload.put_sender import MAX_BATCHES, NUM_PUTS, PutSender
 from pagewire_worker.offload.unsent_blocks import UnsentBlock
 
 
@@ -20,10 +20,13 @@ class Connector:
     def __init__(self):
         self.answers = []
         self.store_id = b"first"
-        self.num_puts = 0
+        self.puts = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     async def put(self, blocks):
-        self.num_puts += 1
+        self.puts.append(b"".join(block.name for block in blocks))
+        await self.may_answer.wait()
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, BaseException):
             raise answer
@@ -88,27 +91,46 @@ async def test_stored_names_come_back(setup):
     ],
 )
 async def test_a_failure_closes_the_outlet_for_a_pause(setup, answer, reason):
-    setup.connector.answers = [answer] * (NUM_PUTS if answer == "hang" else 1)
+    setup.connector.answers = [answer]
     before = dropped(reason), dropped("store_down")
     assert setup.sender.is_open
-    for _ in range(NUM_PUTS):
-        setup.sender.send(batch(b"a"))
-    # On its way already when the first ones fail.
+    setup.sender.send(batch(b"a"))
     setup.sender.send(batch(b"b", b"c"))
-    for _ in range(NUM_PUTS + 1):
+    for _ in range(2):
         assert (await outcome(setup))[1] is None
     assert not setup.sender.is_open
-    # One that fails at once leaves none for the others to try.
-    num_failed = setup.connector.num_puts
-    assert num_failed == (NUM_PUTS if answer == "hang" else 1)
-    assert dropped(reason) == before[0] + num_failed
-    assert dropped("store_down") == before[1] + 2 + NUM_PUTS - num_failed
+    # On its way already when the first ones failed.
+    setup.sender.send(batch(b"d", b"e"))
+    assert (await outcome(setup))[1] is None
+    assert setup.connector.puts == [b"abc"]
+    assert dropped(reason) == before[0] + 3
+    assert dropped("store_down") == before[1] + 2
     num_nudges = len(setup.nudges)
     async with asyncio.timeout(10):
         while len(setup.nudges) == num_nudges or not setup.sender.is_open:
             await asyncio.sleep(0.005)
     setup.sender.send(batch(b"d"))
     assert (await outcome(setup))[1] == {b"d"}
+
+
+async def test_batches_that_wait_go_together(setup):
+    connector = setup.connector
+    connector.may_answer.clear()
+    for number in range(NUM_PUTS):
+        setup.sender.send(batch(b"%d" % number))
+        async with asyncio.timeout(10):
+            while len(connector.puts) == number:
+                await asyncio.sleep(0.002)
+    waiting = b"abcdefghi"[: MAX_BATCHES + 2]
+    for name in waiting:
+        setup.sender.send(batch(bytes((name,))))
+    await asyncio.sleep(0.01)
+    assert len(connector.puts) == NUM_PUTS
+    connector.may_answer.set()
+    settled = [await outcome(setup) for _ in range(NUM_PUTS + len(waiting))]
+    assert connector.puts[NUM_PUTS:] == [waiting[:MAX_BATCHES], waiting[MAX_BATCHES:]]
+    assert all({entry.name for entry in one.entries} <= names for one, names, _ in settled)
+    assert [is_new for _, _, is_new in settled].count(True) == 1
 
 
 async def test_pauses_grow(setup):

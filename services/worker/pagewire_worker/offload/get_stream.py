@@ -19,18 +19,21 @@ from pagewire_worker.offload.shared_arena import SharedArena
 
 WINDOW_BYTES = 16 * 1024 * 1024
 MAX_WINDOW_CHUNKS = 1024
+SHARED_WINDOW_BYTES = 64 * 1024 * 1024
+"""What a store keeps in place for one stream in shared memory, where nothing is under way."""
 INLINE_BYTES = 1024 * 1024
 """Copied and verified in less time than another thread takes to begin."""
 
 
-def blocks_per_stream(bytes_per_block: int) -> int:
+def blocks_per_stream(bytes_per_block: int, *, in_shared_memory: bool = False) -> int:
     """Return how many blocks one stream is asked for: a window of chunks, and one block at least.
 
     A long load is several streams one after the other. A stream gets all its credits at the start,
     because gRPC fails a write to a stream that the store has ended, and with it the reads of what
     has not been read yet.
     """
-    chunks = min(MAX_WINDOW_CHUNKS, WINDOW_BYTES // min(bytes_per_block, MAX_DATA_BYTES))
+    window_bytes = SHARED_WINDOW_BYTES if in_shared_memory else WINDOW_BYTES
+    chunks = min(MAX_WINDOW_CHUNKS, window_bytes // min(bytes_per_block, MAX_DATA_BYTES))
     return max(1, chunks // _chunks_per_block(bytes_per_block))
 
 

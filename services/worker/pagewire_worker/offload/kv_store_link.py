@@ -107,9 +107,12 @@ class KvStoreLink:
                 yield block
 
     async def _get(self, names: Sequence[bytes], end: float) -> AsyncGenerator[LoadedBlock, None]:
-        step = blocks_per_stream(self._layout.groups[0].bytes_per_block)
         try:
             async with self._dialled() as channel:
+                step = blocks_per_stream(
+                    self._layout.groups[0].bytes_per_block,
+                    in_shared_memory=self._arena is not None,
+                )
                 for begin in range(0, len(names), step):
                     wanted = names[begin : begin + step]
                     seconds = end - time.monotonic()

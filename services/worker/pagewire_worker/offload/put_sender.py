@@ -8,7 +8,7 @@ doubles up to MAX_PAUSE_SECONDS; after it, the next batch is the probe.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pagewire_shared.backoff import Backoff
 from pagewire_shared.cancellation import is_cancelled
@@ -21,7 +21,9 @@ _logger = logging.getLogger(__name__)
 
 PUT_SECONDS = 30.0
 NUM_PUTS = 2
-"""While the store makes one batch visible, the next one is on its way."""
+"""While the store makes the blocks of one put visible, the next ones are on their way."""
+MAX_BATCHES = 4
+"""Most batches that wait and go in one put: its round trips cost as much as copying a few MiB."""
 FIRST_PAUSE_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 30.0
 
@@ -80,59 +82,66 @@ class PutSender:
 
     async def _run_one(self) -> None:
         while True:
-            batch = await self._batches.get()
+            batches = [await self._batches.get()]
+            while len(batches) < MAX_BATCHES and not self._batches.empty():
+                batches.append(self._batches.get_nowait())
             names: frozenset[bytes] | None = None
             try:
-                names = await self._put(batch)
+                names = await self._put(batches)
             finally:
                 store_id = self._connector.store_id
                 is_new, self._store_id = store_id != self._store_id, store_id
-                self._settle(batch, names, is_new)
+                for batch in batches:
+                    self._settle(batch, names, is_new)
+                    is_new = False
                 self._nudge()
 
-    async def _put(self, batch: PutBatch) -> frozenset[bytes] | None:
-        """Return the names of `batch` that are stored; None when it failed."""
+    async def _put(self, batches: Sequence[PutBatch]) -> frozenset[bytes] | None:
+        """Return the names of these batches that are stored; None when it failed."""
+        num_blocks = sum(len(batch.entries) for batch in batches)
         if not self.is_open:
-            metrics.DROPPED_BLOCKS.labels("store_down").inc(len(batch.entries))
+            metrics.DROPPED_BLOCKS.labels("store_down").inc(num_blocks)
             return None
         started = time.monotonic()
         try:
             async with asyncio.timeout(self._put_seconds):
-                names = await self._connector.put(batch.blocks())
+                blocks = [block for batch in batches for block in batch.blocks()]
+                names = await self._connector.put(blocks)
         except TimeoutError:
-            self._fail(batch, DeadlineError(f"no answer within {self._put_seconds:g} s"))
+            self._fail(num_blocks, DeadlineError(f"no answer within {self._put_seconds:g} s"))
             return None
         except PagewireError as error:
-            self._fail(batch, error)
+            self._fail(num_blocks, error)
             return None
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            self._fail(batch, UnavailableError("the put was cancelled"))
+            self._fail(num_blocks, UnavailableError("the put was cancelled"))
             return None
         except Exception as error:
             # A connector of somebody else: its faults must not end the worker.
             if not self._is_failing:
                 _logger.exception("the connector failed")
-            self._fail(batch, error)
+            self._fail(num_blocks, error)
             return None
         metrics.PUT_SECONDS.observe(time.monotonic() - started)
-        self._succeed(batch, names)
+        self._succeed(batches, names)
         return names
 
-    def _succeed(self, batch: PutBatch, names: frozenset[bytes]) -> None:
-        stored = sum(entry.name in names for entry in batch.entries)
-        metrics.OFFLOADED_BLOCKS.inc(stored)
-        metrics.OFFLOADED_BYTES.inc(batch.payloads.numel())
-        metrics.DROPPED_BLOCKS.labels("no_room").inc(len(batch.entries) - stored)
+    def _succeed(self, batches: Sequence[PutBatch], names: frozenset[bytes]) -> None:
+        for batch in batches:
+            stored = sum(entry.name in names for entry in batch.entries)
+            metrics.OFFLOADED_BLOCKS.inc(stored)
+            metrics.OFFLOADED_BYTES.inc(batch.payloads.numel())
+            metrics.DROPPED_BLOCKS.labels("no_room").inc(len(batch.entries) - stored)
         self._backoff.reset()
         if self._is_failing:
             self._is_failing = False
             _logger.info("the KV store takes blocks again")
 
-    def _fail(self, batch: PutBatch, error: Exception) -> None:
+    def _fail(self, num_blocks: int, error: Exception) -> None:
         code = error.code if isinstance(error, PagewireError) else "connector_fault"
-        metrics.DROPPED_BLOCKS.labels(code).inc(len(batch.entries))
+        metrics.DROPPED_BLOCKS.labels(code).inc(num_blocks)
         pause = self._backoff.next_seconds()
         self._paused_until = time.monotonic() + pause
         self._loop.call_later(pause, self._nudge)
