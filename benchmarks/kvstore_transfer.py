@@ -19,9 +19,9 @@ from store_process import store_process
 
 from pagewire_shared.allocator import with_allocator_settings
 from pagewire_worker.kv_cache import CacheGroup
+from pagewire_worker.offload.block_offloader import STAGING_BYTES
 from pagewire_worker.offload.connector import BlockLayout, OutgoingBlock
 from pagewire_worker.offload.kv_store_client import KvStoreConnector
-from pagewire_worker.offload.block_offloader import STAGING_BYTES
 from pagewire_worker.offload.put_sender import MAX_BATCHES, NUM_PUTS
 
 REGION_BYTES = raw_transfer.REGION_BYTES

@@ -24,7 +24,7 @@ from pagewire_shared.kv_chunk_convert import KvPiece
 
 _MAX_MISSING = 64
 """Most misses told at once; the first is told at once, for a reader may stop there."""
-_MAX_SHARED = 64
+_MAX_SHARED = 128
 _MAX_SHARED_BYTES = 8 * 1024 * 1024
 """Blocks in shared memory that one message tells of; it costs as much as copying some 100 KiB."""
 

@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from pagewire_kvstore import get_stream
 from pagewire_kvstore.arena import Arena
 from pagewire_kvstore.shared_arena import arena_path, shared_arena
 from pagewire_protos.kvstore.v1 import kv_store_pb2
@@ -156,7 +157,8 @@ async def test_a_block_takes_as_many_credits_as_groups(tmp_path):
         call.cancel()
 
 
-async def test_one_message_tells_of_many_blocks_but_not_of_all(tmp_path):
+async def test_one_message_tells_of_many_blocks_but_not_of_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(get_stream, "_MAX_SHARED_BYTES", 2 * 1024 * 1024)
     numbers = range(1, 41)
     async with peer_of_store(tmp_path, memory_bytes=80 * 65536) as peer:
         await peer.server.put(SHAPE, *numbers)
