@@ -10,6 +10,7 @@ from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableErro
 from pagewire_worker.kv_cache import CacheGroup
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import BlockLayout, OutgoingBlock
+from pagewire_worker.offload.get_stream import blocks_per_stream
 from pagewire_worker.offload.kv_store_client import KvStoreConnector
 from support.kv_fake_store import FakeStore, storing
 
@@ -98,7 +99,7 @@ async def test_chunks_wait_for_credits(peer):
 
 @pytest.mark.parametrize(
     ("num_bytes", "count", "most_names"),
-    [(4096, 2300, 1024), (1 << 20, 40, 16), (3 << 20, 12, 5), (17 << 20, 2, 1)],
+    [(4096, 2300, 1024), (1 << 20, 40, 32), (3 << 20, 12, 10), (17 << 20, 2, 1)],
 )
 async def test_a_long_load_is_several_streams(peer, num_bytes, count, most_names):
     """One stream is asked for a window of chunks, so no more than that is on its way."""
@@ -119,6 +120,13 @@ async def test_a_long_load_is_several_streams(peer, num_bytes, count, most_names
     num_gets = peer.store.num_gets
     assert await peer.get(names) == []
     assert peer.store.num_gets == num_gets + 1
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "count"), [(4096, 1024), (1 << 20, 64), (3 << 20, 21), (65 << 20, 1)]
+)
+def test_a_stream_over_shared_memory_is_asked_for_more(num_bytes, count):
+    assert blocks_per_stream(num_bytes, in_shared_memory=True) == count
 
 
 async def test_each_tenant_is_announced_apart(peer):

@@ -23,7 +23,7 @@ from pagewire_worker.step import NO_SLOT, Ints, StepPlan
 
 _logger = logging.getLogger(__name__)
 
-NUM_STAGING = 8
+NUM_STAGING = 12
 STAGING_BYTES = 4 * 1024 * 1024
 """Copied in about a millisecond, and enough for a store's round trips to be small beside it."""
 MIN_BUSY_BLOCKS = 8

@@ -17,7 +17,7 @@ from pagewire_worker.offload.connector import LoadedBlock
 from pagewire_worker.offload.incoming_blocks import IncomingBlocks
 from pagewire_worker.offload.shared_arena import SharedArena
 
-WINDOW_BYTES = 16 * 1024 * 1024
+WINDOW_BYTES = 32 * 1024 * 1024
 MAX_WINDOW_CHUNKS = 1024
 SHARED_WINDOW_BYTES = 64 * 1024 * 1024
 """What a store keeps in place for one stream in shared memory, where nothing is under way."""

@@ -20,7 +20,7 @@ from pagewire_worker.offload.put_batch import PutBatch
 _logger = logging.getLogger(__name__)
 
 PUT_SECONDS = 30.0
-NUM_PUTS = 2
+NUM_PUTS = 3
 """While the store makes the blocks of one put visible, the next ones are on their way."""
 MAX_BATCHES = 4
 """Most batches that wait and go in one put: its round trips cost as much as copying a few MiB."""
