@@ -29,8 +29,9 @@ LAYOUT = BlockLayout(
     (CacheGroup(num_layers=2, block_size=16, bytes_per_block=NUM_BYTES, dtype="float32"),),
 )
 # As many as the store has memory for.
-NUM_IN_MEMORY = 16
+NUM_IN_MEMORY = 32
 NUM_BELOW = 48
+# As many as may wait to be written: a quarter of the memory.
 AT_A_TIME = 8
 
 
@@ -95,7 +96,11 @@ async def damage_records(store: KvStore, tier: str, records: Files | Values, cou
     await peer.connector.register(LAYOUT, [store.address])
     below, above = make_blocks(NUM_BELOW, dice), make_blocks(NUM_IN_MEMORY, dice)
     expected = {block.name: bytes(block.payload) for block in above + below}
-    await peer.connector.put(above)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        for begin in range(0, NUM_IN_MEMORY, AT_A_TIME):
+            await peer.connector.put(above[begin : begin + AT_A_TIME])
+            while len(by_name(records.read())) < begin + AT_A_TIME:
+                await asyncio.sleep(0.01)
     while done.total() < count:
         async with asyncio.timeout(PATIENCE_SECONDS):
             # What the store has no room for at the moment it leaves out.
@@ -129,7 +134,7 @@ COUNTS = [200, pytest.param(3400, marks=[pytest.mark.long, pytest.mark.timeout(3
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("tier", ["disk", "redis"])
 def test_no_damaged_record_is_served(tmp_path: Path, tier: str, count: int) -> None:
-    memory = ("--memory-size", str(NUM_IN_MEMORY * 64 * 1024), "--log-level", "error")
+    memory = ("--memory-size", str(NUM_IN_MEMORY * NUM_BYTES), "--log-level", "error")
     with RedisServer(tmp_path) as server:
         records = Values(server) if tier == "redis" else Files(tmp_path / "disk")
         with KvStore(tmp_path, *records.flags, *memory) as store:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.kv_cells import (
+    BLOCK_BYTES,
     ROOMY,
     Answer,
     ask,
@@ -21,9 +22,7 @@ PROMPT = prompt_of(1, NUM_LOADED + 5)
 # With the block that is full of what was answered.
 NUM_BLOCKS = 9
 NUM_FLOODING = 6
-# In memory a block takes as much of a quota as of the memory.
 QUOTA_BLOCKS = 20
-GRANULE_BYTES = 64 * 1024
 
 
 @pytest.mark.parametrize("is_sharing", [False, True])
@@ -61,7 +60,7 @@ def test_a_tenant_that_floods_has_its_quota_and_no_more(
     tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
     # Without quotas the flood has more blocks than there is room for.
-    flags = ("--memory-size", "2MiB", "--tenant-quota", str(QUOTA_BLOCKS * GRANULE_BYTES))
+    flags = ("--memory-size", "256KiB", "--tenant-quota", str(QUOTA_BLOCKS * BLOCK_BYTES))
     with (
         KvStore(tmp_path, *flags) as store,
         running(tiny_checkpoint, store.address, kv_load="always") as cluster,

@@ -1,7 +1,6 @@
 """A cell with a KV store beside it, and what its answers say of where their prefixes came from.
 
-Blocks of the tiny checkpoint are 8 KiB: 2 layers, keys and values, 2 heads of 16, 16 tokens. In the
-memory of a store each takes 64 KiB.
+Blocks of the tiny checkpoint are 8 KiB: 2 layers, keys and values, 2 heads of 16, 16 tokens.
 """
 
 import asyncio
@@ -121,7 +120,7 @@ def running(checkpoint: Path, *stores: str, **settings: Any) -> Iterator[Cluster
         cluster.local.stop()
 
 
-def disk_flags(folder: Path, *, memory: str = "1MiB", disk: str = "64MiB") -> tuple[str, ...]:
+def disk_flags(folder: Path, *, memory: str = "256KiB", disk: str = "64MiB") -> tuple[str, ...]:
     """Return flags of a store with memory and a disk tier in `folder`."""
     return ("--memory-size", memory, "--disk-path", str(folder), "--disk-size", disk)
 

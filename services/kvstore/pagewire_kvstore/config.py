@@ -11,7 +11,7 @@ from pagewire_shared.sizes import parse_size
 MIB = 1024 * 1024
 GIB = 1024 * MIB
 
-_MINIMUMS = {"memory_size": MIB, "disk_size": MIB, "put_buffer_size": MIB, "tenant_quota": 1}
+_MINIMUMS = {"memory_size": MIB // 16, "disk_size": MIB, "put_buffer_size": MIB, "tenant_quota": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
-GRANULE_BYTES = 64 * 1024
+GRANULE_BYTES = 4 * 1024
+"""A page, so that no two blocks share one."""
 
 
 class Extents:

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pagewire_kvstore.extents import Extents
+from pagewire_kvstore.extents import GRANULE_BYTES, Extents
 
 GRANULE = 4
 NUM_GRANULES = 24
@@ -128,9 +128,9 @@ def test_of_a_run_that_is_too_long_the_later_candidates_stay(
 
 
 def test_sizes_are_rounded_up() -> None:
-    extents = Extents(2 * 64 * 1024)
+    extents = Extents(2 * GRANULE_BYTES)
     assert extents.allocate(1) == 0
-    assert extents.allocate(64 * 1024) == 64 * 1024
+    assert extents.allocate(GRANULE_BYTES) == GRANULE_BYTES
     assert extents.allocate(1) is None
 
 

@@ -148,7 +148,7 @@ def test_blocks_that_can_never_fit_are_refused(num_bytes: int, tenant: str) -> N
 
 
 def test_a_tier_smaller_than_a_granule_is_an_error_at_start() -> None:
-    with pytest.raises(StartupError, match="at least 65536 bytes"):
+    with pytest.raises(StartupError, match=f"at least {GRANULE_BYTES} bytes"):
         MemoryTier(GRANULE_BYTES - 1, QUOTAS.get, set().__contains__)
 
 
@@ -156,12 +156,12 @@ def test_another_process_reads_a_block_at_its_offset(tmp_path: Path) -> None:
     path = tmp_path / "kv.arena"
     tier = make(path=path)
     for number in range(5):
-        tier.put(block(number, 100_000))
+        tier.put(block(number))
     hold = tier.hold(key_of(4))
     assert hold is not None
-    command = [sys.executable, "-c", READER, str(path), str(hold.offset), "100000"]
+    command = [sys.executable, "-c", READER, str(path), str(hold.offset), str(GRANULE_BYTES)]
     done = subprocess.run(command, capture_output=True, check=True)
-    assert done.stdout == block(4, 100_000).payload
+    assert done.stdout == block(4).payload
     tier.let_go(hold)
     tier.close()
     assert not path.exists()

@@ -16,6 +16,7 @@ import pytest
 
 from pagewire_kvstore import get_stream
 from pagewire_kvstore.arena import Arena
+from pagewire_kvstore.extents import GRANULE_BYTES
 from pagewire_kvstore.shared_arena import arena_path, shared_arena
 from pagewire_protos.kvstore.v1 import kv_store_pb2
 from pagewire_shared.checksum import crc32c
@@ -34,8 +35,8 @@ from support.store_server import (
     until,
 )
 
-SHAPE = layout(65536, 1000)
-SIZES = (65536, 1000)
+SHAPE = layout(GRANULE_BYTES, 1000)
+SIZES = (GRANULE_BYTES, 1000)
 
 
 class Peer:
@@ -138,7 +139,7 @@ async def test_what_was_written_is_read(tmp_path):
         assert await call.read() is grpc.aio.EOF
         # Those who share no memory get chunks.
         parts, _ = await peer.server.get(SHAPE, 1)
-        assert parts[1, 0] == payload_of(1, 65536)
+        assert parts[1, 0] == payload_of(1, GRANULE_BYTES)
         assert peer.server.held_bytes == 0
 
 
@@ -158,9 +159,9 @@ async def test_a_block_takes_as_many_credits_as_groups(tmp_path):
 
 
 async def test_one_message_tells_of_many_blocks_but_not_of_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(get_stream, "_MAX_SHARED_BYTES", 2 * 1024 * 1024)
+    monkeypatch.setattr(get_stream, "_MAX_SHARED_BYTES", 32 * GRANULE_BYTES)
     numbers = range(1, 41)
-    async with peer_of_store(tmp_path, memory_bytes=80 * 65536) as peer:
+    async with peer_of_store(tmp_path, memory_bytes=80 * GRANULE_BYTES) as peer:
         await peer.server.put(SHAPE, *numbers)
         call = peer.server.stub.Get()
         await call.write(opened(SHAPE, *numbers, use_shared_memory=True))
@@ -192,7 +193,7 @@ async def test_another_checksum_publishes_nothing(tmp_path):
 
 @pytest.mark.parametrize("way", ["cancel", "stall"])
 async def test_room_that_was_given_is_given_back(tmp_path, way):
-    async with peer_of_store(tmp_path, memory_bytes=5 * 65536, stall_seconds=0.2) as peer:
+    async with peer_of_store(tmp_path, memory_bytes=5 * GRANULE_BYTES, stall_seconds=0.2) as peer:
         call = peer.server.stub.Put()
         wanted = await peer.announce(call, 1, 2, 3)
         assert names_in(wanted.names) == [name_of(1), name_of(2)]
@@ -204,11 +205,11 @@ async def test_room_that_was_given_is_given_back(tmp_path, way):
         await until(lambda: peer.server.held_bytes == 0)
         assert await peer.put(4, 5) == [name_of(4), name_of(5)]
         # All of it: this block takes the whole memory.
-        assert await peer.server.put(layout(5 * 65536), 6) == [name_of(6)]
+        assert await peer.server.put(layout(5 * GRANULE_BYTES), 6) == [name_of(6)]
 
 
 async def test_what_is_read_stays_where_it_is_until_it_is_released(tmp_path):
-    async with peer_of_store(tmp_path, memory_bytes=4 * 65536) as peer:
+    async with peer_of_store(tmp_path, memory_bytes=4 * GRANULE_BYTES) as peer:
         await peer.server.put(SHAPE, 1, 2)
         call = peer.server.stub.Get()
         await call.write(opened(SHAPE, 1, 2, use_shared_memory=True))
@@ -267,8 +268,8 @@ def test_where_an_arena_lies(tmp_path):
     path = arena_path(str(tmp_path), 1)
     assert path.parent == tmp_path
     assert arena_path(None, 1 << 60) is None
-    with Arena(65536, path):
-        assert shared_arena(path).num_bytes == 65536
+    with Arena(GRANULE_BYTES, path):
+        assert shared_arena(path).num_bytes == GRANULE_BYTES
         # One that is in use stays.
         assert arena_path(str(tmp_path), 1) != path
         assert path.exists()
@@ -278,6 +279,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from pagewire_kvstore.arena import Arena
+from pagewire_kvstore.extents import GRANULE_BYTES
 arena = Arena(65536, Path(sys.argv[1]))
 print("made", flush=True)
 time.sleep(100)

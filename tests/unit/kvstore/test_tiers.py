@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from pagewire_kvstore.event_log import EventLog
+from pagewire_kvstore.extents import GRANULE_BYTES
 from pagewire_kvstore.memory_limit import available_bytes, check_memory
 from pagewire_kvstore.tiers import TierSettings, create_store
 from pagewire_shared.errors import StartupError
@@ -26,6 +27,7 @@ async def test_a_store_of_all_tiers(require_tool, tmp_path):
     program = require_tool("redis-server", "apt-get install redis-server")
     server = RedisServer(program, tmp_path).start()
     settings = {
+        "memory_bytes": 16 * GRANULE_BYTES,
         "shared_memory_path": tmp_path / "kv.arena",
         "disk_path": tmp_path / "disk",
         "disk_bytes": 20 * MIB,
@@ -36,11 +38,11 @@ async def test_a_store_of_all_tiers(require_tool, tmp_path):
         for turn in range(2):
             store = create(**settings)
             assert [state.tier for state in store.states()] == ["memory", "disk", "redis"]
-            assert (tmp_path / "kv.arena").stat().st_size == MIB
+            assert (tmp_path / "kv.arena").stat().st_size == 16 * GRANULE_BYTES
             running = asyncio.create_task(store.run())
             for number in range(30 * turn, 30 * turn + 30):
                 store.put([block_record(number)])
-            await store.wait_written()
+                await store.wait_written()
             assert store.faults() == {}
             assert len(store.names()) == 30 * turn + 30
             for number, tier in ((0, "disk"), (0, "memory")):
