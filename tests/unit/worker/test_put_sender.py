@@ -8,7 +8,7 @@ import torch
 
 from pagewire_shared.backoff import Backoff
 from pagewire_shared.errors import UnavailableError
-from pagewire_worker.offload import metrics
+from pagewire_worker.offload import metrics, put_sender
 from pagewire_worker.offload.put_batch import PutBatch
 from pagewire_worker.offload.put_sender import MAX_BATCHES, NUM_PUTS, PutSender
 from pagewire_worker.offload.unsent_blocks import UnsentBlock
@@ -131,6 +131,43 @@ async def test_batches_that_wait_go_together(setup):
     assert connector.puts[NUM_PUTS:] == [waiting[:MAX_BATCHES], waiting[MAX_BATCHES:]]
     assert all({entry.name for entry in one.entries} <= names for one, names, _ in settled)
     assert [is_new for _, _, is_new in settled].count(True) == 1
+
+
+async def test_over_a_slow_link_they_go_one_by_one(setup, monkeypatch):
+    connector = setup.connector
+    monkeypatch.setattr(put_sender, "SLOW_SECONDS", 0.0)
+    for name in (b"a", b"b", b"c"):
+        setup.sender.send(batch(name))
+    for _ in range(3):
+        await outcome(setup)
+    assert connector.puts == [b"abc"]
+    for name in (b"d", b"e"):
+        setup.sender.send(batch(name))
+    for _ in range(2):
+        await outcome(setup)
+    assert connector.puts == [b"abc", b"d", b"e"]
+    monkeypatch.undo()
+    setup.sender.send(batch(b"f"))
+    await outcome(setup)
+    setup.sender.send(batch(b"g"))
+    setup.sender.send(batch(b"h"))
+    for _ in range(2):
+        await outcome(setup)
+    assert connector.puts[3:] == [b"f", b"gh"]
+
+
+async def test_a_put_that_is_late_was_too_large(setup):
+    setup.connector.answers = ["hang"]
+    setup.sender.send(batch(b"a"))
+    assert (await outcome(setup))[1] is None
+    async with asyncio.timeout(10):
+        while not setup.sender.is_open:
+            await asyncio.sleep(0.002)
+    setup.sender.send(batch(b"b"))
+    setup.sender.send(batch(b"c"))
+    for _ in range(2):
+        await outcome(setup)
+    assert setup.connector.puts == [b"a", b"b", b"c"]
 
 
 async def test_pauses_grow(setup):

@@ -24,6 +24,8 @@ NUM_PUTS = 3
 """While the store makes the blocks of one put visible, the next ones are on their way."""
 MAX_BATCHES = 4
 """Most batches that wait and go in one put: its round trips cost as much as copying a few MiB."""
+SLOW_SECONDS = 2.0
+"""After a put that took longer, batches go one by one, so that a slow link is in time, too."""
 FIRST_PAUSE_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 30.0
 
@@ -59,6 +61,7 @@ class PutSender:
         self._paused_until = 0.0
         self._has_store = False
         self._is_failing = False
+        self._is_slow = False
         self._store_id = b""
 
     @property
@@ -83,7 +86,8 @@ class PutSender:
     async def _run_one(self) -> None:
         while True:
             batches = [await self._batches.get()]
-            while len(batches) < MAX_BATCHES and not self._batches.empty():
+            most = 1 if self._is_slow else MAX_BATCHES
+            while len(batches) < most and not self._batches.empty():
                 batches.append(self._batches.get_nowait())
             names: frozenset[bytes] | None = None
             try:
@@ -108,6 +112,7 @@ class PutSender:
                 blocks = [block for batch in batches for block in batch.blocks()]
                 names = await self._connector.put(blocks)
         except TimeoutError:
+            self._is_slow = True
             self._fail(num_blocks, DeadlineError(f"no answer within {self._put_seconds:g} s"))
             return None
         except PagewireError as error:
@@ -124,7 +129,9 @@ class PutSender:
                 _logger.exception("the connector failed")
             self._fail(num_blocks, error)
             return None
-        metrics.PUT_SECONDS.observe(time.monotonic() - started)
+        seconds = time.monotonic() - started
+        self._is_slow = seconds > SLOW_SECONDS
+        metrics.PUT_SECONDS.observe(seconds)
         self._succeed(batches, names)
         return names
 
