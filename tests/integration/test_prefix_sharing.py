@@ -4,7 +4,6 @@ earlier turns of a conversation left behind; counted by the scheduler of a real 
 import asyncio
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import grpc.aio
 import pytest
@@ -21,25 +20,14 @@ NUM_TOKENS = 8
 VOCABULARY = range(3, 500)
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What the scheduler has counted, per worker."""
-
-    computed: list[int]
-    hits: list[int]
+def computed(cluster: Cluster) -> list[int]:
+    """Tokens that the scheduler has counted as computed, per worker."""
+    pools = asyncio.run(audit(cluster.grpc_address)).scheduler.pools
+    return [pool.num_computed_tokens for pool in sorted(pools, key=lambda pool: pool.worker)]
 
 
-def totals(cluster: Cluster) -> Totals:
-    pools = sorted(
-        asyncio.run(audit(cluster.grpc_address)).scheduler.pools, key=lambda pool: pool.worker
-    )
-    return Totals(
-        [pool.num_computed_tokens for pool in pools], [pool.num_hit_tokens for pool in pools]
-    )
-
-
-def computed_since(cluster: Cluster, before: Totals) -> list[int]:
-    return [now - then for now, then in zip(totals(cluster).computed, before.computed, strict=True)]
+def computed_since(cluster: Cluster, before: list[int]) -> list[int]:
+    return [now - then for now, then in zip(computed(cluster), before, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +50,7 @@ def some_tokens(dice: random.Random, count: int) -> list[int]:
 
 
 def test_a_prompt_of_eight_choices_is_computed_once(pair: Cluster) -> None:
-    before = totals(pair)
+    before = computed(pair)
     request = completion(pair.model, some_tokens(random.Random(1), 1000), 10, temperature=1.0)
     request.options.n = 8
     (stream,) = asyncio.run(follow_all(pair.grpc_address, [request]))
@@ -74,7 +62,7 @@ def test_a_prompt_of_eight_choices_is_computed_once(pair: Cluster) -> None:
 def test_a_prefix_that_comes_sixteen_times_at_once_is_computed_once_per_worker(
     pair: Cluster,
 ) -> None:
-    before = totals(pair)
+    before = computed(pair)
     prefix = some_tokens(random.Random(2), 62 * BLOCK_SIZE)
     requests = [completion(pair.model, [*prefix, 10 + number], 2) for number in range(16)]
     streams = asyncio.run(follow_all(pair.grpc_address, requests))
@@ -83,35 +71,39 @@ def test_a_prefix_that_comes_sixteen_times_at_once_is_computed_once_per_worker(
     assert sum(computed_since(pair, before)) <= 2 * len(prefix) + 16 * 2
 
 
-async def talk(stub: object, cluster: Cluster, number: int) -> int:
-    """Hold one conversation; return how many tokens its later turns could have found cached."""
+async def talk(stub: object, cluster: Cluster, number: int) -> tuple[int, int]:
+    """Hold one conversation; return how many tokens its later turns could have found cached, and
+    how many would have been computed without a cache."""
     dice = random.Random(f"talk {number}")
     text = some_tokens(dice, dice.randrange(50, 400))
-    num_reusable = 0
+    num_reusable = num_needed = 0
     for turn in range(NUM_TURNS):
         stream = Stream(completion(cluster.model, text, NUM_TOKENS))
         await stream.follow(stub)  # type: ignore[arg-type]
         assert not stream.error
         text += stream.token_ids
+        num_needed += len(text) - 1
         if turn < NUM_TURNS - 1:
             # Full blocks; the token sampled last was never computed.
             num_reusable += (len(text) - 1) // BLOCK_SIZE * BLOCK_SIZE
         text += some_tokens(dice, 30)
         await asyncio.sleep(dice.random() * 0.2)
-    return num_reusable
+    return num_reusable, num_needed
 
 
-async def all_talk(cluster: Cluster) -> int:
+async def all_talk(cluster: Cluster) -> tuple[int, int]:
     async with grpc.aio.insecure_channel(cluster.grpc_address) as channel:
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
         talks = [talk(stub, cluster, number) for number in range(NUM_CONVERSATIONS)]
-        return sum(await asyncio.gather(*talks))
+        reusable, needed = zip(*await asyncio.gather(*talks), strict=True)
+        return sum(reusable), sum(needed)
 
 
 def test_conversations_find_their_earlier_turns_and_load_stays_even(pair: Cluster) -> None:
-    before = totals(pair)
-    num_reusable = asyncio.run(all_talk(pair))
-    num_hits = sum(totals(pair).hits) - sum(before.hits)
-    assert num_hits >= 0.95 * num_reusable
+    before = computed(pair)
+    num_reusable, num_needed = asyncio.run(all_talk(pair))
     one, two = computed_since(pair, before)
+    # Found on the worker, or loaded from the KV store when the other worker had computed them. It
+    # is 0.97 to 0.99, less where loads are late on a busy machine; chance finds half.
+    assert num_needed - one - two >= 0.9 * num_reusable
     assert max(one, two) <= 1.2 * (one + two) / 2

@@ -184,6 +184,24 @@ def test_placement_prefers_who_has_it_and_counts_what_can_be_loaded() -> None:
     assert cell.sequence(2).num_expected == 17 - 8
 
 
+def test_placement_counts_no_load_that_would_lose() -> None:
+    cell = LoadingCell()
+    cell.store(PROMPT)
+    loads = cell.worker.loads
+    loads.prefill.note(1000, 1, 1.0)
+    loads.link(STORE).measure(4000, 0, 1.0, cell.core.now)
+    cell.submit(1, PROMPT)
+    assert cell.sequence(1).num_expected == len(PROMPT)
+    for _ in range(40):
+        loads.link(STORE).measure(4000, 0, 0.003, cell.core.now)
+    cell.submit(2, PROMPT)
+    assert cell.sequence(2).num_expected == len(PROMPT) - 8
+    loads.link(STORE).breaker.fail(cell.core.now)
+    loads.link(STORE).breaker.fail(cell.core.now)
+    cell.submit(3, PROMPT)
+    assert cell.sequence(3).num_expected == len(PROMPT)
+
+
 def test_beams_and_choices_share_a_load() -> None:
     cell = LoadingCell(max_num_batched_tokens=40)
     cell.store(PROMPT)

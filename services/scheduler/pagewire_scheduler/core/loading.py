@@ -13,7 +13,7 @@ from typing import Final
 from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_scheduler.core.block_table import BlockTable
 from pagewire_scheduler.core.core_settings import LoadCounts
-from pagewire_scheduler.core.load_choice import MIN_BLOCKS, Choice, Verdict, choose
+from pagewire_scheduler.core.load_choice import MIN_BLOCKS, Choice
 from pagewire_scheduler.core.loads import Load
 from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS
 from pagewire_scheduler.core.prefix_cache import find_prefix
@@ -21,6 +21,7 @@ from pagewire_scheduler.core.remote_index import RemoteIndex
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.starting import MAX_SKIPS
 from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.store_choice import choose_run
 from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_shared.errors import WireError
 from pagewire_shared.kv_tier import MAX_TIERS, is_tier_name, tier_label
@@ -186,7 +187,7 @@ def _consider(
     runs = index.longest_runs(names)
     if not runs:
         return False
-    store, length, choice = _choose(worker, runs, now)
+    store, length, choice = choose_run(worker, runs, now)
     counts.verdicts[choice.verdict] += 1
     sequence.num_loads_left = 0
     if not choice.verdict.is_load:
@@ -207,27 +208,6 @@ def _room(worker: WorkerState, hits: list[int]) -> int:
     num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
     num_free = pool.num_free - worker.reserve.num_blocks - num_revived - len(worker.running) - 1
     return min(num_free, pool.num_blocks // POOL_SHARE - num_held)
-
-
-def _choose(
-    worker: WorkerState, runs: list[tuple[str, int]], now: float
-) -> tuple[str, int, Choice]:
-    """Return what to do about the longest run, or the longest of a store that is not failing."""
-    loads, info = worker.loads, worker.info
-    store, length, choice = *runs[0], Choice(Verdict.BROKEN)
-    for store, length in runs:
-        choice = choose(
-            num_blocks=length,
-            num_tokens=length * info.model.block_size,
-            num_bytes=length * info.bytes_per_block,
-            prefill=loads.prefill,
-            link=loads.link(store),
-            now=now,
-            is_forced=loads.is_forced,
-        )
-        if choice.verdict is not Verdict.BROKEN:
-            break
-    return store, length, choice
 
 
 def _order(

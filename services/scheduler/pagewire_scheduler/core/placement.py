@@ -7,6 +7,7 @@ from pagewire_scheduler.core.admission import fits
 from pagewire_scheduler.core.prefix_cache import find_prefix
 from pagewire_scheduler.core.remote_index import RemoteIndex
 from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.store_choice import NEVER, choose_run
 from pagewire_scheduler.core.worker_state import WorkerState
 
 # What one more sequence in a batch costs its neighbours over its life, in tokens of prefill. Any
@@ -14,7 +15,7 @@ from pagewire_scheduler.core.worker_state import WorkerState
 SEQUENCE_COST_TOKENS = 16
 # Tokens computed again delay all who come after, too; so they weigh more than a wait of their own.
 PREFILL_WEIGHT = 2
-# Of what computing takes, that a load is at most chosen for; see `load_choice`.
+# A load is chosen where it takes at most one part in so many of computing; see `load_choice`.
 LOAD_SHARE = 2
 
 
@@ -81,9 +82,15 @@ def _num_expected(
     if stores.is_usable and worker.info.loads_blocks:
         end = (len(tokens) - 1) // chain.block_size
         runs = stores.longest_runs(chain.name(at, tokens) for at in range(num_hits, end))
-        num_loadable = runs[0][1] * chain.block_size if runs else 0
+        num_loadable = _num_loadable(worker, runs) * chain.block_size if runs else 0
         num_expected -= num_loadable - num_loadable // LOAD_SHARE
     return num_expected
+
+
+def _num_loadable(worker: WorkerState, runs: list[tuple[str, int]]) -> int:
+    """Return how many blocks `worker` would load rather than compute; a try may be in vain."""
+    _, length, choice = choose_run(worker, runs, NEVER)
+    return length if choice.verdict.is_load else 0
 
 
 def _load(worker: WorkerState) -> int:
