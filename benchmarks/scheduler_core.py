@@ -17,7 +17,7 @@ from pagewire_scheduler.core.events import TokensEvent
 from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.step import StepPlan
-from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
 from pagewire_scheduler.frontend_convert import token_batch
 from pagewire_scheduler.worker_convert import plan_message, step_result
 from pagewire_shared.arrays import pack_u32

@@ -91,11 +91,11 @@ async def audit(
         api_key: For frontends that want one.
     """
     request = admin_pb2.AuditRequest(timeout_ms=int(timeout_seconds * 1000))
-    async with _admin(address) as stub:
+    async with admin_stub(address) as stub:
         response = await stub.Audit(
             request,
             timeout=timeout_seconds + ANSWER_MARGIN_SECONDS,
-            metadata=_metadata(api_key),
+            metadata=key_metadata(api_key),
         )
     return [_cell(report) for report in response.reports]
 
@@ -116,21 +116,22 @@ async def reset_prefix_cache(
         api_key: For frontends that want one.
     """
     request = admin_pb2.ResetPrefixCacheRequest(model=model)
-    async with _admin(address) as stub:
+    async with admin_stub(address) as stub:
         response = await stub.ResetPrefixCache(
             request,
             timeout=timeout_seconds + ANSWER_MARGIN_SECONDS,
-            metadata=_metadata(api_key),
+            metadata=key_metadata(api_key),
         )
     return int(response.num_blocks)
 
 
-def _metadata(api_key: str | None) -> tuple[tuple[str, str], ...]:
+def key_metadata(api_key: str | None) -> tuple[tuple[str, str], ...]:
+    """Return the metadata of a call that show a key."""
     return () if api_key is None else (("authorization", f"Bearer {api_key}"),)
 
 
 @asynccontextmanager
-async def _admin(address: str) -> AsyncIterator[admin_pb2_grpc.AdminServiceStub]:
+async def admin_stub(address: str) -> AsyncIterator[admin_pb2_grpc.AdminServiceStub]:
     """Yield a stub; errors of its calls come out as those of the exception tree."""
     target = str(parse_address(address, setting="--server"))
     async with grpc.aio.insecure_channel(target, options=public_channel_options()) as channel:

@@ -40,6 +40,7 @@ def _tenant_weight(text: str) -> str:
 
 _PORT = integer(0, 65535)
 _COUNT = integer(1)
+_NUM_WORKERS: Final = 1
 
 STORE_SETTINGS: Final = {
     "kvstore_memory": "memory_size",
@@ -87,7 +88,22 @@ class ServeConfig:
         "Seed of the workers' own generators; in LLM also of prompts without one",
         parse=integer(0, 2**64 - 1),
     )
-    num_workers: int = setting(1, "Workers per model", parse=integer(1, 64))
+    num_workers: int = setting(_NUM_WORKERS, "Workers per model", parse=integer(1, 64))
+    prefill_workers: int | None = setting(
+        None,
+        "Workers per model that compute prompts only; with --decode-workers, instead of"
+        " --num-workers",
+        parse=integer(1, 64),
+    )
+    decode_workers: int | None = setting(
+        None, "Workers per model that generate only; with --prefill-workers", parse=integer(1, 64)
+    )
+    handoff: str | None = setting(
+        None,
+        "When prompts are computed on another worker than their tokens: where that pays (auto),"
+        " wherever a pair of workers can, or never",
+        choices=("auto", "always", "never"),
+    )
     steps_in_flight: int = setting(2, "Steps planned ahead of the worker", parse=integer(1, 8))
     enable_prefix_caching: bool = setting(True, "Reuse KV blocks of equal prefixes")
     queue_policy: str | None = setting(
@@ -171,6 +187,25 @@ class ServeConfig:
             raise StartupError(
                 "--kvstore-disk-size: needs --kvstore-disk-path", field="kvstore_disk_size"
             )
+        self._check_roles()
+
+    def _check_roles(self) -> None:
+        """Raise StartupError unless workers of one role come with those of the other."""
+        counts = {"prefill_workers": "decode_workers", "decode_workers": "prefill_workers"}
+        for name, other in counts.items():
+            if getattr(self, name) is None:
+                continue
+            if getattr(self, other) is None:
+                raise StartupError(f"{flag_of(name)}: needs {flag_of(other)}", field=name)
+            if self.num_workers != _NUM_WORKERS:
+                raise StartupError(f"{flag_of(name)}: takes the place of --num-workers", field=name)
+
+    @property
+    def worker_roles(self) -> tuple[str | None, ...]:
+        """Roles of the workers of each model, as their flag says them; None for all."""
+        if self.prefill_workers is None or self.decode_workers is None:
+            return (None,) * self.num_workers
+        return ("prefill",) * self.prefill_workers + ("decode",) * self.decode_workers
 
     @property
     def starts_store(self) -> bool:

@@ -200,7 +200,7 @@ class LLM:
             yield advance
 
     def _concurrency(self) -> int:
-        running = (self.config.max_num_seqs or 0) * self.config.num_workers
+        running = (self.config.max_num_seqs or 0) * len(self.config.worker_roles)
         # Twice what runs at once, so that the scheduler always has a queue to choose from.
         return max(MIN_CONCURRENCY, 2 * running)
 

@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pagewire_shared.builtin_models import BUILTIN_NAME, BUILTIN_NAMES
 from pagewire_shared.errors import StartupError
 
-BUILTIN_NAME = "pagewire-builtin"
-BUILTIN_FOLDER = Path(__file__).parent / "builtin_model"
-# What the package carries: the model of `pagewire serve`, and a smaller one of the same tokens.
-BUILTIN_FOLDERS = {
-    BUILTIN_NAME: BUILTIN_FOLDER,
-    f"{BUILTIN_NAME}-draft": Path(__file__).parent / "builtin_draft",
-}
+BUILTIN_FOLDERS = {name: Path(__file__).parent / folder for name, folder in BUILTIN_NAMES.items()}
+BUILTIN_FOLDER = BUILTIN_FOLDERS[BUILTIN_NAME]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CLIENTS = ROOT / ".venv-clients"
+TOOLS = ROOT / ".tools"
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +38,17 @@ def clients_python() -> str:
     if not stamp.exists() or stamp.stat().st_mtime < wanted.stat().st_mtime:
         missing("the client libraries are not installed, or others than are wanted: make clients")
     return str(CLIENTS / "bin" / "python")
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    """The program that renders the chart; skips or fails as `require_tool`. Beside it, in
+    `packages`, are the schemas of Kubernetes' objects."""
+    stamp = TOOLS / ".installed"
+    wanted = ROOT / "tests" / "deploy" / "requirements.txt"
+    if not stamp.exists() or stamp.stat().st_mtime < wanted.stat().st_mtime:
+        missing("helm is not installed, or another one than is wanted: make tools")
+    return str(TOOLS / "helm")
 
 
 def missing(reason: str) -> NoReturn:

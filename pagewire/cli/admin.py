@@ -1,42 +1,59 @@
 """`pagewire admin`: `audit` prints what a running deployment holds, `reset-prefix-cache` makes it
-forget what it computed before. Decides nothing itself."""
+forget what it computed before; the actions about workers are in topology.py. Decides nothing
+itself."""
 
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from pagewire.admin_client import CellReport, audit, reset_prefix_cache
 from pagewire.cli.actions import choose_action
 from pagewire.cli.commands import EXIT_FAILED
+from pagewire.cli.durations import waiting_seconds
+from pagewire.cli.topology import run_roles, run_self_test, run_topology
 from pagewire_shared.flags import HintingParser
 
 _AUDIT = "audit"
 _RESET = "reset-prefix-cache"
+_TOPOLOGY = "topology"
+_ROLES = "roles"
+_SELF_TEST = "selftest"
 _ACTIONS = {
     _AUDIT: "walk the tables, pools, queues and slots of every process",
     _RESET: "forget cached prefixes, so that new requests compute theirs again",
+    _TOPOLOGY: "show the workers, and between which of them KV blocks move, and why not",
+    _ROLES: "change what a worker is used for: prompts (prefill), tokens (decode) or both",
+    _SELF_TEST: "move KV blocks between all pairs of workers and compare the bytes",
 }
+DEFAULT_SERVER = "127.0.0.1:8001"
+"""Where `pagewire serve` listens for gRPC by default."""
 
 
 def run(name: str, argv: Sequence[str]) -> int:
     """Run one action and return the exit status. Raises PagewireError when nobody answers."""
     action, rest = choose_action(name, argv, _ACTIONS)
     parser = HintingParser(prog=f"pagewire {name} {action}", description=_ACTIONS[action])
-    parser.add_argument("--server", required=True, help="gRPC address of a frontend or scheduler")
+    parser.add_argument(
+        "--server",
+        default=DEFAULT_SERVER,
+        help=f"gRPC address of a frontend or scheduler ({DEFAULT_SERVER})",
+    )
     parser.add_argument(
         "--server-api-key",
         metavar="KEY",
         default=os.environ.get("PAGEWIRE_SERVER_API_KEY"),
         help="for a frontend that wants one (PAGEWIRE_SERVER_API_KEY)",
     )
-    return _audit(parser, rest) if action == _AUDIT else _reset_prefix_cache(parser, rest)
+    return _RUN[action](parser, rest)
 
 
 def _audit(parser: HintingParser, argv: Sequence[str]) -> int:
     """Print the audit; 1 when it found something that should not be there."""
-    parser.add_argument("--timeout-seconds", type=float, default=2.0, help="wait for peers (2)")
+    parser.add_argument(
+        "--timeout-seconds", type=waiting_seconds, default=2.0, help="wait for peers (2)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(argv)
     asked = audit(
@@ -58,6 +75,15 @@ def _reset_prefix_cache(parser: HintingParser, argv: Sequence[str]) -> int:
     num_blocks = asyncio.run(asked)
     print(f"forgot {num_blocks} cached {'block' if num_blocks == 1 else 'blocks'}")
     return 0
+
+
+_RUN: dict[str, Callable[[HintingParser, Sequence[str]], int]] = {
+    _AUDIT: _audit,
+    _RESET: _reset_prefix_cache,
+    _TOPOLOGY: run_topology,
+    _ROLES: run_roles,
+    _SELF_TEST: run_self_test,
+}
 
 
 def describe(cell: CellReport) -> str:

@@ -30,7 +30,8 @@ COMMANDS: dict[str, Command] = {
     "scheduler": Command("role", "start one scheduler"),
     "worker": Command("role", "start one worker"),
     "kvstore": Command("role", "start one KV store"),
-    "admin": Command("admin", "of a running deployment: admin audit, admin reset-prefix-cache"),
+    "admin": Command("admin", "of a running deployment: audit, topology, roles, selftest, ..."),
+    "health": Command("health", "ask one process whether it serves: exit status 0 or 1"),
     "config": Command("config", "show the effective configuration: config show"),
 }
 

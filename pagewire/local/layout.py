@@ -96,7 +96,7 @@ def plan_children(
         arguments += ["--kvstore", store]
     for weight in config.tenant_weight:
         arguments += ["--tenant-weight", weight]
-    for name in ("queue_policy", "max_num_waiting", "kv_load"):
+    for name in ("queue_policy", "max_num_waiting", "kv_load", "handoff"):
         value = getattr(config, name)
         if value is not None:
             arguments += ["--" + name.replace("_", "-"), str(value)]
@@ -169,14 +169,18 @@ def _flags(config: ServeConfig, names: Sequence[str]) -> list[str]:
 def _workers(
     config: ServeConfig, models: Sequence[ServedModel], folder: Path, scheduler: str
 ) -> list[ChildSpec]:
-    num_workers = config.num_workers * len(models)
+    roles = config.worker_roles
+    num_workers = len(roles) * len(models)
     workers = []
     for index in range(num_workers):
-        model = models[index // config.num_workers]
+        model = models[index // len(roles)]
+        role = roles[index % len(roles)]
         name = f"worker-{index}"
         arguments = ["--scheduler", scheduler, "--listen", f"unix:{folder / name}.sock"]
         arguments += ["--model", model.path, "--served-model-name", model.name]
         arguments += _flags(config, _WORKER_SETTINGS)
+        if role is not None:
+            arguments += ["--roles", role]
         if num_workers > 1:
             arguments += ["--cpu-threads", str(threads_per_worker(num_workers))]
         workers.append(_child(config, name, "worker", arguments))

@@ -15,6 +15,7 @@ from pagewire_protos.common.v1 import layout_pb2
 from pagewire_shared.checksum import crc32c, joined_crc32c
 from pagewire_shared.errors import WireError
 from pagewire_shared.ids import BlockName
+from pagewire_shared.varint import encode_varint, read_varint
 
 MAX_DATA_BYTES: Final = 1024 * 1024
 """Payload of one chunk. Larger messages are slower, not faster (allocation of fresh pages)."""
@@ -25,7 +26,6 @@ _NAME, _GROUP, _FIRST_LAYER, _NUM_LAYERS, _OFFSET, _CHECKSUM, _IS_LAST, _PAYLOAD
     (15 << 3) | 2,
 )
 _NAME_BYTES = 16
-_MAX_VARINT_BYTES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ def encode_piece(piece: KvPiece, *, field: int) -> bytes:
             _number(_IS_LAST, int(piece.is_last)),
             _present(_PAYLOAD, piece.payload_checksum),
             bytes((_DATA,)),
-            _varint(len(piece.data)),
+            encode_varint(len(piece.data)),
         )
     )
-    outer = _varint((field << 3) | 2) + _varint(len(header) + len(piece.data))
+    outer = encode_varint((field << 3) | 2) + encode_varint(len(header) + len(piece.data))
     return b"".join((outer, header, piece.data))
 
 
@@ -103,10 +103,10 @@ def decode_piece(message: bytes, *, field: int) -> KvPiece | None:
     """
     view = memoryview(message)
     try:
-        tag, position = _read_varint(view, 0)
+        tag, position = read_varint(view, 0)
         if tag != (field << 3) | 2:
             return None
-        length, position = _read_varint(view, position)
+        length, position = read_varint(view, position)
     except WireError:
         return None
     if len(view) - position != length:
@@ -118,12 +118,12 @@ def _decode(view: memoryview) -> KvPiece:
     found: dict[int, int] = {}
     name, position, last_tag = b"", 0, 0
     while position < len(view):
-        tag, position = _read_varint(view, position)
+        tag, position = read_varint(view, position)
         if tag <= last_tag:
             return _decode_any_order(view)
         last_tag = tag
         if tag in (_NAME, _DATA):
-            length, position = _read_varint(view, position)
+            length, position = read_varint(view, position)
             if length > len(view) - position:
                 raise WireError("a chunk of KV is cut off")
             if tag == _DATA:
@@ -132,7 +132,7 @@ def _decode(view: memoryview) -> KvPiece:
                 return _piece(name, found, view[position:])
             name, position = bytes(view[position : position + length]), position + length
         elif tag in (_GROUP, _FIRST_LAYER, _NUM_LAYERS, _OFFSET, _CHECKSUM, _IS_LAST, _PAYLOAD):
-            found[tag], position = _read_varint(view, position)
+            found[tag], position = read_varint(view, position)
         else:
             return _decode_any_order(view)
     return _piece(name, found, view[:0])
@@ -185,7 +185,7 @@ def _canonical_header(piece: KvPiece) -> bytes:
     return b"".join(
         (
             bytes((_NAME,)),
-            _varint(len(piece.name)),
+            encode_varint(len(piece.name)),
             piece.name,
             _number(_GROUP, piece.group),
             _number(_FIRST_LAYER, piece.first_layer),
@@ -196,30 +196,8 @@ def _canonical_header(piece: KvPiece) -> bytes:
 
 
 def _number(tag: int, value: int) -> bytes:
-    return bytes((tag,)) + _varint(value) if value else b""
+    return bytes((tag,)) + encode_varint(value) if value else b""
 
 
 def _present(tag: int, value: int | None) -> bytes:
-    return bytes((tag,)) + _varint(value) if value is not None else b""
-
-
-def _varint(value: int) -> bytes:
-    groups = bytearray()
-    while value > 0x7F:
-        groups.append(value & 0x7F | 0x80)
-        value >>= 7
-    groups.append(value)
-    return bytes(groups)
-
-
-def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
-    """Return a number and the position behind it. Raises WireError."""
-    value = 0
-    for index in range(_MAX_VARINT_BYTES):
-        if position + index >= len(view):
-            raise WireError("a chunk of KV is cut off")
-        byte = view[position + index]
-        value |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return value, position + index + 1
-    raise WireError("a number in a chunk of KV is too long")
+    return bytes((tag,)) + encode_varint(value) if value is not None else b""

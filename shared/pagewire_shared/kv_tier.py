@@ -15,6 +15,7 @@ MAX_TIERS: Final = 8
 RULE: Final = f"1 to 32 characters of a-z, 0-9, _ and -, and not {WORKER_TIER!r}"
 
 _NAME = re.compile(r"[a-z0-9_-]{1,32}")
+_DEVICE = "device"
 _OTHER = "other"
 
 
@@ -26,3 +27,11 @@ def is_tier_name(name: object) -> bool:
 def tier_label(name: str) -> str:
     """Return the label of a tier in metrics, which are few."""
     return name if name in STORE_TIERS else _OTHER
+
+
+def cache_label(tier: str) -> str:
+    """Return the label of where cached tokens were: of a worker's own cache, or of a tier.
+
+    The worker's own is "device" in metrics, where "worker" says that something came from another.
+    """
+    return _DEVICE if tier == WORKER_TIER else tier_label(tier)

@@ -7,6 +7,9 @@ from typing import Literal
 
 LogFormat = Literal["text", "json"]
 
+FIELDS = "pagewire_fields"
+"""Name in `extra` of what a line says as JSON values, which only the JSON form shows."""
+
 
 class _JsonFormatter(logging.Formatter):
     def __init__(self, role: str) -> None:
@@ -21,6 +24,7 @@ class _JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        entry.update(getattr(record, FIELDS, {}))
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry)

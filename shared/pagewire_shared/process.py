@@ -91,7 +91,7 @@ def run_role(
         if config.exit_with_parent:
             _exit_with_parent()
         if config.metrics_port is not None:
-            serve_metrics(config.metrics_port)
+            serve_metrics(config.metrics_port, role)
         _run(_with_signals(config, serve, status))
     except PagewireError as error:
         message = " ".join(error.message.split())

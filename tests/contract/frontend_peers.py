@@ -239,7 +239,7 @@ async def running_frontend(
         grpc_port=0,
         scheduler=tuple(f"127.0.0.1:{port}" for port in scheduler_ports),
         model=(f"tiny={checkpoint}",),
-        grace_seconds=0.1,
+        drain_seconds=0.1,
         **settings,
     )
     status = RecordedStatus()

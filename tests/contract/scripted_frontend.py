@@ -11,10 +11,11 @@ from contract.scripted_worker import TOKENIZER
 
 from pagewire_protos.common.v1 import audit_pb2, sampling_pb2
 from pagewire_protos.scheduler.v1 import (
-    frontend_attach_pb2 as fa,
+    cell_metrics_pb2,
+    frontend_attach_pb2_grpc,
 )
 from pagewire_protos.scheduler.v1 import (
-    frontend_attach_pb2_grpc,
+    frontend_attach_pb2 as fa,
 )
 from pagewire_shared.arrays import pack_u32, unpack_u32
 from pagewire_shared.convert import protocol_range
@@ -41,6 +42,11 @@ class ScriptedFrontend:
     rejected: dict[int, fa.Rejected] = field(default_factory=dict)
     num_heartbeats: int = 0
     reports: list[audit_pb2.AuditReport] = field(default_factory=list)
+    answers: list[fa.AdminAnswer] = field(default_factory=list)
+    timelines: list[fa.HandleTimeline] = field(default_factory=list)
+    metrics: list[cell_metrics_pb2.CellMetrics] = field(default_factory=list)
+    heard: list[str] = field(default_factory=list)
+    """Kinds of messages, in order."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _call: "grpc.aio.StreamStreamCall | None" = None
     _channel: "grpc.aio.Channel | None" = None
@@ -130,6 +136,7 @@ class ScriptedFrontend:
 
     async def _receive(self, response: fa.AttachFrontendResponse) -> None:
         kind = response.WhichOneof("message")
+        self.heard.append(kind)
         if kind == "welcome":
             self.welcome = response.welcome
             self.models = [model.name for model in response.welcome.served_models.models]
@@ -151,6 +158,12 @@ class ScriptedFrontend:
             await self.send(fa.AttachFrontendRequest(audit_reply=reply))
         elif kind == "audit_answer":
             self.reports.append(response.audit_answer.report)
+        elif kind == "admin_answer":
+            self.answers.append(response.admin_answer)
+        elif kind == "timelines":
+            self.timelines.extend(response.timelines.timelines)
+        elif kind == "cell_metrics":
+            self.metrics.append(response.cell_metrics)
         elif kind == "heartbeat":
             self.num_heartbeats += 1
 

@@ -14,7 +14,7 @@ from pagewire_protos.scheduler.v1 import (
 from pagewire_protos.scheduler.v1 import (
     worker_attach_pb2_grpc,
 )
-from pagewire_shared.arrays import pack_u32, unpack_u32
+from pagewire_shared.arrays import pack_u32, unpack_names, unpack_u32
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.ids import mint_id
 from pagewire_shared.rpc.errors import from_rpc_error
@@ -69,6 +69,11 @@ class ScriptedWorker:
     """Kinds of messages, in order."""
     answer_load: Callable[[wa.LoadBlocks], wa.BlocksLoaded | None] = loaded_completely
     """None to stay silent."""
+    digests: dict[bytes, bytes] | None = field(default_factory=dict)
+    """What it says that its blocks hold, by name; None to stay silent."""
+    roles: list[int] = field(default_factory=list)
+    hands_out: bool = False
+    """Whether other workers can pull its blocks, and it theirs."""
     plans: list[wa.StepPlan] = field(default_factory=list)
     sequences: dict[int, list[int]] = field(default_factory=dict)
     leaks: set[int] = field(default_factory=set)
@@ -103,6 +108,10 @@ class ScriptedWorker:
                 vocab_size=VOCAB,
             ),
             loads_blocks=self.loads_blocks,
+            roles=self.roles,
+            kv_endpoints=["127.0.0.1:5"] if self.hands_out else [],
+            kv_transports=[layout_pb2.KV_TRANSPORT_GRPC] if self.hands_out else [],
+            pull_transports=[layout_pb2.KV_TRANSPORT_GRPC] if self.hands_out else [],
         )
 
     async def run(self) -> None:
@@ -153,6 +162,13 @@ class ScriptedWorker:
                 await self._write(call, wa.AttachWorkerRequest(blocks_loaded=answer))
         elif kind == "cancel_load":
             self.cancelled_loads.append(response.cancel_load.load_id)
+        elif kind == "set_roles":
+            self.roles = list(response.set_roles.roles)
+        elif kind == "block_digest_query" and self.digests is not None:
+            names = unpack_names(response.block_digest_query.names)
+            held = b"".join(self.digests.get(name, bytes(32)) for name in names)
+            answer = wa.BlockDigests(query_id=response.block_digest_query.query_id, digests=held)
+            await self._write(call, wa.AttachWorkerRequest(block_digests=answer))
         elif kind == "audit_query" and not self.is_mute:
             slots = {*self.sequences, *self.leaks}
             audit = audit_pb2.WorkerAudit(worker=self.worker_id.hex(), num_slots=len(slots))

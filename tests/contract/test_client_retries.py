@@ -28,7 +28,8 @@ def python(request):
 
 async def test_a_refused_request_is_retried(checkpoint, python):
     version, executable = python
-    async with gateway(checkpoint) as (client, attach, _):
+    # A script that takes long to start must not find another stream than the one that is answered.
+    async with gateway(checkpoint, silence_seconds=1000.0) as (client, attach, _):
         script = await asyncio.create_subprocess_exec(
             executable,
             "openai_retries.py",

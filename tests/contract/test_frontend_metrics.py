@@ -1,6 +1,7 @@
 """What one frontend counts, and how it shows it."""
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 
 import grpc.aio
@@ -47,7 +48,9 @@ async def test_tokens_and_times(checkpoint):
         submit = await attach.next("submit")
         assert await grown.of("pagewire_generations_in_flight", "tiny") == 1
         ids = ids_of("hello")
+        began = time.monotonic()
         attach.tokens(submit, 0, ids[:2], num_cached=1)
+        await grown.until(2, "pagewire_generation_tokens_total", "tiny")
         await asyncio.sleep(0.05)
         attach.tokens(submit, 2, ids[2:])
         attach.finish(submit, 5, reason=STOP)
@@ -58,7 +61,8 @@ async def test_tokens_and_times(checkpoint):
         # Three tokens came in the second chunk; the first chunk has nothing before it.
         interval = "pagewire_inter_token_latency_seconds"
         assert await grown.of(f"{interval}_count", "tiny") == 3
-        assert await grown.of(f"{interval}_sum", "tiny") >= 0.05
+        # The first chunk may have waited for its frontend longer than the second.
+        assert 0 < await grown.of(f"{interval}_sum", "tiny") < time.monotonic() - began
         assert await grown.of("pagewire_time_to_first_token_seconds_count", "tiny") == 1
         assert await grown.of("pagewire_generation_seconds_count", "tiny") == 1
         assert await grown.of("pagewire_finished_choices_total", "tiny", "stop") == 1

@@ -1,7 +1,7 @@
 """Whole deployments on tiny checkpoints, shared by the tests that only ask them something."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import pytest
 
 from support.checkpoints import make_checkpoint
 from support.clusters import Cluster, MakeCluster, start_cluster
+from support.namespaces import Network, why_not
 
 HAS_TOOLS = find_spec("pagewire_frontend.message.formats") is not None
 BUILTIN = Path(__file__).resolve().parents[2] / "pagewire" / "builtin_model"
@@ -62,6 +63,27 @@ def tools() -> None:
     """For tests of tool calls."""
     if not HAS_TOOLS:
         pytest.skip("this version calls no tools")
+
+
+@pytest.fixture
+def network(require_tool: Callable[[str, str], str]) -> Iterator[Network]:
+    """For cells over network namespaces; nothing of it is left afterwards."""
+    yield from _network(require_tool)
+
+
+@pytest.fixture(scope="module")
+def shared_network(require_tool: Callable[[str, str], str]) -> Iterator[Network]:
+    """The same for a cell that all tests of a module use."""
+    yield from _network(require_tool)
+
+
+def _network(require_tool: Callable[[str, str], str]) -> Iterator[Network]:
+    for tool in ("ip", "tc"):
+        require_tool(tool, "apt-get install iproute2")
+    if reason := why_not():
+        pytest.skip(reason)
+    with Network() as network:
+        yield network
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pagewire.local.cluster import LocalCluster
 from pagewire.local.supervision import Restarting
 from pagewire_shared.errors import StartupError
 from support.clusters import TINY, Cluster, MakeCluster
-from support.processes import free_port, is_running, wait_until
+from support.processes import free_port, free_ports, is_running, wait_until
 
 
 def answer(cluster: Cluster) -> str:
@@ -107,7 +107,7 @@ def test_stopping_before_ready_leaves_nothing(tiny_checkpoint: Path) -> None:
 
 
 def test_every_process_serves_metrics_on_a_port_of_its_own(make_cluster: MakeCluster) -> None:
-    first = free_port()
+    first = free_ports(8)
     cluster = make_cluster(metrics_port=first)
     count = sum(len(pids) for pids in cluster.processes.values())
     pages = [httpx.get(f"http://127.0.0.1:{first + i}/metrics").text for i in range(count)]

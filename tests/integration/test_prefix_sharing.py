@@ -103,7 +103,6 @@ def test_conversations_find_their_earlier_turns_and_load_stays_even(pair: Cluste
     before = computed(pair)
     num_reusable, num_needed = asyncio.run(all_talk(pair))
     one, two = computed_since(pair, before)
-    # Found on the worker, or loaded from the KV store when the other worker had computed them. It
-    # is 0.97 to 0.99, less where loads are late on a busy machine; chance finds half.
-    assert num_needed - one - two >= 0.9 * num_reusable
+    # Found on the worker, or loaded from the KV store when the other worker had computed them.
+    assert num_needed - one - two >= 0.95 * num_reusable
     assert max(one, two) <= 1.2 * (one + two) / 2

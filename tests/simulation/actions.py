@@ -3,7 +3,13 @@ to do it to."""
 
 from typing import Any
 
-from simulation import actions_faults, actions_links, actions_odd, actions_stores
+from simulation import (
+    actions_faults,
+    actions_links,
+    actions_odd,
+    actions_roles,
+    actions_stores,
+)
 from simulation.asks import Numbers, draw_ask, draw_beam_params, draw_params, salt_of
 from simulation.client import Ask, Client
 from simulation.frontend import Frontend, Letters
@@ -18,7 +24,7 @@ from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 from pagewire_shared.structured_outputs import StructuredOutputsParams
 
-OTHERS = (actions_faults, actions_links, actions_odd, actions_stores)
+OTHERS = (actions_faults, actions_links, actions_odd, actions_roles, actions_stores)
 """Modules of other kinds of events."""
 
 

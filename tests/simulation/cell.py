@@ -14,7 +14,8 @@ from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.worker_state import WorkerInfo, WorkerState
+from pagewire_scheduler.core.worker_info import WorkerInfo
+from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_scheduler.frontend_convert import served_models
 from pagewire_scheduler.frontend_link import FrontendLink
 from pagewire_scheduler.liveness import ProgressWatch

@@ -1,7 +1,7 @@
 """What kind of cell a seed makes: sizes, policies and peers. Plain data, drawn once."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 NO_LIMIT = 1000
 """More sequences than ever wait in one world."""
@@ -26,6 +26,8 @@ class Configuration:
     num_workers: int
     max_model_len: int = 48
     num_stores: int = 0
+    roles: str = "both"
+    handoff: str = "auto"
 
 
 def draw(seed: int) -> Configuration:
@@ -37,7 +39,7 @@ def draw(seed: int) -> Configuration:
     num_blocks = least + dice.choice([0, 1, 2, 4, 8, 16, 40])
     max_num_seqs = dice.choice([2, 4, 6, 8])
     batched = max(max_num_seqs, dice.choice([3, 7, 12, 24, 64]))
-    return Configuration(
+    configuration = Configuration(
         block_size=block_size,
         num_blocks=num_blocks,
         num_small_blocks=max(2, num_blocks // 2),
@@ -52,4 +54,13 @@ def draw(seed: int) -> Configuration:
         num_cells=1 if dice.random() < 0.85 else 2,
         num_workers=dice.choice([1, 1, 2, 3]),
         num_stores=dice.choice([0, 1, 1, 2]),
+    )
+    roles = dice.choice(["both", "apart", "apart", "mixed"])
+    return replace(
+        configuration,
+        roles=roles,
+        handoff=dice.choice(["auto", "always", "always", "never"]),
+        # Of both kinds in every cell.
+        num_workers=configuration.num_workers if roles == "both" else dice.choice([2, 3, 4]),
+        window=configuration.window if roles == "both" else None,
     )

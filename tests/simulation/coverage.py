@@ -38,6 +38,7 @@ INVARIANTS = (
     "foreign_results_change_nothing",
     "loads_are_alone",
     "loads_end",
+    "handoffs_end",
     "cached_tokens_add_up",
     "books_agree",
     "everything_ends",

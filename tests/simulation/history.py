@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from unittest import mock
 
 from simulation import actions
+from simulation.actions_roles import end_probes
 from simulation.clock import Clock, virtual_time
 from simulation.configuration import Configuration, draw
 from simulation.coverage import Coverage, Violation, counted_moves
@@ -92,6 +93,9 @@ def settle(world: World) -> None:
         worker.frozen_until = worker.port.held_until = 0.0
     for frontend in world.frontends:
         frontend.unread_until = 0.0
+    for cell in world.cells:
+        if cell.is_up:
+            end_probes(cell)
     deadline = world.clock.now + MAX_QUIET_SECONDS
     num_turns = 0
     while not is_settled(world):
@@ -107,6 +111,11 @@ def settle(world: World) -> None:
             check_world(world)
     check_world(world)
     everything_is_free(world)
+    for cell in world.cells:
+        counts = cell.core.counts.handoffs
+        world.coverage.facts["sequences moved"] += counts.num_moves
+        for verdict, number in counts.verdicts.items():
+            world.coverage.facts[f"hand-off {verdict.value}"] += number
 
 
 def is_settled(world: World) -> bool:
@@ -149,6 +158,8 @@ def everything_is_free(world: World) -> None:
             num_left = len(worker.running) + len(worker.waiting) + aside
             require(name, not num_left, "sequences are left")
             require(name, not worker.loads.under_way, "loads are left")
+            require(name, not worker.giving and not worker.taking, "hand-offs are left")
+            require(name, not worker.kept, "blocks of probes are left")
             free = sorted(worker.free_slots) == list(range(len(worker.slots)))
             require(name, free, "slots are missing")
         for frontend in cell.core.frontends.values():

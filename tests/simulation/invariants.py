@@ -12,6 +12,7 @@ from collections import Counter
 
 from simulation.cell import Cell
 from simulation.coverage import Coverage, Violation
+from simulation.invariants_handoffs import handoffs_end
 from simulation.invariants_loads import (
     cached_tokens_add_up,
     loads_are_alone,
@@ -48,6 +49,7 @@ def check_cell(world: World, cell: Cell) -> None:
         progress(worker, coverage)
         loads_are_alone(worker, holders, coverage)
         loads_end(worker, cell, coverage)
+        handoffs_end(worker, cell, coverage)
         names_say_content(world, worker)
     ends_in_time(world, cell)
     cancel_frees(world, cell)
@@ -75,6 +77,9 @@ def holders_of(worker: WorkerState) -> Counter[int]:
             holders.update(block for block in release.table.blocks if block != RELEASED)
     for load in worker.loads.under_way.values():
         holders.update(load.table.blocks)
+    leases = [handoff.lease for handoff in worker.giving if handoff.lease is not None]
+    for table in (*leases, *worker.kept.values()):
+        holders.update(table.blocks)
     return holders
 
 
@@ -157,10 +162,10 @@ def tables_cover(worker: WorkerState, coverage: Coverage) -> None:
 
 
 def progress(worker: WorkerState, coverage: Coverage) -> None:
-    """11: where there is work, a step is under way, or a load that holds what is missing: one of an
-    older sequence, or one that is cancelled."""
+    """11: where there is work, a step is under way, or something else holds for a while what is
+    missing."""
     has_work = bool(worker.running) or len(worker.waiting) > 0
-    if has_work and not worker.outstanding and not _may_wait_for_loads(worker):
+    if has_work and not worker.outstanding and not _may_wait(worker):
         what = f"{len(worker.running)} run, {len(worker.waiting)} wait, "
         raise Violation("progress", f"{what}{worker.pool.num_free} blocks are free, no step")
     for sequence in worker.compiling:
@@ -169,12 +174,17 @@ def progress(worker: WorkerState, coverage: Coverage) -> None:
     coverage.invariants["progress"] += has_work
 
 
-def _may_wait_for_loads(worker: WorkerState) -> bool:
+def _may_wait(worker: WorkerState) -> bool:
+    """Whether what is missing is held, for a while, by loads, by hand-offs or by probes."""
     oldest = min(sequence.key for sequence in (*worker.running, *worker.waiting))
-    return bool(worker.loads.under_way) and all(
+    loads_yield = all(
         load.is_cancelled or any(one.load is load and one.key < oldest for one in load.sequences)
         for load in worker.loads.under_way.values()
     )
+    leases = [handoff for handoff in worker.giving if handoff.lease is not None]
+    leases_yield = all(one.load is not None or one.sequence.key < oldest for one in leases)
+    holds_any = bool(worker.loads.under_way or leases or worker.kept)
+    return holds_any and loads_yield and leases_yield
 
 
 def ends_in_time(world: World, cell: Cell) -> None:

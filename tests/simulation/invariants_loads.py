@@ -29,6 +29,8 @@ def loads_end(worker: WorkerState, cell: Cell, coverage: Coverage) -> None:
     name, under_way = "loads_end", worker.loads.under_way
     for sequence in worker.loading:
         load = sequence.load
+        if load is None and sequence.handoff is not None:
+            continue
         if load is None or under_way.get(load.order.load_id) is not load:
             raise Violation(name, f"{sequence.key} waits for a load that is over")
         if cell.last_tick >= load.overdue_at:
@@ -54,7 +56,8 @@ def cached_tokens_add_up(cell: Cell, coverage: Coverage) -> None:
             if min((count for _, count in sequence.cached_tokens), default=1) < 1:
                 raise Violation(name, "a tier has no tokens")
             coverage.invariants[name] += len(tiers - {"worker"}) > 0
-            if sequence.state is State.WAITING_FOR_REMOTE_KV and sequence.load is None:
+            is_promised = sequence.load is not None or sequence.handoff is not None
+            if sequence.state is State.WAITING_FOR_REMOTE_KV and not is_promised:
                 raise Violation(name, f"{sequence.key} waits for nothing")
 
 

@@ -50,16 +50,21 @@ class MessageWatch:
 
     def planned(self, peer: WorkerPeer, plan: StepPlan) -> None:
         self._checks(peer).sent(plan)
-        self._note_names(peer.core.workers[peer.info.worker_id].outstanding[-1])
+        step = peer.core.workers[peer.info.worker_id].outstanding[-1]
+        self._note_names(step, self._checks(peer).tables)
         self.log.update(repr(plan).encode())
 
-    def _note_names(self, step: OutstandingStep) -> None:
-        """Say what the blocks that a plan names must hold, by the tokens they are named after."""
+    def _note_names(self, step: OutstandingStep, tables: dict[int, list[int]]) -> None:
+        """Say what the blocks that a plan names must hold, by the tokens they are named after.
+
+        A prefill may have left its slot with the plan; `tables` are those that the plan tells.
+        """
         places = {
             block: (sequence, index)
-            for sequence in step.sequences
-            if sequence.table is not None
-            for index, block in enumerate(sequence.table.blocks)
+            for slot, sequence in zip(step.plan.slots, step.sequences, strict=True)
+            for index, block in enumerate(
+                tables[slot] if sequence.table is None else sequence.table.blocks
+            )
         }
         # What the plan names besides are names that no content has.
         for block, name in zip(step.named_blocks, step.plan.names, strict=False):

@@ -1,6 +1,7 @@
 """Planted bugs as patches of source text: which module, what it says, what it says instead."""
 
 from simulation.mutant import CORE, Mutant, mutant
+from simulation.mutant_handoffs import HANDOFFS
 from simulation.mutant_links import LINKS
 from simulation.mutant_loads import LOADS
 from simulation.mutant_outcomes import OUTCOMES
@@ -127,8 +128,8 @@ STEPS: list[Mutant] = [
         "budget_off_by_one",
         "A step may hold one token more than the worker takes.",
         CORE + "planner",
-        "worker.info.max_num_batched_tokens)",
-        "worker.info.max_num_batched_tokens + 1)",
+        "is_caching, worker.info.max_num_batched_tokens, now)",
+        "is_caching, worker.info.max_num_batched_tokens + 1, now)",
         "step_within_bounds",
     ),
     mutant(
@@ -255,7 +256,7 @@ STEPS: list[Mutant] = [
     ),
 ]
 
-MUTANTS: list[Mutant] = [*REAL, *BLOCKS, *STEPS, *LINKS, *OUTCOMES, *LOADS]
+MUTANTS: list[Mutant] = [*REAL, *BLOCKS, *STEPS, *LINKS, *OUTCOMES, *LOADS, *HANDOFFS]
 SHORT = (
     "vllm_37164_foreign_block",
     "vllm_ascend_14055_no_fence",
@@ -263,5 +264,6 @@ SHORT = (
     "no_copy_on_write",
     "journal_skips_gaps",
     "failed_load_believed",
+    "prefill_for_nobody",
 )
 """A handful for every test run."""

@@ -43,7 +43,7 @@ class Observers:
         self._overtaken: Counter[Choice] = Counter()
         self._needless: Counter[Choice] = Counter()
         self._evicted: Counter[Choice] = Counter()
-        self._idle_since: dict[Choice, tuple[int, int]] = {}
+        self._idle_since: dict[Choice, tuple[int, int, int]] = {}
         self._tenants: dict[SchedulerCore, TenantWatch] = {}
 
     def __enter__(self) -> "Observers":
@@ -145,10 +145,11 @@ class Observers:
             if not has_tokens or not _would_fit(worker, sequence):
                 self._idle_since.pop(me, None)
                 continue
-            life, since = self._idle_since.setdefault(me, (worker.info.incarnation, plan))
-            if life != worker.info.incarnation:
-                self._idle_since[me] = (worker.info.incarnation, plan)
-                continue
+            life = worker.info.incarnation
+            before, since, last = self._idle_since.get(me, (life, plan, plan))
+            if before != life or last < plan - 1:
+                since = plan  # it was elsewhere meanwhile
+            self._idle_since[me] = (life, since, plan)
             self._note("most plans waited for nothing", plan - since)
             if plan - since > MAX_IDLE_PLANS:
                 detail = f"{sequence.key} was not started in {plan - since} plans"
@@ -197,4 +198,5 @@ def _may_have_room(worker: WorkerState, sequence: Sequence, started: Sequence) -
 
 def _choice(sequence: Sequence) -> Choice:
     submission = sequence.request.submission
-    return submission.request_id + bytes([submission.epoch % 256]), sequence.choice
+    choice = -1 - sequence.choice if sequence.is_prefill else sequence.choice
+    return submission.request_id + bytes([submission.epoch % 256]), choice

@@ -20,7 +20,7 @@ from pagewire_scheduler.core.step import (
     StepPlan,
     StepResult,
 )
-from pagewire_scheduler.core.worker_state import WorkerInfo
+from pagewire_scheduler.core.worker_info import WorkerInfo
 from pagewire_worker.block_names import BlockNames
 
 UNWRITTEN = -1

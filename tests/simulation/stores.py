@@ -9,6 +9,7 @@ from typing import Any
 from simulation.naive import Cell
 
 from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_shared.kv_transport import KvTransport
 
 News = tuple[str, str, tuple[bytes, ...]]
 """Kind ("stored", "removed", "cleared", "up" or "down"), address, names."""
@@ -84,6 +85,8 @@ class StorePort:
     """How a worker reaches the stores.
 
     Attributes:
+        find: A store by its address.
+        find_blocks: What a worker hands out, by its id; None when it is gone.
         pending: Loads not answered, oldest first.
         held_until: Until then it answers none, not even by the deadline.
         next_outcome: How the next load ends, if not by what the store has.
@@ -91,6 +94,7 @@ class StorePort:
     """
 
     find: Callable[[str], Store | None]
+    find_blocks: Callable[[bytes], dict[bytes, list[Cell]] | None]
     pending: deque[PendingLoad] = field(default_factory=deque)
     held_until: float = 0.0
     next_outcome: LoadOutcome | None = None
@@ -112,21 +116,30 @@ class StorePort:
             load.is_cancelled |= load.order.load_id == load_id
 
     def is_ready(self, now: float) -> bool:
-        return now >= self.held_until and any(load.is_ready(now) for load in self.pending)
+        return now >= self.held_until and any(self._is_ready(load, now) for load in self.pending)
+
+    def _is_ready(self, load: PendingLoad, now: float) -> bool:
+        """A worker that lacks blocks may be computing them: they are waited for."""
+        source = load.order.worker
+        if source is None or load.is_cancelled or load.is_late(now):
+            return load.is_ready(now)
+        blocks = self.find_blocks(source.worker_id)
+        is_there = blocks is None or all(name in blocks for name in load.order.names)
+        return is_there and load.is_ready(now)
 
     def finish(self, now: float, dice: Callable[[int], int]) -> tuple[LoadOrder, LoadAnswer, Any]:
         """Answer one load; return it, the answer and the cells that came, per block."""
-        ready = [load for load in self.pending if load.is_ready(now)] or list(self.pending)
+        ready = [load for load in self.pending if self._is_ready(load, now)] or list(self.pending)
         load = ready[dice(len(ready))]
         self.pending.remove(load)
-        order, store = load.order, self.find(load.order.store)
+        order, blocks = load.order, self._blocks_of(load.order)
         came: list[list[Cell]] = []
-        for name in order.names if store is not None and store.is_up else ():
-            if name not in store.blocks or name in store.damaged:
+        for name in order.names if blocks is not None else ():
+            if name not in blocks:
                 break
-            came.append(store.blocks[name])
+            came.append(blocks[name])
         outcome = LoadOutcome.COMPLETE if len(came) == len(order.names) else LoadOutcome.MISSING
-        if store is None or not store.is_up:
+        if blocks is None:
             outcome = LoadOutcome.FAILED
         elif load.is_cancelled:
             outcome = LoadOutcome.CANCELLED
@@ -140,6 +153,8 @@ class StorePort:
         num = len(came)
         split = dice(num + 1)
         tiers = [(TIERS[dice(2)], split), ("redis", num - split)]
+        if order.worker is not None:
+            tiers = []
         answer = LoadAnswer(
             order.load_id,
             num,
@@ -147,5 +162,16 @@ class StorePort:
             num_bytes=num * BYTES_PER_BLOCK,
             seconds=seconds,
             tiers=tuple((tier, count) for tier, count in tiers if count),
+            transport=KvTransport.GRPC if order.worker is not None else None,
+            transfer_seconds=seconds if order.worker is not None else 0.0,
         )
         return order, answer, came
+
+    def _blocks_of(self, order: LoadOrder) -> dict[bytes, list[Cell]] | None:
+        """What can come; None when its source does not answer."""
+        if order.worker is not None:
+            return self.find_blocks(order.worker.worker_id)
+        store = self.find(order.store)
+        if store is None or not store.is_up:
+            return None
+        return {name: cells for name, cells in store.blocks.items() if name not in store.damaged}

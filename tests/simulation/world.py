@@ -21,9 +21,12 @@ from simulation.streams import Stream
 from simulation.worker_process import WorkerProcess
 
 from pagewire_scheduler.core.load import LoadLimits
-from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.roles import ALL_ROLES, Role
+from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
+from pagewire_shared.kv_transport import KvTransport
 
 TURN_SECONDS = 0.002
+PROBE_SALT = b"probe"
 TENANT_WEIGHTS = {"a": 1.0, "b": 2.0}
 Move = tuple[Callable[..., None], Any]
 
@@ -81,6 +84,7 @@ class World:
             "lease_seconds": 5.0,
             "policy": configuration.policy,
             "tenant_weights": TENANT_WEIGHTS,
+            "handoff": configuration.handoff,
         }
 
     # Stores.
@@ -91,6 +95,15 @@ class World:
 
     def _find_store(self, address: str) -> Store | None:
         return next((store for store in self.stores if store.address == address), None)
+
+    def _find_blocks(self, worker_id: bytes) -> dict[bytes, list[int]] | None:
+        """The blocks that a worker would hand out; None for one that is gone."""
+        for worker in self.workers:
+            if worker.worker_id == worker_id:
+                size, memory = self.configuration.block_size, worker.replica.memory
+                held = worker.replica.names.held().items()
+                return {name: memory[block * size : (block + 1) * size] for block, name in held}
+        return None
 
     def _offload(self, name: bytes, cells: list[int]) -> None:
         """Most blocks reach a store; what a queue had no room for does not."""
@@ -130,23 +143,30 @@ class World:
             window=configuration.window,
             bytes_per_block=BYTES_PER_BLOCK,
             loads_blocks=configuration.num_stores > 0 and number % 5 > 0,
+            roles=roles_of(configuration.roles, number),
+            kv_endpoint=f"unix:/w{number}" if number % 7 else "",
+            kv_transports=(KvTransport.GRPC,),
+            pull_transports=(KvTransport.GRPC,),
+            host_id="host",
         )
         window = configuration.window
         replica = Replica(info, window, self.salt_of, self.is_poison, self.is_deadly, self._offload)
-        port = StorePort(self._find_store)
+        port = StorePort(self._find_store, self._find_blocks)
         self.workers.append(WorkerProcess(number, replica, cell, port, is_small=is_small))
         self.excuses.has_small |= is_small
 
     def salt_of(self, request_id: bytes) -> bytes:
-        return self.asks[request_id].salt
+        ask = self.asks.get(request_id)
+        return PROBE_SALT + request_id if ask is None else ask.salt
 
     def is_poison(self, request_id: bytes) -> bool:
-        return self.asks[request_id].is_poison
+        ask = self.asks.get(request_id)
+        return ask is not None and ask.is_poison
 
     def is_deadly(self, request_id: bytes, num_computed: int) -> bool:
-        ask = self.asks[request_id]
-        after = ask.deadly_after
-        return after is not None and num_computed >= len(ask.prompt) + after
+        ask = self.asks.get(request_id)
+        after = ask.deadly_after if ask is not None else None
+        return ask is not None and after is not None and num_computed >= len(ask.prompt) + after
 
     def clients(self) -> list[Client]:
         return [client for frontend in self.frontends for client in frontend.clients]
@@ -237,8 +257,9 @@ class World:
 
     def _load(self, worker: WorkerProcess) -> None:
         answer = worker.load(self.clock.now, self.roll)
-        self.coverage.facts[f"loads {answer.outcome.value}"] += 1
-        self.coverage.facts["blocks loaded"] += answer.num_blocks
+        kind = "loads" if answer.transport is None else "pulls"
+        self.coverage.facts[f"{kind} {answer.outcome.value}"] += 1
+        self.coverage.facts[f"blocks of {kind}"] += answer.num_blocks
 
     def _compile(self, worker: WorkerProcess) -> None:
         worker.compile(self.roll(len(worker.compiling)))
@@ -265,3 +286,10 @@ class World:
                 end.give_up()
         for cell in self.cells:
             cell.tick(lateness)
+
+
+def roles_of(kind: str, number: int) -> frozenset[Role]:
+    """What the worker of a number is used for at first."""
+    if kind == "both" or (kind == "mixed" and number % 3 == 0):
+        return ALL_ROLES
+    return frozenset({Role.PREFILL if number % 2 else Role.DECODE})

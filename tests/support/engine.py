@@ -15,7 +15,7 @@ from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent, 
 from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.scheduler_core import CoreSettings, SchedulerCore
 from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.worker_state import WorkerInfo
+from pagewire_scheduler.core.worker_info import WorkerInfo
 from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
 from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams

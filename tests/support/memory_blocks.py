@@ -4,9 +4,9 @@ import random
 from pathlib import Path
 
 from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.extents import GRANULE_BYTES
 from pagewire_kvstore.memory_tier import MemoryTier
 from pagewire_kvstore.record import BlockRecord
+from pagewire_shared.extents import GRANULE_BYTES
 from pagewire_shared.ids import BlockName
 
 NUM_GRANULES = 12

@@ -1,5 +1,6 @@
 """Processes of the system under test: found by their parent, awaited, ended."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -55,6 +56,20 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def free_ports(count: int) -> int:
+    """The first of `count` ports in a row that nothing listens on at the moment; below those that
+    the system hands out, so that nobody is given one a moment later."""
+    for first in range(10_000 + os.getpid() % 10_000, 32_000 - count, count):
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+    raise AssertionError(f"no {count} ports in a row are free")
 
 
 class Serve:

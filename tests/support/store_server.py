@@ -14,11 +14,11 @@ from pagewire_kvstore.leases import Leases
 from pagewire_kvstore.limits import StreamLimits
 from pagewire_kvstore.service import KvStoreService
 from pagewire_kvstore.service_handlers import SERVICE_NAME, add_service
-from pagewire_kvstore.shared_arena import shared_arena
 from pagewire_kvstore.tenants import Tenants
 from pagewire_kvstore.tiers import TierSettings, create_store
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
+from pagewire_shared.arena_folder import arena_facts
 from pagewire_shared.checksum import crc32c
 from pagewire_shared.kv_chunk_convert import KvPiece, checksum_of
 from pagewire_shared.rpc.address import Address
@@ -211,7 +211,7 @@ async def store_server(
         leases,
         tenants,
         StreamLimits(**limits),
-        None if shared is None else shared_arena(shared),
+        None if shared is None else arena_facts(shared),
     )
     with tempfile.TemporaryDirectory() as folder:
         address = Address(path=str(Path(folder) / "kv.sock"))

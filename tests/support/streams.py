@@ -1,8 +1,10 @@
 """Streams of the public gRPC API, followed token by token with their positions checked."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc.aio
 
@@ -13,7 +15,7 @@ from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 
 @dataclass(slots=True)
 class Stream:
-    """One request: what came, and what was wrong with it."""
+    """One request: what came, what was wrong with it, and where the time of its choices went."""
 
     request: inference_pb2.CompleteRequest
     token_ids: list[int] = field(default_factory=list)
@@ -22,12 +24,16 @@ class Stream:
     is_closed: bool = False
     num_resumes: int = 0
     error: str = ""
+    timelines: list[dict[str, Any]] = field(default_factory=list)
 
     async def follow(self, stub: "inference_pb2_grpc.InferenceServiceAsyncStub") -> None:
         """Read to the end; an error status or a gap ends up in `error`."""
+        call = stub.Complete(self.request)
         try:
-            async for response in stub.Complete(self.request):
+            async for response in call:
                 self._take(response)
+            trailer = dict(tuple(await call.trailing_metadata()))
+            self.timelines = json.loads(trailer.get("pagewire-timeline", "[]"))
         except grpc.aio.AioRpcError as error:
             self.error = f"{error.code().name}: {error.details()}"
         except asyncio.CancelledError:

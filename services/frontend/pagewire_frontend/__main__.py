@@ -3,8 +3,17 @@
 import sys
 
 from pagewire_frontend.config import FrontendConfig
-from pagewire_frontend.serve import serve
-from pagewire_shared.process import run_role
+from pagewire_shared.extras import needs_extra
+from pagewire_shared.process import ProcessContext, run_role
+
+
+async def serve(config: FrontendConfig, context: ProcessContext) -> None:
+    """Serve until told to stop."""
+    with needs_extra("frontend"):
+        from pagewire_frontend.serve import serve as serve_frontend
+
+    await serve_frontend(config, context)
+
 
 if __name__ == "__main__":
     description = (

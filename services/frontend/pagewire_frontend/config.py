@@ -78,7 +78,8 @@ class FrontendConfig(ProcessConfig):
     peer: tuple[str, ...] = setting((), "NAME=ADDRESS of another of the group; repeatable")
     peer_seconds: float = setting(2.0, "How long another of the group may take to answer")
     shared_ports: bool = setting(False, "Let other frontends listen on the same ports (Linux)")
-    grace_seconds: float = setting(2.0, "Time that open streams get when the process stops")
+    vllm_metrics: bool = setting(True, "Show metrics under vLLM's names, too")
+    drain_seconds: float = setting(2.0, "How long open requests may go on after SIGTERM")
 
     def __post_init__(self) -> None:
         for name in ("port", "grpc_port"):
@@ -89,7 +90,7 @@ class FrontendConfig(ProcessConfig):
             if getattr(self, name) <= 0:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must be positive", field=name)
-        for name in ("max_stored_responses", "max_stored_response_bytes"):
+        for name in ("max_stored_responses", "max_stored_response_bytes", "drain_seconds"):
             if getattr(self, name) < 0:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must not be negative", field=name)

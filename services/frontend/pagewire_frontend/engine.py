@@ -27,6 +27,7 @@ from pagewire_frontend.session import Session
 from pagewire_frontend.tokenization import Tokenization
 from pagewire_shared.errors import DeadlineError, OverloadedError, UnavailableError
 from pagewire_shared.ids import mint_request_id
+from pagewire_shared.logs import FIELDS
 from pagewire_shared.priority import check_priority
 from pagewire_shared.sampling import SamplingParams
 
@@ -61,13 +62,26 @@ class Engine:
         self._grammars = GrammarChecker()
         self._threads = ThreadPoolExecutor(_TOKENIZER_THREADS, thread_name_prefix="tokenizer")
         self.tokenization = Tokenization(self._threads)
+        self._open: set[Session] = set()
+        self._is_draining = False
 
     def is_ready(self, model: LoadedModel) -> bool:
         """Whether a request for `model` would be answered now."""
         return self._pool.is_served(model.name)
 
+    def drain(self) -> None:
+        """Be no longer ready: the process is about to end. What is open goes on."""
+        self._is_draining = True
+
+    def give_up(self) -> None:
+        """End every open request with an error, at the end of the time that it had."""
+        for session in list(self._open):
+            session.fail(UnavailableError("this frontend ends; ask again", retry_after_ms=0))
+
     def why_not_ready(self) -> str | None:
         """Return why no request would be answered now, or None."""
+        if self._is_draining:
+            return "this frontend is about to end"
         if any(self.is_ready(model) for model in self.models):
             return None
         return self._pool.why_not_served()
@@ -113,7 +127,9 @@ class Engine:
         try:
             async with asyncio.timeout(seconds):
                 await self._grammars.check(request.model, request.params.structured_outputs)
+                began_at = time.monotonic()
                 token_ids = await self.tokenize(request.model, request.prompt)
+                tokenize_seconds = time.monotonic() - began_at
                 check_prompt_ids(request, token_ids)
                 request = await self._with_token_ids(request)
                 limit = self.context_length(request.model)
@@ -136,15 +152,18 @@ class Engine:
             deadline=arrived_at + seconds,
             selection=selection,
         )
+        session.meter.tokenize_seconds = tokenize_seconds
         return self._submit(session)
 
     def close(self, session: Session) -> None:
         """Free everything a session holds, here and everywhere; again is allowed."""
         if session.entry.state is EntryState.CLOSED:
             return
+        self._open.discard(session)
         session.release()
         if _logger.isEnabledFor(logging.INFO):
-            _logger.info("%s", session.summary())
+            said = session.summary()
+            _logger.info("%s", said.line, extra={FIELDS: said.fields})
         session.end_measuring()
         self._pool.withdraw(session)
         self._journal.close(session.entry)
@@ -173,6 +192,7 @@ class Engine:
             session.release()
             self._journal.close(session.entry)
             raise
+        self._open.add(session)
         session.meter.opened()
         return session
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pagewire_frontend.cached_tiers import CachedTiers
+from pagewire_frontend.timeline import Timelines
 from pagewire_frontend.token_logprob import TokenLogprob
 
 
@@ -61,12 +62,14 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of a request; cached ones by tier as well, where that is known."""
+    """Token counts of a request; cached ones by tier as well, where that is known, and where the
+    time of each choice went."""
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
     cached_tokens_by_tier: CachedTiers = field(default_factory=dict)
+    timelines: Timelines = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,40 +1,36 @@
-"""The public gRPC API and the admin API of a frontend. Thin: messages in, engine, messages out."""
+"""The public gRPC API of a frontend. Thin: messages in, engine, messages out."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
 
 from pagewire_frontend import embed_convert, event_convert, grpc_convert
+from pagewire_frontend.admin_service import AdminService
 from pagewire_frontend.choice_messages import ChoiceMessages
 from pagewire_frontend.embedding import embed
 from pagewire_frontend.engine import Engine
-from pagewire_frontend.events import Event
+from pagewire_frontend.events import Closed, Event
 from pagewire_frontend.grpc_convert import AskedStream
 from pagewire_frontend.prompt_echo import echo_text, without_output
-from pagewire_frontend.scheduler_link import SchedulerLink
+from pagewire_frontend.request_label import LABEL, parse_label
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_frontend.stall_watch import StallWatch
+from pagewire_frontend.timeline import timeline_header
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
-from pagewire_shared.errors import (
-    DeadlineError,
-    ModelNotFoundError,
-    PagewireError,
-    UnavailableError,
-)
+from pagewire_shared.errors import DeadlineError, PagewireError
 
 SERVICE_NAMES = (
     pb.DESCRIPTOR.services_by_name["InferenceService"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
 )
 
-DEFAULT_AUDIT_MS = 2000
-# The scheduler needs its own time to ask its peers before it answers us.
-AUDIT_MARGIN_SECONDS = 1.0
-RESET_SECONDS = 5.0
+TIMELINE_METADATA_KEY = "pagewire-timeline"
+"""Trailing metadata key of JSON about where the time of each choice went."""
+LABEL_METADATA_KEY = "x-request-id"
+"""Metadata key of what a client calls its request; it is in the log."""
 _STALLED = "the client took nothing for longer than the server waits"
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -117,6 +113,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         self, asked: AskedStream, context: Context
     ) -> AsyncIterator[tuple[Event, str | None]]:
         """Yield the events to show; with the first the text before the answer if it is wanted."""
+        LABEL.set(_label(context))
         try:
             session = await self._engine.open(asked.request)
         except PagewireError as error:
@@ -136,6 +133,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             prompt = opened.prompt_token_ids
             yield opened, echo_text(asked.request, prompt) if asked.has_echo else None
             async for event in session.events():
+                if isinstance(event, Closed) and (header := timeline_header(event.usage.timelines)):
+                    context.set_trailing_metadata(((TIMELINE_METADATA_KEY, header),))
                 shown = event if asked.has_output else without_output(event)
                 if shown is not None:
                     watched.begin_write()
@@ -146,42 +145,12 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             self._engine.close(session)
 
 
-class AdminService(admin_pb2_grpc.AdminServiceServicer):
-    """Passes an operator's questions on to every attached scheduler."""
-
-    def __init__(self, pool: SchedulerPool) -> None:
-        self._pool = pool
-
-    async def Audit(
-        self, request: admin_pb2.AuditRequest, context: Context
-    ) -> admin_pb2.AuditResponse:
-        """Ask for one report per cell."""
-        attached = self._attached()
-        milliseconds = request.timeout_ms if request.HasField("timeout_ms") else DEFAULT_AUDIT_MS
-        seconds = milliseconds / 1000 + AUDIT_MARGIN_SECONDS
-        reports = await asyncio.gather(*(link.audit_cell(seconds) for link in attached))
-        return admin_pb2.AuditResponse(reports=reports)
-
-    async def ResetPrefixCache(
-        self, request: admin_pb2.ResetPrefixCacheRequest, context: Context
-    ) -> admin_pb2.ResetPrefixCacheResponse:
-        """Make every cell forget its cached prefixes, of one model or of all."""
-        model = request.model if request.HasField("model") else None
-        links = self._attached()
-        if model is not None:
-            links = [link for link in links if link.serves(model)]
-            if not links:
-                raise ModelNotFoundError(f"no worker serves {model!r}")
-        counts = await asyncio.gather(
-            *(link.reset_prefix_cache(model, RESET_SECONDS) for link in links)
-        )
-        return admin_pb2.ResetPrefixCacheResponse(num_blocks=sum(counts))
-
-    def _attached(self) -> list[SchedulerLink]:
-        attached = [link for link in self._pool if link.is_attached]
-        if not attached:
-            raise UnavailableError(self._pool.why_not_served())
-        return attached
+def _label(context: Context) -> str | None:
+    """Return what the client calls the call, or None."""
+    for key, value in context.invocation_metadata() or ():
+        if key == LABEL_METADATA_KEY:
+            return parse_label(value if isinstance(value, bytes) else value.encode())
+    return None
 
 
 def register(

@@ -11,7 +11,8 @@ from pagewire_frontend.events import FinishReason
 from pagewire_frontend.holdings import Holdings
 from pagewire_frontend.request_records import HeldRecord, SubmitRecord
 from pagewire_frontend.token_logprob import Score, TokenLogprob
-from pagewire_protos.common.v1 import audit_pb2, sampling_pb2
+from pagewire_protos.common.v1 import audit_pb2, sampling_pb2, timeline_pb2
+from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.arrays import (
     pack_u32,
@@ -130,6 +131,21 @@ def reset_prefix_cache_message(query_id: int, model: str | None) -> pb.AttachFro
     return pb.AttachFrontendRequest(reset_prefix_cache=query)
 
 
+def admin_query_message(
+    query_id: int,
+    query: admin_pb2.SetRolesRequest | admin_pb2.TopologyRequest | admin_pb2.SelfTestRequest,
+) -> pb.AttachFrontendRequest:
+    """Return an operator's question."""
+    message = pb.AdminQuery(query_id=query_id)
+    if isinstance(query, admin_pb2.SetRolesRequest):
+        message.set_roles.CopyFrom(query)
+    elif isinstance(query, admin_pb2.TopologyRequest):
+        message.topology.CopyFrom(query)
+    else:
+        message.self_test.CopyFrom(query)
+    return pb.AttachFrontendRequest(admin_query=message)
+
+
 def audit_reply_message(
     query_id: int, frontend_id: bytes, holdings: Holdings
 ) -> pb.AttachFrontendRequest:
@@ -189,7 +205,7 @@ def finish_reason(choice: pb.FinishedChoice) -> FinishReason:
     return _REASONS[choice.reason]
 
 
-def cached_tiers(choice: pb.FinishedChoice) -> CachedTiers:
+def cached_tiers(choice: pb.FinishedChoice | timeline_pb2.ChoiceTimeline) -> CachedTiers:
     """Return where the cached tokens of a choice were. Raises WireError for a tier that is there
     twice."""
     tiers = {entry.tier: entry.num_tokens for entry in choice.cached_tokens}

@@ -11,6 +11,7 @@ from pagewire_frontend import link_messages
 from pagewire_frontend.journal import EntryState
 from pagewire_frontend.request_records import HeldRecord
 from pagewire_frontend.session import Session
+from pagewire_frontend.timeline_convert import timelines
 from pagewire_frontend.verdict import ACCEPTED, Verdict
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.errors import InternalError, OverloadedError, WireError
@@ -141,6 +142,13 @@ class CarriedSessions:
             verdict = session.on_prompt_logprobs(piece.epoch, piece.first_position, piece.scores)
             if verdict is Verdict.GAP:
                 self._on_gap(session)
+
+    def on_timelines(self, batch: pb.TimelineBatch) -> None:
+        """Hand out where the time of choices went. Raises WireError."""
+        for handle, epoch, choice, timeline in timelines(batch):
+            session = self._by_handle.get(handle)
+            if session is not None and not session.is_over:
+                session.meter.note_timeline(epoch, choice, timeline)
 
     def on_tokens(self, batch: pb.TokenBatch) -> None:
         """Hand out the tokens of a step. Raises WireError."""

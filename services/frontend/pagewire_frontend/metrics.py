@@ -10,17 +10,9 @@ from dataclasses import dataclass
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_latest
 
+from pagewire_frontend import latency_bounds
+from pagewire_frontend.stage_metrics import stages_of
 from pagewire_frontend.token_tally import TOKEN_TALLIES
-
-# From a cached prompt on a small model to a long prompt on a full server.
-_FIRST_TOKEN_SECONDS = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0),
-)
-_WHOLE_SECONDS = (
-    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
-    *(10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0),
-)
 
 _REQUESTS = Counter(
     "pagewire_requests", "Requests answered, by their status", ["protocol", "endpoint", "status"]
@@ -37,16 +29,34 @@ _FIRST_TOKEN = Histogram(
     "pagewire_time_to_first_token_seconds",
     "From a request's arrival to its first token",
     ["model"],
-    buckets=_FIRST_TOKEN_SECONDS,
+    buckets=latency_bounds.FIRST_TOKEN,
 )
 _WHOLE = Histogram(
     "pagewire_generation_seconds",
     "From a request's arrival to its end, of those that ended by themselves",
     ["model"],
-    buckets=_WHOLE_SECONDS,
+    buckets=latency_bounds.REQUEST,
 )
 _FINISHED = Counter("pagewire_finished_choices", "Choices by why they ended", ["model", "reason"])
 _RESUMES = Counter("pagewire_resumes", "Requests submitted again after a loss", ["model"])
+
+
+MEASURED = (_PROMPT_TOKENS, _CACHED_TOKENS, _FIRST_TOKEN, _WHOLE, _FINISHED, TOKEN_TALLIES)
+"""What is shown under other names, too."""
+
+_REASONS = ("stop", "length", "aborted", "deadline", "failed")
+
+
+def introduce(model: str) -> None:
+    """Show the metrics of a configured model from now on, as zeros: what appears with its first
+    value is no growth to who computes rates."""
+    by_model = (_GENERATIONS_OPEN, _PROMPT_TOKENS, _CACHED_TOKENS, _FIRST_TOKEN, _WHOLE, _RESUMES)
+    for metric in by_model:
+        metric.labels(model)
+    for reason in _REASONS:
+        _FINISHED.labels(model, reason)
+    TOKEN_TALLIES.of(model)
+    stages_of(model)
 
 
 def own_exposition() -> str:

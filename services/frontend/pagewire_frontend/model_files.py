@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pagewire_shared.builtin_models import builtin_folder
 from pagewire_shared.errors import StartupError
 
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
@@ -15,7 +16,8 @@ _DOWNLOADED = ("*.json", "*.jinja", "*.model")
 
 
 def find_folder(path: str) -> Path:
-    """Return the local folder of `path`: a folder, or a hub id in the Hugging Face cache layout.
+    """Return the local folder of `path`: a folder, a built-in model's name, or a hub id in the
+    Hugging Face cache layout.
 
     Raises:
         StartupError: There is neither, and the hub cannot be asked.
@@ -23,6 +25,8 @@ def find_folder(path: str) -> Path:
     folder = Path(path).expanduser()
     if folder.is_dir():
         return folder.resolve()
+    if (builtin := builtin_folder(path)) is not None:
+        return builtin
     if not is_hub_id(path):
         raise StartupError(f"model {path}: no such folder", field="model")
     return _cached_snapshot(path) or _download(path)

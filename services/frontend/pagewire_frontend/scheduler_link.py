@@ -11,16 +11,20 @@ from typing import Any
 
 from pagewire_frontend import link_messages
 from pagewire_frontend.attach_stream import AttachStream, dial
+from pagewire_frontend.cell_convert import model_loads
 from pagewire_frontend.holdings import Holdings
 from pagewire_frontend.link_messages import ServedModel
 from pagewire_frontend.link_sessions import CarriedSessions
+from pagewire_frontend.model_load import ModelLoad
 from pagewire_frontend.session import Session
 from pagewire_protos.common.v1 import audit_pb2
+from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.arrays import unpack_u32
 from pagewire_shared.backoff import Backoff
 from pagewire_shared.errors import PagewireError, PeerRefusedError, UnavailableError, WireError
 from pagewire_shared.rpc.address import Address
+from pagewire_shared.rpc.errors import from_detail
 
 _logger = logging.getLogger(__name__)
 
@@ -56,6 +60,7 @@ class SchedulerLink:
         the detached sessions; `holdings` answers audit queries."""
         self.address = address
         self.served: dict[str, ServedModel] = {}
+        self.loads: dict[str, ModelLoad] = {}
         self.refusal: str | None = None
         self.carried = CarriedSessions(self._offer, self._send)
         self._settings = settings
@@ -95,6 +100,19 @@ class SchedulerLink:
             timeout_seconds,
         )
         return num_blocks
+
+    async def operate(
+        self,
+        query: admin_pb2.SetRolesRequest | admin_pb2.TopologyRequest | admin_pb2.SelfTestRequest,
+        timeout_seconds: float,
+    ) -> pb.AdminAnswer:
+        """Ask the scheduler what an operator asked. Raises UnavailableError, and what it says."""
+        answer: pb.AdminAnswer = await self._ask(
+            lambda query_id: link_messages.admin_query_message(query_id, query), timeout_seconds
+        )
+        if answer.HasField("error"):
+            raise from_detail(answer.error)
+        return answer
 
     async def _ask(
         self, message: Callable[[int], pb.AttachFrontendRequest], timeout_seconds: float
@@ -172,6 +190,7 @@ class SchedulerLink:
 
     def _detach(self) -> None:
         self._stream = None
+        self.loads = {}
         was_served, self.served = self.served, {}
         self.carried.detach_all()
         for future in self._queries.values():
@@ -184,6 +203,8 @@ class SchedulerLink:
         kind = message.WhichOneof("message")
         if kind == "tokens":
             self.carried.on_tokens(message.tokens)
+        elif kind == "timelines":
+            self.carried.on_timelines(message.timelines)
         elif kind == "vectors":
             self.carried.on_vectors(message.vectors)
         elif kind == "prompt_logprobs":
@@ -194,6 +215,8 @@ class SchedulerLink:
             self.carried.on_rejected(message.rejected)
         elif kind == "served_models":
             self._set_served(message.served_models)
+        elif kind == "cell_metrics":
+            self.loads = model_loads(message.cell_metrics)
         elif kind == "audit_query":
             self._send(
                 link_messages.audit_reply_message(
@@ -205,6 +228,8 @@ class SchedulerLink:
         elif kind == "prefix_cache_reset":
             answer = message.prefix_cache_reset
             self._answer(answer.query_id, answer.num_blocks)
+        elif kind == "admin_answer":
+            self._answer(message.admin_answer.query_id, message.admin_answer)
         elif kind == "welcome":
             raise WireError("a second welcome")
 

@@ -3,10 +3,12 @@ keeps the requests that none serves at the moment. Owns the links; never looks i
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from pagewire_frontend.holdings import Finding, Holdings
 from pagewire_frontend.journal import Journal
+from pagewire_frontend.model_load import ModelLoad, total
 from pagewire_frontend.scheduler_link import LinkSettings, SchedulerLink
 from pagewire_frontend.session import Session
 from pagewire_shared.errors import OverloadedError, PagewireError, UnavailableError
@@ -31,7 +33,7 @@ class SchedulerPool:
         self._waiting: dict[RequestId, Session] = {}
         self._context_lengths: dict[str, int] = {}
         self._changed = asyncio.Condition()
-        self._num_watchers = 0
+        self._watchers: Counter[str] = Counter()
         self._notices: set[asyncio.Task[None]] = set()
         self._links = [
             SchedulerLink(
@@ -75,20 +77,30 @@ class SchedulerPool:
         served = (link.served.get(model) for link in self._links)
         return next((one.embedding_size for one in served if one and one.embedding_size), None)
 
+    def load_of(self, model: str) -> ModelLoad:
+        """Return how busy `model` is in all cells; those who wait here count as well."""
+        detached = (session for link in self._links for session in link.carried.detached)
+        waiting = (*self._waiting.values(), *detached)
+        num_here = sum(len(one.entry.choices) for one in waiting if one.entry.model == model)
+        # Who waits for a worker has no session yet, and counts as one sequence.
+        here = ModelLoad(num_waiting_for_worker=num_here + self._watchers[model])
+        told = (link.loads[model] for link in self._links if model in link.loads)
+        return total((here, *told))
+
     async def wait_served(self, model: str, timeout_seconds: float) -> None:
         """Wait until `model` is served. Raises UnavailableError or OverloadedError."""
         if self.is_served(model):
             return
-        if self._num_watchers + len(self._waiting) >= self._max_waiting:
+        if self._watchers.total() + len(self._waiting) >= self._max_waiting:
             raise OverloadedError("too many requests wait for a worker")
-        self._num_watchers += 1
+        self._watchers[model] += 1
         try:
             async with asyncio.timeout(timeout_seconds), self._changed:
                 await self._changed.wait_for(lambda: self.is_served(model))
         except TimeoutError:
             raise UnavailableError(f"{model} is not served: {self.why_not_served()}") from None
         finally:
-            self._num_watchers -= 1
+            self._watchers[model] -= 1
 
     async def wait_until(self, is_reached: Callable[[], bool]) -> None:
         """Wait for a state that attaches, losses and changes of served models can bring about."""

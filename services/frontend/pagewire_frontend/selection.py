@@ -26,6 +26,11 @@ class Selection:
     is_ranked: bool
     has_logprobs: bool
 
+    def order(self, choices: Sequence[ChoiceJournal]) -> Sequence[int]:
+        """Return the indices of the choices given, in their order, once all have ended."""
+        order = best_first(choices) if self.is_ranked else range(len(choices))
+        return order[: self.num_shown]
+
     def events(
         self,
         choices: Sequence[ChoiceJournal],
@@ -39,9 +44,8 @@ class Selection:
             deltas: Their tokens and text, by choice.
             ends: Their ends, in any order.
         """
-        order = best_first(choices) if self.is_ranked else range(len(choices))
         end_of = {end.choice: end for end in ends}
-        for number, choice in enumerate(order[: self.num_shown]):
+        for number, choice in enumerate(self.order(choices)):
             if choice in deltas:
                 delta = replace(deltas[choice], choice=number)
                 if not self.has_logprobs:

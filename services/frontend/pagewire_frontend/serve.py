@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc.aio
 
-from pagewire_frontend import grpc_service
+from pagewire_frontend import grpc_service, metrics
 from pagewire_frontend.api_keys import ApiKeys
 from pagewire_frontend.call_counter import CallCounter
 from pagewire_frontend.config import FrontendConfig, grpc_setting
@@ -23,14 +23,17 @@ from pagewire_frontend.http.metrics import MetricsMiddleware
 from pagewire_frontend.http.server import HttpServer
 from pagewire_frontend.journal import Journal
 from pagewire_frontend.key_interceptor import KeyInterceptor
+from pagewire_frontend.load_gauges import show_loads
 from pagewire_frontend.message.formats import parse_formats
 from pagewire_frontend.model_registry import ModelRegistry, load_model, parse_specs
 from pagewire_frontend.responses.local import LocalResponses
 from pagewire_frontend.responses.store import StoreLimits
 from pagewire_frontend.scheduler_link import LinkSettings
 from pagewire_frontend.scheduler_pool import SchedulerPool
+from pagewire_frontend.vllm_names import VLLM_NAMES
 from pagewire_shared import collector
 from pagewire_shared.ids import mint_id
+from pagewire_shared.metrics import show_build
 from pagewire_shared.process import ProcessContext
 from pagewire_shared.rpc.server import RpcServer, start_server
 
@@ -41,11 +44,15 @@ HOLD_BACK_SECONDS = 5.0
 """A process that shares its ports takes no connection before it could answer, for at most so long:
 a deployment without a worker should say so, rather than refuse connections."""
 
+FAREWELL_SECONDS = 1.0
+"""For telling clients that the time of their requests is over."""
+
 
 async def serve(config: FrontendConfig, context: ProcessContext) -> None:
     """Run a frontend until `context.stop` is set. Raises StartupError."""
     membership = parse_membership(config.frontend_name, config.peer)
     engine, pool = _make_engine(config)
+    _introduce_metrics(config, engine)
     responses = _make_responses(config, engine, membership.tag)
     group = joined(
         membership,
@@ -83,6 +90,13 @@ def _make_engine(config: FrontendConfig) -> tuple[Engine, SchedulerPool]:
     return Engine(models, pool, journal, limits), pool
 
 
+def _introduce_metrics(config: FrontendConfig, engine: Engine) -> None:
+    show_build("frontend")
+    VLLM_NAMES.is_on = config.vllm_metrics
+    for model in engine.models:
+        metrics.introduce(model.name)
+
+
 def _make_responses(config: FrontendConfig, engine: Engine, tag: str) -> LocalResponses:
     limits = StoreLimits(
         max_responses=config.max_stored_responses,
@@ -109,16 +123,29 @@ async def _serve_until_stopped(
     )
     collector.settle()
     async with contextlib.AsyncExitStack() as stack:
-        works = [_watch_readiness(engine, pool, rpc, context)]
+        names = [model.name for model in engine.models]
+        works = [
+            _watch_readiness(engine, pool, rpc, context),
+            show_loads(pool, names, lambda: engine.why_not_ready() is None),
+        ]
         if http is not None:
             works.append(http.run())
         tasks = [await stack.enter_async_context(_running(work)) for work in works]
         await _until_stopped(context, [attached, *tasks])
+        context.status.report("draining")
+        await _drain(config.drain_seconds, engine, rpc, http)
         context.status.report("stopping")
-        ends = [rpc.stop(config.grace_seconds)]
-        if http is not None:
-            ends.append(http.stop())
-        await asyncio.gather(*ends)
+
+
+async def _drain(seconds: float, engine: Engine, rpc: RpcServer, http: HttpServer | None) -> None:
+    """Take nothing new, and let what is open go on for `seconds`; it is told when they are over."""
+    engine.drain()
+    late = asyncio.get_running_loop().call_later(seconds, engine.give_up)
+    ends = [rpc.stop(seconds + FAREWELL_SECONDS)]
+    if http is not None:
+        ends.append(http.stop())
+    await asyncio.gather(*ends)
+    late.cancel()
 
 
 @contextlib.asynccontextmanager
@@ -181,7 +208,7 @@ async def _servers(
         http = HttpServer(
             MetricsMiddleware(app),
             config.http_address,
-            grace_seconds=config.grace_seconds,
+            grace_seconds=config.drain_seconds + FAREWELL_SECONDS,
             limits=config.connection_limits,
             is_port_shared=config.shared_ports,
         )

@@ -24,7 +24,7 @@ from pagewire_frontend.reader_tray import ReaderTray
 from pagewire_frontend.request_records import SubmitRecord
 from pagewire_frontend.selection import Selection
 from pagewire_frontend.session_meter import SessionMeter
-from pagewire_frontend.session_summary import opened
+from pagewire_frontend.session_summary import Summary, opened
 from pagewire_frontend.token_logprob import Score, TokenLogprob
 from pagewire_frontend.verdict import ACCEPTED, Verdict
 from pagewire_shared.errors import DeadlineError, PagewireError
@@ -213,8 +213,8 @@ class Session:
         """The request is closed, however far it came."""
         self.meter.closed(self._error)
 
-    def summary(self) -> str:
-        """Return one line for the log."""
+    def summary(self) -> Summary:
+        """Return what the log says of the request."""
         return self.meter.summary(self._error)
 
     def opened(self) -> Opened:
@@ -267,7 +267,7 @@ class Session:
             self._on_ready()
         elif self.entry.is_finished and not self._is_taken:
             self._is_taken = True
-            events.append(Closed(self.meter.usage(), self.meter.timings()))
+            events.append(Closed(self.meter.usage(self._selection), self.meter.timings()))
         return events
 
     def _wake_reader(self) -> None:
@@ -293,7 +293,7 @@ class Session:
 
     def _add_end(self, end: Finished) -> None:
         self._tray.put_end(end)
-        self.meter.finished(end.reason.value)
+        self.meter.finished(end.choice, end.reason.value)
         # At once, not when the reader comes to it: a slow reader holds no handle.
         if self.entry.is_finished and self.carrier is not None:
             self.carrier.forget(self)

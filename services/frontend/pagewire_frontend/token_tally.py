@@ -9,10 +9,9 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-BOUNDS_SECONDS = (
-    *(0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075),
-    *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0),
-)
+from pagewire_frontend.latency_bounds import TOKEN
+
+BOUNDS_SECONDS = TOKEN
 """Upper bounds of the buckets of times between two tokens; above them there is one more."""
 
 
@@ -28,21 +27,29 @@ class TokenTally:
 
 
 class Pace:
-    """When the last tokens of one choice came."""
+    """When the first and the last tokens of one choice came."""
 
-    __slots__ = ("_last_at", "_tally")
+    __slots__ = ("_first_at", "_last_at", "_tally")
 
     def __init__(self, tally: TokenTally) -> None:
         """Args: `tally` of its model."""
         self._tally = tally
+        self._first_at = 0.0
         self._last_at: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """From the first chunk to the last; 0 before there were two."""
+        return 0.0 if self._last_at is None else self._last_at - self._first_at
 
     def chunk(self, num_tokens: int, now: float) -> None:
         """Count a chunk that came at `now`, in seconds of one clock. One of several tokens is as
         many tokens, evenly spaced since the chunk before."""
         tally, last, self._last_at = self._tally, self._last_at, now
         tally.num_tokens += num_tokens
-        if last is not None and num_tokens:
+        if last is None:
+            self._first_at = now
+        elif num_tokens:
             seconds = now - last
             tally.seconds += seconds
             tally.num_by_bucket[bisect_left(BOUNDS_SECONDS, seconds / num_tokens)] += num_tokens

@@ -3,8 +3,16 @@
 import sys
 
 from pagewire_kvstore.config import KvStoreConfig
-from pagewire_kvstore.store_process import serve
-from pagewire_shared.process import run_role
+from pagewire_shared.extras import needs_extra
+from pagewire_shared.process import ProcessContext, run_role
+
+
+async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
+    """Serve until told to stop."""
+    with needs_extra("kvstore"):
+        from pagewire_kvstore.store_process import serve as serve_store
+
+    await serve_store(config, context)
 
 
 def main() -> int:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.file_lock import try_lock
 from pagewire_kvstore.record import BlockRecord
 from pagewire_kvstore.record_codec import (
     MAX_HEADER_BYTES,
@@ -28,6 +27,7 @@ from pagewire_kvstore.record_codec import (
     decode_record,
 )
 from pagewire_shared.errors import StartupError
+from pagewire_shared.file_lock import try_lock
 from pagewire_shared.ids import BlockName
 
 MAX_QUARANTINED_FILES = 32

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pagewire_kvstore.arena import Arena
 from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.extents import GRANULE_BYTES, Extents
 from pagewire_kvstore.ledger import Ledger
 from pagewire_kvstore.record import BlockRecord
 from pagewire_kvstore.reservation import Reservation
 from pagewire_kvstore.tier_state import TierState
+from pagewire_shared.arena import Arena
 from pagewire_shared.errors import InvalidRequestError, OverloadedError, StartupError
+from pagewire_shared.extents import GRANULE_BYTES, Extents
 
 
 @dataclass(frozen=True, slots=True)

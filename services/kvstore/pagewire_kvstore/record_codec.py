@@ -24,13 +24,13 @@ from dataclasses import dataclass
 
 from pagewire_kvstore.block_key import BlockKey
 from pagewire_kvstore.record import BlockRecord
+from pagewire_kvstore.tenants import MAX_TENANT_BYTES
 from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.ids import ID_BYTES, BlockName
 
 MAGIC = b"PWKB"
 VERSION = 1
-MAX_TENANT_BYTES = 1024
 
 _FRONT = struct.Struct("<4sBH16sI16sH")
 _BACK = struct.Struct("<QI")

@@ -15,9 +15,10 @@ from pagewire_kvstore.leases import Leases
 from pagewire_kvstore.limits import StreamLimits
 from pagewire_kvstore.service import KvStoreService
 from pagewire_kvstore.service_handlers import SERVICE_NAME, add_service
-from pagewire_kvstore.shared_arena import arena_path, shared_arena
+from pagewire_kvstore.shared_arena import arena_path
 from pagewire_kvstore.tier_watch import TierWatch
 from pagewire_kvstore.tiers import TierSettings, create_store
+from pagewire_shared.arena_folder import arena_facts
 from pagewire_shared.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
@@ -67,7 +68,7 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
         limits = StreamLimits(
             stall_seconds=config.stall_seconds, max_put_bytes=config.put_buffer_size
         )
-        shared = None if path is None else shared_arena(path)
+        shared = None if path is None else arena_facts(path)
         service = KvStoreService(store, events, leases, tenants, limits, shared)
         server = await start_server(
             address,

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from pagewire_kvstore.record_codec import MAX_TENANT_BYTES
 from pagewire_shared.errors import ForbiddenError, InvalidRequestError, StartupError
 from pagewire_shared.sizes import parse_size
 
 DEFAULT_TENANT = ""
+MAX_TENANT_BYTES = 1024
+"""Of a name in UTF-8; a record holds it."""
 
 
 class Tenants:

@@ -3,8 +3,17 @@
 import sys
 
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_scheduler.service import serve
-from pagewire_shared.process import run_role
+from pagewire_shared.extras import needs_extra
+from pagewire_shared.process import ProcessContext, run_role
+
+
+async def serve(config: SchedulerConfig, context: ProcessContext) -> None:
+    """Serve until told to stop."""
+    with needs_extra("scheduler"):
+        from pagewire_scheduler.service import serve as serve_scheduler
+
+    await serve_scheduler(config, context)
+
 
 if __name__ == "__main__":
     sys.exit(

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from pagewire_protos.common.v1 import audit_pb2
-from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc, worker_attach_pb2
+from pagewire_protos.scheduler.v1 import worker_attach_pb2
 from pagewire_scheduler.core.audit import CoreReport, audit, held_slots, running_slots
 from pagewire_scheduler.frontend_link import FrontendLink
 from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.worker_link import WorkerLink
 from pagewire_shared.arrays import unpack_u32
 from pagewire_shared.convert import finding
-from pagewire_shared.errors import ModelNotFoundError
 from pagewire_shared.ids import short
 
 DEFAULT_TIMEOUT_SECONDS = 2.0
@@ -65,32 +64,6 @@ class Auditor:
         for future in futures:
             future.cancel()
         return report
-
-
-class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
-    """What operators ask."""
-
-    def __init__(self, auditor: Auditor, loop: StepLoop) -> None:
-        self._auditor = auditor
-        self._loop = loop
-
-    async def Audit(
-        self, request: admin_pb2.AuditRequest, context: object
-    ) -> admin_pb2.AuditResponse:
-        """Return the audit of this cell."""
-        seconds = DEFAULT_TIMEOUT_SECONDS
-        if request.HasField("timeout_ms"):
-            seconds = request.timeout_ms / 1000
-        return admin_pb2.AuditResponse(reports=[await self._auditor.collect(seconds)])
-
-    async def ResetPrefixCache(
-        self, request: admin_pb2.ResetPrefixCacheRequest, context: object
-    ) -> admin_pb2.ResetPrefixCacheResponse:
-        """Forget the cached prefixes of this cell, of one model or of all."""
-        model = request.model if request.HasField("model") else None
-        if model is not None and model not in {m.name for m, _ in self._loop.core.models()}:
-            raise ModelNotFoundError(f"no worker serves {model!r}")
-        return admin_pb2.ResetPrefixCacheResponse(num_blocks=self._loop.reset_prefix_cache(model))
 
 
 _Slots = tuple[set[int], set[int]]

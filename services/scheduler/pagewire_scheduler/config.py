@@ -25,6 +25,12 @@ class SchedulerConfig(ProcessConfig):
         " store has them, or never",
         choices=("auto", "always", "never"),
     )
+    handoff: str = setting(
+        "auto",
+        "When prompts are computed on another worker than their tokens: where that pays, wherever"
+        " a pair of workers can, or never",
+        choices=("auto", "always", "never"),
+    )
     enable_prefix_caching: bool = setting(True, "Share KV blocks between equal prefixes")
     share_prefixes_between_tenants: bool = setting(
         False, "Let tenants find each other's cached prefixes; a cache_salt still parts them"

@@ -1,22 +1,25 @@
-"""One frontend's stream: hello in, requests in, tokens out. Owns the outbox and the pending audit
-answers."""
+"""One frontend's stream: hello in, requests in, tokens out. Owns the outbox and the pending answers
+about audits."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from pagewire_protos.common.v1 import audit_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
+from pagewire_scheduler.cell_convert import metrics_message
+from pagewire_scheduler.core.cell_load import CellLoad
 from pagewire_scheduler.core.events import (
     Event,
     FinishedEvent,
     PromptLogprobsEvent,
     RejectedEvent,
+    TimelineEvent,
     TokensEvent,
     VectorEvent,
 )
-from pagewire_scheduler.core.worker_state import ModelInfo
+from pagewire_scheduler.core.worker_info import ModelInfo
 from pagewire_scheduler.frontend_convert import (
     finished_choices,
     frontend_info,
@@ -30,30 +33,44 @@ from pagewire_scheduler.frontend_convert import (
 from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.outbox import Outbox
 from pagewire_scheduler.peers import FrontendInfo
+from pagewire_scheduler.pending_answers import PendingAnswers
+from pagewire_scheduler.request_log import log_failure
 from pagewire_scheduler.stream import run_stream
+from pagewire_scheduler.timeline_convert import timeline_batch
 from pagewire_shared.arrays import pack_u32
 from pagewire_shared.convert import agree_protocol
 from pagewire_shared.errors import PagewireError, UnavailableError, WireError
+from pagewire_shared.ids import RequestId
 
 # A frontend further behind than this is cut off. Its requests run on, and it is resent what it
 # missed from the core's own record when it is back, so nothing is held twice.
 MAX_MESSAGES = 1024
 
 Audit = Callable[[], Awaitable[audit_pb2.AuditReport]]
+Operate = Callable[[pb.AdminQuery], Awaitable[pb.AdminAnswer]]
 _logger = logging.getLogger(__name__)
 
 
 class FrontendLink:
     """A frontend that has said hello."""
 
-    def __init__(self, loop: StepLoop, hello: pb.FrontendHello, audit: Audit) -> None:
+    def __init__(
+        self,
+        loop: StepLoop,
+        hello: pb.FrontendHello,
+        audit: Audit,
+        operate: Operate | None = None,
+    ) -> None:
+        """Args: `audit` and `operate` answer what operators ask through this frontend; without
+        the latter their other questions break the contract."""
         self._loop = loop
         self._protocol = agree_protocol(hello.protocol)
         loop.observe_generation(hello.highest_generation)
         self._info = frontend_info(hello)
         self._audit = audit
+        self._operate = operate
         self._outbox: Outbox[pb.AttachFrontendResponse] = Outbox(MAX_MESSAGES)
-        self._audits: dict[int, asyncio.Future[audit_pb2.FrontendAudit]] = {}
+        self._audits: PendingAnswers[audit_pb2.FrontendAudit] = PendingAnswers()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -78,8 +95,8 @@ class FrontendLink:
             yield message
 
     def send_events(self, events: Sequence[Event]) -> None:
-        """Enter events into the outbox: refusals, what was asked about prompts, all tokens and
-        vectors, then all ends."""
+        """Enter events into the outbox: refusals, what was asked about prompts, timelines, all
+        tokens and vectors, then all ends."""
         by_kind: dict[type[Event], list[Any]] = {}
         for event in events:
             by_kind.setdefault(type(event), []).append(event)
@@ -87,6 +104,8 @@ class FrontendLink:
             self._send(pb.AttachFrontendResponse(rejected=rejected(event)))
         for batch in prompt_batches(by_kind.get(PromptLogprobsEvent, ())):
             self._send(pb.AttachFrontendResponse(prompt_logprobs=batch))
+        if timelines := by_kind.get(TimelineEvent):
+            self._send(pb.AttachFrontendResponse(timelines=timeline_batch(timelines)))
         if tokens := by_kind.get(TokensEvent):
             self._send(pb.AttachFrontendResponse(tokens=token_batch(tokens)))
         if vectors := by_kind.get(VectorEvent):
@@ -102,11 +121,15 @@ class FrontendLink:
         """Enter a heartbeat into the outbox."""
         self._send(pb.AttachFrontendResponse(heartbeat=pb.Heartbeat(counter=counter)))
 
+    def send_load(self, load: CellLoad) -> None:
+        """Enter how busy the cell is into the outbox."""
+        own = load.sequences.get(self._info.frontend_id, {})
+        message = metrics_message(own, load.workers)
+        self._send(pb.AttachFrontendResponse(cell_metrics=message))
+
     def ask_audit(self, query_id: int) -> "asyncio.Future[audit_pb2.FrontendAudit]":
         """Ask the frontend what it holds."""
-        future = asyncio.get_running_loop().create_future()
-        self._audits[query_id] = future
-        future.add_done_callback(lambda _: self._audits.pop(query_id, None))
+        future = self._audits.expect(query_id)
         query = pb.AuditQuery(query_id=query_id)
         self._send(pb.AttachFrontendResponse(audit_query=query))
         return future
@@ -116,8 +139,7 @@ class FrontendLink:
         if not self._outbox.is_closed:
             self._outbox.close(error)
             self._loop.detach_frontend(self)
-            for future in list(self._audits.values()):
-                future.cancel()
+            self._audits.give_up()
             for task in list(self._tasks):
                 task.cancel()
 
@@ -135,15 +157,13 @@ class FrontendLink:
             choice = message.abort.choice if message.abort.HasField("choice") else None
             self._loop.abort(self, message.abort.handle, choice)
         elif kind == "audit_query":
-            task = asyncio.create_task(self._answer_audit(message.audit_query.query_id))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start(self._answer_audit(message.audit_query.query_id))
+        elif kind == "admin_query" and self._operate is not None:
+            self._start(self._answer_admin(self._operate, message.admin_query))
         elif kind == "reset_prefix_cache":
             self._reset_prefix_cache(message.reset_prefix_cache)
         elif kind == "audit_reply":
-            future = self._audits.get(message.audit_reply.query_id)
-            if future is not None and not future.done():
-                future.set_result(message.audit_reply.audit)
+            self._audits.answer(message.audit_reply.query_id, message.audit_reply.audit)
         elif kind != "heartbeat":
             raise WireError(f"a frontend cannot send {kind or 'nothing'} here")
 
@@ -155,7 +175,9 @@ class FrontendLink:
                 is_sharing_between_tenants=self._loop.is_sharing_between_tenants,
             )
         except PagewireError as error:
-            refusal = RejectedEvent(self._info.frontend_id, message.handle, message.epoch, error)
+            refused = RequestId(message.request_id), message.handle, message.epoch
+            refusal = RejectedEvent(self._info.frontend_id, *refused, error)
+            log_failure(refusal)
             self.send_events([refusal])
             return
         self._loop.submit(self, request)
@@ -166,6 +188,14 @@ class FrontendLink:
         num_blocks = self._loop.reset_prefix_cache(model)
         answer = pb.ResetPrefixCacheAnswer(query_id=message.query_id, num_blocks=num_blocks)
         self._send(pb.AttachFrontendResponse(prefix_cache_reset=answer))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer_admin(self, operate: Operate, query: pb.AdminQuery) -> None:
+        self._send(pb.AttachFrontendResponse(admin_answer=await operate(query)))
 
     async def _answer_audit(self, query_id: int) -> None:
         report = await self._audit()

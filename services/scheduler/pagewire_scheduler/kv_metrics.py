@@ -1,5 +1,5 @@
-"""Counters of KV stores and of loads from them, for the process's metrics endpoint. Decides
-nothing."""
+"""Counters of KV stores, of loads from them and of hand-offs between workers, for the process's
+metrics endpoint. Decides nothing."""
 
 import enum
 from collections.abc import Mapping
@@ -7,8 +7,13 @@ from typing import TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder
-from pagewire_shared.kv_tier import tier_label
+from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_scheduler.core.handoff_choice import HandoffVerdict
+from pagewire_scheduler.core.load_choice import Verdict as LoadVerdict
+from pagewire_shared.kv_tier import STORE_TIERS, tier_label
+from pagewire_shared.kv_transport import KvTransport
+
+_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 _UP = Gauge("pagewire_scheduler_kvstore_up", "Whether a KV store is watched", ["store"])
 _NAMES = Gauge("pagewire_scheduler_kvstore_names", "Blocks that a KV store says it has", ["store"])
@@ -29,9 +34,36 @@ _SECONDS = Histogram(
     "pagewire_scheduler_kv_load_seconds",
     "Time from the order of a load to its answer",
     ["model"],
-    buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    buckets=_BUCKETS,
 )
-
+_HANDOFFS = Counter(
+    "pagewire_scheduler_handoffs", "Loads from other workers answered", ["model", "outcome"]
+)
+_HANDOFF_DECISIONS = Counter(
+    "pagewire_scheduler_handoff_decisions",
+    "Decisions where a prompt is computed, while there was a choice",
+    ["verdict"],
+)
+_MOVES = Counter(
+    "pagewire_scheduler_moves", "Sequences that took their blocks along to another worker"
+)
+_HANDOFF_BYTES = Counter(
+    "pagewire_scheduler_handoff_bytes",
+    "Bytes of blocks that came from other workers",
+    ["model", "transport"],
+)
+_HANDOFF_SECONDS = Histogram(
+    "pagewire_scheduler_handoff_seconds",
+    "Time from the order of a load from another worker to its answer",
+    ["model"],
+    buckets=_BUCKETS,
+)
+_HANDOFF_TRANSFER = Histogram(
+    "pagewire_scheduler_handoff_transfer_seconds",
+    "Part of it from the first byte to the last",
+    ["model"],
+    buckets=_BUCKETS,
+)
 
 Verdict = TypeVar("Verdict", bound=enum.Enum)
 
@@ -62,25 +94,36 @@ class StoreMeter:
 
 
 class LoadMeter:
-    """Measures the loads of one worker; times are seconds of the caller's clock."""
+    """Measures the loads of one worker, hand-offs from other workers apart from loads from stores;
+    times are seconds of the caller's clock."""
 
     def __init__(self, model: str, block_size: int) -> None:
         self._model = model
         self._block_size = block_size
-        self._ordered_at: dict[int, float] = {}
+        _introduce(model)
+        self._stores: dict[int, float] = {}
+        self._handoffs: dict[int, float] = {}
 
     def ordered(self, now: float, order: LoadOrder) -> None:
         """A load was sent."""
-        self._ordered_at[order.load_id] = now
+        if order.worker is not None:
+            self._handoffs[order.load_id] = now
+            return
+        self._stores[order.load_id] = now
         _LOADS.labels(self._model).inc()
 
-    def cancelled(self) -> None:
-        """A cancel was sent."""
-        _CANCELS.labels(self._model).inc()
+    def cancelled(self, load_id: int) -> None:
+        """A cancel was sent. A hand-off shows it in its outcome."""
+        if load_id not in self._handoffs:
+            _CANCELS.labels(self._model).inc()
 
     def answered(self, now: float, answer: LoadAnswer) -> None:
         """An answer came; one that nobody asked for is not counted."""
-        ordered_at = self._ordered_at.pop(answer.load_id, None)
+        handed_off_at = self._handoffs.pop(answer.load_id, None)
+        if handed_off_at is not None:
+            self._handed_off(now - handed_off_at, answer)
+            return
+        ordered_at = self._stores.pop(answer.load_id, None)
         if ordered_at is None:
             return
         _OUTCOMES.labels(self._model, answer.outcome.value).inc()
@@ -89,19 +132,63 @@ class LoadMeter:
         for tier, num_blocks in answer.tiers:
             _TOKENS.labels(self._model, tier_label(tier)).inc(num_blocks * self._block_size)
 
+    def _handed_off(self, seconds: float, answer: LoadAnswer) -> None:
+        _HANDOFFS.labels(self._model, answer.outcome.value).inc()
+        _HANDOFF_SECONDS.labels(self._model).observe(seconds)
+        if answer.transport is not None:
+            _HANDOFF_BYTES.labels(self._model, answer.transport.value).inc(answer.num_bytes)
+            _HANDOFF_TRANSFER.labels(self._model).observe(answer.transfer_seconds)
+
+
+def _introduce(model: str) -> None:
+    """Show what there is for a model as zeros: what appears with its first value is no growth to
+    who computes rates."""
+    for metric in (_LOADS, _CANCELS, _BYTES, _SECONDS, _HANDOFF_SECONDS, _HANDOFF_TRANSFER):
+        metric.labels(model)
+    for outcome in LoadOutcome:
+        _OUTCOMES.labels(model, outcome.value)
+        _HANDOFFS.labels(model, outcome.value)
+    for tier in STORE_TIERS:
+        _TOKENS.labels(model, tier)
+    for transport in KvTransport:
+        _HANDOFF_BYTES.labels(model, transport.value)
+
 
 class DecisionMeter:
-    """Shows totals that the core keeps."""
+    """Shows totals that the core keeps; counts what has been added since the last call."""
 
     def __init__(self) -> None:
-        self._totals: dict[str, int] = {}
+        for verdict in LoadVerdict:
+            _DECISIONS.labels(verdict.value)
+        for handoff in HandoffVerdict:
+            _HANDOFF_DECISIONS.labels(handoff.value)
+        self._loads = _Totals(_DECISIONS)
+        self._handoffs = _Totals(_HANDOFF_DECISIONS)
         self._num_overdue = 0
+        self._num_moves = 0
 
     def show(self, verdicts: Mapping[Verdict, int], num_overdue: int) -> None:
-        """Count what has been added since the last call."""
+        """Show decisions about loads."""
+        self._loads.show(verdicts)
+        _OVERDUE.inc(num_overdue - self._num_overdue)
+        self._num_overdue = num_overdue
+
+    def show_handoffs(self, verdicts: Mapping[Verdict, int], num_moves: int) -> None:
+        """Show decisions about hand-offs."""
+        self._handoffs.show(verdicts)
+        _MOVES.inc(num_moves - self._num_moves)
+        self._num_moves = num_moves
+
+
+class _Totals:
+    """Totals by verdict, and what of them was counted."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._shown: dict[str, int] = {}
+
+    def show(self, verdicts: Mapping[Verdict, int]) -> None:
         totals = {str(verdict.value): total for verdict, total in verdicts.items()}
         for label, total in totals.items():
-            _DECISIONS.labels(label).inc(total - self._totals.get(label, 0))
-        _OVERDUE.inc(num_overdue - self._num_overdue)
-        self._totals = totals
-        self._num_overdue = num_overdue
+            self._counter.labels(label).inc(total - self._shown.get(label, 0))
+        self._shown = totals

@@ -3,31 +3,33 @@ out; it awaits nothing, so no peer can hold up another."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
 
 from pagewire_scheduler.core.block_load import LoadAnswer
-from pagewire_scheduler.core.core_settings import CoreSettings
+from pagewire_scheduler.core.core_settings import CoreSettings, HandoffPolicy
 from pagewire_scheduler.core.events import Event
 from pagewire_scheduler.core.load import LoadLimits
+from pagewire_scheduler.core.probe import ProbeOutcome
 from pagewire_scheduler.core.queue_policy import PolicyName
 from pagewire_scheduler.core.request import Submission
-from pagewire_scheduler.core.scheduler_core import SchedulerCore
+from pagewire_scheduler.core.roles import Role
 from pagewire_scheduler.core.step import StepResult
+from pagewire_scheduler.core.topology import Topology
+from pagewire_scheduler.driven_core import DrivenCore
 from pagewire_scheduler.generation import Generation
 from pagewire_scheduler.peers import FrontendPeer, WorkerPeer, check_frontend, check_worker
+from pagewire_scheduler.request_log import named
 from pagewire_shared.errors import PagewireError, UnavailableError
-from pagewire_shared.ids import BlockName, short
+from pagewire_shared.ids import short
 
 TICK_SECONDS = 0.05
 HEARTBEAT_SECONDS = 1.0
 
-Result = TypeVar("Result")
 _logger = logging.getLogger(__name__)
 
 
-class StepLoop:
+class StepLoop(DrivenCore):
     """Runs on one event loop; its methods are called by links and never wait."""
 
     def __init__(
@@ -41,31 +43,25 @@ class StepLoop:
         tenant_weights: Mapping[str, float] | None = None,
         is_sharing_between_tenants: bool = False,
         is_load_forced: bool = False,
+        handoff: HandoffPolicy = "auto",
     ) -> None:
         self.generation = Generation()
-        self.core = SchedulerCore(
-            CoreSettings(
-                generation=self.generation.number,
-                is_caching=is_caching,
-                limits=limits or LoadLimits(),
-                policy=policy,
-                tenant_weights=tenant_weights or {},
-                lease_seconds=lease_seconds,
-                is_load_forced=is_load_forced,
-            )
+        settings = CoreSettings(
+            generation=self.generation.number,
+            is_caching=is_caching,
+            limits=limits or LoadLimits(),
+            policy=policy,
+            tenant_weights=tenant_weights or {},
+            lease_seconds=lease_seconds,
+            is_load_forced=is_load_forced,
+            handoff=handoff,
         )
-        self.clock = clock
+        super().__init__(settings, clock)
         self.is_sharing_between_tenants = is_sharing_between_tenants
         self.workers: dict[bytes, WorkerPeer] = {}
-        self.frontends: dict[bytes, FrontendPeer] = {}
-        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._probes: dict[int, asyncio.Future[ProbeOutcome]] = {}
         self._is_planning_due = False
         self._num_turns = 0
-
-    def fail(self, error: BaseException) -> None:
-        """End the process: its state contradicts itself, or another scheduler has taken over."""
-        if not self.failure.done():
-            self.failure.set_exception(error)
 
     def observe_generation(self, highest_seen: int) -> None:
         """Take note of a generation in a hello; a higher one ends this process."""
@@ -101,7 +97,8 @@ class StepLoop:
         if self.workers.get(worker_id) is not peer:
             return
         del self.workers[worker_id]
-        _logger.info("worker %s is gone", short(worker_id))
+        ran = named(self.core.workers[worker_id].running)
+        _logger.info("worker %s is gone, which ran %s", short(worker_id), ran)
         self._dispatch(self._guard(lambda: self.core.detach_worker(worker_id)))
         self._models_changed()
         self._plan_soon()
@@ -200,23 +197,41 @@ class StepLoop:
         self._plan_soon()
         return num_blocks
 
-    # KV stores
+    # Operators
 
-    def note_stored(self, store: str, names: Sequence[BlockName]) -> None:
-        """Take note of blocks that a store has."""
-        self._guard(lambda: self.core.note_stored(store, names))
+    def set_roles(self, worker_id: bytes, roles: frozenset[Role]) -> None:
+        """Use an attached worker for these roles from now on, at least one."""
+        self._guard(lambda: self.core.set_roles(worker_id, roles))
+        self.workers[worker_id].send_roles(roles)
+        named = ", ".join(sorted(role.value for role in roles))
+        _logger.info("worker %s is used for %s", short(worker_id), named)
+        self._models_changed()
+        self._plan_soon()
 
-    def note_removed(self, store: str, names: Sequence[BlockName]) -> None:
-        """Take note of blocks that a store has no more."""
-        self._guard(lambda: self.core.note_removed(store, names))
+    def topology(self) -> Topology:
+        """Return which workers there are, and which pairs of them exchange blocks."""
+        return self._guard(self.core.topology)
 
-    def note_cleared(self, store: str) -> None:
-        """Forget what a store has."""
-        self._guard(lambda: self.core.note_cleared(store))
+    def begin_probe(
+        self, prefill: bytes, decode: bytes, timeout_seconds: float
+    ) -> "tuple[int, asyncio.Future[ProbeOutcome]]":
+        """Have blocks computed on one worker and moved to another; return the probe's id and its
+        outcome. End it whatever happens.
 
-    def set_store(self, store: str, *, is_up: bool) -> None:
-        """Take note of a store that can be reached, or cannot."""
-        self._guard(lambda: self.core.set_store(store, is_up))
+        Raises:
+            PagewireError: The pair exchanges nothing; nothing is held.
+        """
+        probe_id = self._guard(lambda: self.core.begin_probe(prefill, decode, timeout_seconds))
+        outcome = asyncio.get_running_loop().create_future()
+        self._probes[probe_id] = outcome
+        self._plan_soon()
+        return probe_id, outcome
+
+    def end_probe(self, probe_id: int) -> None:
+        """Let both workers' blocks go; also before it has an outcome."""
+        self._probes.pop(probe_id, None)
+        self._guard(lambda: self.core.end_probe(probe_id))
+        self._plan_soon()
 
     # Time
 
@@ -231,8 +246,7 @@ class StepLoop:
             self._tick(now, lateness if lateness > 10 * TICK_SECONDS else 0.0)
             if now - last_beat >= HEARTBEAT_SECONDS:
                 last_beat = now
-                for frontend in list(self.frontends.values()):
-                    frontend.send_heartbeat(self._num_turns)
+                self._beat(self._num_turns)
 
     def _tick(self, now: float, lateness: float) -> None:
         self._num_turns += 1
@@ -263,7 +277,8 @@ class StepLoop:
             while (plan := self._guard(partial(self.core.plan, worker_id))) is not None:
                 peer.watch.start_work(self.clock())
                 peer.send_plan(plan)
-            # Planning may have moved sequences here whose grammars it does not have.
+        for worker_id, peer in self.workers.items():
+            # Planning any of them may have moved sequences here whose grammars it does not have.
             for grammar_id, params in self.core.workers[worker_id].grammars.take_asked():
                 peer.send_grammar(grammar_id, params)
             for order in self.core.take_loads(worker_id):
@@ -272,27 +287,9 @@ class StepLoop:
                 peer.send_cancel_load(load_id)
             if not peer.is_drained and self.core.is_drained(worker_id):
                 peer.send_drained()
-
-    def _dispatch(self, events: Sequence[Event]) -> None:
-        by_frontend: dict[bytes, list[Event]] = {}
-        for event in events:
-            by_frontend.setdefault(event.frontend_id, []).append(event)
-        for frontend_id, own in by_frontend.items():
-            peer = self.frontends.get(frontend_id)
-            if peer is not None:
-                peer.send_events(own)
-
-    def _models_changed(self) -> None:
-        models = self.core.models()
-        for frontend in list(self.frontends.values()):
-            frontend.send_models(models)
-
-    def _guard(self, call: Callable[[], Result]) -> Result:
-        try:
-            return call()
-        except PagewireError:
-            raise
-        except Exception as error:
-            # The core may be half changed. All of it can be rebuilt by the peers: start afresh.
-            self.fail(error)
-            raise
+        if any(worker.has_arrivals for worker in self.core.workers.values()):
+            self._plan_soon()  # planning one has sent sequences to another
+        for probe_id, outcome in self.core.take_probes() if self._probes else ():
+            waiting = self._probes.pop(probe_id, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(outcome)

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pagewire_scheduler.core.block_load import LoadOrder
+from pagewire_scheduler.core.cell_load import CellLoad
 from pagewire_scheduler.core.events import Event
 from pagewire_scheduler.core.frontend_state import Held
+from pagewire_scheduler.core.roles import Role
 from pagewire_scheduler.core.step import StepPlan
-from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
 from pagewire_scheduler.liveness import ProgressWatch
 from pagewire_shared.errors import PagewireError, PeerRefusedError
 from pagewire_shared.ids import ID_BYTES
@@ -54,6 +56,9 @@ class WorkerPeer(Protocol):
     def send_cancel_load(self, load_id: int) -> None:
         """Enter into the outbox that nobody waits for a load any more."""
 
+    def send_roles(self, roles: Iterable[Role]) -> None:
+        """Enter into the outbox what it is used for from now on."""
+
     def send_drained(self) -> None:
         """Enter into the outbox that it may leave."""
 
@@ -77,6 +82,9 @@ class FrontendPeer(Protocol):
 
     def send_heartbeat(self, counter: int) -> None:
         """Enter a heartbeat into the outbox."""
+
+    def send_load(self, load: CellLoad) -> None:
+        """Enter how busy the cell is into the outbox."""
 
     def close(self, error: PagewireError | None) -> None:
         """End the stream and detach."""

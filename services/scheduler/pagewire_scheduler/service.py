@@ -1,6 +1,7 @@
 """The gRPC services of the scheduler: takes hellos, hands streams to links."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
@@ -14,13 +15,17 @@ from pagewire_protos.scheduler.v1 import (
     worker_attach_pb2,
     worker_attach_pb2_grpc,
 )
-from pagewire_scheduler.audit_service import AdminServicer, Auditor
+from pagewire_scheduler.admin_service import AdminServicer
+from pagewire_scheduler.audit_service import Auditor
+from pagewire_scheduler.cell_metrics import CellMeter
 from pagewire_scheduler.config import SchedulerConfig
+from pagewire_scheduler.core.core_settings import HandoffPolicy
 from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.frontend_link import FrontendLink
 from pagewire_scheduler.kv_metrics import DecisionMeter
 from pagewire_scheduler.kvstore_link import KvStoreLink
 from pagewire_scheduler.loop import StepLoop
+from pagewire_scheduler.operator_service import CellOperator
 from pagewire_scheduler.store_shares import StoreShares
 from pagewire_scheduler.worker_link import WorkerLink
 from pagewire_shared.errors import WireError
@@ -73,9 +78,10 @@ class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
 class FrontendAttachServicer(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
     """Where frontends attach."""
 
-    def __init__(self, loop: StepLoop, auditor: Auditor) -> None:
+    def __init__(self, loop: StepLoop, auditor: Auditor, operator: CellOperator) -> None:
         self._loop = loop
         self._auditor = auditor
+        self._operator = operator
 
     async def AttachFrontend(
         self,
@@ -87,7 +93,7 @@ class FrontendAttachServicer(frontend_attach_pb2_grpc.FrontendAttachServiceServi
         first = await _first(requests)
         if first.WhichOneof("message") != "hello":
             raise WireError("a stream must begin with a hello")
-        link = FrontendLink(self._loop, first.hello, self._auditor.collect)
+        link = FrontendLink(self._loop, first.hello, self._auditor.collect, self._operator.answer)
         async for message in link.run(requests):
             yield message
 
@@ -95,15 +101,18 @@ class FrontendAttachServicer(frontend_attach_pb2_grpc.FrontendAttachServiceServi
 async def start(config: SchedulerConfig, loop: StepLoop) -> RpcServer:
     """Start the scheduler's server on the configured address, SERVING."""
     auditor = Auditor(loop)
+    operator = CellOperator(loop)
 
     def register(server: grpc.aio.Server) -> None:
         frontend_attach_pb2_grpc.add_FrontendAttachServiceServicer_to_server(
-            FrontendAttachServicer(loop, auditor), server
+            FrontendAttachServicer(loop, auditor, operator), server
         )
         worker_attach_pb2_grpc.add_WorkerAttachServiceServicer_to_server(
             WorkerAttachServicer(loop, config.kvstore), server
         )
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminServicer(auditor, loop), server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(
+            AdminServicer(auditor, operator, loop), server
+        )
 
     address = parse_address(config.listen, setting="--listen")
     server = await start_server(address, register, SERVICE_NAMES, setting="--listen")
@@ -132,18 +141,21 @@ async def serve(config: SchedulerConfig, context: ProcessContext) -> None:
 
 
 def watch_stores(config: SchedulerConfig, loop: StepLoop) -> list[asyncio.Task[None]]:
-    """Return running tasks that watch the KV stores; none of them ends by itself."""
-    if config.kv_load == "never":
-        return []
-    watches = [KvStoreLink(store, loop).run() for store in config.kvstore]
-    return [asyncio.create_task(watch) for watch in (*watches, _show_decisions(loop))]
+    """Return running tasks that watch the KV stores and the counts of the core; none of them ends
+    by itself."""
+    stores = () if config.kv_load == "never" else config.kvstore
+    watches = [KvStoreLink(store, loop).run() for store in stores]
+    return [asyncio.create_task(watch) for watch in (*watches, _show_counts(loop))]
 
 
-async def _show_decisions(loop: StepLoop) -> None:
-    meter = DecisionMeter()
+async def _show_counts(loop: StepLoop) -> None:
+    meter, cell = DecisionMeter(), CellMeter()
     while True:
-        counts = loop.core.counts.loads
-        meter.show(counts.verdicts, counts.num_overdue)
+        cell.show_load(loop.newest_load, len(loop.frontends))
+        cell.show_totals(loop.core.counts)
+        counts = loop.core.counts
+        meter.show(counts.loads.verdicts, counts.loads.num_overdue)
+        meter.show_handoffs(counts.handoffs.verdicts, counts.handoffs.num_moves)
         await asyncio.sleep(METRICS_SECONDS)
 
 
@@ -160,6 +172,12 @@ def create_loop(config: SchedulerConfig) -> StepLoop:
         tenant_weights=dict(config.tenant_weight),
         is_sharing_between_tenants=config.share_prefixes_between_tenants,
         is_load_forced=config.kv_load == "always",
+        handoff=_handoff(config.handoff),
         lease_seconds=config.lease_seconds,
-        clock=asyncio.get_running_loop().time,
+        # The event loop's own clock may stand still for a turn and count whole milliseconds.
+        clock=time.monotonic,
     )
+
+
+def _handoff(name: str) -> HandoffPolicy:
+    return "always" if name == "always" else "never" if name == "never" else "auto"

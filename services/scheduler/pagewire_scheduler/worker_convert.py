@@ -1,10 +1,11 @@
 """Between the messages of a worker's stream and the core's plain data."""
 
 import hashlib
+from collections.abc import Iterable
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_scheduler.core.roles import ALL_ROLES, Role
 from pagewire_scheduler.core.step import (
     NewSequence,
     PromptLogprobs,
@@ -12,7 +13,7 @@ from pagewire_scheduler.core.step import (
     StepPlan,
     StepResult,
 )
-from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
 from pagewire_shared.arrays import (
     pack_names,
     pack_u32,
@@ -24,7 +25,7 @@ from pagewire_shared.arrays import (
 from pagewire_shared.block_hash import layout_fingerprint
 from pagewire_shared.errors import PagewireError, PeerRefusedError, WireError
 from pagewire_shared.ids import BlockName
-from pagewire_shared.kv_tier import MAX_TIERS, RULE, is_tier_name
+from pagewire_shared.kv_transport_convert import transports_from_message
 from pagewire_shared.rpc.errors import from_detail
 from pagewire_shared.sampling_convert import (
     outputs_to_message,
@@ -33,13 +34,8 @@ from pagewire_shared.sampling_convert import (
 )
 from pagewire_shared.structured_outputs import StructuredOutputsParams
 
-_OUTCOMES = {
-    pb.LOAD_OUTCOME_COMPLETE: LoadOutcome.COMPLETE,
-    pb.LOAD_OUTCOME_MISSING: LoadOutcome.MISSING,
-    pb.LOAD_OUTCOME_LATE: LoadOutcome.LATE,
-    pb.LOAD_OUTCOME_FAILED: LoadOutcome.FAILED,
-    pb.LOAD_OUTCOME_CANCELLED: LoadOutcome.CANCELLED,
-}
+_ROLES = {pb.WORKER_ROLE_PREFILL: Role.PREFILL, pb.WORKER_ROLE_DECODE: Role.DECODE}
+_ROLE_OF_NUMBER: dict[int, Role] = dict(_ROLES.items())
 
 
 def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
@@ -71,7 +67,26 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         held=_held(hello, capacity.num_blocks),
         bytes_per_block=sum(group.bytes_per_block for group in hello.layout.groups),
         loads_blocks=hello.loads_blocks,
+        roles=roles_from_message(hello.roles),
+        # Before there were transports workers named endpoints at which they refused all pulls.
+        kv_endpoint=hello.kv_endpoints[0] if hello.kv_transports and hello.kv_endpoints else "",
+        kv_transports=transports_from_message(hello.kv_transports),
+        pull_transports=transports_from_message(hello.pull_transports),
+        host_id=hello.host_id,
     )
+
+
+def roles_from_message(numbers: Iterable[int]) -> frozenset[Role]:
+    """Return roles; all of them when none is named. Raises PeerRefusedError for an unknown one."""
+    unknown = [number for number in numbers if number not in _ROLE_OF_NUMBER]
+    if unknown:
+        raise PeerRefusedError(f"unknown worker roles {unknown}", field="roles")
+    return frozenset(_ROLE_OF_NUMBER[number] for number in numbers) or ALL_ROLES
+
+
+def roles_to_message(roles: Iterable[Role]) -> "list[pb.WorkerRole]":
+    """Return the wire form, in a fixed order."""
+    return [number for number, role in _ROLES.items() if role in set(roles)]
 
 
 def _window(group: layout_pb2.CacheGroup) -> int | None:
@@ -168,37 +183,6 @@ def compile_message(grammar_id: bytes, params: StructuredOutputsParams) -> pb.Co
 def compile_error(message: pb.GrammarCompiled) -> PagewireError | None:
     """Return why a grammar does not compile, or None."""
     return from_detail(message.error) if message.HasField("error") else None
-
-
-def load_message(order: LoadOrder) -> pb.LoadBlocks:
-    """Return the request to load blocks."""
-    return pb.LoadBlocks(
-        load_id=order.load_id,
-        kvstore_address=order.store,
-        names=pack_names(order.names),
-        blocks=pack_u32(order.blocks),
-        timeout_ms=order.timeout_ms,
-    )
-
-
-def load_answer(message: pb.BlocksLoaded) -> LoadAnswer:
-    """Return the answer as plain data. Raises WireError when its tiers cannot be."""
-    tiers = {entry.tier: entry.num_blocks for entry in message.tiers}
-    if len(tiers) < len(message.tiers) or len(tiers) > MAX_TIERS:
-        raise WireError(f"at most {MAX_TIERS} tiers, each once", field="tiers")
-    if not all(map(is_tier_name, tiers)):
-        raise WireError(f"tiers have names of {RULE}", field="tiers")
-    if sum(tiers.values()) > message.num_blocks:
-        raise WireError("more blocks came from tiers than came", field="tiers")
-    return LoadAnswer(
-        load_id=message.load_id,
-        num_blocks=message.num_blocks,
-        # One that this version does not know is a failure, too.
-        outcome=_OUTCOMES.get(message.outcome, LoadOutcome.FAILED),
-        num_bytes=message.num_bytes,
-        seconds=message.time_us / 1e6,
-        tiers=tuple(tiers.items()),
-    )
 
 
 def step_result(message: pb.StepResult) -> StepResult:

@@ -1,31 +1,35 @@
-"""One worker's stream: hello in, plans out, results in. Owns the outbox and the pending audit
-answers."""
+"""One worker's stream: hello in, plans out, results in. Owns the outbox and the pending answers
+about audits and digests."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
 from pagewire_scheduler.core.block_load import LoadOrder
+from pagewire_scheduler.core.roles import Role
 from pagewire_scheduler.core.step import StepPlan
-from pagewire_scheduler.core.worker_state import WorkerInfo
+from pagewire_scheduler.core.worker_info import WorkerInfo
 from pagewire_scheduler.kv_metrics import LoadMeter
 from pagewire_scheduler.liveness import ProgressWatch
+from pagewire_scheduler.load_convert import load_answer, load_message
 from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.outbox import Outbox
+from pagewire_scheduler.pending_answers import PendingAnswers
 from pagewire_scheduler.step_metrics import StepMeter
 from pagewire_scheduler.stream import run_stream
 from pagewire_scheduler.worker_convert import (
     compile_error,
     compile_message,
-    load_answer,
-    load_message,
     plan_message,
+    roles_to_message,
     step_result,
     worker_info,
 )
+from pagewire_shared.arrays import pack_names
 from pagewire_shared.convert import agree_protocol
 from pagewire_shared.errors import PagewireError, WireError
+from pagewire_shared.ids import BlockName, short
 from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 # Plans are bounded by the credit; the rest is room for audit queries, and for loads and their
@@ -50,7 +54,8 @@ class WorkerLink:
             self._info.steps_in_flight + NUM_SPARE_MESSAGES
         )
         self._is_drained = False
-        self._audits: dict[int, asyncio.Future[pb.WorkerAuditReply]] = {}
+        self._audits: PendingAnswers[pb.WorkerAuditReply] = PendingAnswers()
+        self._digests: PendingAnswers[bytes] = PendingAnswers()
 
     @property
     def info(self) -> WorkerInfo:
@@ -86,7 +91,7 @@ class WorkerLink:
 
     def send_cancel_load(self, load_id: int) -> None:
         """Enter into the outbox that nobody waits for a load any more."""
-        self._load_meter.cancelled()
+        self._load_meter.cancelled(load_id)
         self._send(pb.AttachWorkerResponse(cancel_load=pb.CancelLoad(load_id=load_id)))
 
     @property
@@ -99,13 +104,23 @@ class WorkerLink:
         self._is_drained = True
         self._send(pb.AttachWorkerResponse(drain=pb.WorkerDrain()))
 
+    def send_roles(self, roles: Iterable[Role]) -> None:
+        """Enter into the outbox what it is used for from now on."""
+        message = pb.SetWorkerRoles(roles=roles_to_message(roles))
+        self._send(pb.AttachWorkerResponse(set_roles=message))
+
     def ask_audit(self, query_id: int) -> "asyncio.Future[pb.WorkerAuditReply]":
         """Ask the worker what it holds."""
-        future = asyncio.get_running_loop().create_future()
-        self._audits[query_id] = future
-        future.add_done_callback(lambda _: self._audits.pop(query_id, None))
+        future = self._audits.expect(query_id)
         query = pb.WorkerAuditQuery(query_id=query_id)
         self._send(pb.AttachWorkerResponse(audit_query=query))
+        return future
+
+    def ask_digests(self, query_id: int, names: Sequence[BlockName]) -> "asyncio.Future[bytes]":
+        """Ask for the SHA-256 of the payload of blocks, 32 bytes each; zeros where it has none."""
+        future = self._digests.expect(query_id)
+        query = pb.BlockDigestQuery(query_id=query_id, names=pack_names(names))
+        self._send(pb.AttachWorkerResponse(block_digest_query=query))
         return future
 
     def close(self, error: PagewireError | None) -> None:
@@ -113,8 +128,8 @@ class WorkerLink:
         if not self._outbox.is_closed:
             self._outbox.close(error)
             self._loop.detach_worker(self)
-            for future in list(self._audits.values()):
-                future.cancel()
+            self._audits.give_up()
+            self._digests.give_up()
 
     def _send(self, message: pb.AttachWorkerResponse) -> None:
         if not self._outbox.put(message):
@@ -128,6 +143,13 @@ class WorkerLink:
             result = step_result(message.result)
             now = self._loop.clock()
             self._meter.answered(now, len(result.token_ids), message.result.model_time_us)
+            if result.failure is not None:
+                _logger.warning(
+                    "step %d of worker %s failed: %s",
+                    result.step_id,
+                    short(self._info.worker_id),
+                    result.failure.message,
+                )
             self._loop.apply(self, result)
         elif kind == "progress":
             self._loop.advance(self, message.progress.counter)
@@ -141,8 +163,8 @@ class WorkerLink:
         elif kind == "leaving":
             self._loop.drain(self)
         elif kind == "audit_reply":
-            future = self._audits.get(message.audit_reply.query_id)
-            if future is not None and not future.done():
-                future.set_result(message.audit_reply)
+            self._audits.answer(message.audit_reply.query_id, message.audit_reply)
+        elif kind == "block_digests":
+            self._digests.answer(message.block_digests.query_id, message.block_digests.digests)
         else:
             raise WireError(f"a worker cannot send {kind or 'nothing'} here")

@@ -3,6 +3,7 @@
 import os
 import sys
 
+from pagewire_shared.extras import needs_extra
 from pagewire_shared.process import ProcessContext, run_role
 from pagewire_worker.config import WorkerConfig
 
@@ -12,7 +13,8 @@ async def serve(config: WorkerConfig, context: ProcessContext) -> None:
     # Read by the OpenMP runtime when torch loads it. By default its threads spin at every barrier;
     # with the other roles on the same cores that made small matrix products ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from pagewire_worker.server import serve_worker
+    with needs_extra("worker"):
+        from pagewire_worker.server import serve_worker
 
     await serve_worker(config, context)
 

@@ -6,12 +6,14 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.process import ProcessConfig
 from pagewire_shared.settings import setting
 from pagewire_shared.sizes import parse_size
+from pagewire_worker.roles import parse_roles
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_BACKENDS = ("auto", "reference", "sdpa")
 LINEAR_BACKENDS = ("auto", "torch", "packed")
 KV_OFFLOADS = ("writethrough", "writeback", "off")
+KV_TRANSPORTS = ("auto", "grpc", "off")
 MODEL_IMPLS = ("auto", "native", "transformers")
 
 DEFAULT_NUM_SEQS = {"cpu": 64, "cuda": 256}
@@ -26,6 +28,8 @@ _MINIMUMS = {
     "steps_in_flight": 1,
     "cpu_threads": 1,
     "drain_seconds": 0,
+    "stuck_seconds": 1,
+    "kv_staging_memory": 1024**2,
 }
 
 
@@ -34,7 +38,7 @@ class WorkerConfig(ProcessConfig):
     """Settings of one worker; None means "decided from the model and the device"."""
 
     scheduler: str = setting("127.0.0.1:8100", "Address of the scheduler: host:port or unix:path")
-    model: str = setting("", "Folder of the checkpoint, or its id on the hub")
+    model: str = setting("", "Folder of the checkpoint, its id on the hub, or pagewire-builtin")
     served_model_name: str | None = setting(None, "Name clients use; the model's own by default")
     listen: str | None = setting(None, "Address for health checks and KV transfer")
     advertise_address: str | None = setting(
@@ -56,6 +60,9 @@ class WorkerConfig(ProcessConfig):
     steps_in_flight: int = setting(2, "Steps the scheduler may plan ahead")
     drain_seconds: float = setting(
         0.0, "How long its requests may go on after SIGTERM; it gets no new ones"
+    )
+    stuck_seconds: float = setting(
+        300.0, "A model that gets no further for so long is not alive, health checks are told"
     )
     seed: int = setting(0, "Seed of torch's own generators; sampling has seeds per request")
     cpu_threads: int | None = setting(None, "Threads of the model; physical cores by default")
@@ -79,12 +86,25 @@ class WorkerConfig(ProcessConfig):
     kv_connector: str = setting(
         "pagewire", "Client of KV stores: pagewire, or MODULE:CLASS of another one"
     )
+    roles: tuple[str, ...] = setting(
+        ("prefill", "decode"), "What the worker is used for: prefill, decode or both"
+    )
+    kv_transport: str = setting(
+        "auto",
+        "How KV blocks move between workers: through memory of the same host where they can, "
+        "over gRPC only, or not at all",
+        choices=KV_TRANSPORTS,
+    )
+    kv_staging_memory: int = setting(
+        64 * 1024**2, "Memory for KV blocks on their way to other workers", parse=parse_size
+    )
 
     def __post_init__(self) -> None:
         if not self.model:
             raise StartupError("--model is needed: a checkpoint folder or a hub id", field="model")
         if "," in self.scheduler:
             raise StartupError("--scheduler: a worker takes one scheduler", field="scheduler")
+        parse_roles(self.roles)
         for name, minimum in _MINIMUMS.items():
             value = getattr(self, name)
             if value is not None and value < minimum:

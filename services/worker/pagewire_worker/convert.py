@@ -14,12 +14,14 @@ from pagewire_shared.arrays import (
 from pagewire_shared.beam import MAX_BEAM_CANDIDATES
 from pagewire_shared.convert import finding, protocol_range
 from pagewire_shared.errors import WireError
+from pagewire_shared.kv_transport_convert import transport_to_message
 from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
 from pagewire_shared.sampling_convert import pooling_from_message, sampling_from_message
 from pagewire_worker.audit import SlotAudit
 from pagewire_worker.grammar_convert import check_grammar_id
 from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.replica import ReplicaInfo
+from pagewire_worker.roles_convert import roles_to_message
 from pagewire_worker.step import NewRequest, PromptLogprobs, StepPlan, StepResult
 
 _DEFAULTS = SamplingParams(max_tokens=None)
@@ -188,11 +190,14 @@ def hello_to_message(
         tokenizer_fingerprint=info.tokenizer_fingerprint,
         layout=layout_to_message(info.layout),
         capacity=capacity,
-        roles=[wire.WORKER_ROLE_PREFILL, wire.WORKER_ROLE_DECODE],
+        roles=roles_to_message(info.roles),
         kv_endpoints=info.kv_endpoints,
         held_names=b"".join(held.values()),
         held_blocks=pack_u32(held.keys()),
         loads_blocks=info.loads_blocks,
+        kv_transports=map(transport_to_message, info.kv_transports),
+        pull_transports=map(transport_to_message, info.pull_transports),
+        host_id=info.host_id,
     )
 
 

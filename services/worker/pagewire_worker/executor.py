@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pagewire_shared.ids import short
 from pagewire_worker.audit import SlotAudit, walk_slots
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.block_names import BlockNames
 from pagewire_worker.input_batch import PreparedStep, prepare_step
-from pagewire_worker.offload.block_copy import copy_in
+from pagewire_worker.offload.block_copy import copy_in, copy_out
 from pagewire_worker.offload.block_watch import BlockWatch, NoWatch
 from pagewire_worker.pooling import pool
 from pagewire_worker.prompt_logprobs import prompt_logprobs
@@ -27,6 +28,7 @@ from pagewire_worker.slot_changes import apply_plan, undo_plan
 from pagewire_worker.slots import Int64Array, PlanError, SlotLimits, SlotTable
 from pagewire_worker.step import StepFailure, StepPlan, StepResult
 from pagewire_worker.token_masks import MaskSource, NoMasks, TokenMasks, require_tokens
+from pagewire_worker.transfer.layer_copy import block_index, copy_layers_in
 
 _logger = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class Executor:
         steps_in_flight: Steps that may have been planned before the result of one is known.
         grammars: Says which tokens requests with a grammar may sample; without it they are refused.
         watch: Told of blocks that get names and are written anew.
+        names: Those of the blocks, for whoever else reads them; none yet.
     """
 
     def __init__(
@@ -53,12 +56,13 @@ class Executor:
         steps_in_flight: int = 1,
         grammars: MaskSource | None = None,
         watch: BlockWatch | None = None,
+        names: BlockNames | None = None,
     ) -> None:
         self._backend = backend
         self._max_num_batched_tokens = max_num_batched_tokens
         self._device = device
         self._slots = SlotTable(limits, device)
-        self._names = BlockNames()
+        self._names = BlockNames() if names is None else names
         self._grammars = NoMasks() if grammars is None else grammars
         self._watch = NoWatch() if watch is None else watch
         self._steps_in_flight = steps_in_flight
@@ -79,7 +83,7 @@ class Executor:
             undo_plan(self._slots, undo)
             return self._failed(plan, error, error.culprit_slots)
         except Exception as error:
-            _logger.exception("step %d failed", plan.step_id)
+            _logger.exception("step %d failed, with %s", plan.step_id, self._named(plan))
             undo_plan(self._slots, undo)
             return self._failed(plan, error, ())
 
@@ -107,6 +111,32 @@ class Executor:
         for block, name in zip(blocks, names, strict=True):
             self._names.name(block, name)
 
+    def begin_load(self, blocks: Sequence[int]) -> None:
+        """Take blocks that no plan uses for what comes layer by layer; they have no names then."""
+        self._begin_blocks(blocks)
+
+    def load_layers(
+        self, blocks: Sequence[int], first_layer: int, num_layers: int, payload: Tensor
+    ) -> None:
+        """Write layers of n blocks that a load has begun; payload as in layer_copy."""
+        cache = self._backend.kv_cache
+        index = block_index(cache, list(blocks))
+        copy_layers_in(cache, index, first_layer, num_layers, payload)
+
+    def name_loaded(self, blocks: Sequence[int], names: Sequence[bytes]) -> None:
+        """Name blocks of which a load has written all layers."""
+        for block, name in zip(blocks, names, strict=True):
+            self._names.name(block, name)
+
+    def copy_out(self, names: Sequence[bytes], staging: Tensor) -> list[int]:
+        """Copy the payloads of those of n `names` that are VALID into the rows of `staging`
+        [m, bytes], m >= n; return their indices, one per row."""
+        found = [(number, self._names.find(name)) for number, name in enumerate(names)]
+        valid = [(number, block) for number, block in found if block is not None]
+        if valid:
+            copy_out(self._backend.kv_cache, [block for _, block in valid], staging)
+        return [number for number, _ in valid]
+
     def held_names(self) -> dict[int, bytes]:
         """Return the names of VALID blocks by block id."""
         return self._names.held()
@@ -126,6 +156,8 @@ class Executor:
         # From here on the plan is known to be good: only now may KV and names change.
         self._copy_blocks(plan)
         self._begin_blocks(step.begun_blocks.tolist())
+        if self._num_suspect_steps == 0:
+            self._watch.begin(plan)
         started = time.perf_counter()
         wait_for_masks = self._begin_masks(step)
         hidden = self._backend.forward(step.batch)
@@ -223,9 +255,14 @@ class Executor:
             self._names.name(block, name)
         self._watch.named(plan)
 
+    def _named(self, plan: StepPlan) -> str:
+        ids = (self._slots.request_ids[slot] for slot in plan.slots)
+        return "requests " + ", ".join("none" if one is None else short(one) for one in ids)
+
     def _failed(
         self, plan: StepPlan, error: Exception, culprit_slots: tuple[int, ...]
     ) -> StepResult:
         self._num_suspect_steps = self._steps_in_flight - 1
+        self._watch.failed()
         message = " ".join(f"{type(error).__name__}: {error}".split())
         return replace(empty_result(plan), failure=StepFailure(message, culprit_slots))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from pagewire_shared.builtin_models import builtin_folder
 from pagewire_shared.errors import StartupError
 
 DEFAULT_REVISION = "main"
@@ -22,12 +23,15 @@ def resolve_model(model: str, environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of `model`. Raises StartupError when there is none.
 
     Args:
-        model: A folder, or a hub id such as "org/name" with an optional "@revision".
+        model: A folder, a built-in model's name, or a hub id such as "org/name" with an optional
+            "@revision".
         environ: HF_HUB_CACHE, HF_HOME, HF_HUB_OFFLINE.
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder
+    if (builtin := builtin_folder(model)) is not None:
+        return builtin
     hub_id, _, revision = model.partition("@")
     if model.startswith(("/", ".", "~")) or not _HUB_ID.fullmatch(hub_id):
         raise StartupError(f"--model: there is no folder {model}", field="model")

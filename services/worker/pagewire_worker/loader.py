@@ -11,11 +11,13 @@ from pathlib import Path
 
 import torch
 
+from pagewire_shared.arena_facts import boot_id
 from pagewire_shared.errors import StartupError
 from pagewire_shared.fingerprint import model_fingerprint, tokenizer_fingerprint
 from pagewire_shared.ids import mint_id
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.kv_transport import KvTransport
 from pagewire_worker.backend import ModelBackend
+from pagewire_worker.block_names import BlockNames
 from pagewire_worker.config import (
     DEFAULT_NUM_BATCHED_TOKENS,
     DEFAULT_NUM_SEQS,
@@ -30,9 +32,19 @@ from pagewire_worker.kv_cache import KvCache, plan_num_blocks
 from pagewire_worker.models.choice import choose_source
 from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSource, ModelSummary
 from pagewire_worker.offload.block_offloader import BlockOffloader
+from pagewire_worker.offload.block_watch import Watches
 from pagewire_worker.replica import ReplicaInfo
+from pagewire_worker.roles import parse_roles
 from pagewire_worker.slots import SlotLimits
-from pagewire_worker.step import NewRequest, StepPlan
+from pagewire_worker.transfer.block_sharer import BlockSharer
+from pagewire_worker.warm_up import warm_up
+
+TRANSPORTS = {
+    "auto": (KvTransport.SHARED_MEMORY, KvTransport.GRPC),
+    "grpc": (KvTransport.GRPC,),
+    "off": (),
+}
+"""Of --kv-transport, the better ones first."""
 
 DTYPES = {
     "float32": torch.float32,
@@ -43,12 +55,14 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A loaded model, ready to run plans; `offloader` is None where blocks stay in the worker."""
+    """A loaded model, ready to run plans; `offloader` is None where blocks do not go to stores,
+    `sharer` where they do not go to other workers."""
 
     info: ReplicaInfo
     executor: Executor
     grammars: GrammarCompiler
     offloader: BlockOffloader | None = None
+    sharer: BlockSharer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +113,12 @@ def load_replica(
         )
     )
     on_progress(0.9, "allocating the KV cache")
-    backend = _make_backend(config, shape, model, on_layer)
-    limits = SlotLimits(
-        num_slots=shape.max_num_seqs,
-        num_blocks=backend.kv_cache.num_blocks,
-        block_size=config.block_size,
-        max_model_len=shape.max_model_len,
-        vocab_size=shape.model.vocab_size,
-        window=model.cache_shape.window,
-    )
-    offloader = _make_offloader(config, backend.kv_cache)
+    cache = _make_cache(config, shape, model)
+    names = BlockNames()
+    sharer = BlockSharer(cache, names) if _hands_out(config) else None
+    backend = model.backend(cache, _both(on_layer, sharer))
+    limits = _limits(shape, cache, model.cache_shape.window)
+    offloader = _make_offloader(config, cache)
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
     executor = Executor(
         backend,
@@ -117,12 +127,41 @@ def load_replica(
         shape.device,
         config.steps_in_flight,
         grammars.table,
-        offloader,
+        Watches(*(watch for watch in (offloader, sharer) if watch is not None)),
+        names,
     )
     on_progress(0.95, "warming up")
     warm_up(executor, limits, shape.max_num_batched_tokens)
     on_progress(1.0, "loaded")
-    return Replica(_describe(config, shape, backend), executor, grammars.compiler, offloader)
+    info = _describe(config, shape, backend)
+    return Replica(info, executor, grammars.compiler, offloader, sharer)
+
+
+def _limits(shape: _Shape, cache: KvCache, window: int | None) -> SlotLimits:
+    return SlotLimits(
+        num_slots=shape.max_num_seqs,
+        num_blocks=cache.num_blocks,
+        block_size=cache.block_size,
+        max_model_len=shape.max_model_len,
+        vocab_size=shape.model.vocab_size,
+        window=window,
+    )
+
+
+def _both(on_layer: Callable[[], None], sharer: BlockSharer | None) -> Callable[[], None]:
+    if sharer is None:
+        return on_layer
+    share_layer = sharer.on_layer
+
+    def call_both() -> None:
+        on_layer()
+        share_layer()
+
+    return call_both
+
+
+def _hands_out(config: WorkerConfig) -> bool:
+    return config.kv_transport != "off" and config.listen is not None
 
 
 def _make_offloader(config: WorkerConfig, cache: KvCache) -> BlockOffloader | None:
@@ -177,9 +216,7 @@ def _pick_dtype(name: str, published: str | None) -> torch.dtype:
     return DTYPES.get(published or "float32", torch.float32)
 
 
-def _make_backend(
-    config: WorkerConfig, shape: _Shape, model: LoadedModel, on_layer: Callable[[], None]
-) -> ModelBackend:
+def _make_cache(config: WorkerConfig, shape: _Shape, model: LoadedModel) -> KvCache:
     is_cpu = shape.device.type == "cpu"
     free_bytes = free_memory_bytes() if is_cpu else torch.cuda.mem_get_info(shape.device)[0]
     num_blocks = plan_num_blocks(
@@ -192,49 +229,7 @@ def _make_backend(
         max_model_len=shape.max_model_len,
         max_num_seqs=shape.max_num_seqs,
     )
-    cache = KvCache(model.cache_shape, num_blocks, config.block_size, shape.device, shape.dtype)
-    return model.backend(cache, on_layer)
-
-
-def warm_up(executor: Executor, limits: SlotLimits, max_num_batched_tokens: int) -> None:
-    """Run one chunk and one sampled decode, so that no request pays for first calls."""
-    num_tokens = min(max_num_batched_tokens, limits.max_model_len - 1, 32)
-    num_blocks = -(-(num_tokens + 1) // limits.block_size)
-    request = NewRequest(
-        slot=0,
-        request_id=b"warm-up",
-        choice=0,
-        prompt_token_ids=[0] * num_tokens,
-        emitted_token_ids=[],
-        sampling=SamplingParams(seed=0, top_p=0.9, max_tokens=None),
-        block_tables=[list(range(num_blocks))],
-    )
-    chunk = StepPlan(
-        generation=0,
-        incarnation=0,
-        step_id=1,
-        new_requests=[request],
-        slots=[0],
-        starts=[0],
-        num_new_tokens=[num_tokens],
-        samples=[1],
-        num_new_blocks=[0],
-    )
-    decode = StepPlan(
-        generation=0,
-        incarnation=0,
-        step_id=2,
-        slots=[0],
-        starts=[num_tokens],
-        num_new_tokens=[1],
-        samples=[num_tokens + 2 <= limits.max_model_len],
-        num_new_blocks=[0],
-    )
-    for plan in (chunk, decode):
-        failure = executor.run(plan).failure
-        if failure is not None:
-            raise StartupError(f"the model does not run: {failure.message}", field="model")
-    executor.drop_slots()
+    return KvCache(model.cache_shape, num_blocks, config.block_size, shape.device, shape.dtype)
 
 
 def _describe(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> ReplicaInfo:
@@ -256,7 +251,18 @@ def _describe(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> Rep
         vocab_size=shape.model.vocab_size,
         embedding_size=backend.embedding_size,
         loads_blocks=config.kv_offload != "off",
+        roles=parse_roles(config.roles),
+        kv_transports=TRANSPORTS[config.kv_transport] if _hands_out(config) else (),
+        pull_transports=TRANSPORTS[config.kv_transport],
+        host_id=_host_id(),
     )
+
+
+def _host_id() -> str:
+    try:
+        return boot_id()
+    except OSError:
+        return ""
 
 
 def numerics_fingerprint(device: str, dtype: torch.dtype, kernel_set: str) -> bytes:

@@ -30,12 +30,18 @@ class ModelThread:
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(MAX_QUEUED_JOBS)
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self._progress = 0
-        self._low_priority: Callable[[bool], bool] = lambda is_idle: False
+        self._is_busy = False
+        self._low_priority: list[Callable[[bool], bool]] = []
 
     @property
     def progress(self) -> int:
         """A count that advances while the thread gets on: layers computed, parts loaded."""
         return self._progress
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job runs at the moment."""
+        return self._is_busy
 
     def start(self) -> None:
         """Start the thread."""
@@ -62,13 +68,14 @@ class ModelThread:
         self._jobs.put_nowait(run)
         return future
 
-    def set_low_priority(self, turn: Callable[[bool], bool]) -> None:
-        """Call `turn` once after each job, and again and again while there is none.
+    def add_low_priority(self, turn: Callable[[bool], bool]) -> None:
+        """Call `turn` once after each job, and again and again while there is none; several take
+        turns.
 
         It is told whether the thread is idle, does a little, and returns whether there is more to
         do; it must not raise.
         """
-        self._low_priority = turn
+        self._low_priority.append(turn)
 
     def nudge(self) -> None:
         """Let the low-priority work have a turn soon; from any thread."""
@@ -100,10 +107,17 @@ class ModelThread:
     def _work(self) -> None:
         with torch.inference_mode():
             while (job := self._jobs.get()) is not None:
+                self._is_busy = True
                 job()
+                self._is_busy = False
                 is_idle = self._jobs.empty()
-                while self._low_priority(is_idle) and self._jobs.empty():
+                while self._have_turns(is_idle) and self._jobs.empty():
                     is_idle = True
+
+    def _have_turns(self, is_idle: bool) -> bool:
+        """Let all low-priority work have a turn; return whether any has more to do."""
+        has_more = [turn(is_idle) for turn in self._low_priority]
+        return any(has_more)
 
 
 def _nothing() -> None:

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from pagewire_shared.kv_transport import KvTransport
 from pagewire_worker.kv_cache import CacheGroup
 from pagewire_worker.offload.connector import BlockLayout
+from pagewire_worker.roles import ALL_ROLES, WorkerRole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,7 +13,9 @@ class ReplicaInfo:
     """Identity, fingerprints, layout and capacity of one loaded replica.
 
     `embedding_size` is the length of its vectors, 0 when it cannot pool; `loads_blocks` says
-    whether it loads blocks from KV stores.
+    whether it loads blocks from KV stores. `kv_transports` and `pull_transports` are how it hands
+    out blocks to other workers and takes theirs; `host_id` is the boot id of its host, "" when it
+    is not known.
     """
 
     worker_id: bytes
@@ -29,6 +33,10 @@ class ReplicaInfo:
     embedding_size: int = 0
     kv_endpoints: tuple[str, ...] = ()
     loads_blocks: bool = False
+    roles: tuple[WorkerRole, ...] = ALL_ROLES
+    kv_transports: tuple[KvTransport, ...] = ()
+    pull_transports: tuple[KvTransport, ...] = ()
+    host_id: str = ""
 
     @property
     def layout(self) -> BlockLayout:

@@ -6,29 +6,40 @@ import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from pagewire_shared.kv_transport import KvTransport
 from pagewire_shared.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
+from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import RpcServer, start_server
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.health import answer_liveness, answer_readiness
 from pagewire_worker.loader import Replica, load_replica
 from pagewire_worker.model_thread import ModelThread
 from pagewire_worker.offload.connector import KvConnector
 from pagewire_worker.offload.connector_registry import make_connector
 from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.scheduler_link import SchedulerLink
-from pagewire_worker.service import SERVICE_NAMES, register
+from pagewire_worker.service import SERVICE_NAMES, KvTransferService, register
+from pagewire_worker.step_metrics import show_replica
+from pagewire_worker.transfer.block_source import BlockSource
+from pagewire_worker.transfer.kv_transfer import KvTransfer
+from pagewire_worker.transfer.staging import Staging
 
 STOP_GRACE_SECONDS = 1.0
 REPORTED_STEP = 0.05
+LAST_PULLS_SECONDS = 5.0
+"""How long pulls may still take once the scheduler has said that nothing is left to do."""
 
 
 async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
     """Serve until `context.stop`. Raises StartupError or PeerRefusedError."""
     scheduler = parse_address(config.scheduler, setting="--scheduler")
     connector = None if config.kv_offload == "off" else make_connector(config.kv_connector)
-    server = await _listen(config, context)
+    service = KvTransferService(is_off=config.kv_transport == "off")
+    server = await _listen(config, context, service)
     thread = ModelThread(asyncio.get_running_loop())
     thread.start()
+    ends = contextlib.AsyncExitStack()
     try:
         replica = await _until_stopped(_load(config, context, thread), context.stop)
         if replica is None:
@@ -37,24 +48,82 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         if server is not None:
             endpoint = config.advertise_address or str(server.address)
             info = dataclasses.replace(info, kv_endpoints=(endpoint,))
+            await server.set_started()
+        _share_blocks(config, replica, thread, service, ends)
         attached = asyncio.Event()
+        show_replica(info, attached)
         offload = _make_offload(replica, thread, connector)
+        transfer = _make_transfer(replica, thread, ends)
         link = SchedulerLink(
-            str(scheduler), info, replica.executor, thread, attached, replica.grammars, offload
+            str(scheduler),
+            info,
+            replica.executor,
+            thread,
+            attached,
+            replica.grammars,
+            offload,
+            transfer,
         )
-        jobs = [link.run(), _follow(attached, server, context)]
+        jobs = [link.run(), _report_ready(attached, context)]
+        if server is not None:
+            # From here on only: nothing shows how far a download has come.
+            jobs.append(answer_liveness(server, thread, config.stuck_seconds))
+            jobs.append(answer_readiness(server, attached, context))
         if offload is not None:
             jobs.append(offload.run())
         await _until_stopped(
             _first_failure(*jobs),
             context.stop,
-            lambda: _drain(link, config.drain_seconds, context),
+            lambda: _drain(link, service, config.drain_seconds, context),
         )
         context.status.report("stopping")
     finally:
         if server is not None:
             await server.stop(STOP_GRACE_SECONDS)
         thread.stop(STOP_GRACE_SECONDS)
+        await ends.aclose()
+
+
+def _share_blocks(
+    config: WorkerConfig,
+    replica: Replica,
+    thread: ModelThread,
+    service: KvTransferService,
+    ends: contextlib.AsyncExitStack,
+) -> None:
+    """Hand blocks out to other workers, where that is on."""
+    if replica.sharer is None:
+        return
+    is_shared = KvTransport.SHARED_MEMORY in replica.info.kv_transports
+    staging = Staging(config.kv_staging_memory, is_shared=is_shared)
+    ends.callback(staging.close)
+    replica.sharer.connect(thread.nudge)
+    thread.add_low_priority(replica.sharer.turn)
+    source = BlockSource(
+        replica.sharer,
+        staging,
+        replica.info.layout,
+        worker_id=replica.info.worker_id,
+        num_blocks=replica.info.num_blocks,
+    )
+    service.serve(source)
+
+
+def _make_transfer(
+    replica: Replica, thread: ModelThread, ends: contextlib.AsyncExitStack
+) -> KvTransfer | None:
+    transports = replica.info.pull_transports
+    if not transports:
+        return None
+    transfer = KvTransfer(
+        replica.executor,
+        thread,
+        replica.info.layout,
+        num_blocks=replica.info.num_blocks,
+        may_share_memory=KvTransport.SHARED_MEMORY in transports,
+    )
+    ends.push_async_callback(transfer.close)
+    return transfer
 
 
 def _make_offload(
@@ -72,11 +141,19 @@ def _make_offload(
     )
 
 
-async def _listen(config: WorkerConfig, context: ProcessContext) -> RpcServer | None:
+async def _listen(
+    config: WorkerConfig, context: ProcessContext, service: KvTransferService
+) -> RpcServer | None:
     if config.listen is None:
         return None
     address = parse_address(config.listen, setting="--listen")
-    server = await start_server(address, register, SERVICE_NAMES, setting="--listen")
+    server = await start_server(
+        address,
+        lambda made: register(service, made),
+        SERVICE_NAMES,
+        setting="--listen",
+        options=kv_server_options(),
+    )
     context.status.report("listening", address=str(server.address))
     return server
 
@@ -96,18 +173,11 @@ async def _load(config: WorkerConfig, context: ProcessContext, thread: ModelThre
     )
 
 
-async def _follow(
-    attached: asyncio.Event, server: RpcServer | None, context: ProcessContext
-) -> None:
-    """Say ready at the first attach, and keep the health answer equal to being attached."""
+async def _report_ready(attached: asyncio.Event, context: ProcessContext) -> None:
+    """Say ready at the first attach. Never ends, as no job of a worker does."""
     await attached.wait()
     context.status.report("ready", detail="attached to the scheduler")
-    is_serving = False
-    while True:
-        if server is not None and is_serving != attached.is_set():
-            is_serving = attached.is_set()
-            await server.set_serving(is_serving)
-        await asyncio.sleep(0.1)
+    await asyncio.Event().wait()
 
 
 async def _first_failure(*jobs: Coroutine[Any, Any, None]) -> None:
@@ -117,13 +187,16 @@ async def _first_failure(*jobs: Coroutine[Any, Any, None]) -> None:
             group.create_task(job)
 
 
-async def _drain(link: SchedulerLink, seconds: float, context: ProcessContext) -> None:
-    """Let requests go on to their ends, for `seconds` at most."""
+async def _drain(
+    link: SchedulerLink, service: KvTransferService, seconds: float, context: ProcessContext
+) -> None:
+    """Let requests go on to their ends, for `seconds` at most, and then what is pulled here."""
     if seconds > 0.0:
         context.status.report("draining")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await link.leave()
+        await service.finish(LAST_PULLS_SECONDS)
 
 
 async def _until_stopped(

@@ -14,9 +14,17 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address, require_free
 from pagewire_shared.rpc.errors import ErrorInterceptor
 from pagewire_shared.rpc.options import Options, server_options
+from pagewire_shared.rpc.socket_file import SocketFile
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+STARTUP = "startup"
+"""Health service that serves once what takes long at the start is done, and from then on."""
+READINESS = "readiness"
+"""Health service that serves while calls would be served; the same as the empty name."""
+LIVENESS = "liveness"
+"""Health service that serves while the process gets on with its work."""
 
 
 _logger = logging.getLogger(__name__)
@@ -27,6 +35,8 @@ _LOOK_SECONDS = 0.1
 class RpcServer:
     """A started server and its health; `address` holds the port really bound.
 
+    Health has a name for each question of an orchestrator: STARTUP, READINESS and LIVENESS.
+
     It listens again when the server ends by itself: grpcio's takes no new calls after one whose
     path is no UTF-8 (seen with 1.85), which anybody can send. Calls that were open go on.
     """
@@ -36,19 +46,36 @@ class RpcServer:
     address: Address
     service_names: tuple[str, ...]
     _open: Callable[[Address], Awaitable[tuple[grpc.aio.Server, int]]]
+    _socket_file: SocketFile | None = None
     _keeper: "asyncio.Task[None] | None" = None
     _ended: "dict[grpc.aio.Server, asyncio.Task[None]]" = field(default_factory=dict)
 
     async def set_serving(self, is_serving: bool) -> None:
-        """Answer health checks of the server and of every service with SERVING or NOT_SERVING."""
-        for name in ("", *self.service_names):
-            await self.health.set(name, SERVING if is_serving else NOT_SERVING)
+        """Answer health checks of the server and of every service with SERVING or NOT_SERVING.
+        What serves has started."""
+        for name in ("", READINESS, *self.service_names):
+            await self._set(name, is_serving)
+        if is_serving:
+            await self.set_started()
+
+    async def set_started(self) -> None:
+        """Answer from now on that what takes long at the start is done."""
+        await self._set(STARTUP, True)
+
+    async def set_alive(self, is_alive: bool) -> None:
+        """Answer whether the process gets on; that it answers at all is part of that."""
+        await self._set(LIVENESS, is_alive)
+
+    async def _set(self, name: str, is_serving: bool) -> None:
+        await self.health.set(name, SERVING if is_serving else NOT_SERVING)
 
     async def stop(self, grace_seconds: float) -> None:
         """Answer NOT_SERVING, take no new calls and end the open ones after the grace."""
         if self._keeper is not None:
             self._keeper.cancel()
         await self.set_serving(False)
+        if self._socket_file is not None:
+            self._socket_file.remove()
         await asyncio.gather(*(one.stop(grace_seconds) for one in (self.server, *self._ended)))
 
     def keep_listening(self) -> None:
@@ -66,7 +93,7 @@ class RpcServer:
                 self._ended[self.server] = asyncio.create_task(self._outlive(self.server))
             try:
                 self.server, _ = await self._open(self.address)
-            except RuntimeError:
+            except (RuntimeError, OSError):
                 _logger.exception("cannot listen on %s", self.address)
                 await asyncio.sleep(_LOOK_SECONDS)
 
@@ -102,6 +129,7 @@ async def start_server(
         require_free(address, setting=setting)
     servicer = health.aio.HealthServicer()
     names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    socket_file = SocketFile(address.path) if address.is_unix else None
 
     async def open_server(where: Address) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(
@@ -111,16 +139,24 @@ async def start_server(
         register(server)
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
         reflection.enable_server_reflection(names, server)
-        port = server.add_insecure_port(str(where))
-        await server.start()
+        if socket_file is None:
+            port = server.add_insecure_port(str(where))
+            await server.start()
+        else:
+            name = socket_file.next_name()
+            port = server.add_insecure_port(f"unix:{name}")
+            await server.start()
+            socket_file.publish(name)
         return server, port
 
     try:
         server, port = await open_server(address)
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         raise StartupError(f"{setting}: cannot listen on {address}", field=setting) from error
     bound = address if address.is_unix else Address(host=address.host, port=port)
-    started = RpcServer(server, servicer, bound, tuple(service_names), open_server)
+    started = RpcServer(server, servicer, bound, tuple(service_names), open_server, socket_file)
     await started.set_serving(False)
+    await started._set(STARTUP, False)
+    await started.set_alive(True)
     started.keep_listening()
     return started

@@ -4,7 +4,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pagewire_frontend.group.exposition import summed
+from pagewire_frontend import load_gauges
+from pagewire_frontend.group.exposition import GREATEST, summed
 from pagewire_frontend.group.metrics import MISSING, PROCESSES, GroupMetrics
 from pagewire_shared.errors import UnavailableError
 
@@ -74,6 +75,29 @@ def test_what_only_one_has_is_there():
 def test_the_group_is_as_old_as_its_oldest():
     text = summed([exposition(1, start=200.0), exposition(1, start=100.0)], {})
     assert samples(text)["process_start_time_seconds",] == 100
+
+
+def test_what_all_say_of_one_cell_is_not_added():
+    def cell(usage, blocks):
+        registry = CollectorRegistry()
+        Gauge("pagewire_cell_kv_usage_ratio", "U", registry=registry).set(usage)
+        labels = ["block_size", "num_gpu_blocks"]
+        info = Gauge("vllm:cache_config_info", "I", labels, registry=registry)
+        info.labels("16", blocks).set(1)
+        Gauge("pagewire_running_sequences", "R", registry=registry).set(2)
+        return generate_latest(registry).decode()
+
+    assert samples(summed([cell(0.5, "8"), cell(0.25, "8")], {})) == {
+        ("pagewire_cell_kv_usage_ratio",): 0.5,
+        ("vllm:cache_config_info", "16", "8"): 1,
+        ("pagewire_running_sequences",): 4,
+    }
+
+
+def test_every_gauge_of_a_cell_is_one_of_those():
+    gauges = {family.name for gauge in load_gauges.MEASURED for family in gauge.collect()}
+    assert {name for name in gauges if "cell" in name} <= GREATEST
+    assert not {name for name in gauges if "cell" not in name} & GREATEST
 
 
 def test_an_added_gauge_replaces_what_was_given():

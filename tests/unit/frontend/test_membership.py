@@ -31,6 +31,12 @@ def test_peers_listen_anywhere():
     }
 
 
+def test_all_may_be_given_one_list():
+    everybody = ["a=unix:/a", "b=unix:/b", "c=unix:/c"]
+    for name in "abc":
+        assert parse_membership(name, everybody).peers.keys() == set("abc") - {name}
+
+
 @pytest.mark.parametrize(
     ("name", "peers", "fault"),
     [
@@ -40,7 +46,8 @@ def test_peers_listen_anywhere():
         ("a", ["b"], "--peer: 'b' is not NAME=ADDRESS"),
         ("a", ["=unix:/x"], "--peer: ''"),
         ("a", ["b=nowhere"], "--peer: 'nowhere' is no address"),
-        ("a", ["a=unix:/x"], "two frontends are called 'a'"),
+        ("a", ["a=unix:/x", "a=unix:/y"], "two frontends are called 'a'"),
+        ("a", ["a=nowhere"], "--peer: 'nowhere' is no address"),
         ("a", ["b=unix:/x", "b=unix:/y"], "two frontends are called 'b'"),
     ],
 )

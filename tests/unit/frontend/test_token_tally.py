@@ -58,3 +58,12 @@ def test_models_are_apart():
     found = samples(tallies)
     assert found["pagewire_generation_tokens_total", "a", None] == 1
     assert found["pagewire_generation_tokens_total", "b", None] == 2
+
+
+def test_a_pace_knows_how_long_its_choice_took():
+    pace = Pace(TokenTallies().of("m"))
+    took = []
+    for at in (5.0, 5.5, 7.25):
+        took.append(pace.seconds)
+        pace.chunk(2, at)
+    assert [*took, pace.seconds] == [0, 0, 0.5, 2.25]

@@ -6,9 +6,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from pagewire_kvstore.arena import Arena
 from pagewire_kvstore.metrics import GET_BYTES, GRPC
 from pagewire_protos.kvstore.v1 import kv_store_pb2
+from pagewire_shared.arena import Arena
 from pagewire_shared.checksum import crc32c
 from pagewire_shared.kv_chunk_convert import KvPiece
 from pagewire_shared.rpc import kv_streams

@@ -10,12 +10,12 @@ from pagewire_kvstore.block_key import BlockKey
 from pagewire_kvstore.record import BlockRecord
 from pagewire_kvstore.record_codec import (
     MAX_HEADER_BYTES,
-    MAX_TENANT_BYTES,
     CorruptRecordError,
     decode_header,
     decode_record,
     encode_record,
 )
+from pagewire_kvstore.tenants import MAX_TENANT_BYTES
 from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.ids import BlockName

@@ -11,11 +11,11 @@ import redis.asyncio
 from pagewire_kvstore import redis_tier
 from pagewire_kvstore.block_store import BlockStore
 from pagewire_kvstore.event_log import BlockChange, EventLog
-from pagewire_kvstore.extents import GRANULE_BYTES
 from pagewire_kvstore.memory_tier import MemoryTier
 from pagewire_kvstore.redis_tier import RedisTier
 from pagewire_kvstore.redis_values import RedisValues, value_name
 from pagewire_kvstore.tier_errors import TierUnavailableError
+from pagewire_shared.extents import GRANULE_BYTES
 from support.disk_blocks import block_key, block_payload, block_record
 from support.redis_server import RedisServer
 

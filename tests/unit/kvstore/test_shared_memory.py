@@ -15,13 +15,14 @@ import grpc.aio
 import pytest
 
 from pagewire_kvstore import get_stream
-from pagewire_kvstore.arena import Arena
-from pagewire_kvstore.extents import GRANULE_BYTES
-from pagewire_kvstore.shared_arena import arena_path, shared_arena
+from pagewire_kvstore.shared_arena import arena_path
 from pagewire_protos.kvstore.v1 import kv_store_pb2
+from pagewire_shared.arena import Arena
+from pagewire_shared.arena_folder import arena_facts
 from pagewire_shared.checksum import crc32c
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import StartupError
+from pagewire_shared.extents import GRANULE_BYTES
 from support.store_server import (
     announced,
     granted,
@@ -269,7 +270,7 @@ def test_where_an_arena_lies(tmp_path):
     assert path.parent == tmp_path
     assert arena_path(None, 1 << 60) is None
     with Arena(GRANULE_BYTES, path):
-        assert shared_arena(path).num_bytes == GRANULE_BYTES
+        assert arena_facts(path).num_bytes == GRANULE_BYTES
         # One that is in use stays.
         assert arena_path(str(tmp_path), 1) != path
         assert path.exists()
@@ -278,8 +279,7 @@ def test_where_an_arena_lies(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from pagewire_kvstore.arena import Arena
-from pagewire_kvstore.extents import GRANULE_BYTES
+from pagewire_shared.arena import Arena
 arena = Arena(65536, Path(sys.argv[1]))
 print("made", flush=True)
 time.sleep(100)

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from pagewire_kvstore.event_log import EventLog
-from pagewire_kvstore.extents import GRANULE_BYTES
 from pagewire_kvstore.memory_limit import available_bytes, check_memory
 from pagewire_kvstore.tiers import TierSettings, create_store
 from pagewire_shared.errors import StartupError
+from pagewire_shared.extents import GRANULE_BYTES
 from support.disk_blocks import block_key, block_payload, block_record
 from support.redis_server import RedisServer
 

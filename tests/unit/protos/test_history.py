@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from support.scripts import load_script
 record_history = load_script("protos/record_history.py")
 
 HISTORY = record_history.HISTORY
+CHANGELOG = HISTORY.parents[1] / "CHANGELOG.md"
 VERSIONS = sorted(path.stem for path in HISTORY.glob("*.binpb"))
 
 
@@ -32,6 +34,16 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     history = tmp_path_factory.mktemp("history")
     record_history.record("9.9.9", history)
     return history
+
+
+def test_every_released_version_is_recorded_with_every_message() -> None:
+    released = re.findall(r"^## \[(\d\S*)\]", CHANGELOG.read_text(), re.MULTILINE)
+    assert sorted(released) == VERSIONS
+    for version in VERSIONS:
+        messages = record_history.load_messages(HISTORY / f"{version}.binpb")
+        samples = record_history.load_samples(HISTORY / version)
+        assert samples.keys() == messages.keys(), version
+        assert all(samples.values()), version
 
 
 def test_released_samples_still_parse() -> None:

@@ -8,7 +8,7 @@ from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.core_settings import CoreSettings
-from pagewire_scheduler.core.events import Event, FinishedEvent
+from pagewire_scheduler.core.events import Event, FinishedEvent, TimelineEvent
 from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
@@ -41,6 +41,11 @@ def finished(events: Iterable[Event]) -> list[FinishedEvent]:
     return [event for event in events if isinstance(event, FinishedEvent)]
 
 
+def said(events: Iterable[Event]) -> list[Event]:
+    """Return `events` without the timelines."""
+    return [event for event in events if not isinstance(event, TimelineEvent)]
+
+
 class Cell:
     """A core with one frontend and one worker, answered by hand."""
 
@@ -59,13 +64,14 @@ class Cell:
             lease_seconds=5.0,
         )
         self.now = 0.0
+        self.timelines: list[TimelineEvent] = []
         self.core = SchedulerCore(settings)
         self.core.attach_frontend(FRONTEND, [], is_same_generation=False)
         self.info = worker_info(1, **changes)
         self.core.attach_worker(self.info)
 
     def submit(self, number: int, prompt: list[int], **fields: object) -> list[Event]:
-        return self.core.submit(FRONTEND, submission(number, prompt, **fields), self.now)
+        return said(self.core.submit(FRONTEND, submission(number, prompt, **fields), self.now))
 
     def plan(self) -> StepPlan | None:
         plan = self.core.plan(self.info.worker_id)
@@ -84,7 +90,8 @@ class Cell:
         result = replace(result, **fields)  # type: ignore[arg-type]
         events = self.core.apply(self.info.worker_id, result)
         check_integrity(self.core)
-        return events
+        self.timelines += [event for event in events if isinstance(event, TimelineEvent)]
+        return said(events)
 
     def turns(self) -> Iterator[list[Event]]:
         """Plan as far ahead as allowed and answer the oldest plan, until nothing is planned;

@@ -10,6 +10,7 @@ from pagewire_scheduler.frontend_convert import finished_choices, submission
 from pagewire_shared.arrays import pack_u32
 from pagewire_shared.beam import BeamParams
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.ids import RequestId
 
 
 def submit(width: int = 2, **fields: object) -> pb.Submit:
@@ -55,6 +56,8 @@ def test_bad_searches_name_their_field(message: pb.Submit, field: str) -> None:
 
 def test_an_end_says_where_cached_tokens_were() -> None:
     cached = (("worker", 32), ("memory", 96))
-    end = FinishedEvent(b"f" * 16, 1, 0, 0, 5, State.FINISHED_STOPPED, None, None, cached)
+    end = FinishedEvent(
+        b"f" * 16, RequestId(b"r" * 16), 1, 0, 0, 5, State.FINISHED_STOPPED, None, None, cached
+    )
     (choice,) = finished_choices([end]).choices
     assert [(entry.tier, entry.num_tokens) for entry in choice.cached_tokens] == [*cached]

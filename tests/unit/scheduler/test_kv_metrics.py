@@ -4,8 +4,9 @@ import enum
 
 from prometheus_client import REGISTRY
 
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome, WorkerSource
 from pagewire_scheduler.kv_metrics import DecisionMeter, LoadMeter, StoreMeter
+from pagewire_shared.kv_transport import KvTransport
 
 
 class Verdict(enum.Enum):
@@ -31,6 +32,15 @@ def test_totals_are_counted_once() -> None:
     assert value("kv_overdue_loads_total") - before == 1
 
 
+def test_decisions_about_hand_offs_are_totals_of_their_own() -> None:
+    before = value("moves_total")
+    meter = DecisionMeter()
+    for total, num_moves in ((1, 0), (1, 2), (4, 3)):
+        meter.show_handoffs({Verdict.BAD: total}, num_moves)
+    assert value("handoff_decisions_total", verdict="bad for a test") == 4
+    assert value("moves_total") - before == 3
+
+
 def test_only_loads_that_were_ordered_count() -> None:
     meter = LoadMeter("metered loads", block_size=4)
     meter.ordered(1.0, LoadOrder(7, "store", (), (), 100))
@@ -54,3 +64,34 @@ def test_a_store_never_has_less_than_nothing() -> None:
     meter.changed(2)
     assert value("kvstore_names", store="metered store") == 2
     assert value("kvstore_up", store="metered store") == 1
+
+
+def test_hand_offs_are_counted_apart_from_loads_from_stores() -> None:
+    meter = LoadMeter("metered hand-offs", block_size=4)
+    source = WorkerSource("host:1", b"w" * 16)
+    for load_id in (1, 2):
+        meter.ordered(1.0, LoadOrder(load_id, "name", (), (), 100, source))
+    meter.cancelled(2)
+    came = LoadAnswer(
+        1, 2, LoadOutcome.COMPLETE, 300, 0.5, (), KvTransport.SHARED_MEMORY, transfer_seconds=0.125
+    )
+    for _ in range(2):
+        meter.answered(1.5, came)
+    meter.answered(2.0, LoadAnswer(2, 0, LoadOutcome.CANCELLED))
+    model = {"model": "metered hand-offs"}
+    assert value("handoffs_total", outcome="complete", **model) == 1
+    assert value("handoffs_total", outcome="cancelled", **model) == 1
+    assert value("handoff_bytes_total", transport="shared_memory", **model) == 300
+    assert value("handoff_seconds_sum", **model) == 0.5 + 1.0
+    assert value("handoff_transfer_seconds_sum", **model) == 0.125
+    assert value("handoff_transfer_seconds_count", **model) == 1
+    for name in ("loads_total", "load_cancels_total", "loaded_bytes_total", "load_seconds_count"):
+        assert value(f"kv_{name}", **model) == 0
+    assert value("kv_load_outcomes_total", outcome="complete", **model) == 0
+
+
+def test_cancels_of_loads_from_stores_are_counted() -> None:
+    meter = LoadMeter("metered cancels", block_size=4)
+    meter.ordered(1.0, LoadOrder(7, "store", (), (), 100))
+    meter.cancelled(7)
+    assert value("kv_load_cancels_total", model="metered cancels") == 1

@@ -1,7 +1,7 @@
 """What the core does when peers, steps or time are lost."""
 
 import pytest
-from unit.scheduler.cell import FRONTEND, Cell
+from unit.scheduler.cell import FRONTEND, Cell, said
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
@@ -101,8 +101,9 @@ def test_logprobs_are_kept_for_a_resend() -> None:
     cell.core.detach_frontend(FRONTEND, now=0.0)
     (request_id,) = cell.core.requests
     held = [Held(request_id, 0, 4, (0,))]
-    resumed, (event,) = cell.core.attach_frontend(FRONTEND, held, is_same_generation=True)
+    resumed, events = cell.core.attach_frontend(FRONTEND, held, is_same_generation=True)
     assert resumed == [4]
+    (event,) = said(events)
     assert isinstance(event, TokensEvent)
     assert event.logprobs == (TokenLogprobs(-0.5, 0, (9, 8), (-0.5, -1.5)),)
 

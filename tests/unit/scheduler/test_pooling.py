@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from unit.scheduler.cell import FRONTEND, Cell, finished
+from unit.scheduler.cell import FRONTEND, Cell, finished, said
 from unit.scheduler.hellos import MODEL, worker_info
 
 from pagewire_scheduler.core import draft
@@ -151,7 +151,7 @@ def test_it_is_resent_and_runs_again_after_a_loss() -> None:
     assert not answer(cell, cell.planned(), 4)
     held = [Held(next(iter(cell.core.requests)), 0, 8, (0,))]
     _, events = cell.core.attach_frontend(FRONTEND, held, is_same_generation=True)
-    told, end = events
+    told, end = said(events)
     assert isinstance(told, VectorEvent)
     assert (told.handle, told.vector) == (8, vector(4))
     assert finished([end])[0].handle == 8

@@ -110,6 +110,27 @@ async def test_health_follows_set_serving(tmp_path: Path) -> None:
     await server.stop(0)
 
 
+async def test_each_question_of_an_orchestrator_has_a_name() -> None:
+    server = await start(Address(host="127.0.0.1", port=0))
+    async with grpc.aio.insecure_channel(str(server.address)) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+
+        async def answers() -> tuple[bool, ...]:
+            names = ("", "startup", "readiness", "liveness")
+            checks = [await stub.Check(health_pb2.HealthCheckRequest(service=n)) for n in names]
+            return tuple(one.status == health_pb2.HealthCheckResponse.SERVING for one in checks)
+
+        assert await answers() == (False, False, False, True)
+        await server.set_started()
+        assert await answers() == (False, True, False, True)
+        await server.set_serving(True)
+        await server.set_alive(False)
+        assert await answers() == (True, True, True, False)
+        await server.set_serving(False)
+        assert await answers() == (False, True, False, False)
+    await server.stop(0)
+
+
 async def test_taken_address_is_one_clear_error(tmp_path: Path) -> None:
     for address in (Address(host="127.0.0.1", port=0), Address(path=str(tmp_path / "t"))):
         server = await start(address)

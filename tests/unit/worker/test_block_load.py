@@ -177,6 +177,15 @@ async def test_cancelled_it_answers_with_what_is_there(load, pool):
     assert (answer.num_blocks, answer.outcome) == (2, LoadOutcome.CANCELLED)
 
 
+async def test_no_task_is_left_of_one_that_waits_in_vain(load):
+    before = asyncio.all_tasks()
+    answer = await load(Source(asyncio.Event()), seconds=0.2).run()
+    assert answer.outcome is LoadOutcome.LATE
+    async with asyncio.timeout(LONG):
+        while asyncio.all_tasks() != before:
+            await asyncio.sleep(0.005)
+
+
 async def test_nothing_is_written_after_the_answer(load, pool, thread):
     """The model thread is in a long step; the job of the load waits behind it."""
     release = threading.Event()

@@ -26,7 +26,7 @@ async def test_it_has_one_turn_between_jobs_and_all_when_idle(thread):
 
     first = thread.submit(release.wait)
     jobs = [thread.submit(lambda: seen.append("job")) for _ in range(3)]
-    thread.set_low_priority(turn)
+    thread.add_low_priority(turn)
     release.set()
     await asyncio.gather(first, *jobs)
     async with asyncio.timeout(10):
@@ -42,7 +42,7 @@ async def test_a_nudge_gives_it_a_turn(thread):
         turned.set()
         return False
 
-    thread.set_low_priority(turn)
+    thread.add_low_priority(turn)
     thread.nudge()
     assert await asyncio.to_thread(turned.wait, 10)
 

@@ -188,9 +188,9 @@ async def test_an_id_under_way_is_refused_and_free_again_later(worker, store):
         with pytest.raises(WireError, match="under way"):
             made.offload.begin_load(order(store))
         await asyncio.sleep(0)
-        made.offload.cancel_load(1)
+        made.offload.loads.cancel(1)
         assert (await first).outcome is LoadOutcome.CANCELLED
-        made.offload.cancel_load(1)
+        made.offload.loads.cancel(1)
         again = made.offload.begin_load(order(store, timeout_seconds=0.05))
         assert (await again).outcome is LoadOutcome.LATE
 
@@ -202,7 +202,7 @@ async def test_too_many_loads_at_once_fail_at_once(worker, store):
         answer = await made.offload.begin_load(order(store, load_id=99))
         assert answer.outcome is LoadOutcome.FAILED
         for load_id, running in enumerate(loads):
-            made.offload.cancel_load(load_id)
+            made.offload.loads.cancel(load_id)
             await running
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 
 import grpc.aio
 import pytest
@@ -11,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
-from pagewire_protos.worker.v1 import kv_transfer_pb2_grpc
+from pagewire_protos.worker.v1 import kv_transfer_pb2, kv_transfer_pb2_grpc
 from pagewire_shared.arrays import pack_u32, unpack_f32, unpack_u32
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.options import control_channel_options
@@ -96,7 +97,7 @@ async def has_logged(process, text):
         assert line, f"the process ended before it said {text!r}"
 
 
-async def check_health_and_pull(address):
+async def check_health_and_pull(address, hello):
     async with grpc.aio.insecure_channel(address, options=control_channel_options()) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         for _ in range(50):
@@ -105,10 +106,39 @@ async def check_health_and_pull(address):
                 break
             await asyncio.sleep(0.1)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        pull = kv_transfer_pb2_grpc.KvTransferServiceStub(channel).Pull()
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await pull.read()
-        assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+        return await check_pull(kv_transfer_pb2_grpc.KvTransferServiceStub(channel).Pull(), hello)
+
+
+async def check_pull(call, hello):
+    """The one named block is sent, in shared memory, all its layers in order."""
+    opening = kv_transfer_pb2.PullOpen(
+        protocol=hello.protocol,
+        layout=hello.layout,
+        names=b"n" * 16,
+        remaining_ms=20_000,
+        worker_id=hello.worker_id,
+        use_shared_memory=True,
+    )
+    await call.write(kv_transfer_pb2.PullRequest(open=opening))
+    credit = kv_transfer_pb2.PullCredit(num_chunks=9)
+    await call.write(kv_transfer_pb2.PullRequest(credit=credit))
+    accepted = (await call.read()).accepted
+    assert accepted.staging.boot_id == hello.host_id
+    next_layer = 0
+    while next_layer < hello.layout.groups[0].num_layers:
+        layers = (await call.read()).layers
+        assert (layers.first_block, layers.num_blocks) == (0, 1)
+        assert layers.first_layer == next_layer
+        assert layers.offset < accepted.staging.num_bytes
+        next_layer += layers.num_layers
+    call.cancel()
+    path = Path(accepted.staging.path)
+    assert is_there(path)
+    return path
+
+
+def is_there(path):
+    return path.exists()
 
 
 async def check_audit(stream, hello):
@@ -154,7 +184,7 @@ async def test_attach_run_detach_and_attach_again(start_worker, scheduler, socke
     assert (await stream.next("progress")).counter > 0
 
     await check_audit(stream, hello)
-    await check_health_and_pull(f"unix:{sockets}/worker")
+    staging = await check_health_and_pull(f"unix:{sockets}/worker", hello)
 
     stream.end()
     again, second_hello = await scheduler.attach(generation=8)
@@ -177,6 +207,7 @@ async def test_attach_run_detach_and_attach_again(start_worker, scheduler, socke
     events = [line.split()[2] for line in out.splitlines()]
     assert events[0] == "listening"
     assert {"loading", "ready", "stopping"} <= set(events)
+    assert not is_there(staging)
 
 
 async def test_refusal_ends_the_process_with_one_line(start_worker, scheduler):
@@ -208,14 +239,34 @@ async def test_draining_without_a_scheduler_ends_at_once(start_worker, sockets):
     assert (await wait(process))[0] == 0
 
 
+async def are_health_answers(address, **expected):
+    """Wait until health checks are answered so: by name, whether it serves."""
+    async with grpc.aio.insecure_channel(address) as channel, asyncio.timeout(20):
+        stub = health_pb2_grpc.HealthStub(channel)
+        answers = None
+        while answers != expected:
+            answers = {
+                name: (await stub.Check(health_pb2.HealthCheckRequest(service=name))).status
+                == health_pb2.HealthCheckResponse.SERVING
+                for name in expected
+            }
+            await asyncio.sleep(0.02)
+
+
 async def test_draining_ends_with_the_scheduler(start_worker, sockets):
-    process = await start_worker(None, "--drain-seconds=60")
+    address = f"unix:{sockets}/worker"
+    process = await start_worker(None, f"--listen={address}", "--drain-seconds=60")
+    await has_logged(process, "waiting for scheduler")
+    # The model is loaded, and that is all.
+    await are_health_answers(address, startup=True, readiness=False, liveness=True)
     fake = FakeScheduler()
     async with listening(fake, Address(path=f"{sockets}/scheduler")):
         stream, _ = await fake.attach()
         await stream.next("progress")
+        await are_health_answers(address, startup=True, readiness=True, liveness=True)
         process.send_signal(signal.SIGTERM)
         await stream.next("leaving")
+        await are_health_answers(address, startup=True, readiness=False, liveness=True)
         with pytest.raises(asyncio.TimeoutError):
             await wait(process, timeout=0.5)
     assert (await wait(process))[0] == 0

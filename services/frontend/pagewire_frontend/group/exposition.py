@@ -14,6 +14,17 @@ from prometheus_client.registry import Collector
 
 # A sum of times of day is none; the group is as old as its oldest process.
 _LEAST = frozenset({"process_start_time_seconds"})
+GREATEST = frozenset(
+    {
+        *("pagewire_cell_workers", "pagewire_cell_kv_blocks", "pagewire_cell_kv_usage_ratio"),
+        *("pagewire_cell_block_size", "pagewire_cell_step_tokens"),
+        *("pagewire_build_info", "python_info"),
+        *("vllm:kv_cache_usage_perc", "vllm:cache_config_info", "vllm:iteration_tokens_total"),
+        "vllm:gpu_cache_usage_perc",
+    }
+)
+"""What all processes say of one thing."""
+
 _CREATED = "_created"
 _ADDED_TYPES = frozenset({"counter", "gauge", "histogram", "summary", "unknown", "untyped"})
 
@@ -33,7 +44,8 @@ def summed(expositions: Sequence[str], extra_gauges: Mapping[str, tuple[str, flo
     """Return one exposition with the sum of every sample over `expositions`.
 
     Counters, histograms and gauges are added, bucket by bucket and label by label; when a series
-    was created is left out. Of the start times the first is kept.
+    was created is left out. Of the start times the first is kept, and of what all processes say of
+    the cell, its workers and blocks, the greatest.
 
     Args:
         expositions: One per process, which ran the same version: buckets must have equal bounds.
@@ -73,6 +85,8 @@ def _add(values: dict[tuple[str, _Labels], float], family: Metric) -> None:
         key = sample.name, tuple(sorted(sample.labels.items()))
         if family.name in _LEAST:
             values[key] = min(values.get(key, sample.value), sample.value)
+        elif family.name in GREATEST:
+            values[key] = max(values.get(key, sample.value), sample.value)
         else:
             values[key] = values.get(key, 0.0) + sample.value
 

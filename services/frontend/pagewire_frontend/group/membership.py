@@ -34,7 +34,8 @@ def parse_membership(name: str, peers: Sequence[str]) -> Membership:
 
     Args:
         name: As --frontend-name; drawn when empty.
-        peers: NAME=ADDRESS each, as --peer.
+        peers: NAME=ADDRESS each, as --peer. All of a group may be given the same list: an entry of
+            its own name is left out.
 
     Raises:
         StartupError: A name that is none or occurs twice, or an address that is none.
@@ -42,17 +43,22 @@ def parse_membership(name: str, peers: Sequence[str]) -> Membership:
     own = name or secrets.token_hex(_NAME_BYTES)
     _check_name(own, "--frontend-name")
     others: dict[str, Address] = {}
+    names: set[str] = set()
     for text in peers:
         other, separator, address = text.partition("=")
         if not separator:
             raise StartupError(f"--peer: {text!r} is not NAME=ADDRESS", field="peer")
         _check_name(other, "--peer")
-        if other == own or other in others:
+        if other in names:
             raise StartupError(f"--peer: two frontends are called {other!r}", field="peer")
+        names.add(other)
+        listens = parse_address(address, setting="--peer")
+        if other == own:
+            continue
         if slot_of(other) in map(slot_of, (own, *others)):
             # Whose an id is could not be told.
             raise StartupError(f"--peer: give {other!r} another name", field="peer")
-        others[other] = parse_address(address, setting="--peer")
+        others[other] = listens
     return Membership(own, mint_tag(own), others)
 
 

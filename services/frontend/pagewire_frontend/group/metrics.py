@@ -32,14 +32,18 @@ class GroupMetrics:
 
     async def exposition(self) -> str:
         """Return the sum over the processes that answer, and how many did and did not."""
-        answers = await asyncio.gather(*(self._ask(peer) for peer in self._peers))
-        texts = [self._own(), *(text for text in answers if text is not None)]
+        # Writing a text takes longer than a stream should wait for its next token.
+        own, answers = await asyncio.gather(
+            asyncio.to_thread(self._own),
+            asyncio.gather(*(self._ask(peer) for peer in self._peers)),
+        )
+        texts = [own, *(text for text in answers if text is not None)]
         num_missing = 1 + len(self._peers) - len(texts)
         counts = {
             PROCESSES: ("Frontend processes that these metrics are the sum of", len(texts)),
             MISSING: ("Frontend processes of the group that did not answer", num_missing),
         }
-        # Parsing 64 texts takes longer than a stream should wait for its next token.
+        # Parsing 64 of them takes longer still.
         return await asyncio.to_thread(summed, texts, counts)
 
     async def _ask(self, peer: MetricsPeer) -> str | None:

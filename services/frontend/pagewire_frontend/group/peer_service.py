@@ -2,6 +2,7 @@
 process itself holds, never on to others.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
@@ -77,7 +78,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         self, request: pb.GetMetricsRequest, context: Context
     ) -> pb.GetMetricsResponse:
         """Return the metrics of this process."""
-        return pb.GetMetricsResponse(exposition=self._exposition())
+        return pb.GetMetricsResponse(exposition=await asyncio.to_thread(self._exposition))
 
 
 def _tenant(request: Any) -> str | None:

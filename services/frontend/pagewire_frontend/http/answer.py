@@ -5,7 +5,7 @@ whole. Choices are numbered prompt by prompt.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from pagewire_frontend.cached_tiers import joined
 from pagewire_frontend.engine import Engine
@@ -13,6 +13,7 @@ from pagewire_frontend.events import Closed, Delta, Finished, OnText, PromptLogp
 from pagewire_frontend.generation_request import GenerationRequest
 from pagewire_frontend.prompt_echo import echo_text, without_tokens
 from pagewire_frontend.session import Session
+from pagewire_frontend.timeline import Timelines
 from pagewire_frontend.token_logprob import TokenLogprob
 from pagewire_shared.errors import PagewireError
 
@@ -62,6 +63,7 @@ class Answer:
         """Choices over all prompts."""
         self._offsets = [0, *accumulate(counts)]
         self._on_ready: Callable[[], None] | None = None
+        self._timelines: list[Timelines] = [()] * len(sessions)
         self.usage = Usage(0, 0, 0)
 
     @property
@@ -136,7 +138,7 @@ class Answer:
                     self.prompts[index].logprobs.extend(event.logprobs)
                 elif isinstance(event, Closed):
                     self._num_open -= 1
-                    self._count(event.usage)
+                    self._count(index, event.usage)
         return shown
 
     async def events(self) -> AsyncIterator[Shown]:
@@ -162,12 +164,14 @@ class Answer:
                 choice.logprobs.extend(event.logprobs)
         return choices
 
-    def _count(self, usage: Usage) -> None:
+    def _count(self, index: int, usage: Usage) -> None:
+        self._timelines[index] = usage.timelines
         self.usage = Usage(
             self.usage.prompt_tokens + usage.prompt_tokens,
             self.usage.completion_tokens + (usage.completion_tokens if self._has_output else 0),
             self.usage.cached_tokens + usage.cached_tokens,
             joined(self.usage.cached_tokens_by_tier, usage.cached_tokens_by_tier),
+            tuple(chain.from_iterable(self._timelines)),
         )
 
 

@@ -10,6 +10,7 @@ from pagewire_frontend.http.answer import AnsweredPrompt, WholeChoice
 from pagewire_frontend.http.asked_answer import AskedAnswer
 from pagewire_frontend.http.text_lines import TextLine
 from pagewire_frontend.logprob_shapes import prompt_logprobs
+from pagewire_frontend.timeline import timeline_details
 from pagewire_frontend.tokenizer import TextTokenizer
 
 Json = dict[str, Any]
@@ -89,6 +90,7 @@ def usage_body(usage: Usage) -> Json:
             "cached_tokens": usage.cached_tokens,
             **tier_details(usage.cached_tokens_by_tier),
         },
+        **timeline_details(usage.timelines),
     }
 
 

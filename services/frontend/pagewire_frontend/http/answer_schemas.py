@@ -29,9 +29,29 @@ def _constant(text: str) -> Schema:
 
 _IDS = _list(_COUNT)
 _TIERS: Schema = {"type": "object", "additionalProperties": _COUNT}
+_DURATION: Schema = {"type": "number", "minimum": 0}
+_TIMELINE: Schema = {
+    **_object(
+        {
+            "tokenize_ms": _DURATION,
+            "queue_ms": _DURATION,
+            "prefill_ms": _DURATION,
+            "transfer_ms": _DURATION,
+            "decode_ms": _DURATION,
+            "transfer_bytes": _COUNT,
+            "transport": {"enum": ["grpc", "shared_memory", None]},
+            "num_preemptions": _COUNT,
+            "num_migrations": _COUNT,
+            "is_handed_off": {"type": "boolean"},
+            "cached_tokens_by_tier": _TIERS,
+        }
+    ),
+    "type": ["object", "null"],
+}
 _USAGE = _object(
     {"prompt_tokens": _COUNT, "completion_tokens": _COUNT, "total_tokens": _COUNT},
     prompt_tokens_details=_object({"cached_tokens": _COUNT}, cached_tokens_by_tier=_TIERS),
+    timeline=_list(_TIMELINE),
 )
 _REASON: Schema = {"enum": ["stop", "length", "tool_calls", "content_filter", None]}
 _ENDED: dict[str, Schema] = {

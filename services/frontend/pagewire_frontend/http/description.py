@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse
 from pagewire_frontend.http.access import OPEN_PATHS
 from pagewire_frontend.http.answer_schemas import ANSWERS, SCHEMAS
 from pagewire_frontend.http.request_id import REQUEST_ID
-from pagewire_frontend.http.version import server_version
+from pagewire_shared.version import package_version
 
 Json = dict[str, Any]
 
@@ -59,7 +59,7 @@ def describe(app: FastAPI, *, are_keys_required: bool) -> Json:
     """Return the OpenAPI 3.1 document of an application."""
     drawn = get_openapi(
         title="Pagewire",
-        version=server_version(),
+        version=package_version(),
         description="LLM serving. Errors have one form on every status.",
         routes=app.routes,
     )

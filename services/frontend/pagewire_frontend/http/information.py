@@ -7,9 +7,9 @@ from fastapi import APIRouter, Response
 
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.http.errors import json_response
-from pagewire_frontend.http.version import server_version
 from pagewire_frontend.model_registry import LoadedModel
 from pagewire_shared.errors import UnavailableError
+from pagewire_shared.version import package_version
 
 
 def make_router(engine: Engine) -> APIRouter:
@@ -58,6 +58,6 @@ def make_router(engine: Engine) -> APIRouter:
     @router.get("/version")
     async def version() -> Response:
         """Return the version of the server."""
-        return json_response({"version": server_version()})
+        return json_response({"version": package_version()})
 
     return router

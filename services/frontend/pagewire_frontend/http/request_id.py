@@ -1,22 +1,21 @@
 """The label of an exchange: the client's own, or one made here. Plain ASGI."""
 
-import re
 import uuid
 from collections.abc import Iterable
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pagewire_frontend.request_label import LABEL, parse_label
+
 REQUEST_ID = "x-request-id"
-# What is echoed into a header and a log line must not be able to forge either.
-_LABEL = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
 def label_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the request id that a client gives, else a new one."""
     for name, value in headers:
-        if name.lower() == REQUEST_ID.encode() and _LABEL.fullmatch(value):
-            return value.decode()
+        if name.lower() == REQUEST_ID.encode() and (label := parse_label(value)):
+            return label
     return uuid.uuid4().hex
 
 
@@ -32,6 +31,7 @@ class RequestIdMiddleware:
             await self._app(scope, receive, send)
             return
         label = label_of(scope["headers"])
+        LABEL.set(label)
 
         async def send_labelled(message: Message) -> None:
             if message["type"] == "http.response.start":

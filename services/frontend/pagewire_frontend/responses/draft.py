@@ -10,6 +10,7 @@ from pagewire_frontend.events import Usage
 from pagewire_frontend.generation_request import GenerationRequest
 from pagewire_frontend.message.pieces import MessageReader
 from pagewire_frontend.responses.items import Item
+from pagewire_frontend.timeline import timeline_details
 from pagewire_shared.errors import (
     InvalidRequestError,
     OverloadedError,
@@ -82,6 +83,7 @@ def usage_body(usage: Usage, num_reasoning_tokens: int) -> Body:
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": num_reasoning_tokens},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        **timeline_details(usage.timelines),
     }
 
 

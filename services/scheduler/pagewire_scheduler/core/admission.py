@@ -5,7 +5,8 @@ from collections.abc import Sequence as Seq
 from itertools import chain
 
 from pagewire_scheduler.core.request import Sequence, Submission
-from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo, WorkerState
+from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_shared.beam import MAX_BEAM_CANDIDATES
 from pagewire_shared.errors import ContextLengthError, InvalidRequestError, PagewireError
 from pagewire_shared.priority import check_priority
@@ -30,6 +31,8 @@ def num_blocks_at_most(length: int, block_size: int) -> int:
 
 def num_blocks_ever(worker: WorkerState, sequence: Sequence) -> int:
     """Return the blocks that `sequence`, or the search it belongs to, holds at most on `worker`."""
+    if sequence.is_prefill:
+        return num_blocks_at_most(sequence.max_len, worker.info.model.block_size)
     return _num_blocks_ever(sequence.request.submission, worker.info)
 
 

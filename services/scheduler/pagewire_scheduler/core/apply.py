@@ -6,33 +6,45 @@ from dataclasses import dataclass, field
 
 from pagewire_scheduler.core.beam_group import advance_group
 from pagewire_scheduler.core.ending import end_sequence, find_end
-from pagewire_scheduler.core.events import PromptLogprobsEvent, TokensEvent, VectorEvent
-from pagewire_scheduler.core.frontend_state import tokens_event, vector_event
+from pagewire_scheduler.core.events import (
+    PromptLogprobsEvent,
+    TimelineEvent,
+    TokensEvent,
+    VectorEvent,
+)
+from pagewire_scheduler.core.frontend_state import timeline_event, tokens_event, vector_event
 from pagewire_scheduler.core.guarantee import update_guarantee
+from pagewire_scheduler.core.handoffs import give_up_source
 from pagewire_scheduler.core.losses import is_suspect
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.preemption import roll_back
 from pagewire_scheduler.core.prompt_piece import PromptPiece
 from pagewire_scheduler.core.prompt_told import enter_pieces, pieces_of
 from pagewire_scheduler.core.request import Request, Sequence, TokenLogprobs
+from pagewire_scheduler.core.result_checks import check_result
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepFailure, StepResult
 from pagewire_scheduler.core.trials import sequences_of, unit_of
 from pagewire_scheduler.core.worker_state import WorkerState
-from pagewire_shared.errors import InternalError, WireError
+from pagewire_shared.errors import InternalError
 
 
 @dataclass(slots=True)
 class Applied:
-    """What a result changed, in order: what is new and somebody listens to, and ends."""
+    """What a result changed, in order: what is new and somebody listens to, and ends.
 
+    `prefilled` are prefills for other workers that are complete.
+    """
+
+    timelines: list[TimelineEvent] = field(default_factory=list)
     prompts: list[PromptLogprobsEvent] = field(default_factory=list)
     tokens: list[TokensEvent] = field(default_factory=list)
     vectors: list[VectorEvent] = field(default_factory=list)
     finished: list[Sequence] = field(default_factory=list)
+    prefilled: list[Sequence] = field(default_factory=list)
 
 
-def apply_result(worker: WorkerState, result: StepResult) -> Applied:
+def apply_result(worker: WorkerState, result: StepResult, now: float) -> Applied:
     """Apply the answer to the worker's oldest outstanding step.
 
     Raises:
@@ -41,7 +53,7 @@ def apply_result(worker: WorkerState, result: StepResult) -> Applied:
     step = worker.outstanding[0]
     pieces: list[tuple[Request, PromptPiece]] = []
     if result.failure is None and not step.is_void:
-        _check(worker, step, result)
+        check_result(worker, step, result)
         pieces = pieces_of(step, result.prompt)
     worker.outstanding.popleft()
     for sequence in step.sequences:
@@ -50,7 +62,7 @@ def apply_result(worker: WorkerState, result: StepResult) -> Applied:
     if step.is_void:
         worker.void_blocks.update(dict.fromkeys(step.named_blocks, step.step_id))
     elif result.failure is not None:
-        _apply_failure(worker, step, result.failure, applied)
+        _apply_failure(worker, step, result.failure, applied, now)
     else:
         if step.num_tokens > len(step.sequences):
             seconds = result.model_time_us / 1e6
@@ -58,12 +70,16 @@ def apply_result(worker: WorkerState, result: StepResult) -> Applied:
         for block in step.named_blocks:
             worker.pool.validate(block, step.step_id)
         applied.prompts.extend(enter_pieces(pieces))
+        applied.prefilled.extend(one for one in step.prefilled if one.is_live)
         sampled = step.sampled
+        for sequence in step.due_timelines:
+            if sequence.is_live:
+                _tell_timeline(sequence, applied, now)
         if step.num_pooled:
             _apply_vectors(worker, sampled, result.vectors, applied)
             sampled = [sequence for sequence in sampled if not sequence.is_pooling]
         if result.logprobs or result.num_top:
-            _apply_with_logprobs(worker, sampled, result, applied)
+            _apply_with_logprobs(worker, sampled, result, applied, now)
         else:
             _apply_tokens(sampled, result.token_ids, applied)
         if worker.trials:
@@ -76,45 +92,6 @@ def apply_result(worker: WorkerState, result: StepResult) -> Applied:
     if worker.returning:
         _requeue(worker)
     return applied
-
-
-def _check(worker: WorkerState, step: OutstandingStep, result: StepResult) -> None:
-    plan = step.plan
-    sampled = [slot for slot, sample in zip(plan.slots, plan.samples, strict=True) if sample]
-    if result.slots != sampled:
-        raise WireError(f"step {step.step_id} sampled slots {result.slots}, planned {sampled}")
-    counts = [1] * len(sampled)
-    if step.num_pooled:
-        counts = [int(not sequence.is_pooling) for sequence in step.sampled]
-    if result.counts != counts or len(result.token_ids) != sum(counts):
-        raise WireError(f"step {step.step_id} must return one token per sampled slot")
-    if len(result.vectors) != 4 * step.num_pooled * worker.info.model.embedding_size:
-        raise WireError(f"step {step.step_id} must return one vector per pooled slot")
-    if result.token_ids and max(result.token_ids) >= worker.info.model.vocab_size:
-        raise WireError(f"step {step.step_id} returned a token outside the vocabulary")
-    for name in ("logprobs", "ranks", "num_top"):
-        if len(getattr(result, name)) not in (0, len(result.token_ids)):
-            raise WireError(f"{name} of step {step.step_id} needs one entry per token")
-    num_top = sum(result.num_top)
-    if not num_top == len(result.top_token_ids) == len(result.top_logprobs):
-        raise WireError(f"step {step.step_id} does not have the alternatives that num_top counts")
-    if num_top and max(result.top_token_ids) >= worker.info.model.vocab_size:
-        raise WireError(f"step {step.step_id} returned an alternative outside the vocabulary")
-    if any(sequence.is_beam for sequence in step.sequences):
-        _check_alternatives(step, result)
-
-
-def _check_alternatives(step: OutstandingStep, result: StepResult) -> None:
-    """Every beam needs as many likeliest tokens as its search may look at."""
-    sampled = [sequence for sequence in step.sampled if not sequence.is_pooling]
-    counts = result.num_top or [0] * len(sampled)
-    for sequence, count in zip(sampled, counts, strict=True):
-        group = sequence.request.beams if sequence.is_beam else None
-        if group is not None and count < group.search.num_candidates:
-            raise WireError(
-                f"step {step.step_id} has {count} alternatives for a beam that needs "
-                f"{group.search.num_candidates}"
-            )
 
 
 def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applied) -> None:
@@ -148,7 +125,11 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
 
 
 def _apply_with_logprobs(
-    worker: WorkerState, sampled: list[Sequence], result: StepResult, applied: Applied
+    worker: WorkerState,
+    sampled: list[Sequence],
+    result: StepResult,
+    applied: Applied,
+    now: float,
 ) -> None:
     """Give each sequence its token with what was asked for, and each beam its candidates."""
     top = 0
@@ -175,6 +156,7 @@ def _apply_with_logprobs(
     for request in searches:
         if request.beams is not None and request.beams.is_ready:
             for sequence in advance_group(worker, request):
+                _tell_timeline(sequence, applied, now)
                 _tell(sequence, applied, position=0)
                 applied.finished.append(sequence)
 
@@ -195,6 +177,16 @@ def _apply_vectors(
             applied.vectors.append(event)
         end_sequence(sequence, State.FINISHED_STOPPED)
         applied.finished.append(sequence)
+
+
+def _tell_timeline(sequence: Sequence, applied: Applied, now: float) -> None:
+    """Say where the time went before the first token of a sequence's stay on this worker."""
+    if sequence.is_timeline_due:
+        sequence.is_timeline_due = False
+        sequence.times.note_token(now)
+        event = timeline_event(sequence)
+        if event is not None:
+            applied.timelines.append(event)
 
 
 def _tell(sequence: Sequence, applied: Applied, position: int | None = None) -> None:
@@ -227,7 +219,11 @@ def _release_before_window(worker: WorkerState, step: OutstandingStep, window: i
 
 
 def _apply_failure(
-    worker: WorkerState, step: OutstandingStep, failure: StepFailure, applied: Applied
+    worker: WorkerState,
+    step: OutstandingStep,
+    failure: StepFailure,
+    applied: Applied,
+    now: float,
 ) -> None:
     """Roll back every sequence of the failed step and of those planned on top of it.
 
@@ -245,6 +241,9 @@ def _apply_failure(
         culprits = {alone} if alone is not None else set()
     for unit in culprits:
         for sequence in sequences_of(unit):
+            if sequence.prefills_for is not None:
+                give_up_source(sequence.prefills_for, now)  # who waits for it tries for itself
+                continue
             sequence.error = InternalError(f"the step failed: {failure.message}")
             end_sequence(sequence, State.FINISHED_FAILED)
             applied.finished.append(sequence)

@@ -57,7 +57,14 @@ def check_integrity(core: SchedulerCore) -> None:
 def audit(core: SchedulerCore) -> CoreReport:
     """Walk everything."""
     sequences = [s for request in core.requests.values() for s in request.sequences]
-    findings = [*_audit_requests(core), *_audit_sequences(core, sequences)]
+    probes = [sequence for _, sequence in core.probes.values()]
+    prefills = [
+        handoff.prefill
+        for worker in core.workers.values()
+        for handoff in worker.giving
+        if handoff.prefill is not None
+    ]
+    findings = [*_audit_requests(core), *_audit_sequences(core, [*sequences, *prefills, *probes])]
     pools = []
     for worker in core.workers.values():
         findings += [*_audit_blocks(worker), *_audit_names(worker.pool), *_audit_slots(worker)]
@@ -99,6 +106,11 @@ def _holders(worker: WorkerState) -> Counter[int]:
             holders.update(b for b in release.table.blocks if b != RELEASED)
     for load in worker.loads.under_way.values():
         holders.update(load.table.blocks)
+    for handoff in worker.giving:
+        if handoff.lease is not None:
+            holders.update(handoff.lease.blocks)
+    for table in worker.kept.values():
+        holders.update(table.blocks)
     return holders
 
 
@@ -240,6 +252,8 @@ def _audit_loads(worker: WorkerState) -> Iterator[Finding]:
                 yield Finding("early_block", f"block {block} is used before its load has ended")
     for sequence in worker.loading:
         load_of = sequence.load
+        if load_of is None and sequence.handoff in worker.taking:
+            continue
         is_under_way = load_of is not None and load_of.order.load_id in loads.under_way
         if load_of is None or not is_under_way or load_of.is_overdue:
             yield Finding("lost_sequence", f"{sequence.key} waits for no load, and is there")

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pagewire_scheduler.core.beam_search import Beam, BeamSearch, Branch
 from pagewire_scheduler.core.choices import follow
 from pagewire_scheduler.core.guarantee import update_guarantee
-from pagewire_scheduler.core.request import Request, Sequence, create_sequences
+from pagewire_scheduler.core.request import Request, Sequence
+from pagewire_scheduler.core.request_creation import create_sequences
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.worker_state import WorkerState
 
@@ -181,6 +182,7 @@ def _fork_into(worker: WorkerState, parent: Sequence, child: Sequence) -> None:
     child.num_computed = parent.num_computed
     child.num_cached_tokens = parent.num_cached_tokens
     child.cached_tokens = parent.cached_tokens
+    child.times = parent.times
     child.is_tail_shared = parent.is_tail_shared = True
     child.is_guaranteed, child.is_private = parent.is_guaranteed, parent.is_private
 
@@ -202,4 +204,5 @@ def _finish(worker: WorkerState, request: Request, group: BeamGroup) -> list[Seq
         sequence.followers = []
         sequence.num_cached_tokens = best.num_cached_tokens
         sequence.cached_tokens = best.cached_tokens
+        sequence.times = best.times
     return list(request.sequences)

@@ -3,11 +3,16 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from pagewire_scheduler.core.block_load import LoadOutcome
+from pagewire_scheduler.core.handoff_choice import HandoffVerdict
 from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.core.load_choice import Verdict
+from pagewire_scheduler.core.model_totals import ModelTotals
 from pagewire_scheduler.core.queue_policy import PolicyName
+
+HandoffPolicy = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +21,7 @@ class CoreSettings:
 
     Attributes:
         is_load_forced: Load from KV stores whatever computing would cost.
+        handoff: When prompts are computed on other workers: auto, always or never.
     """
 
     generation: int
@@ -25,6 +31,7 @@ class CoreSettings:
     limits: LoadLimits = field(default_factory=LoadLimits)
     lease_seconds: float = 5.0
     is_load_forced: bool = False
+    handoff: HandoffPolicy = "auto"
 
 
 @dataclass(slots=True)
@@ -52,15 +59,46 @@ class LoadCounts:
 
 
 @dataclass(slots=True)
+class HandoffCounts:
+    """Totals of hand-offs between workers.
+
+    Attributes:
+        verdicts: Decisions where a prompt is computed, while there was a choice.
+        outcomes: Pulls answered.
+        num_blocks: Blocks that came.
+        num_moves: Sequences that took their blocks along to another worker.
+    """
+
+    verdicts: Counter[HandoffVerdict] = field(default_factory=Counter)
+    outcomes: Counter[LoadOutcome] = field(default_factory=Counter)
+    num_blocks: int = 0
+    num_moves: int = 0
+
+    def copy(self) -> "HandoffCounts":
+        """Return what they are now."""
+        return replace(self, verdicts=self.verdicts.copy(), outcomes=self.outcomes.copy())
+
+
+@dataclass(slots=True)
 class CoreCounts:
-    """Totals since the start, for tests and metrics; nothing decides by them."""
+    """Totals since the start, for tests and metrics; nothing decides by them.
+
+    `models` has those of each model that ever had a worker.
+    """
 
     num_steps: int = 0
     num_preemptions: int = 0
     num_dropped_results: int = 0
     num_rejected: int = 0
     loads: LoadCounts = field(default_factory=LoadCounts)
+    handoffs: HandoffCounts = field(default_factory=HandoffCounts)
+    models: dict[str, ModelTotals] = field(default_factory=dict)
+
+    def of(self, model: str) -> ModelTotals:
+        """Return the totals of a model, which go on."""
+        return self.models.setdefault(model, ModelTotals())
 
     def copy(self) -> "CoreCounts":
         """Return what they are now."""
-        return replace(self, loads=self.loads.copy())
+        models = {model: totals.copy() for model, totals in self.models.items()}
+        return replace(self, loads=self.loads.copy(), handoffs=self.handoffs.copy(), models=models)

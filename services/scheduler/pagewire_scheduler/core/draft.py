@@ -1,6 +1,6 @@
 """A plan being made: scheduling one sequence in it, with the budgets that are left."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pagewire_scheduler.core.guarantee import may_fork, update_guarantee
@@ -25,6 +25,10 @@ class Draft:
         preempted: Sequences that gave way.
         num_pooled: Vectors that the step returns.
         is_telling: Whether it reports log-probabilities of prompts.
+        prefilled: Prefills that it completes.
+        found: Prefills whose blocks were all there.
+        due_timelines: Sequences whose frontends are told where their time went.
+        now: Of the caller's clock.
         is_sent: Whether it has become a step under way.
     """
 
@@ -33,10 +37,14 @@ class Draft:
     policy: QueuePolicy
     is_caching: bool
     num_tokens_left: int
+    now: float = 0.0
     claimant: Sequence | None = None
     is_short: bool = False
     sequences: list[Sequence] = field(default_factory=list)
     preempted: list[Sequence] = field(default_factory=list)
+    prefilled: list[Sequence] = field(default_factory=list)
+    found: list[Sequence] = field(default_factory=list)
+    due_timelines: list[Sequence] = field(default_factory=list)
     num_pooled: int = 0
     is_telling: bool = False
     is_sent: bool = False
@@ -55,6 +63,12 @@ class Draft:
         start = sequence.num_computed
         end = start + num_tokens
         is_sampled = end == len(sequence.tokens) + sequence.num_in_flight
+        if is_sampled and sequence.is_timeline_due and not sequence.is_beam:
+            self.due_timelines.append(sequence)
+        if start < sequence.num_prompt:
+            self.worker.totals.num_prompt_tokens += min(end, sequence.num_prompt) - start
+        if sequence.is_prefill and end == sequence.num_prompt:
+            self.prefilled.append(sequence)
         plan.slots.append(slot)
         plan.starts.append(start)
         plan.num_new_tokens.append(num_tokens)
@@ -80,7 +94,9 @@ class Draft:
         """Note how far `sequence` can go on by single tokens that need nothing but arrays."""
         table, chain = sequence.table, sequence.chain
         is_special = sequence.is_tail_shared or sequence.is_beam or sequence.is_pooling
-        is_special = is_special or bool(sequence.followers)
+        is_special = is_special or sequence.is_prefill or bool(sequence.followers)
+        # Its timeline is told with its first token, though that may need but one token more.
+        is_special = is_special or (sequence.is_timeline_due and not sequence.num_in_flight)
         if is_special or table is None or chain is None:
             sequence.plain_until = 0
             return
@@ -93,6 +109,7 @@ class Draft:
     def preempt(self, victim: Sequence) -> None:
         """Let `victim` give way."""
         self.preempted.append(victim)
+        self.worker.totals.num_preemptions += 1
         preempt(self.worker, victim)
 
     def _name(self, sequence: Sequence, end: int) -> None:
@@ -136,6 +153,7 @@ class Draft:
         follower.num_computed = leader.num_computed
         follower.num_cached_tokens = leader.num_cached_tokens
         follower.cached_tokens = leader.cached_tokens
+        follower.times = replace(leader.times)
         plan.fork_slots.append(slot)
         plan.fork_sources.append(leader.slot)
         plan.fork_choices.append(follower.choice)

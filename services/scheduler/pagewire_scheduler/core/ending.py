@@ -3,6 +3,7 @@
 from pagewire_scheduler.core.beam_group import leave_group
 from pagewire_scheduler.core.choices import follow
 from pagewire_scheduler.core.enqueue import enqueue
+from pagewire_scheduler.core.handoffs import end_handoff
 from pagewire_scheduler.core.request import Request, Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
@@ -34,6 +35,8 @@ def end_sequence(sequence: Sequence, state: State) -> None:
         worker.leave_running(sequence)
     elif queue is not None:
         queue.remove(sequence)
+    if sequence.handoff is not None:
+        end_handoff(sequence.handoff)
     sequence.advance(state)
     sequence.worker = sequence.candidates = None
     sequence.num_in_flight = 0

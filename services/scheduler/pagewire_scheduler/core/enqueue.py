@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from pagewire_scheduler.core.grammars import GrammarId, Key
 from pagewire_scheduler.core.losses import is_suspect
-from pagewire_scheduler.core.request import LOADS_PER_STAY, Sequence
+from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.trials import unit_of
 from pagewire_scheduler.core.worker_state import WorkerState
@@ -13,12 +13,15 @@ from pagewire_scheduler.core.worker_state import WorkerState
 
 def enqueue(worker: WorkerState, sequence: Sequence) -> None:
     """Let a sequence that holds nothing wait on `worker`."""
-    sequence.worker, sequence.load = worker, None
-    sequence.num_loads_left = LOADS_PER_STAY
-    sequence.loaded, sequence.load_look = {}, None
-    request = sequence.request
-    key, grammar = request.grammar_key, request.submission.sampling.structured_outputs
-    if key is None or grammar is None or worker.grammars.is_ready(key):
+    sequence.begin_stay(worker)
+    wait_again(worker, sequence)
+
+
+def wait_again(worker: WorkerState, sequence: Sequence) -> None:
+    """Let a sequence that was placed on `worker` before wait for slots and blocks there."""
+    key, grammar = sequence.request.grammar_key, sequence.request.grammar
+    is_prefill = sequence.is_prefill  # and samples nothing
+    if key is None or grammar is None or is_prefill or worker.grammars.is_ready(key):
         _wait(worker, sequence)
         return
     worker.grammars.ask(key, grammar)
@@ -61,6 +64,7 @@ def take_compiled(
 
 def _wait(worker: WorkerState, sequence: Sequence) -> None:
     worker.waiting.push(sequence)
+    worker.has_arrivals = True
     # Not before: while a suspect is tried nobody else is started.
     if is_suspect(sequence.request):
         worker.trials.suspect(unit_of(sequence))

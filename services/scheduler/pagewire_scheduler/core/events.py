@@ -1,12 +1,14 @@
 """What the core tells frontends, as plain data. Tokens of a choice always come before its end."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from pagewire_scheduler.core.prompt_piece import PromptPiece
-from pagewire_scheduler.core.request import TokenLogprobs
+from pagewire_scheduler.core.request import Submission, TokenLogprobs
 from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.timeline import Timeline
 from pagewire_shared.errors import PagewireError
+from pagewire_shared.ids import RequestId
 
 
 class TokensEvent(NamedTuple):
@@ -37,6 +39,7 @@ class FinishedEvent:
     """
 
     frontend_id: bytes
+    request_id: RequestId
     handle: int
     choice: int
     epoch: int
@@ -52,9 +55,16 @@ class RejectedEvent:
     """A submission that was refused and holds nothing."""
 
     frontend_id: bytes
+    request_id: RequestId
     handle: int
     epoch: int
     error: PagewireError
+
+    @classmethod
+    def of(cls, frontend_id: bytes, submission: Submission, error: PagewireError) -> Self:
+        """Return the refusal of `submission`."""
+        name = submission.request_id, submission.handle, submission.epoch
+        return cls(frontend_id, *name, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +88,17 @@ class VectorEvent:
     num_cached_tokens: int
 
 
-Event = TokensEvent | FinishedEvent | RejectedEvent | PromptLogprobsEvent | VectorEvent
+@dataclass(frozen=True, slots=True)
+class TimelineEvent:
+    """Where the time of a choice went; it replaces what was said before."""
+
+    frontend_id: bytes
+    handle: int
+    choice: int
+    epoch: int
+    timeline: Timeline
+
+
+Event = (
+    TokensEvent | FinishedEvent | RejectedEvent | PromptLogprobsEvent | VectorEvent | TimelineEvent
+)

@@ -8,6 +8,7 @@ from pagewire_scheduler.core.events import (
     Event,
     FinishedEvent,
     PromptLogprobsEvent,
+    TimelineEvent,
     TokensEvent,
     VectorEvent,
 )
@@ -99,6 +100,18 @@ def vector_event(sequence: Sequence) -> VectorEvent | None:
     return VectorEvent(request.frontend_id, request.handle, epoch, vector, num_cached)
 
 
+def timeline_event(sequence: Sequence) -> TimelineEvent | None:
+    """Return where the time of `sequence` went, or None when nobody listens."""
+    request = sequence.request
+    if request.handle is None:
+        return None
+    timeline = sequence.times.timeline(
+        request.arrived_at, sequence.num_preemptions, sequence.cached_tokens
+    )
+    epoch = request.submission.epoch
+    return TimelineEvent(request.frontend_id, request.handle, sequence.choice, epoch, timeline)
+
+
 def finished_event(sequence: Sequence) -> FinishedEvent | None:
     """Return the end of `sequence`, or None when nobody listens."""
     request = sequence.request
@@ -106,6 +119,7 @@ def finished_event(sequence: Sequence) -> FinishedEvent | None:
         return None
     return FinishedEvent(
         frontend_id=request.frontend_id,
+        request_id=request.submission.request_id,
         handle=request.handle,
         choice=sequence.choice,
         epoch=request.submission.epoch,
@@ -131,6 +145,8 @@ def resend(request: Request, next_positions: Seq[int]) -> list[Event]:
             continue
         # Beams are nobody's output before their search has ended.
         is_output = sequence.state.is_finished or not sequence.is_beam
+        if sequence.times.first_token_at is not None and is_output:
+            events.extend(event for event in (timeline_event(sequence),) if event is not None)
         tokens = tokens_event(sequence, position) if is_output else None
         events.extend(event for event in (tokens, vector_event(sequence)) if event is not None)
         if sequence.state.is_finished:

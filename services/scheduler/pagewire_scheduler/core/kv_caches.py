@@ -5,6 +5,12 @@ from collections.abc import Iterable
 
 from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_scheduler.core.core_settings import CoreCounts
+from pagewire_scheduler.core.handoffs import (
+    complete_prefill,
+    end_late_handoffs,
+    note_started,
+    yield_leases,
+)
 from pagewire_scheduler.core.loading import (
     check_answer,
     finish_load,
@@ -12,7 +18,9 @@ from pagewire_scheduler.core.loading import (
     order_loads,
     yield_blocks,
 )
+from pagewire_scheduler.core.pulls import order_pulls
 from pagewire_scheduler.core.remote_index import RemoteIndex
+from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_shared.ids import BlockName
 
@@ -78,8 +86,8 @@ class KvCaches:
         if load is None:
             self.counts.num_dropped_results += 1
             return
-        finish_load(worker, load, answer, self.counts.loads, self.now)
-        if answer.outcome is LoadOutcome.MISSING:
+        finish_load(worker, load, answer, self.counts, self.now)
+        if answer.outcome is LoadOutcome.MISSING and load.handoff is None:
             # Else it would be asked for again by all who want it.
             missing = load.order.names[answer.num_blocks : answer.num_blocks + 1]
             self.stores.removed(load.order.store, missing)
@@ -87,14 +95,27 @@ class KvCaches:
     # Inside
 
     def _order_loads(self, worker: WorkerState) -> None:
+        order_pulls(worker, self.now)
         if self.stores.is_usable and worker.info.loads_blocks and self._is_caching:
             order_loads(worker, self.stores, self.counts.loads, self.now)
 
+    def _begin_pulls(self, source: WorkerState, found: Iterable[Sequence]) -> None:
+        """Let receivers pull what the newest plan computes, and what prefills have `found`."""
+        for prefill in found:
+            complete_prefill(prefill, self.now)
+        for handoff in note_started(source, self.now):
+            order_pulls(handoff.receiver, self.now)
+
     def _yield_blocks(self, worker: WorkerState) -> None:
-        if worker.loads.under_way and not worker.outstanding:
+        if worker.outstanding:
+            return
+        if worker.loads.under_way:
             yield_blocks(worker)
+        if worker.giving:
+            yield_leases(worker, self.now)
 
     def _give_up_overdue_loads(self) -> None:
         for worker in self.workers.values():
+            end_late_handoffs(worker, self.now)
             if worker.loads.under_way:
                 give_up_overdue(worker, self.counts.loads, self.now)

@@ -10,13 +10,15 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
-from pagewire_scheduler.core.block_table import BlockTable
-from pagewire_scheduler.core.core_settings import LoadCounts
-from pagewire_scheduler.core.load_choice import MIN_BLOCKS, Choice
+from pagewire_scheduler.core.block_load import LoadAnswer, LoadOutcome
+from pagewire_scheduler.core.core_settings import CoreCounts, LoadCounts
+from pagewire_scheduler.core.handoffs import end_handoff, go_on
+from pagewire_scheduler.core.load_choice import MIN_BLOCKS
+from pagewire_scheduler.core.load_ordering import is_copy_under_way, num_free_for_load, order_load
 from pagewire_scheduler.core.loads import Load
 from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS
 from pagewire_scheduler.core.prefix_cache import find_prefix
+from pagewire_scheduler.core.pulls import finish_pull
 from pagewire_scheduler.core.remote_index import RemoteIndex
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.starting import MAX_SKIPS
@@ -27,7 +29,7 @@ from pagewire_shared.errors import WireError
 from pagewire_shared.kv_tier import MAX_TIERS, is_tier_name, tier_label
 
 MAX_LOADS: Final = 4
-"""Loads of a worker that are not answered."""
+"""Loads of a worker from stores that are not answered."""
 
 POOL_SHARE: Final = 2
 """Loads hold at most one in so many blocks of a pool."""
@@ -36,13 +38,10 @@ MAX_LOOKED_AT: Final = 8
 # Those in front of them that have had their chance are passed without a look.
 _MAX_PASSED: Final = 32
 
-OVERDUE_SECONDS: Final = 1.0
-"""After its deadline an answer still has to come through the streams."""
-
 
 def order_loads(worker: WorkerState, index: RemoteIndex, counts: LoadCounts, now: float) -> None:
     """Order loads for the first in the queue; before a plan is made, which may start them."""
-    if worker.trials or _is_copy_under_way(worker):
+    if worker.trials or is_copy_under_way(worker):
         return
     at = num_looked_at = 0
     look = worker.loads.look(index.version, now)
@@ -86,7 +85,7 @@ def check_answer(worker: WorkerState, answer: LoadAnswer) -> Load | None:
 
 
 def finish_load(
-    worker: WorkerState, load: Load, answer: LoadAnswer, counts: LoadCounts, now: float
+    worker: WorkerState, load: Load, answer: LoadAnswer, counts: CoreCounts, now: float
 ) -> None:
     """Take the answer to `load`: what came is cached, everything is given back, who waited waits
     for a slot as before."""
@@ -97,18 +96,22 @@ def finish_load(
             worker.forget_on_worker(block)
     waiting = load.waiting
     worker.loads.leave(load)
+    if load.handoff is not None:
+        finish_pull(worker, load, answer, waiting, counts.handoffs, now)
+        return
     _judge(worker, load, answer, now)
     block_size = worker.info.model.block_size
-    counts.outcomes[answer.outcome] += 1
+    counts.loads.outcomes[answer.outcome] += 1
     for tier, num_blocks in answer.tiers:
-        counts.blocks[tier_label(tier)] += num_blocks
-        counts.tokens[tier_label(tier)] += num_blocks * block_size
+        counts.loads.blocks[tier_label(tier)] += num_blocks
+        counts.loads.tokens[tier_label(tier)] += num_blocks * block_size
     for sequence in waiting:
+        sequence.times.note_transfer(now - load.ordered_at, answer.num_bytes, None)
         if answer.num_blocks and not load.is_forgotten:
             sequence.loaded.update(_tiers_by_index(load.first, answer))
         else:
             sequence.num_loads_left = 0
-        _wait_again(worker, sequence)
+        go_on(worker, sequence, now)
 
 
 def give_up_overdue(worker: WorkerState, counts: LoadCounts, now: float) -> None:
@@ -121,7 +124,7 @@ def give_up_overdue(worker: WorkerState, counts: LoadCounts, now: float) -> None
         worker.loads.link(load.order.store).breaker.fail(now)
         for sequence in load.waiting:
             sequence.num_loads_left = 0
-            _wait_again(worker, sequence)
+            go_on(worker, sequence, now)
 
 
 def yield_blocks(worker: WorkerState) -> None:
@@ -139,25 +142,16 @@ def yield_blocks(worker: WorkerState) -> None:
 
 
 def take_loading(worker: WorkerState) -> list[Sequence]:
-    """Take out, in order, those that wait for loads, back to WAITING."""
-    taken = sorted(worker.loading, key=lambda sequence: sequence.key)
+    """Take out, in order, those that wait for loads, back to WAITING; prefills stay."""
+    there = [sequence for sequence in worker.loading if not sequence.is_prefill]
+    taken = sorted(there, key=lambda sequence: sequence.key)
     for sequence in taken:
         worker.loading.remove(sequence)
         sequence.load = None
+        if sequence.handoff is not None:
+            end_handoff(sequence.handoff)
         sequence.advance(State.WAITING)
     return taken
-
-
-def _is_copy_under_way(worker: WorkerState) -> bool:
-    """Whether a step may still copy from a block that is free.
-
-    Whoever writes such a block by a later step writes it after the copy; a load does not wait for
-    steps.
-    """
-    ref_counts = worker.pool.ref_counts
-    return any(
-        not ref_counts[block] for step in worker.outstanding for block in step.plan.copy_sources
-    )
 
 
 def _consider(
@@ -181,7 +175,7 @@ def _consider(
         _wait_for(worker, load, sequence)
         return True
     room = _room(worker, hits)
-    if len(loads.under_way) >= MAX_LOADS or room < MIN_BLOCKS:
+    if loads.num_under_way(of_workers=False) >= MAX_LOADS or room < MIN_BLOCKS:
         return False
     names = (chain.name(at, tokens) for at in range(len(hits), min(end, len(hits) + room)))
     runs = index.longest_runs(names)
@@ -192,49 +186,24 @@ def _consider(
     sequence.num_loads_left = 0
     if not choice.verdict.is_load:
         return False
-    load = _order(worker, sequence, hits, store, length, choice, now)
+    load = order_load(
+        worker,
+        sequence,
+        hits,
+        store=store,
+        length=length,
+        verdict=choice.verdict,
+        timeout=choice.timeout,
+        now=now,
+    )
     _wait_for(worker, load, sequence)
     return True
 
 
 def _room(worker: WorkerState, hits: list[int]) -> int:
-    """Return how many blocks a load may take.
-
-    As many as would be free for a sequence that starts with `hits`, but for one that must be left
-    to start in: so also where a window lets a sequence be longer than the pool, all that was loaded
-    is found again.
-    """
-    pool, num_held = worker.pool, worker.loads.num_blocks
-    num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
-    num_free = pool.num_free - worker.reserve.num_blocks - num_revived - len(worker.running) - 1
-    return min(num_free, pool.num_blocks // POOL_SHARE - num_held)
-
-
-def _order(
-    worker: WorkerState,
-    sequence: Sequence,
-    hits: list[int],
-    store: str,
-    length: int,
-    choice: Choice,
-    now: float,
-) -> Load:
-    chain, loads = worker.chain_for(sequence), worker.loads
-    table = BlockTable(worker.pool)
-    table.share(hits)  # before blocks are given out, which may be these
-    order = LoadOrder(
-        load_id=loads.next_id(),
-        store=store,
-        names=tuple(chain.name(len(hits) + at, sequence.tokens) for at in range(length)),
-        blocks=tuple(table.grow(length)),
-        timeout_ms=max(1, round(1000 * choice.timeout)),
-    )
-    link, num_bytes = loads.link(store), length * worker.info.bytes_per_block
-    overdue_at = now + choice.timeout + OVERDUE_SECONDS
-    load = Load(order, len(hits), table, num_bytes, link.num_bytes_under_way, overdue_at)
-    link.begin(choice.verdict, num_bytes, now)
-    loads.enter(load)
-    return load
+    """Return how many blocks a load may take."""
+    num_left = worker.pool.num_blocks // POOL_SHARE - worker.loads.num_blocks
+    return min(num_free_for_load(worker, hits), num_left)
 
 
 def _wait_for(worker: WorkerState, load: Load, sequence: Sequence) -> None:
@@ -245,13 +214,6 @@ def _wait_for(worker: WorkerState, load: Load, sequence: Sequence) -> None:
     sequence.load = load
     load.sequences.append(sequence)
     worker.loading.push(sequence)
-
-
-def _wait_again(worker: WorkerState, sequence: Sequence) -> None:
-    worker.loading.remove(sequence)
-    sequence.load = sequence.load_look = None
-    sequence.advance(State.WAITING)
-    worker.waiting.push(sequence)
 
 
 def _judge(worker: WorkerState, load: Load, answer: LoadAnswer, now: float) -> None:

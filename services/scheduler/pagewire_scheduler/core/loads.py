@@ -10,6 +10,7 @@ from pagewire_scheduler.core.load_choice import PrefillSpeed, StoreLink
 from pagewire_shared.ids import BlockName
 
 if TYPE_CHECKING:
+    from pagewire_scheduler.core.handoff import Handoff
     from pagewire_scheduler.core.request import Sequence
 
 LOOK_SECONDS: Final = 0.05
@@ -29,7 +30,9 @@ class Load:
         num_bytes: Of all its blocks.
         num_bytes_ahead: Of the loads that were under way from that store when it was ordered.
         overdue_at: Instant from which nobody waits for it any more.
+        ordered_at: When it was ordered.
         sequences: Who waits for it, and some who did.
+        handoff: What brings its blocks from another worker; None for those of a store.
         is_cancelled: Whether the worker is told that it may stop.
         is_overdue: Whether its answer did not come in time.
         is_forgotten: Whether its blocks get no names: cached prefixes were forgotten meanwhile.
@@ -41,7 +44,9 @@ class Load:
     num_bytes: int
     num_bytes_ahead: int
     overdue_at: float
+    ordered_at: float
     sequences: list["Sequence"] = field(default_factory=list)
+    handoff: "Handoff | None" = None
     is_cancelled: bool = False
     is_overdue: bool = False
     is_forgotten: bool = False
@@ -93,6 +98,10 @@ class Loads:
         """Blocks that loads go to."""
         return sum(len(load.order.blocks) for load in self.under_way.values())
 
+    def num_under_way(self, *, of_workers: bool) -> int:
+        """Return how many loads come from other workers, or from stores."""
+        return sum((one.handoff is not None) == of_workers for one in self.under_way.values())
+
     @property
     def num_bytes(self) -> int:
         """Bytes that all links count as under way."""
@@ -106,6 +115,12 @@ class Loads:
     def link(self, store: str) -> StoreLink:
         """Return what is known of the way from `store`."""
         return self._links.setdefault(store, StoreLink())
+
+    def forget_link(self, store: str) -> None:
+        """Nothing will be ordered from there again; answers may still come."""
+        link = self._links.get(store)
+        if link is not None and not link.num_bytes_under_way:
+            del self._links[store]
 
     def find(self, name: BlockName) -> Load | None:
         """Return the load that brings `name` and may be waited for, or None."""

@@ -35,6 +35,8 @@ class OutstandingStep:
         sequences: Who is in its slots, in their order.
         named_blocks: Blocks that get a name with it; the plan's own list holds void ones, too.
         branched: Beam requests whose forks and tokens it tells.
+        prefilled: Prefills that are complete with it.
+        due_timelines: Sequences whose frontends are told where their time went.
         releases: What comes free with its answer, because it is the last step to name it.
         num_tokens: Positions it computes.
         num_pooled: Vectors it returns.
@@ -46,6 +48,8 @@ class OutstandingStep:
     sequences: list[Sequence] = field(default_factory=list)
     named_blocks: list[int] = field(default_factory=list)
     branched: list[Request] = field(default_factory=list)
+    prefilled: list[Sequence] = field(default_factory=list)
+    due_timelines: list[Sequence] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
     num_tokens: int = 0
     num_pooled: int = 0

@@ -1,7 +1,7 @@
 """Which worker gets a sequence: the one that will reach its first new token soonest, by cached
 prefix and load. Starts nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pagewire_scheduler.core.admission import fits
 from pagewire_scheduler.core.prefix_cache import find_prefix
@@ -31,21 +31,27 @@ def choose_worker(
     for worker in workers:
         if worker.is_draining or not fits(worker, sequence):
             continue
-        num_expected = _num_expected(worker, sequence, stores, is_caching=is_caching)
-        cost = _load(worker) + PREFILL_WEIGHT * num_expected
+        expected = num_expected(worker, sequence, stores, is_caching=is_caching)
+        cost = _load(worker) + PREFILL_WEIGHT * expected
         if best is None or cost < best_cost:
             best, best_cost = worker, cost
-            sequence.num_expected = num_expected
+            sequence.num_expected = expected
     return best
 
 
 def take_over(
-    workers: Iterable[WorkerState], worker: WorkerState, stores: RemoteIndex, *, is_caching: bool
+    workers: Iterable[WorkerState],
+    worker: WorkerState,
+    stores: RemoteIndex,
+    *,
+    is_caching: bool,
+    may_take: Callable[[Sequence], bool],
 ) -> Sequence | None:
     """Take a waiting sequence from whoever should hand one to an idle `worker`; None for nobody.
 
     Where slots or blocks are missing, the next one comes whatever is cached there: it could wait
     for long. Where only the budget of tokens was used up, it comes if that is cheaper than to stay.
+    `may_take` says whether `worker` is meant for a sequence.
     """
     donors = [
         donor
@@ -56,19 +62,25 @@ def take_over(
     ]
     for donor in sorted(donors, key=lambda donor: -len(donor.waiting)):
         sequence = donor.waiting.at(0)
-        if sequence is None or not fits(worker, sequence):
+        if sequence is None or not may_take(sequence) or not fits(worker, sequence):
             continue
-        num_expected = _num_expected(worker, sequence, stores, is_caching=is_caching)
-        num_more = num_expected - sequence.num_expected
+        expected = num_expected(worker, sequence, stores, is_caching=is_caching)
+        num_more = expected - sequence.num_expected
         if donor.is_blocked or _load(worker) + PREFILL_WEIGHT * num_more < _load(donor):
             donor.waiting.remove(sequence)
-            sequence.num_expected = num_expected
+            sequence.num_expected = expected
             return sequence
     return None
 
 
-def _num_expected(
-    worker: WorkerState, sequence: Sequence, stores: RemoteIndex, *, is_caching: bool
+def num_tokens_ahead(worker: WorkerState) -> int:
+    """Return how many tokens are to be computed on `worker` before one that comes now."""
+    running = sum(max(0, sequence.num_to_compute - 1) for sequence in worker.running)
+    return worker.waiting.num_expected + running
+
+
+def num_expected(
+    worker: WorkerState, sequence: Sequence, stores: RemoteIndex, *, is_caching: bool = True
 ) -> int:
     """Return how many tokens of `sequence` would have to be computed on `worker`.
 
@@ -78,13 +90,13 @@ def _num_expected(
         return len(sequence.tokens)
     tokens, chain = sequence.tokens, worker.chain_for(sequence)
     num_hits = len(find_prefix(worker.pool.cache, chain, tokens))
-    num_expected = len(tokens) - num_hits * chain.block_size
+    expected = len(tokens) - num_hits * chain.block_size
     if stores.is_usable and worker.info.loads_blocks:
         end = (len(tokens) - 1) // chain.block_size
         runs = stores.longest_runs(chain.name(at, tokens) for at in range(num_hits, end))
         num_loadable = _num_loadable(worker, runs) * chain.block_size if runs else 0
-        num_expected -= num_loadable - num_loadable // LOAD_SHARE
-    return num_expected
+        expected -= num_loadable - num_loadable // LOAD_SHARE
+    return expected
 
 
 def _num_loadable(worker: WorkerState, runs: list[tuple[str, int]]) -> int:

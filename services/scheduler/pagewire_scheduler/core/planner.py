@@ -14,14 +14,14 @@ from pagewire_scheduler.core.worker_state import WorkerState
 
 
 def plan_step(
-    worker: WorkerState, generation: int, policy: QueuePolicy, *, is_caching: bool
+    worker: WorkerState, generation: int, policy: QueuePolicy, now: float, *, is_caching: bool
 ) -> Draft:
     """Plan the worker's next step and enter it as outstanding, unless there is nothing to tell.
 
     The worker must have credit for a step.
     """
     plan = StepPlan(generation, worker.info.incarnation, worker.next_step_id)
-    draft = Draft(worker, plan, policy, is_caching, worker.info.max_num_batched_tokens)
+    draft = Draft(worker, plan, policy, is_caching, worker.info.max_num_batched_tokens, now)
     if worker.trials:
         worker.trials.forget_absent(worker)
     if worker.trials:
@@ -39,6 +39,8 @@ def plan_step(
         return draft
     _complete(draft)
     draft.is_sent = True
+    if plan.slots:
+        worker.totals.note_step(sum(plan.num_new_tokens))
     return draft
 
 
@@ -90,6 +92,8 @@ def _complete(draft: Draft) -> None:
         draft.sequences,
         list(plan.named_blocks),
         branched,
+        draft.prefilled,
+        draft.due_timelines,
         num_tokens=num_tokens,
         num_pooled=draft.num_pooled,
         is_telling=draft.is_telling,

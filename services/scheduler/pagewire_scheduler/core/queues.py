@@ -1,30 +1,54 @@
 """Where waiting sequences stand: with a worker of their model, or, while none can take them, aside.
 Owns the lists of workers per model; starts nothing."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pagewire_scheduler.core.admission import max_len
 from pagewire_scheduler.core.beam_group import restart_group
-from pagewire_scheduler.core.enqueue import enqueue, take_compiling
-from pagewire_scheduler.core.loading import take_loading
+from pagewire_scheduler.core.core_settings import CoreSettings, HandoffCounts, HandoffPolicy
+from pagewire_scheduler.core.enqueue import enqueue
+from pagewire_scheduler.core.handoff_choice import HandoffVerdict
+from pagewire_scheduler.core.handoff_placement import (
+    choose_source,
+    has_room,
+    may_hand_off,
+)
+from pagewire_scheduler.core.handoffs import (
+    begin_handoff,
+    end_handoff,
+    give_up_source,
+)
 from pagewire_scheduler.core.losses import note_loss
 from pagewire_scheduler.core.placement import choose_worker, take_over
+from pagewire_scheduler.core.pulls import forget_source
 from pagewire_scheduler.core.queue_policy import QueuePolicy
 from pagewire_scheduler.core.remote_index import RemoteIndex
 from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.roles import Role
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.trials import unit_of
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
-from pagewire_scheduler.core.worker_state import ModelInfo, WorkerState
+from pagewire_scheduler.core.worker_info import ModelInfo
+from pagewire_scheduler.core.worker_state import WorkerState
 
 
 class ModelQueues:
     """Workers and waiting sequences by served model name."""
 
-    def __init__(self, policy: QueuePolicy, stores: RemoteIndex, *, is_caching: bool) -> None:
+    def __init__(
+        self,
+        policy: QueuePolicy,
+        stores: RemoteIndex,
+        settings: CoreSettings,
+        counts: HandoffCounts,
+        now: Callable[[], float],
+    ) -> None:
         self._policy = policy
         self._stores = stores
-        self._is_caching = is_caching
+        self._is_caching = settings.is_caching
+        self._handoff: HandoffPolicy = settings.handoff
+        self._counts = counts
+        self._now = now
         self._workers: dict[str, list[WorkerState]] = {}
         self._unplaced: dict[str, WaitingQueue] = {}
 
@@ -71,7 +95,14 @@ class ModelQueues:
         """
         name = worker.info.model.name
         blamed = note_loss(worker)
+        worker.totals.num_lost_workers += not worker.is_draining
         self._workers[name].remove(worker)
+        for handoff in list(worker.giving):
+            give_up_source(handoff, self._now())
+        for handoff in list(worker.taking):
+            end_handoff(handoff)
+        for other in self._workers[name]:
+            forget_source(other, worker)
         if not self._workers[name]:
             del self._workers[name]
         given_up: list[Sequence] = []
@@ -88,8 +119,9 @@ class ModelQueues:
                 waiting = sequence
             if unit_of(waiting) in blamed:
                 given_up.append(waiting)
-            else:
-                self.place(waiting)
+                continue
+            worker.totals.num_requeued += waiting.is_asked_for
+            self.place(waiting)
         return given_up
 
     def bound(self, sequence: Sequence) -> None:
@@ -102,32 +134,58 @@ class ModelQueues:
                 one.max_len = length
 
     def place(self, sequence: Sequence) -> None:
-        """Queue a WAITING sequence with the best worker, or aside."""
+        """Queue a WAITING sequence with the best worker, or aside; perhaps have its prompt computed
+        on another. A probe goes nowhere else."""
+        if sequence.probe is not None:
+            sequence.probe.end(sequence, self._now())
+            return
         self.bound(sequence)
-        model = sequence.request.submission.model
-        workers = self.workers(model)
-        worker = choose_worker(workers, sequence, self._stores, is_caching=self._is_caching)
+        worker = self._choose(sequence)
         if worker is None:
+            model = sequence.request.submission.model
             self._unplaced.setdefault(model, self._policy.create_queue()).push(sequence)
             sequence.worker = None
-        else:
+        elif not self._hand_off(worker, sequence):
             enqueue(worker, sequence)
 
-    def drain(self, worker: WorkerState) -> None:
-        """Give `worker` nothing new; what waits there moves to others of its model, if any can.
+    def takers(self, sequence: Sequence) -> list[WorkerState]:
+        """Return the workers that are meant for `sequence`; all when there is none."""
+        workers = self.workers(sequence.request.submission.model)
+        role = Role.PREFILL if sequence.request.is_pooling else Role.DECODE
+        meant = [one for one in workers if role in one.roles and not one.is_draining]
+        return meant or workers
 
-        Suspects on trial stay until it is over.
-        """
-        worker.is_draining = True
-        worker.is_drain_due = bool(worker.trials)
-        if worker.is_drain_due:
-            return
-        for sequence in sorted(worker.waiting, key=lambda sequence: sequence.key):
-            if sequence.state is State.WAITING:
-                worker.waiting.remove(sequence)
-                self.place(sequence)
-        for sequence in (*take_compiling(worker), *take_loading(worker)):
-            self.place(sequence)
+    def target(self, sequence: Sequence, worker: WorkerState) -> WorkerState | None:
+        """Return where a sequence could go on at once that runs on `worker`, or None."""
+        takers = [one for one in self.takers(sequence) if one is not worker]
+        roomy = [one for one in takers if has_room(one, sequence)]
+        return choose_worker(roomy, sequence, self._stores, is_caching=self._is_caching)
+
+    def _choose(self, sequence: Sequence) -> WorkerState | None:
+        """Return the best worker for `sequence`, or None when it fits none."""
+        takers = self.takers(sequence)
+        worker = choose_worker(takers, sequence, self._stores, is_caching=self._is_caching)
+        if worker is None:
+            # None of those that are meant for it is large enough.
+            others = self.workers(sequence.request.submission.model)
+            worker = choose_worker(others, sequence, self._stores, is_caching=self._is_caching)
+        return worker
+
+    def _hand_off(self, receiver: WorkerState, sequence: Sequence) -> bool:
+        """Have the prompt of `sequence` computed elsewhere if that is better; return whether."""
+        is_possible = self._is_caching and self._handoff != "never" and not receiver.trials
+        if not is_possible or not may_hand_off(sequence):
+            return False
+        now, workers = self._now(), self.workers(receiver.info.model.name)
+        plan = choose_source(
+            receiver, workers, sequence, self._stores, now, is_forced=self._handoff == "always"
+        )
+        if plan.verdict is not HandoffVerdict.ALONE:
+            self._counts.verdicts[plan.verdict] += 1
+        if plan.source is None or not plan.verdict.is_handoff:
+            return False
+        begin_handoff(plan.source, receiver, sequence, plan.timeout, now)
+        return True
 
     def balance(self, worker: WorkerState) -> None:
         """Move waiting sequences to `worker` while it has slots and nothing of its own to start."""
@@ -135,7 +193,13 @@ class ModelQueues:
         if len(peers) < 2 or len(worker.waiting) or worker.is_draining or worker.trials:
             return
         for _ in range(worker.num_free_slots):
-            sequence = take_over(peers, worker, self._stores, is_caching=self._is_caching)
+            sequence = take_over(
+                peers,
+                worker,
+                self._stores,
+                is_caching=self._is_caching,
+                may_take=lambda one: not one.is_prefill and worker in self.takers(one),
+            )
             if sequence is None:
                 return
             enqueue(worker, sequence)

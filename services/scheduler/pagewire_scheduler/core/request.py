@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Final
 from pagewire_scheduler.core.block_table import BlockTable
 from pagewire_scheduler.core.prefix_cache import NameChain
 from pagewire_scheduler.core.state import State, require_move
+from pagewire_scheduler.core.timeline import Times
 from pagewire_shared.beam import BeamParams
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.ids import RequestId
 from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
     from pagewire_scheduler.core.beam_group import BeamGroup
+    from pagewire_scheduler.core.handoff import Handoff
     from pagewire_scheduler.core.loads import Load, Look
+    from pagewire_scheduler.core.probes import Probe
     from pagewire_scheduler.core.prompt_piece import PromptPiece
     from pagewire_scheduler.core.waiting_queue import WaitingQueue
     from pagewire_scheduler.core.worker_state import WorkerState
@@ -84,6 +88,7 @@ class Request:
         num_emitted_at_loss: How far it was then: output tokens of all choices.
         beams: The search under way, for a beam request that runs.
         grammar_key: Names the grammar that its output follows; None for none.
+        arrived_at: When it came, on the caller's clock.
         num_prompt_told: Next position whose log-probability the prompt still needs.
         prompt_pieces: Those it has, in order.
     """
@@ -101,6 +106,7 @@ class Request:
     sequences: list["Sequence"] = field(default_factory=list)
     beams: "BeamGroup | None" = None
     grammar_key: bytes | None = None
+    arrived_at: float = 0.0
     num_prompt_told: int = 1
     prompt_pieces: list["PromptPiece"] = field(default_factory=list)
 
@@ -113,6 +119,11 @@ class Request:
     def is_beam(self) -> bool:
         """Whether its sequences are the beams of one search."""
         return self.submission.beam_search is not None
+
+    @property
+    def grammar(self) -> StructuredOutputsParams | None:
+        """The grammar that its output follows; None for none."""
+        return self.submission.sampling.structured_outputs
 
     @property
     def is_pooling(self) -> bool:
@@ -164,6 +175,14 @@ class Sequence:
         load: The load it waits for.
         load_look: When a load for it was last thought of.
         loaded: The tier of each block that came of those it waited for, by index.
+        handoff: The hand-off it waits for; None for a prefill.
+        prefills_for: The hand-off that this prefill is for.
+        is_prefill: Whether it computes a prompt for a sequence elsewhere: then it samples nothing,
+            and is none of its request's.
+        probe: What it is for when nobody asked for it; then it never runs.
+        handed_off: (first, end) of the tokens that another worker computed for it.
+        times: What became of it when.
+        is_timeline_due: Whether its frontend is told that with its next token.
         followers: Choices that are forked from this one when its prompt is computed; they wait and
             are in no queue.
         leader: The choice that this one follows.
@@ -207,6 +226,13 @@ class Sequence:
     load: "Load | None" = None
     load_look: "Look | None" = None
     loaded: dict[int, str] = field(default_factory=dict)
+    handoff: "Handoff | None" = None
+    prefills_for: "Handoff | None" = None
+    is_prefill: bool = False
+    probe: "Probe | None" = None
+    handed_off: tuple[int, int] = (0, 0)
+    times: Times = field(default_factory=Times)
+    is_timeline_due: bool = True
     followers: list["Sequence"] = field(default_factory=list)
     leader: "Sequence | None" = None
     plain_until: int = 0
@@ -234,14 +260,31 @@ class Sequence:
         self.state = target
         self.is_live = not target.is_finished
 
+    def begin_stay(self, worker: "WorkerState") -> None:
+        """It is placed on `worker`, and holds nothing there."""
+        self.worker, self.load, self.load_look = worker, None, None
+        self.num_loads_left, self.loaded = LOADS_PER_STAY, {}
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether it is a choice of a request: no prefill for another worker, and no probe."""
+        return not self.is_prefill and self.probe is None
+
     @property
     def num_emitted(self) -> int:
         """Output tokens known."""
         return len(self.tokens) - self.num_prompt
 
     @property
+    def num_to_hold(self) -> int:
+        """Tokens known whose keys and values it will need."""
+        return self.num_prompt if self.is_prefill else len(self.tokens)
+
+    @property
     def num_to_compute(self) -> int:
         """Tokens that a plan may still compute; 0 when only outstanding samples are missing."""
+        if self.is_prefill:
+            return self.num_prompt - self.num_computed
         num_total = len(self.tokens) + self.num_in_flight
         if self.is_beam:
             # What comes next is decided when the samples of all beams are there.
@@ -252,45 +295,3 @@ class Sequence:
     def emitted_from(self, position: int) -> Seq[int]:
         """Return the output tokens from `position`."""
         return self.tokens[self.num_prompt + position :]
-
-
-def create_request(
-    submission: Submission, frontend_id: bytes, arrival: int, rank: float
-) -> Request:
-    """Return a request with one WAITING sequence per choice."""
-    sampling = submission.sampling
-    request = Request(
-        submission=submission,
-        frontend_id=frontend_id,
-        handle=submission.handle,
-        arrival=arrival,
-        rank=rank,
-        stop_ids=frozenset(sampling.stop_token_ids),
-        eos_ids=frozenset() if sampling.ignore_eos else frozenset(submission.eos_token_ids),
-        grammar_key=(sampling.structured_outputs.digest if sampling.structured_outputs else None),
-    )
-    request.sequences = create_sequences(request)
-    return request
-
-
-def create_sequences(request: Request) -> list[Sequence]:
-    """Return the sequences of a request that has none, or whose beam search starts again."""
-    submission, sequences = request.submission, []
-    prompt = submission.prompt_token_ids
-    for choice, emitted in enumerate(submission.emitted):
-        sequence = Sequence(
-            request=request,
-            choice=choice,
-            tokens=[*prompt, *emitted],
-            num_prompt=len(prompt),
-            key=(request.rank, request.arrival, choice),
-            is_beam=request.is_beam,
-            is_pooling=request.is_pooling,
-            has_logprobs=submission.sampling.logprobs is not None and not request.is_beam,
-            end_ids=request.stop_ids | request.eos_ids,
-        )
-        if sequence.has_logprobs:
-            # Those of an earlier life stay with the frontend, which never asks for them again.
-            sequence.logprobs = [None] * len(emitted)
-        sequences.append(sequence)
-    return sequences

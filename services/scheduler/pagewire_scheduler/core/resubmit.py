@@ -3,7 +3,8 @@
 from collections.abc import Sequence as Seq
 
 from pagewire_scheduler.core.frontend_state import ENDED
-from pagewire_scheduler.core.request import Request, Submission, create_request
+from pagewire_scheduler.core.request import Request, Submission
+from pagewire_scheduler.core.request_creation import create_request
 from pagewire_shared.errors import InvalidRequestError
 
 

@@ -18,6 +18,7 @@ from pagewire_scheduler.core.ending import (
 )
 from pagewire_scheduler.core.enqueue import take_compiled
 from pagewire_scheduler.core.events import Event, RejectedEvent
+from pagewire_scheduler.core.exchange import Exchange
 from pagewire_scheduler.core.frontend_state import (
     ENDED,
     FrontendState,
@@ -26,31 +27,29 @@ from pagewire_scheduler.core.frontend_state import (
     resend,
 )
 from pagewire_scheduler.core.grammars import GrammarId
-from pagewire_scheduler.core.kv_caches import KvCaches
+from pagewire_scheduler.core.handoffs import complete_prefill
 from pagewire_scheduler.core.load import Load
 from pagewire_scheduler.core.losses import error_of_losses
 from pagewire_scheduler.core.planner import plan_step
-from pagewire_scheduler.core.queue_policy import create_policy, rank
-from pagewire_scheduler.core.queues import ModelQueues
-from pagewire_scheduler.core.request import Request, Sequence, Submission, create_request
+from pagewire_scheduler.core.queue_policy import rank
+from pagewire_scheduler.core.request import Request, Sequence, Submission
+from pagewire_scheduler.core.request_creation import create_request
 from pagewire_scheduler.core.resubmit import check_resubmit, is_resend, renew, resend_positions
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.worker_state import ModelInfo, WorkerInfo, WorkerState
+from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_shared.errors import DeadlineError, PagewireError
 from pagewire_shared.ids import RequestId
 
 
-class SchedulerCore(KvCaches):
+class SchedulerCore(Exchange):
     """The state of one cell. Every method is synchronous and returns what must be sent."""
 
     def __init__(self, settings: CoreSettings) -> None:
-        super().__init__(is_caching=settings.is_caching)
-        self.settings = settings
+        super().__init__(settings)
         self.requests: dict[RequestId, Request] = {}
         self.frontends: dict[bytes, FrontendState] = {}
-        self.policy = create_policy(settings.policy, settings.tenant_weights)
-        self.queues = ModelQueues(self.policy, self.stores, is_caching=settings.is_caching)
         self.load = Load(settings.limits)
         self._deadlines = Deadlines()
         self._num_arrivals = 0
@@ -66,7 +65,7 @@ class SchedulerCore(KvCaches):
     def attach_worker(self, info: WorkerInfo) -> list[Event]:
         """Add a worker with an empty batch; an earlier attach of it must have ended."""
         assert info.worker_id not in self.workers, "a worker attaches twice"
-        worker = WorkerState(info, self.policy.create_queue())
+        worker = WorkerState(info, self.policy.create_queue(), self.counts.of(info.model.name))
         worker.loads.is_forced = self.settings.is_load_forced
         self.workers[info.worker_id] = worker
         return self._enter(self.queues.add_worker(worker))
@@ -82,15 +81,6 @@ class SchedulerCore(KvCaches):
             ended.extend(end_with_followers(sequence, State.FINISHED_FAILED))
         return self._conclude(ended)
 
-    def drain_worker(self, worker_id: bytes) -> None:
-        """Place nothing new on a worker; what runs there runs to its end."""
-        self.queues.drain(self.workers[worker_id])
-
-    def is_drained(self, worker_id: bytes) -> bool:
-        """Whether a draining worker has nothing left to do."""
-        worker = self.workers[worker_id]
-        return worker.is_draining and not worker.num_sequences and not worker.outstanding
-
     def models(self) -> list[tuple[ModelInfo, int]]:
         """Return the models that attached workers serve, and by how many."""
         return self.queues.models()
@@ -98,16 +88,24 @@ class SchedulerCore(KvCaches):
     def plan(self, worker_id: bytes) -> StepPlan | None:
         """Return the next plan of a worker, or None when it has no credit or nothing to do."""
         worker = self.workers[worker_id]
+        worker.has_arrivals = False
         if not worker.has_credit:
             self._order_loads(worker)  # they run beside the steps that are out
             return None
         if worker.is_drain_due and not worker.trials:
-            self.queues.drain(worker)
+            self.departures.drain(worker)
+        if worker.is_draining:
+            self.departures.migrate(worker, self.now)
         self.queues.balance(worker)
         self._order_loads(worker)
         draft = plan_step(
-            worker, self.settings.generation, self.policy, is_caching=self.settings.is_caching
+            worker,
+            self.settings.generation,
+            self.policy,
+            self.now,
+            is_caching=self.settings.is_caching,
         )
+        self._begin_pulls(worker, draft.found)
         self.counts.num_steps += draft.is_sent
         self.counts.num_preemptions += len(draft.preempted)
         if not draft.is_sent:
@@ -129,9 +127,11 @@ class SchedulerCore(KvCaches):
         if identity != (self.settings.generation, worker.info.incarnation, expected):
             self.counts.num_dropped_results += 1
             return []
-        applied = apply_result(worker, result)
+        applied = apply_result(worker, result, self.now)
+        for prefill in applied.prefilled:
+            complete_prefill(prefill, self.now)
         finished = self._conclude(applied.finished)
-        return [*applied.prompts, *applied.tokens, *applied.vectors, *finished]
+        return [*applied.timelines, *applied.prompts, *applied.tokens, *applied.vectors, *finished]
 
     def note_grammar(
         self, worker_id: bytes, grammar_id: GrammarId, error: PagewireError | None
@@ -193,13 +193,14 @@ class SchedulerCore(KvCaches):
             self._check_admission(submission, is_known=known is not None)
         except PagewireError as error:
             self.counts.num_rejected += 1
-            return [RejectedEvent(frontend_id, submission.handle, submission.epoch, error)]
+            return [RejectedEvent.of(frontend_id, submission, error)]
         if known is not None:
             request = renew(known, submission)
         else:
             self._num_arrivals += 1
             place = (self._num_arrivals, rank(submission, now))
             request = create_request(submission, frontend_id, *place)
+        request.arrived_at = now
         self.load.enter(request)
         self.requests[request.request_id] = frontend.requests[request.request_id] = request
         frontend.listen(request, submission.handle)

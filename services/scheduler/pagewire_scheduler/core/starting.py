@@ -82,6 +82,9 @@ def start(draft: Draft, sequence: Sequence) -> bool:
     worker, num_hits = draft.worker, len(place.hits)
     worker.waiting.remove(sequence)
     sequence.num_skipped = 0
+    if sequence.is_prefill and num_hits * worker.info.model.block_size == sequence.num_prompt:
+        draft.found.append(sequence)  # others have computed it meanwhile
+        return True
     table = sequence.table = BlockTable(worker.pool)
     table.share(place.hits)
     table.grow(place.num_blocks - num_hits)
@@ -114,7 +117,7 @@ def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
         while hits and num_revived > max(0, spare):
             num_revived -= pool.ref_counts[hits.pop()] == 0
     num_free = worker.num_free_for(sequence) - num_revived - len(worker.running)
-    num_blocks = needed = -(-len(sequence.tokens) // block_size)
+    num_blocks = needed = -(-sequence.num_to_hold // block_size)
     if worker.info.window is not None:
         num_blocks = needed = _num_blocks_in_window(draft, num_blocks, len(hits), num_free)
     if is_guaranteed:
@@ -130,19 +133,28 @@ def _enter(draft: Draft, sequence: Sequence, num_cached: int) -> None:
     worker.take_slot(sequence)
     worker.enter_running(sequence)
     sequence.num_computed = num_cached
+    sequence.times.note_begun(draft.now)
+    sequence.is_timeline_due = True
     if sequence.num_cached_tokens is None:
-        cached = sequence.num_cached_tokens = min(num_cached, sequence.num_prompt)
+        first, end = sequence.handed_off
+        num_computed = max(0, min(end, num_cached, sequence.num_prompt) - first)
+        cached = min(num_cached, sequence.num_prompt) - num_computed
+        sequence.num_cached_tokens = cached
         block_size = worker.info.model.block_size
         sequence.cached_tokens = tokens_by_tier(cached, sequence.loaded, block_size)
+        if draft.is_caching and sequence.is_asked_for and sequence.request.reads_cache:
+            tiers = sequence.cached_tokens
+            worker.totals.note_prefix(sequence.num_prompt, tiers, num_computed)
     if sequence.is_beam:
         start_group(sequence)
         sequence.num_reserved_slots = _num_slots(sequence) - 1
         worker.num_reserved_slots += sequence.num_reserved_slots
     worker.counts.num_queried_tokens += len(sequence.tokens) - 1
     worker.counts.num_hit_tokens += num_cached
-    draft.policy.charge_admission(sequence, len(sequence.tokens) - num_cached)
+    draft.policy.charge_admission(sequence, sequence.num_to_hold - num_cached)
     sequence.is_telling_prompt = sequence.request.is_prompt_untold
-    draft.plan.new_sequences.append(_describe(worker, sequence, table))
+    describe = _describe_prefill if sequence.is_prefill else _describe
+    draft.plan.new_sequences.append(describe(worker, sequence, table))
     room = len(table.blocks) * worker.info.model.block_size - num_cached
     draft.add(sequence, min(sequence.num_to_compute, draft.num_tokens_left, room), [])
 
@@ -179,7 +191,7 @@ def _make_room(draft: Draft, sequence: Sequence) -> bool:
     block_size = worker.info.model.block_size
     needed = num_blocks_ever(worker, sequence)
     if sequence.num_preemptions < MAX_PREEMPTIONS:
-        needed = min(needed, -(-len(sequence.tokens) // block_size))
+        needed = min(needed, -(-sequence.num_to_hold // block_size))
     needed += len(worker.running)
     leaving = worker.leaving_blocks()
     is_waiting_for_steps = leaving.num_free > 0
@@ -222,5 +234,24 @@ def _describe(worker: WorkerState, sequence: Sequence, table: BlockTable) -> New
         num_candidates=group.search.num_candidates if group is not None else 0,
         grammar_id=worker.grammars.id_of(key) if key is not None else None,
         pooling=submission.pooling,
+        tenant=submission.tenant,
+    )
+
+
+def _describe_prefill(worker: WorkerState, sequence: Sequence, table: BlockTable) -> NewSequence:
+    """Only its tokens count: nothing is sampled."""
+    submission = sequence.request.submission
+    assert sequence.slot is not None
+    return NewSequence(
+        slot=sequence.slot,
+        request_id=submission.request_id,
+        choice=sequence.choice,
+        prompt_token_ids=tuple(sequence.tokens[: sequence.num_prompt]),
+        emitted_token_ids=(),
+        sampling=submission.sampling.with_(
+            structured_outputs=None, prompt_logprobs=None, logprobs=None
+        ),
+        block_ids=tuple(table.blocks),
+        eos_token_ids=(),
         tenant=submission.tenant,
     )

@@ -87,9 +87,10 @@ class TenantQueue(WaitingQueue):
         tenant = sequence.request.submission.tenant
         self._tenants.setdefault(tenant, WaitingQueue()).push(sequence)
         sequence.queue = self
-        self.num_tokens += len(sequence.tokens)
         self.num_expected += sequence.num_expected
-        self.num_choices += 1 + len(sequence.followers)
+        if sequence.is_asked_for:
+            self.num_tokens += len(sequence.tokens)
+            self.num_choices += 1 + len(sequence.followers)
         self._ledger.enter(tenant)
 
     def at(self, index: int) -> Sequence | None:
@@ -116,7 +117,8 @@ class TenantQueue(WaitingQueue):
         queue.remove(sequence)
         if not len(queue):
             del self._tenants[tenant]
-        self.num_tokens -= len(sequence.tokens)
         self.num_expected -= sequence.num_expected
-        self.num_choices -= 1 + len(sequence.followers)
+        if sequence.is_asked_for:
+            self.num_tokens -= len(sequence.tokens)
+            self.num_choices -= 1 + len(sequence.followers)
         self._ledger.leave(tenant)

@@ -16,7 +16,7 @@ class WaitingQueue:
     thousands that are let in); looking at the first few costs nothing.
 
     Attributes:
-        num_tokens: Tokens of the members.
+        num_tokens: Tokens of the members; only of those that somebody asked for.
         num_expected: Those of them expected to be computed, and not found in the cache.
         num_choices: Members and the choices that follow them.
     """
@@ -47,9 +47,10 @@ class WaitingQueue:
             # Nobody has looked what is cached of it.
             sequence.num_expected = len(sequence.tokens)
         self._members[sequence.key] = sequence
-        self.num_tokens += len(sequence.tokens)
         self.num_expected += sequence.num_expected
-        self.num_choices += 1 + len(sequence.followers)
+        if sequence.is_asked_for:
+            self.num_tokens += len(sequence.tokens)
+            self.num_choices += 1 + len(sequence.followers)
         insort(self._keys, sequence.key)
 
     def at(self, index: int) -> Sequence | None:
@@ -62,6 +63,7 @@ class WaitingQueue:
         sequence.queue = None
         del self._members[sequence.key]
         del self._keys[bisect_left(self._keys, sequence.key)]
-        self.num_tokens -= len(sequence.tokens)
         self.num_expected -= sequence.num_expected
-        self.num_choices -= 1 + len(sequence.followers)
+        if sequence.is_asked_for:
+            self.num_tokens -= len(sequence.tokens)
+            self.num_choices -= 1 + len(sequence.followers)

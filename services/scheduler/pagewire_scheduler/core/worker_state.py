@@ -10,60 +10,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pagewire_scheduler.core.block_pool import BlockPool
-from pagewire_scheduler.core.block_table import LeavingBlocks
+from pagewire_scheduler.core.block_table import BlockTable, LeavingBlocks
 from pagewire_scheduler.core.grammars import Grammars
+from pagewire_scheduler.core.handoff import Handoff
 from pagewire_scheduler.core.loads import Loads
+from pagewire_scheduler.core.model_totals import ModelTotals
 from pagewire_scheduler.core.outstanding_step import OutstandingStep, Release
+from pagewire_scheduler.core.pairs import PairFacts
 from pagewire_scheduler.core.prefix_cache import NameChain
+from pagewire_scheduler.core.probes import Probe
 from pagewire_scheduler.core.request import Key, Request, Sequence
 from pagewire_scheduler.core.reserve import Reserve
 from pagewire_scheduler.core.trials import Trials
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
+from pagewire_scheduler.core.worker_info import WorkerInfo
 from pagewire_shared.block_hash import root_name
 from pagewire_shared.ids import BlockName
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelInfo:
-    """What every worker that serves one model name must agree on.
-
-    `embedding_size` is the length of its vectors; 0 when it cannot pool.
-    """
-
-    name: str
-    model_fingerprint: bytes
-    tokenizer_fingerprint: bytes
-    max_model_len: int
-    vocab_size: int
-    block_size: int
-    embedding_size: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerInfo:
-    """A worker's hello as plain data.
-
-    Attributes:
-        layout_fingerprint: Hash of its cache groups and numerics; part of every block's name.
-        window: Positions that attention looks back, itself included; None for all.
-        held: (name, block) of blocks that are VALID on the worker from before.
-        bytes_per_block: Of all layers.
-        loads_blocks: Whether it can load blocks from KV stores.
-    """
-
-    worker_id: bytes
-    incarnation: int
-    model: ModelInfo
-    layout_fingerprint: bytes
-    dtype: str
-    num_blocks: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    steps_in_flight: int
-    window: int | None = None
-    held: tuple[tuple[BlockName, int], ...] = ()
-    bytes_per_block: int = 0
-    loads_blocks: bool = False
 
 
 @dataclass(slots=True)
@@ -89,6 +51,7 @@ class WorkerState:
     """What the core knows of one attached worker.
 
     Attributes:
+        roles: What it is used for now.
         slots: The sequence that runs in each slot; None for a slot that is free or on its way to
             it.
         untold_slots: Slots left since the last plan. They are free already: the plan that gives one
@@ -100,6 +63,12 @@ class WorkerState:
         grammars: What its compiler has.
         loading: Those whose blocks a KV store sends; they compete with nobody.
         loads: What is on its way.
+        giving: Hand-offs that it computes blocks for, or keeps them for.
+        taking: Hand-offs whose blocks come here.
+        kept: Blocks that probes compare.
+        pairs: What is known of the ways from other workers, by their ids.
+        has_arrivals: Whether somebody has come to wait, or may find room, since its newest plan was
+            thought of.
         is_blocked: Whether who waits lacked slots or blocks in the newest plan that looked at them.
         outstanding: Steps under way, oldest first.
         reserve: Blocks set aside.
@@ -109,10 +78,13 @@ class WorkerState:
         is_draining: Whether it gets no new requests.
         is_drain_due: Whether those that wait are to move once no trial is under way.
         counts: Totals of its prefix cache.
+        totals: Those of its model.
     """
 
-    def __init__(self, info: WorkerInfo, waiting: WaitingQueue) -> None:
+    def __init__(self, info: WorkerInfo, waiting: WaitingQueue, totals: ModelTotals) -> None:
         self.info = info
+        self.totals = totals
+        self.roles = info.roles
         self.pool = BlockPool(info.num_blocks)
         # A step must have room for one token of every running sequence.
         num_slots = min(info.max_num_seqs, info.max_num_batched_tokens)
@@ -126,7 +98,11 @@ class WorkerState:
         self.grammars = Grammars()
         self.loading = WaitingQueue()
         self.loads = Loads()
-        self.is_blocked = False
+        self.giving: dict[Handoff, None] = {}
+        self.taking: dict[Handoff, None] = {}
+        self.kept: dict[Probe, BlockTable] = {}
+        self.pairs: dict[bytes, PairFacts] = {}
+        self.is_blocked = self.has_arrivals = False
         self.reserve = Reserve()
         self.branched: dict[Request, None] = {}
         self.trials = Trials()

@@ -1,35 +1,23 @@
-"""One load under way: blocks come in the event loop and are written by jobs of the model thread.
-
-A job takes what is there when it runs, up to a buffer, so a load waits for few steps. Once the load
-is closed no job of it writes any more, not even one that was queued before.
-"""
+"""One load of whole blocks from a store."""
 
 import asyncio
-import logging
-import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
-from pagewire_shared.cancellation import is_cancelled
-from pagewire_shared.errors import DeadlineError, InternalError, PagewireError
+from pagewire_shared.errors import InternalError
 from pagewire_shared.kv_tier import MAX_TIERS, RULE, is_tier_name
 from pagewire_worker.offload.connector import KvConnector, LoadedBlock
 from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder, LoadOutcome
-
-_logger = logging.getLogger(__name__)
+from pagewire_worker.offload.load_run import LoadRun, Submit
 
 MAX_UNWRITTEN_BYTES = 8 * 1024 * 1024
 
 Write = Callable[[Sequence[int], Sequence[bytes], Sequence[memoryview | bytes]], None]
 """Writes payloads into blocks and names them; in the model thread."""
 
-Submit = Callable[[Callable[[], int]], "asyncio.Future[int]"]
-"""Queues a job for the model thread. Raises queue.Full."""
 
-
-class BlockLoad:
+class BlockLoad(LoadRun):
     """One order until its answer.
 
     Args:
@@ -51,108 +39,29 @@ class BlockLoad:
         write: Write,
         max_blocks: int,
     ) -> None:
-        self._order = order
+        super().__init__(order, submit)
         self._connector = connector
-        self._submit = submit
         self._write = write
         self._max_blocks = max_blocks
-        self._started = time.monotonic()
         self._arrived: deque[LoadedBlock] = deque()
         self._tiers: list[str] = []
         self._tier_names: set[str] = set()
         self.connector_fault: str | None = None
-        self._num_bytes = 0
-        self._last_seconds = 0.0
-        self._num_written = 0
-        self._has_news = asyncio.Event()
         self._has_room = asyncio.Event()
-        self._is_cancelled = asyncio.Event()
-        self._guard = threading.Lock()
-        self._is_over = False
-        self._job: asyncio.Future[int] | None = None
-        self._is_job_running = False
 
-    def cancel(self) -> None:
-        """Let `run` answer soon with what is written."""
-        self._is_cancelled.set()
-
-    async def run(self) -> LoadAnswer:
-        """Load, by the end of the order's time at the latest. Cancelled, it writes nothing more."""
-        work = asyncio.create_task(self._work())
-        stop = asyncio.create_task(self._is_cancelled.wait())
-        try:
-            await asyncio.wait(
-                (work, stop),
-                timeout=self._order.timeout_seconds,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            outcome = LoadOutcome.LATE
-            if work.done():
-                outcome = work.result()
-            elif stop.done():
-                outcome = LoadOutcome.CANCELLED
-        finally:
-            work.cancel()
-            stop.cancel()
-            is_writing = self._close()
-        if is_writing and self._job is not None:
-            # What it raises was seen by nobody else, and is of no interest any more.
-            await asyncio.gather(self._job, return_exceptions=True)
-        return self._answer(outcome)
-
-    def _close(self) -> bool:
-        """Let no further job write; return whether one writes right now, which is soon done."""
-        with self._guard:
-            self._is_over = True
-            return self._is_job_running
+    @property
+    def _has_arrived(self) -> bool:
+        return bool(self._arrived)
 
     def _answer(self, outcome: LoadOutcome) -> LoadAnswer:
-        num_blocks = self._num_written
-        if num_blocks == len(self._order.names):
-            outcome = LoadOutcome.COMPLETE
         return LoadAnswer(
             load_id=self._order.load_id,
-            num_blocks=num_blocks,
+            num_blocks=self._num_written,
             outcome=outcome,
             num_bytes=self._num_bytes,
-            seconds=self._last_seconds or time.monotonic() - self._started,
-            tiers=Counter(self._tiers[:num_blocks]),
+            seconds=self._seconds,
+            tiers=Counter(self._tiers[: self._num_written]),
         )
-
-    async def _work(self) -> LoadOutcome:
-        """Read and write side by side until nothing more comes and all is written."""
-        reading = asyncio.create_task(self._read())
-        try:
-            while not (reading.done() and not self._arrived):
-                if not self._arrived:
-                    await self._wait_for_news(reading)
-                    continue
-                self._job = self._submit(self._write_some)
-                await asyncio.shield(self._job)
-                self._has_room.set()
-            await reading
-            return LoadOutcome.MISSING
-        except DeadlineError:
-            return LoadOutcome.LATE
-        except asyncio.CancelledError:
-            if is_cancelled():
-                raise
-            return LoadOutcome.FAILED
-        except PagewireError as error:
-            _logger.debug("load %d failed: %s", self._order.load_id, error)
-            return LoadOutcome.FAILED
-        except Exception:
-            # A connector of somebody else, or a full queue of jobs: a load less, and no more.
-            _logger.exception("load %d failed", self._order.load_id)
-            return LoadOutcome.FAILED
-        finally:
-            reading.cancel()
-
-    async def _wait_for_news(self, reading: "asyncio.Task[None]") -> None:
-        self._has_news.clear()
-        news = asyncio.create_task(self._has_news.wait())
-        await asyncio.wait((reading, news), return_when=asyncio.FIRST_COMPLETED)
-        news.cancel()
 
     async def _read(self) -> None:
         order = self._order
@@ -164,10 +73,8 @@ class BlockLoad:
                     raise self._blame("it returned another block than the next one")
                 self._check_tier(block.tier)
                 self._tiers.append(block.tier)
-                self._num_bytes += len(block.payload)
-                self._last_seconds = time.monotonic() - self._started
                 self._arrived.append(block)
-                self._has_news.set()
+                self._note_bytes(len(block.payload))
                 await self._wait_for_room(len(block.payload))
 
     def _check_tier(self, tier: str) -> None:
@@ -187,20 +94,15 @@ class BlockLoad:
             await self._has_room.wait()
 
     def _write_some(self) -> int:
-        """Write what has come, up to a buffer; in the model thread."""
-        with self._guard:
-            if self._is_over:
-                return 0
-            self._is_job_running = True
-        try:
-            count = min(len(self._arrived), self._max_blocks)
-            batch = [self._arrived.popleft() for _ in range(count)]
-            begin = self._num_written
-            names = [block.name for block in batch]
-            blocks = self._order.blocks[begin : begin + count]
-            self._write(blocks, names, [block.payload for block in batch])
-            self._num_written = begin + count
-            return count
-        finally:
-            with self._guard:
-                self._is_job_running = False
+        """Write what has come, up to a buffer."""
+        count = min(len(self._arrived), self._max_blocks)
+        batch = [self._arrived.popleft() for _ in range(count)]
+        begin = self._num_written
+        names = [block.name for block in batch]
+        blocks = self._order.blocks[begin : begin + count]
+        self._write(blocks, names, [block.payload for block in batch])
+        self._num_written = begin + count
+        return count
+
+    def _after_write(self, count: int) -> None:
+        self._has_room.set()

@@ -102,6 +102,12 @@ class BlockOffloader:
         metrics.FLUSHED_BLOCKS.inc(sent)
         metrics.DROPPED_BLOCKS.labels("queue_full").inc(len(entries) - sent)
 
+    def begin(self, plan: StepPlan) -> None:
+        """See BlockWatch: nothing goes before it has its name."""
+
+    def failed(self) -> None:
+        """See BlockWatch."""
+
     def named(self, plan: StepPlan) -> None:
         """See BlockWatch."""
         if self._outlet is None or len(plan.named_slots) == 0:

@@ -21,8 +21,19 @@ class BlockWatch(Protocol):
         """What is in `blocks` is about to be written over."""
         ...
 
+    def begin(self, plan: StepPlan) -> None:
+        """The forward pass of `plan` is next; its named blocks have their names if it succeeds.
+
+        Not called for a step that gives no names in any case.
+        """
+        ...
+
     def named(self, plan: StepPlan) -> None:
         """The named blocks of `plan` are filled, and have their names."""
+        ...
+
+    def failed(self) -> None:
+        """A step has failed: what it wrote is void."""
         ...
 
     def drop_slots(self) -> None:
@@ -42,8 +53,56 @@ class NoWatch:
     def overwrite(self, blocks: Sequence[int]) -> None:
         """Ignore."""
 
+    def begin(self, plan: StepPlan) -> None:
+        """Ignore."""
+
     def named(self, plan: StepPlan) -> None:
+        """Ignore."""
+
+    def failed(self) -> None:
         """Ignore."""
 
     def drop_slots(self) -> None:
         """Ignore."""
+
+
+class Watches:
+    """Tells several, in order."""
+
+    def __init__(self, *watches: BlockWatch) -> None:
+        self._watches = watches
+
+    def leave(self, slots: Ints) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.leave(slots)
+
+    def follow(self, plan: StepPlan) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.follow(plan)
+
+    def overwrite(self, blocks: Sequence[int]) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.overwrite(blocks)
+
+    def begin(self, plan: StepPlan) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.begin(plan)
+
+    def named(self, plan: StepPlan) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.named(plan)
+
+    def failed(self) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.failed()
+
+    def drop_slots(self) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.drop_slots()

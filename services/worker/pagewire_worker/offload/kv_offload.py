@@ -12,7 +12,8 @@ from pagewire_worker.offload import metrics
 from pagewire_worker.offload.block_load import BlockLoad
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.offload.connector import BlockLayout, KvConnector
-from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder
+from pagewire_worker.offload.open_loads import OpenLoads
 from pagewire_worker.offload.put_sender import PutSender
 
 _logger = logging.getLogger(__name__)
@@ -31,6 +32,9 @@ class KvOffload:
         connector: The store.
         layout: Of the blocks.
         num_blocks: Size of the pool.
+
+    Attributes:
+        loads: Those under way.
     """
 
     def __init__(
@@ -48,14 +52,13 @@ class KvOffload:
         self._thread = thread
         self._connector = connector
         self._layout = layout
-        self._num_blocks = num_blocks
         self._staging = offloader.load_staging
-        self._loads: dict[int, BlockLoad] = {}
+        self.loads: OpenLoads[BlockLoad] = OpenLoads(num_blocks, MAX_LOADS)
         self._addresses: tuple[str, ...] = ()
         self._is_registered = True
         self._told_faults: set[str] = set()
         self._sender = PutSender(connector, offloader.settle, thread.nudge)
-        thread.set_low_priority(offloader.turn)
+        thread.add_low_priority(offloader.turn)
 
     async def run(self) -> None:
         """Send blocks for ever."""
@@ -91,35 +94,28 @@ class KvOffload:
         Raises:
             WireError: The order contradicts the contract.
         """
-        self._check(order)
-        if len(self._loads) >= MAX_LOADS:
-            metrics.LOADS.labels(LoadOutcome.FAILED.value).inc()
-            answer = asyncio.get_running_loop().create_future()
-            answer.set_result(LoadAnswer(order.load_id, 0, LoadOutcome.FAILED))
-            return answer
-        load = BlockLoad(
+        if order.address not in self._addresses:
+            raise WireError(
+                f"kvstore_address: {order.address!r} was not in the welcome",
+                field="kvstore_address",
+            )
+        self.loads.check(order)
+        return self.loads.begin(order, lambda: self._make_load(order), self._note)
+
+    def _make_load(self, order: LoadOrder) -> BlockLoad:
+        return BlockLoad(
             order, self._connector, self._thread.submit, self._write, len(self._staging)
         )
-        self._loads[order.load_id] = load
-        return asyncio.ensure_future(self._answer(order, load))
 
-    def cancel_load(self, load_id: int) -> None:
-        """End a load early; one that was answered meanwhile is nothing to cancel."""
-        if load_id in self._loads:
-            self._loads[load_id].cancel()
-
-    async def _answer(self, order: LoadOrder, load: BlockLoad) -> LoadAnswer:
-        try:
-            answer = await load.run()
-        finally:
-            del self._loads[order.load_id]
+    def _note(self, load: BlockLoad | None, answer: LoadAnswer) -> None:
         metrics.LOADS.labels(answer.outcome.value).inc()
+        if load is None:
+            return
         metrics.LOAD_SECONDS.observe(answer.seconds)
         metrics.LOADED_BYTES.inc(answer.num_bytes)
         for tier, num_blocks in answer.tiers.items():
             metrics.LOADED_BLOCKS.labels(tier_label(tier)).inc(num_blocks)
         self._tell_fault(load.connector_fault)
-        return answer
 
     def _tell_fault(self, fault: str | None) -> None:
         if fault is not None and fault not in self._told_faults:
@@ -133,20 +129,3 @@ class KvOffload:
         payloads: Sequence[memoryview | bytes],
     ) -> None:
         self._executor.load_blocks(blocks, names, payloads, self._staging)
-
-    def _check(self, order: LoadOrder) -> None:
-        if order.load_id in self._loads:
-            raise WireError(f"load_id: {order.load_id} is under way", field="load_id")
-        if order.address not in self._addresses:
-            raise WireError(
-                f"kvstore_address: {order.address!r} was not in the welcome",
-                field="kvstore_address",
-            )
-        if not order.names or len(order.names) != len(order.blocks):
-            raise WireError(
-                f"blocks: {len(order.blocks)} for {len(order.names)} names", field="blocks"
-            )
-        if len(set(order.blocks)) != len(order.blocks) or len(set(order.names)) != len(order.names):
-            raise WireError("blocks: a block or a name is there twice", field="blocks")
-        if max(order.blocks) >= self._num_blocks:
-            raise WireError(f"blocks: block {max(order.blocks)} does not exist", field="blocks")

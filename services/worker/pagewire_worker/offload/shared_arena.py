@@ -58,14 +58,18 @@ class SharedArena:
         Raises:
             WireError: It lies outside.
         """
-        self._check(offset, num_bytes)
-        copy = np.empty(num_bytes, dtype=np.uint8)
-        np.copyto(copy, self._bytes[offset : offset + num_bytes])
-        payload = copy.data
+        payload = self.copy(offset, num_bytes).data
         if crc32c(payload) == checksum:
             return payload
         self.is_doubtful = True
         return None
+
+    def copy(self, offset: int, num_bytes: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+        """Return a copy of some bytes, uint8 [num_bytes]. Raises WireError outside of them."""
+        self._check(offset, num_bytes)
+        copy = np.empty(num_bytes, dtype=np.uint8)
+        np.copyto(copy, self._bytes[offset : offset + num_bytes])
+        return copy
 
     def touch(self) -> None:
         """Enter all pages into the page tables of this process, a few MiB at a time; in a thread.

@@ -14,11 +14,20 @@ class CacheKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CACHE_KIND_SLIDING: _ClassVar[CacheKind]
     CACHE_KIND_LATENT: _ClassVar[CacheKind]
     CACHE_KIND_STATE: _ClassVar[CacheKind]
+
+class KvTransport(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    KV_TRANSPORT_UNSPECIFIED: _ClassVar[KvTransport]
+    KV_TRANSPORT_GRPC: _ClassVar[KvTransport]
+    KV_TRANSPORT_SHARED_MEMORY: _ClassVar[KvTransport]
 CACHE_KIND_UNSPECIFIED: CacheKind
 CACHE_KIND_FULL: CacheKind
 CACHE_KIND_SLIDING: CacheKind
 CACHE_KIND_LATENT: CacheKind
 CACHE_KIND_STATE: CacheKind
+KV_TRANSPORT_UNSPECIFIED: KvTransport
+KV_TRANSPORT_GRPC: KvTransport
+KV_TRANSPORT_SHARED_MEMORY: KvTransport
 
 class ProtocolRange(_message.Message):
     __slots__ = ("min", "max")

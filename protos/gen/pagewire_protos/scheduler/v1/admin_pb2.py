@@ -23,9 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from pagewire_protos.common.v1 import audit_pb2 as pagewire_dot_common_dot_v1_dot_audit__pb2
+from pagewire_protos.common.v1 import layout_pb2 as pagewire_dot_common_dot_v1_dot_layout__pb2
+from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pagewire_dot_scheduler_dot_v1_dot_worker__attach__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/scheduler/v1/admin.proto\x12\x15pagewire.scheduler.v1\x1a\x1epagewire/common/v1/audit.proto\"6\n\x0c\x41uditRequest\x12\x17\n\ntimeout_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"A\n\rAuditResponse\x12\x30\n\x07reports\x18\x01 \x03(\x0b\x32\x1f.pagewire.common.v1.AuditReport\"7\n\x17ResetPrefixCacheRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_model\".\n\x18ResetPrefixCacheResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\x32\xd7\x01\n\x0c\x41\x64minService\x12R\n\x05\x41udit\x12#.pagewire.scheduler.v1.AuditRequest\x1a$.pagewire.scheduler.v1.AuditResponse\x12s\n\x10ResetPrefixCache\x12..pagewire.scheduler.v1.ResetPrefixCacheRequest\x1a/.pagewire.scheduler.v1.ResetPrefixCacheResponseB?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!pagewire/scheduler/v1/admin.proto\x12\x15pagewire.scheduler.v1\x1a\x1epagewire/common/v1/audit.proto\x1a\x1fpagewire/common/v1/layout.proto\x1a)pagewire/scheduler/v1/worker_attach.proto\"6\n\x0c\x41uditRequest\x12\x17\n\ntimeout_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"A\n\rAuditResponse\x12\x30\n\x07reports\x18\x01 \x03(\x0b\x32\x1f.pagewire.common.v1.AuditReport\"7\n\x17ResetPrefixCacheRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_model\".\n\x18ResetPrefixCacheResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\"S\n\x0fSetRolesRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x30\n\x05roles\x18\x02 \x03(\x0e\x32!.pagewire.scheduler.v1.WorkerRole\"I\n\x10SetRolesResponse\x12\x35\n\x06worker\x18\x01 \x01(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology\"\x11\n\x0fTopologyRequest\"F\n\x10TopologyResponse\x12\x32\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32#.pagewire.scheduler.v1.CellTopology\"\xb1\x01\n\x0c\x43\x65llTopology\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0f\n\x07handoff\x18\x02 \x01(\t\x12\x36\n\x07workers\x18\x03 \x03(\x0b\x32%.pagewire.scheduler.v1.WorkerTopology\x12\x32\n\x05pairs\x18\x04 \x03(\x0b\x32#.pagewire.scheduler.v1.PairTopology\x12\x10\n\x08warnings\x18\x05 \x03(\t\"\xfd\x01\n\x0eWorkerTopology\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x30\n\x05roles\x18\x03 \x03(\x0e\x32!.pagewire.scheduler.v1.WorkerRole\x12\x13\n\x0bis_draining\x18\x04 \x01(\x08\x12\x13\n\x0bkv_endpoint\x18\x05 \x01(\t\x12\x36\n\rkv_transports\x18\x06 \x03(\x0e\x32\x1f.pagewire.common.v1.KvTransport\x12\x0e\n\x06layout\x18\x07 \x01(\t\x12\x13\n\x0bnum_running\x18\x08 \x01(\r\x12\x13\n\x0bnum_waiting\x18\t \x01(\r\"\xe8\x01\n\x0cPairTopology\x12\x0f\n\x07prefill\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07refusal\x18\x03 \x01(\t\x12\x37\n\ttransport\x18\x04 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x1d\n\x10\x62ytes_per_second\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\rnum_transfers\x18\x06 \x01(\x04\x12\x14\n\x0cnum_failures\x18\x07 \x01(\x04\x42\x0c\n\n_transportB\x13\n\x11_bytes_per_second\"9\n\x0fSelfTestRequest\x12\x17\n\ntimeout_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_timeout_ms\"F\n\x10SelfTestResponse\x12\x32\n\x05\x63\x65lls\x18\x01 \x03(\x0b\x32#.pagewire.scheduler.v1.CellSelfTest\"h\n\x0c\x43\x65llSelfTest\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x32\n\x06probes\x18\x02 \x03(\x0b\x32\".pagewire.scheduler.v1.ProbeResult\x12\x10\n\x08problems\x18\x03 \x03(\t\"\xce\x01\n\x0bProbeResult\x12\x0f\n\x07prefill\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65\x63ode\x18\x02 \x01(\t\x12\x12\n\nnum_blocks\x18\x03 \x01(\r\x12\x11\n\tnum_bytes\x18\x04 \x01(\x04\x12\x37\n\ttransport\x18\x05 \x01(\x0e\x32\x1f.pagewire.common.v1.KvTransportH\x00\x88\x01\x01\x12\x10\n\x08is_equal\x18\x06 \x01(\x08\x12\x0f\n\x07time_us\x18\x07 \x01(\x04\x12\r\n\x05\x65rror\x18\x08 \x01(\tB\x0c\n\n_transport2\xee\x03\n\x0c\x41\x64minService\x12R\n\x05\x41udit\x12#.pagewire.scheduler.v1.AuditRequest\x1a$.pagewire.scheduler.v1.AuditResponse\x12s\n\x10ResetPrefixCache\x12..pagewire.scheduler.v1.ResetPrefixCacheRequest\x1a/.pagewire.scheduler.v1.ResetPrefixCacheResponse\x12[\n\x08SetRoles\x12&.pagewire.scheduler.v1.SetRolesRequest\x1a\'.pagewire.scheduler.v1.SetRolesResponse\x12[\n\x08Topology\x12&.pagewire.scheduler.v1.TopologyRequest\x1a\'.pagewire.scheduler.v1.TopologyResponse\x12[\n\x08SelfTest\x12&.pagewire.scheduler.v1.SelfTestRequest\x1a\'.pagewire.scheduler.v1.SelfTestResponseB?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,14 +35,36 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire_protos.scheduler.v
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\030ai.pagewire.scheduler.v1P\001Z!pagewire/scheduler/v1;schedulerv1'
-  _globals['_AUDITREQUEST']._serialized_start=92
-  _globals['_AUDITREQUEST']._serialized_end=146
-  _globals['_AUDITRESPONSE']._serialized_start=148
-  _globals['_AUDITRESPONSE']._serialized_end=213
-  _globals['_RESETPREFIXCACHEREQUEST']._serialized_start=215
-  _globals['_RESETPREFIXCACHEREQUEST']._serialized_end=270
-  _globals['_RESETPREFIXCACHERESPONSE']._serialized_start=272
-  _globals['_RESETPREFIXCACHERESPONSE']._serialized_end=318
-  _globals['_ADMINSERVICE']._serialized_start=321
-  _globals['_ADMINSERVICE']._serialized_end=536
+  _globals['_AUDITREQUEST']._serialized_start=168
+  _globals['_AUDITREQUEST']._serialized_end=222
+  _globals['_AUDITRESPONSE']._serialized_start=224
+  _globals['_AUDITRESPONSE']._serialized_end=289
+  _globals['_RESETPREFIXCACHEREQUEST']._serialized_start=291
+  _globals['_RESETPREFIXCACHEREQUEST']._serialized_end=346
+  _globals['_RESETPREFIXCACHERESPONSE']._serialized_start=348
+  _globals['_RESETPREFIXCACHERESPONSE']._serialized_end=394
+  _globals['_SETROLESREQUEST']._serialized_start=396
+  _globals['_SETROLESREQUEST']._serialized_end=479
+  _globals['_SETROLESRESPONSE']._serialized_start=481
+  _globals['_SETROLESRESPONSE']._serialized_end=554
+  _globals['_TOPOLOGYREQUEST']._serialized_start=556
+  _globals['_TOPOLOGYREQUEST']._serialized_end=573
+  _globals['_TOPOLOGYRESPONSE']._serialized_start=575
+  _globals['_TOPOLOGYRESPONSE']._serialized_end=645
+  _globals['_CELLTOPOLOGY']._serialized_start=648
+  _globals['_CELLTOPOLOGY']._serialized_end=825
+  _globals['_WORKERTOPOLOGY']._serialized_start=828
+  _globals['_WORKERTOPOLOGY']._serialized_end=1081
+  _globals['_PAIRTOPOLOGY']._serialized_start=1084
+  _globals['_PAIRTOPOLOGY']._serialized_end=1316
+  _globals['_SELFTESTREQUEST']._serialized_start=1318
+  _globals['_SELFTESTREQUEST']._serialized_end=1375
+  _globals['_SELFTESTRESPONSE']._serialized_start=1377
+  _globals['_SELFTESTRESPONSE']._serialized_end=1447
+  _globals['_CELLSELFTEST']._serialized_start=1449
+  _globals['_CELLSELFTEST']._serialized_end=1553
+  _globals['_PROBERESULT']._serialized_start=1556
+  _globals['_PROBERESULT']._serialized_end=1762
+  _globals['_ADMINSERVICE']._serialized_start=1765
+  _globals['_ADMINSERVICE']._serialized_end=2259
 # @@protoc_insertion_point(module_scope)

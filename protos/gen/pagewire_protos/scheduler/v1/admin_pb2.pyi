@@ -1,4 +1,6 @@
 from pagewire_protos.common.v1 import audit_pb2 as _audit_pb2
+from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
+from pagewire_protos.scheduler.v1 import worker_attach_pb2 as _worker_attach_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -30,3 +32,123 @@ class ResetPrefixCacheResponse(_message.Message):
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     num_blocks: int
     def __init__(self, num_blocks: _Optional[int] = ...) -> None: ...
+
+class SetRolesRequest(_message.Message):
+    __slots__ = ("worker", "roles")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    roles: _containers.RepeatedScalarFieldContainer[_worker_attach_pb2.WorkerRole]
+    def __init__(self, worker: _Optional[str] = ..., roles: _Optional[_Iterable[_Union[_worker_attach_pb2.WorkerRole, str]]] = ...) -> None: ...
+
+class SetRolesResponse(_message.Message):
+    __slots__ = ("worker",)
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    worker: WorkerTopology
+    def __init__(self, worker: _Optional[_Union[WorkerTopology, _Mapping]] = ...) -> None: ...
+
+class TopologyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TopologyResponse(_message.Message):
+    __slots__ = ("cells",)
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    cells: _containers.RepeatedCompositeFieldContainer[CellTopology]
+    def __init__(self, cells: _Optional[_Iterable[_Union[CellTopology, _Mapping]]] = ...) -> None: ...
+
+class CellTopology(_message.Message):
+    __slots__ = ("generation", "handoff", "workers", "pairs", "warnings")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    HANDOFF_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    PAIRS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    handoff: str
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerTopology]
+    pairs: _containers.RepeatedCompositeFieldContainer[PairTopology]
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[int] = ..., handoff: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[PairTopology, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class WorkerTopology(_message.Message):
+    __slots__ = ("worker", "model", "roles", "is_draining", "kv_endpoint", "kv_transports", "layout", "num_running", "num_waiting")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    KV_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    KV_TRANSPORTS_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    model: str
+    roles: _containers.RepeatedScalarFieldContainer[_worker_attach_pb2.WorkerRole]
+    is_draining: bool
+    kv_endpoint: str
+    kv_transports: _containers.RepeatedScalarFieldContainer[_layout_pb2.KvTransport]
+    layout: str
+    num_running: int
+    num_waiting: int
+    def __init__(self, worker: _Optional[str] = ..., model: _Optional[str] = ..., roles: _Optional[_Iterable[_Union[_worker_attach_pb2.WorkerRole, str]]] = ..., is_draining: bool = ..., kv_endpoint: _Optional[str] = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., layout: _Optional[str] = ..., num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ...) -> None: ...
+
+class PairTopology(_message.Message):
+    __slots__ = ("prefill", "decode", "refusal", "transport", "bytes_per_second", "num_transfers", "num_failures")
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    DECODE_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    NUM_TRANSFERS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    prefill: str
+    decode: str
+    refusal: str
+    transport: _layout_pb2.KvTransport
+    bytes_per_second: float
+    num_transfers: int
+    num_failures: int
+    def __init__(self, prefill: _Optional[str] = ..., decode: _Optional[str] = ..., refusal: _Optional[str] = ..., transport: _Optional[_Union[_layout_pb2.KvTransport, str]] = ..., bytes_per_second: _Optional[float] = ..., num_transfers: _Optional[int] = ..., num_failures: _Optional[int] = ...) -> None: ...
+
+class SelfTestRequest(_message.Message):
+    __slots__ = ("timeout_ms",)
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    timeout_ms: int
+    def __init__(self, timeout_ms: _Optional[int] = ...) -> None: ...
+
+class SelfTestResponse(_message.Message):
+    __slots__ = ("cells",)
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    cells: _containers.RepeatedCompositeFieldContainer[CellSelfTest]
+    def __init__(self, cells: _Optional[_Iterable[_Union[CellSelfTest, _Mapping]]] = ...) -> None: ...
+
+class CellSelfTest(_message.Message):
+    __slots__ = ("generation", "probes", "problems")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PROBES_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    probes: _containers.RepeatedCompositeFieldContainer[ProbeResult]
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[int] = ..., probes: _Optional[_Iterable[_Union[ProbeResult, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ProbeResult(_message.Message):
+    __slots__ = ("prefill", "decode", "num_blocks", "num_bytes", "transport", "is_equal", "time_us", "error")
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    DECODE_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    IS_EQUAL_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    prefill: str
+    decode: str
+    num_blocks: int
+    num_bytes: int
+    transport: _layout_pb2.KvTransport
+    is_equal: bool
+    time_us: int
+    error: str
+    def __init__(self, prefill: _Optional[str] = ..., decode: _Optional[str] = ..., num_blocks: _Optional[int] = ..., num_bytes: _Optional[int] = ..., transport: _Optional[_Union[_layout_pb2.KvTransport, str]] = ..., is_equal: bool = ..., time_us: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...

@@ -46,6 +46,21 @@ class AdminServiceStub(object):
                 request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ResetPrefixCacheRequest.SerializeToString,
                 response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ResetPrefixCacheResponse.FromString,
                 _registered_method=True)
+        self.SetRoles = channel.unary_unary(
+                '/pagewire.scheduler.v1.AdminService/SetRoles',
+                request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SetRolesRequest.SerializeToString,
+                response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SetRolesResponse.FromString,
+                _registered_method=True)
+        self.Topology = channel.unary_unary(
+                '/pagewire.scheduler.v1.AdminService/Topology',
+                request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.TopologyRequest.SerializeToString,
+                response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.TopologyResponse.FromString,
+                _registered_method=True)
+        self.SelfTest = channel.unary_unary(
+                '/pagewire.scheduler.v1.AdminService/SelfTest',
+                request_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SelfTestRequest.SerializeToString,
+                response_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SelfTestResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -69,6 +84,29 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetRoles(self, request, context):
+        """Changes what a worker is used for, at once; what runs there ends there or
+        moves. It keeps the roles until its process ends.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Topology(self, request, context):
+        """Says which workers there are, which pairs of them exchange KV blocks, and why
+        the others do not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SelfTest(self, request, context):
+        """Computes blocks on one worker of every pair and moves them to the other.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -81,6 +119,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ResetPrefixCache,
                     request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ResetPrefixCacheRequest.FromString,
                     response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ResetPrefixCacheResponse.SerializeToString,
+            ),
+            'SetRoles': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetRoles,
+                    request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SetRolesRequest.FromString,
+                    response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SetRolesResponse.SerializeToString,
+            ),
+            'Topology': grpc.unary_unary_rpc_method_handler(
+                    servicer.Topology,
+                    request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.TopologyRequest.FromString,
+                    response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.TopologyResponse.SerializeToString,
+            ),
+            'SelfTest': grpc.unary_unary_rpc_method_handler(
+                    servicer.SelfTest,
+                    request_deserializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SelfTestRequest.FromString,
+                    response_serializer=pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SelfTestResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -139,6 +192,87 @@ class AdminService(object):
             '/pagewire.scheduler.v1.AdminService/ResetPrefixCache',
             pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ResetPrefixCacheRequest.SerializeToString,
             pagewire_dot_scheduler_dot_v1_dot_admin__pb2.ResetPrefixCacheResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetRoles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.scheduler.v1.AdminService/SetRoles',
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SetRolesRequest.SerializeToString,
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SetRolesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Topology(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.scheduler.v1.AdminService/Topology',
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.TopologyRequest.SerializeToString,
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.TopologyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SelfTest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.scheduler.v1.AdminService/SelfTest',
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SelfTestRequest.SerializeToString,
+            pagewire_dot_scheduler_dot_v1_dot_admin__pb2.SelfTestResponse.FromString,
             options,
             channel_credentials,
             insecure,

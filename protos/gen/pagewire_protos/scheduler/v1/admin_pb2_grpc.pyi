@@ -26,6 +26,16 @@ class AdminServiceStub:
     """Forgets all cached prefixes that no request holds; what is held is no longer
     found by others.
     """
+    SetRoles: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetRolesRequest, _admin_pb2.SetRolesResponse]
+    """Changes what a worker is used for, at once; what runs there ends there or
+    moves. It keeps the roles until its process ends.
+    """
+    Topology: _aio.UnaryUnaryMultiCallable[_admin_pb2.TopologyRequest, _admin_pb2.TopologyResponse]
+    """Says which workers there are, which pairs of them exchange KV blocks, and why
+    the others do not.
+    """
+    SelfTest: _aio.UnaryUnaryMultiCallable[_admin_pb2.SelfTestRequest, _admin_pb2.SelfTestResponse]
+    """Computes blocks on one worker of every pair and moves them to the other."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """What operators ask of a cell. Served by the scheduler, and by every frontend
@@ -51,5 +61,33 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Forgets all cached prefixes that no request holds; what is held is no longer
         found by others.
         """
+
+    @_abc_1.abstractmethod
+    def SetRoles(
+        self,
+        request: _admin_pb2.SetRolesRequest,
+        context: _aio.ServicerContext[_admin_pb2.SetRolesRequest, _admin_pb2.SetRolesResponse],
+    ) -> _abc.Awaitable[_admin_pb2.SetRolesResponse]:
+        """Changes what a worker is used for, at once; what runs there ends there or
+        moves. It keeps the roles until its process ends.
+        """
+
+    @_abc_1.abstractmethod
+    def Topology(
+        self,
+        request: _admin_pb2.TopologyRequest,
+        context: _aio.ServicerContext[_admin_pb2.TopologyRequest, _admin_pb2.TopologyResponse],
+    ) -> _abc.Awaitable[_admin_pb2.TopologyResponse]:
+        """Says which workers there are, which pairs of them exchange KV blocks, and why
+        the others do not.
+        """
+
+    @_abc_1.abstractmethod
+    def SelfTest(
+        self,
+        request: _admin_pb2.SelfTestRequest,
+        context: _aio.ServicerContext[_admin_pb2.SelfTestRequest, _admin_pb2.SelfTestResponse],
+    ) -> _abc.Awaitable[_admin_pb2.SelfTestResponse]:
+        """Computes blocks on one worker of every pair and moves them to the other."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _aio.Server) -> None: ...

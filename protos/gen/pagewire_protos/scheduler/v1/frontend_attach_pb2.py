@@ -27,10 +27,13 @@ from pagewire_protos.common.v1 import error_pb2 as pagewire_dot_common_dot_v1_do
 from pagewire_protos.common.v1 import layout_pb2 as pagewire_dot_common_dot_v1_dot_layout__pb2
 from pagewire_protos.common.v1 import pooling_pb2 as pagewire_dot_common_dot_v1_dot_pooling__pb2
 from pagewire_protos.common.v1 import sampling_pb2 as pagewire_dot_common_dot_v1_dot_sampling__pb2
+from pagewire_protos.common.v1 import timeline_pb2 as pagewire_dot_common_dot_v1_dot_timeline__pb2
 from pagewire_protos.common.v1 import usage_pb2 as pagewire_dot_common_dot_v1_dot_usage__pb2
+from pagewire_protos.scheduler.v1 import admin_pb2 as pagewire_dot_scheduler_dot_v1_dot_admin__pb2
+from pagewire_protos.scheduler.v1 import cell_metrics_pb2 as pagewire_dot_scheduler_dot_v1_dot_cell__metrics__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+pagewire/scheduler/v1/frontend_attach.proto\x12\x15pagewire.scheduler.v1\x1a\x1epagewire/common/v1/audit.proto\x1a\x1epagewire/common/v1/error.proto\x1a\x1fpagewire/common/v1/layout.proto\x1a pagewire/common/v1/pooling.proto\x1a!pagewire/common/v1/sampling.proto\x1a\x1epagewire/common/v1/usage.proto\"\xb8\x03\n\x15\x41ttachFrontendRequest\x12\x35\n\x05hello\x18\x01 \x01(\x0b\x32$.pagewire.scheduler.v1.FrontendHelloH\x00\x12/\n\x06submit\x18\x02 \x01(\x0b\x32\x1d.pagewire.scheduler.v1.SubmitH\x00\x12-\n\x05\x61\x62ort\x18\x03 \x01(\x0b\x32\x1c.pagewire.scheduler.v1.AbortH\x00\x12\x38\n\x0b\x61udit_query\x18\x04 \x01(\x0b\x32!.pagewire.scheduler.v1.AuditQueryH\x00\x12@\n\x0b\x61udit_reply\x18\x05 \x01(\x0b\x32).pagewire.scheduler.v1.FrontendAuditReplyH\x00\x12\x35\n\theartbeat\x18\x06 \x01(\x0b\x32 .pagewire.scheduler.v1.HeartbeatH\x00\x12J\n\x12reset_prefix_cache\x18\x07 \x01(\x0b\x32,.pagewire.scheduler.v1.ResetPrefixCacheQueryH\x00\x42\t\n\x07message\"\xb1\x05\n\x16\x41ttachFrontendResponse\x12\x31\n\x07welcome\x18\x01 \x01(\x0b\x32\x1e.pagewire.scheduler.v1.WelcomeH\x00\x12<\n\rserved_models\x18\x02 \x01(\x0b\x32#.pagewire.scheduler.v1.ServedModelsH\x00\x12\x33\n\x06tokens\x18\x03 \x01(\x0b\x32!.pagewire.scheduler.v1.TokenBatchH\x00\x12:\n\x08\x66inished\x18\x04 \x01(\x0b\x32&.pagewire.scheduler.v1.FinishedChoicesH\x00\x12\x33\n\x08rejected\x18\x05 \x01(\x0b\x32\x1f.pagewire.scheduler.v1.RejectedH\x00\x12\x38\n\x0b\x61udit_query\x18\x06 \x01(\x0b\x32!.pagewire.scheduler.v1.AuditQueryH\x00\x12:\n\x0c\x61udit_answer\x18\x07 \x01(\x0b\x32\".pagewire.scheduler.v1.AuditAnswerH\x00\x12\x35\n\theartbeat\x18\x08 \x01(\x0b\x32 .pagewire.scheduler.v1.HeartbeatH\x00\x12K\n\x12prefix_cache_reset\x18\t \x01(\x0b\x32-.pagewire.scheduler.v1.ResetPrefixCacheAnswerH\x00\x12\x44\n\x0fprompt_logprobs\x18\n \x01(\x0b\x32).pagewire.scheduler.v1.PromptLogprobBatchH\x00\x12\x35\n\x07vectors\x18\x0b \x01(\x0b\x32\".pagewire.scheduler.v1.VectorBatchH\x00\x42\t\n\x07message\"\x8f\x02\n\rFrontendHello\x12\x33\n\x08protocol\x18\x01 \x01(\x0b\x32!.pagewire.common.v1.ProtocolRange\x12\x13\n\x0b\x66rontend_id\x18\x02 \x01(\x0c\x12\x1a\n\x12highest_generation\x18\x03 \x01(\x04\x12\x34\n\x06models\x18\x04 \x03(\x0b\x32$.pagewire.scheduler.v1.FrontendModel\x12\x1c\n\x0fheld_generation\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x30\n\x04held\x18\x06 \x03(\x0b\x32\".pagewire.scheduler.v1.HeldRequestB\x12\n\x10_held_generation\"<\n\rFrontendModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\x0c\"X\n\x0bHeldRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06handle\x18\x03 \x01(\r\x12\x16\n\x0enext_positions\x18\x04 \x01(\x0c\"\x84\x01\n\x07Welcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x17\n\x0fresumed_handles\x18\x03 \x01(\x0c\x12:\n\rserved_models\x18\x04 \x01(\x0b\x32#.pagewire.scheduler.v1.ServedModels\"B\n\x0cServedModels\x12\x32\n\x06models\x18\x01 \x03(\x0b\x32\".pagewire.scheduler.v1.ServedModel\"\x99\x01\n\x0bServedModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\x0c\x12\x1d\n\x15tokenizer_fingerprint\x18\x03 \x01(\x0c\x12\x15\n\rmax_model_len\x18\x04 \x01(\r\x12\x13\n\x0bnum_workers\x18\x05 \x01(\r\x12\x16\n\x0e\x65mbedding_size\x18\x06 \x01(\r\"\x84\x04\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06handle\x18\x03 \x01(\r\x12\r\n\x05model\x18\x04 \x01(\t\x12\x14\n\x07\x61\x64\x61pter\x18\x05 \x01(\x0cH\x01\x88\x01\x01\x12\x18\n\x10prompt_token_ids\x18\x06 \x01(\x0c\x12\x35\n\x07\x65mitted\x18\x07 \x03(\x0b\x32$.pagewire.scheduler.v1.EmittedTokens\x12\x34\n\x08sampling\x18\x08 \x01(\x0b\x32\".pagewire.common.v1.SamplingParams\x12\x15\n\reos_token_ids\x18\t \x01(\x0c\x12\x13\n\x06tenant\x18\n \x01(\tH\x02\x88\x01\x01\x12\x17\n\ncache_salt\x18\x0b \x01(\x0cH\x03\x88\x01\x01\x12\x10\n\x08priority\x18\x0c \x01(\x05\x12\x19\n\x0cremaining_ms\x18\r \x01(\x04H\x04\x88\x01\x01\x12\x37\n\x08generate\x18\x0e \x01(\x0b\x32#.pagewire.scheduler.v1.GenerateKindH\x00\x12+\n\x04pool\x18\x10 \x01(\x0b\x32\x1b.pagewire.common.v1.PoolingH\x00\x42\x06\n\x04kindB\n\n\x08_adapterB\t\n\x07_tenantB\r\n\x0b_cache_saltB\x0f\n\r_remaining_msJ\x04\x08\x0f\x10\x10\"X\n\x0cGenerateKind\x12\x38\n\x0b\x62\x65\x61m_search\x18\x01 \x01(\x0b\x32\x1e.pagewire.common.v1.BeamSearchH\x00\x88\x01\x01\x42\x0e\n\x0c_beam_search\"7\n\rEmittedTokens\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x13\n\x0bis_finished\x18\x02 \x01(\x08\"7\n\x05\x41\x62ort\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x13\n\x06\x63hoice\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\t\n\x07_choice\"\xf4\x01\n\nTokenBatch\x12\x0f\n\x07handles\x18\x01 \x01(\x0c\x12\x0f\n\x07\x63hoices\x18\x02 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\x03 \x01(\x0c\x12\x17\n\x0f\x66irst_positions\x18\x04 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x05 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x06 \x01(\x0c\x12\x10\n\x08logprobs\x18\x07 \x01(\x0c\x12\x0f\n\x07num_top\x18\x08 \x01(\x0c\x12\x15\n\rtop_token_ids\x18\t \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\n \x01(\x0c\x12\x19\n\x11num_cached_tokens\x18\x0b \x01(\x0c\x12\r\n\x05ranks\x18\x0c \x01(\x0c\"\xbd\x01\n\x12PromptLogprobBatch\x12\x0f\n\x07handles\x18\x01 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\x02 \x01(\x0c\x12\x17\n\x0f\x66irst_positions\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x04 \x01(\x0c\x12\x10\n\x08logprobs\x18\x05 \x01(\x0c\x12\r\n\x05ranks\x18\x06 \x01(\x0c\x12\x0f\n\x07num_top\x18\x07 \x01(\x0c\x12\x15\n\rtop_token_ids\x18\x08 \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\t \x01(\x0c\"Z\n\x0bVectorBatch\x12\x0f\n\x07handles\x18\x01 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\x02 \x01(\x0c\x12\x19\n\x11num_cached_tokens\x18\x03 \x01(\x0c\x12\x0f\n\x07vectors\x18\x04 \x01(\x0c\"I\n\x0f\x46inishedChoices\x12\x36\n\x07\x63hoices\x18\x01 \x03(\x0b\x32%.pagewire.scheduler.v1.FinishedChoice\"\x9c\x02\n\x0e\x46inishedChoice\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x12\n\nnum_tokens\x18\x04 \x01(\r\x12\x30\n\x06reason\x18\x05 \x01(\x0e\x32 .pagewire.common.v1.FinishReason\x12\x1a\n\rstop_token_id\x18\x06 \x01(\rH\x00\x88\x01\x01\x12.\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x1f.pagewire.common.v1.ErrorDetail\x12\x37\n\rcached_tokens\x18\x08 \x03(\x0b\x32 .pagewire.common.v1.CachedTokensB\x10\n\x0e_stop_token_id\"Y\n\x08Rejected\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12.\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1f.pagewire.common.v1.ErrorDetail\"\x1c\n\tHeartbeat\x12\x0f\n\x07\x63ounter\x18\x01 \x01(\x04\"\x1e\n\nAuditQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\"X\n\x12\x46rontendAuditReply\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x30\n\x05\x61udit\x18\x02 \x01(\x0b\x32!.pagewire.common.v1.FrontendAudit\"P\n\x0b\x41uditAnswer\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12/\n\x06report\x18\x02 \x01(\x0b\x32\x1f.pagewire.common.v1.AuditReport\"G\n\x15ResetPrefixCacheQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x12\n\x05model\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_model\">\n\x16ResetPrefixCacheAnswer\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x12\n\nnum_blocks\x18\x02 \x01(\x04\x32\x8a\x01\n\x15\x46rontendAttachService\x12q\n\x0e\x41ttachFrontend\x12,.pagewire.scheduler.v1.AttachFrontendRequest\x1a-.pagewire.scheduler.v1.AttachFrontendResponse(\x01\x30\x01\x42?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+pagewire/scheduler/v1/frontend_attach.proto\x12\x15pagewire.scheduler.v1\x1a\x1epagewire/common/v1/audit.proto\x1a\x1epagewire/common/v1/error.proto\x1a\x1fpagewire/common/v1/layout.proto\x1a pagewire/common/v1/pooling.proto\x1a!pagewire/common/v1/sampling.proto\x1a!pagewire/common/v1/timeline.proto\x1a\x1epagewire/common/v1/usage.proto\x1a!pagewire/scheduler/v1/admin.proto\x1a(pagewire/scheduler/v1/cell_metrics.proto\"\xf2\x03\n\x15\x41ttachFrontendRequest\x12\x35\n\x05hello\x18\x01 \x01(\x0b\x32$.pagewire.scheduler.v1.FrontendHelloH\x00\x12/\n\x06submit\x18\x02 \x01(\x0b\x32\x1d.pagewire.scheduler.v1.SubmitH\x00\x12-\n\x05\x61\x62ort\x18\x03 \x01(\x0b\x32\x1c.pagewire.scheduler.v1.AbortH\x00\x12\x38\n\x0b\x61udit_query\x18\x04 \x01(\x0b\x32!.pagewire.scheduler.v1.AuditQueryH\x00\x12@\n\x0b\x61udit_reply\x18\x05 \x01(\x0b\x32).pagewire.scheduler.v1.FrontendAuditReplyH\x00\x12\x35\n\theartbeat\x18\x06 \x01(\x0b\x32 .pagewire.scheduler.v1.HeartbeatH\x00\x12J\n\x12reset_prefix_cache\x18\x07 \x01(\x0b\x32,.pagewire.scheduler.v1.ResetPrefixCacheQueryH\x00\x12\x38\n\x0b\x61\x64min_query\x18\x08 \x01(\x0b\x32!.pagewire.scheduler.v1.AdminQueryH\x00\x42\t\n\x07message\"\xe4\x06\n\x16\x41ttachFrontendResponse\x12\x31\n\x07welcome\x18\x01 \x01(\x0b\x32\x1e.pagewire.scheduler.v1.WelcomeH\x00\x12<\n\rserved_models\x18\x02 \x01(\x0b\x32#.pagewire.scheduler.v1.ServedModelsH\x00\x12\x33\n\x06tokens\x18\x03 \x01(\x0b\x32!.pagewire.scheduler.v1.TokenBatchH\x00\x12:\n\x08\x66inished\x18\x04 \x01(\x0b\x32&.pagewire.scheduler.v1.FinishedChoicesH\x00\x12\x33\n\x08rejected\x18\x05 \x01(\x0b\x32\x1f.pagewire.scheduler.v1.RejectedH\x00\x12\x38\n\x0b\x61udit_query\x18\x06 \x01(\x0b\x32!.pagewire.scheduler.v1.AuditQueryH\x00\x12:\n\x0c\x61udit_answer\x18\x07 \x01(\x0b\x32\".pagewire.scheduler.v1.AuditAnswerH\x00\x12\x35\n\theartbeat\x18\x08 \x01(\x0b\x32 .pagewire.scheduler.v1.HeartbeatH\x00\x12K\n\x12prefix_cache_reset\x18\t \x01(\x0b\x32-.pagewire.scheduler.v1.ResetPrefixCacheAnswerH\x00\x12\x44\n\x0fprompt_logprobs\x18\n \x01(\x0b\x32).pagewire.scheduler.v1.PromptLogprobBatchH\x00\x12\x35\n\x07vectors\x18\x0b \x01(\x0b\x32\".pagewire.scheduler.v1.VectorBatchH\x00\x12\x39\n\ttimelines\x18\x0c \x01(\x0b\x32$.pagewire.scheduler.v1.TimelineBatchH\x00\x12:\n\x0c\x61\x64min_answer\x18\r \x01(\x0b\x32\".pagewire.scheduler.v1.AdminAnswerH\x00\x12:\n\x0c\x63\x65ll_metrics\x18\x0e \x01(\x0b\x32\".pagewire.scheduler.v1.CellMetricsH\x00\x42\t\n\x07message\"\x8f\x02\n\rFrontendHello\x12\x33\n\x08protocol\x18\x01 \x01(\x0b\x32!.pagewire.common.v1.ProtocolRange\x12\x13\n\x0b\x66rontend_id\x18\x02 \x01(\x0c\x12\x1a\n\x12highest_generation\x18\x03 \x01(\x04\x12\x34\n\x06models\x18\x04 \x03(\x0b\x32$.pagewire.scheduler.v1.FrontendModel\x12\x1c\n\x0fheld_generation\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x30\n\x04held\x18\x06 \x03(\x0b\x32\".pagewire.scheduler.v1.HeldRequestB\x12\n\x10_held_generation\"<\n\rFrontendModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\x0c\"X\n\x0bHeldRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06handle\x18\x03 \x01(\r\x12\x16\n\x0enext_positions\x18\x04 \x01(\x0c\"\x84\x01\n\x07Welcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x17\n\x0fresumed_handles\x18\x03 \x01(\x0c\x12:\n\rserved_models\x18\x04 \x01(\x0b\x32#.pagewire.scheduler.v1.ServedModels\"B\n\x0cServedModels\x12\x32\n\x06models\x18\x01 \x03(\x0b\x32\".pagewire.scheduler.v1.ServedModel\"\x99\x01\n\x0bServedModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\x0c\x12\x1d\n\x15tokenizer_fingerprint\x18\x03 \x01(\x0c\x12\x15\n\rmax_model_len\x18\x04 \x01(\r\x12\x13\n\x0bnum_workers\x18\x05 \x01(\r\x12\x16\n\x0e\x65mbedding_size\x18\x06 \x01(\r\"\x84\x04\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06handle\x18\x03 \x01(\r\x12\r\n\x05model\x18\x04 \x01(\t\x12\x14\n\x07\x61\x64\x61pter\x18\x05 \x01(\x0cH\x01\x88\x01\x01\x12\x18\n\x10prompt_token_ids\x18\x06 \x01(\x0c\x12\x35\n\x07\x65mitted\x18\x07 \x03(\x0b\x32$.pagewire.scheduler.v1.EmittedTokens\x12\x34\n\x08sampling\x18\x08 \x01(\x0b\x32\".pagewire.common.v1.SamplingParams\x12\x15\n\reos_token_ids\x18\t \x01(\x0c\x12\x13\n\x06tenant\x18\n \x01(\tH\x02\x88\x01\x01\x12\x17\n\ncache_salt\x18\x0b \x01(\x0cH\x03\x88\x01\x01\x12\x10\n\x08priority\x18\x0c \x01(\x05\x12\x19\n\x0cremaining_ms\x18\r \x01(\x04H\x04\x88\x01\x01\x12\x37\n\x08generate\x18\x0e \x01(\x0b\x32#.pagewire.scheduler.v1.GenerateKindH\x00\x12+\n\x04pool\x18\x10 \x01(\x0b\x32\x1b.pagewire.common.v1.PoolingH\x00\x42\x06\n\x04kindB\n\n\x08_adapterB\t\n\x07_tenantB\r\n\x0b_cache_saltB\x0f\n\r_remaining_msJ\x04\x08\x0f\x10\x10\"X\n\x0cGenerateKind\x12\x38\n\x0b\x62\x65\x61m_search\x18\x01 \x01(\x0b\x32\x1e.pagewire.common.v1.BeamSearchH\x00\x88\x01\x01\x42\x0e\n\x0c_beam_search\"7\n\rEmittedTokens\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x13\n\x0bis_finished\x18\x02 \x01(\x08\"7\n\x05\x41\x62ort\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x13\n\x06\x63hoice\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\t\n\x07_choice\"\xf4\x01\n\nTokenBatch\x12\x0f\n\x07handles\x18\x01 \x01(\x0c\x12\x0f\n\x07\x63hoices\x18\x02 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\x03 \x01(\x0c\x12\x17\n\x0f\x66irst_positions\x18\x04 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x05 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x06 \x01(\x0c\x12\x10\n\x08logprobs\x18\x07 \x01(\x0c\x12\x0f\n\x07num_top\x18\x08 \x01(\x0c\x12\x15\n\rtop_token_ids\x18\t \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\n \x01(\x0c\x12\x19\n\x11num_cached_tokens\x18\x0b \x01(\x0c\x12\r\n\x05ranks\x18\x0c \x01(\x0c\"\xbd\x01\n\x12PromptLogprobBatch\x12\x0f\n\x07handles\x18\x01 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\x02 \x01(\x0c\x12\x17\n\x0f\x66irst_positions\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x04 \x01(\x0c\x12\x10\n\x08logprobs\x18\x05 \x01(\x0c\x12\r\n\x05ranks\x18\x06 \x01(\x0c\x12\x0f\n\x07num_top\x18\x07 \x01(\x0c\x12\x15\n\rtop_token_ids\x18\x08 \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\t \x01(\x0c\"Z\n\x0bVectorBatch\x12\x0f\n\x07handles\x18\x01 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\x02 \x01(\x0c\x12\x19\n\x11num_cached_tokens\x18\x03 \x01(\x0c\x12\x0f\n\x07vectors\x18\x04 \x01(\x0c\"I\n\x0f\x46inishedChoices\x12\x36\n\x07\x63hoices\x18\x01 \x03(\x0b\x32%.pagewire.scheduler.v1.FinishedChoice\"\x9c\x02\n\x0e\x46inishedChoice\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x12\n\nnum_tokens\x18\x04 \x01(\r\x12\x30\n\x06reason\x18\x05 \x01(\x0e\x32 .pagewire.common.v1.FinishReason\x12\x1a\n\rstop_token_id\x18\x06 \x01(\rH\x00\x88\x01\x01\x12.\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x1f.pagewire.common.v1.ErrorDetail\x12\x37\n\rcached_tokens\x18\x08 \x03(\x0b\x32 .pagewire.common.v1.CachedTokensB\x10\n\x0e_stop_token_id\"Y\n\x08Rejected\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12.\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1f.pagewire.common.v1.ErrorDetail\"\x1c\n\tHeartbeat\x12\x0f\n\x07\x63ounter\x18\x01 \x01(\x04\"\x1e\n\nAuditQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\"X\n\x12\x46rontendAuditReply\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x30\n\x05\x61udit\x18\x02 \x01(\x0b\x32!.pagewire.common.v1.FrontendAudit\"P\n\x0b\x41uditAnswer\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12/\n\x06report\x18\x02 \x01(\x0b\x32\x1f.pagewire.common.v1.AuditReport\"G\n\x15ResetPrefixCacheQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x12\n\x05model\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_model\">\n\x16ResetPrefixCacheAnswer\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x12\n\nnum_blocks\x18\x02 \x01(\x04\"I\n\rTimelineBatch\x12\x38\n\ttimelines\x18\x01 \x03(\x0b\x32%.pagewire.scheduler.v1.HandleTimeline\"u\n\x0eHandleTimeline\x12\x0e\n\x06handle\x18\x01 \x01(\r\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x34\n\x08timeline\x18\x04 \x01(\x0b\x32\".pagewire.common.v1.ChoiceTimeline\"\xdd\x01\n\nAdminQuery\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12;\n\tset_roles\x18\x02 \x01(\x0b\x32&.pagewire.scheduler.v1.SetRolesRequestH\x00\x12:\n\x08topology\x18\x03 \x01(\x0b\x32&.pagewire.scheduler.v1.TopologyRequestH\x00\x12;\n\tself_test\x18\x04 \x01(\x0b\x32&.pagewire.scheduler.v1.SelfTestRequestH\x00\x42\x07\n\x05query\"\x94\x02\n\x0b\x41\x64minAnswer\x12\x10\n\x08query_id\x18\x01 \x01(\x04\x12\x30\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1f.pagewire.common.v1.ErrorDetailH\x00\x12<\n\tset_roles\x18\x03 \x01(\x0b\x32\'.pagewire.scheduler.v1.SetRolesResponseH\x00\x12;\n\x08topology\x18\x04 \x01(\x0b\x32\'.pagewire.scheduler.v1.TopologyResponseH\x00\x12<\n\tself_test\x18\x05 \x01(\x0b\x32\'.pagewire.scheduler.v1.SelfTestResponseH\x00\x42\x08\n\x06\x61nswer2\x8a\x01\n\x15\x46rontendAttachService\x12q\n\x0e\x41ttachFrontend\x12,.pagewire.scheduler.v1.AttachFrontendRequest\x1a-.pagewire.scheduler.v1.AttachFrontendResponse(\x01\x30\x01\x42?\n\x18\x61i.pagewire.scheduler.v1P\x01Z!pagewire/scheduler/v1;schedulerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,54 +41,62 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire_protos.scheduler.v
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\030ai.pagewire.scheduler.v1P\001Z!pagewire/scheduler/v1;schedulerv1'
-  _globals['_ATTACHFRONTENDREQUEST']._serialized_start=269
-  _globals['_ATTACHFRONTENDREQUEST']._serialized_end=709
-  _globals['_ATTACHFRONTENDRESPONSE']._serialized_start=712
-  _globals['_ATTACHFRONTENDRESPONSE']._serialized_end=1401
-  _globals['_FRONTENDHELLO']._serialized_start=1404
-  _globals['_FRONTENDHELLO']._serialized_end=1675
-  _globals['_FRONTENDMODEL']._serialized_start=1677
-  _globals['_FRONTENDMODEL']._serialized_end=1737
-  _globals['_HELDREQUEST']._serialized_start=1739
-  _globals['_HELDREQUEST']._serialized_end=1827
-  _globals['_WELCOME']._serialized_start=1830
-  _globals['_WELCOME']._serialized_end=1962
-  _globals['_SERVEDMODELS']._serialized_start=1964
-  _globals['_SERVEDMODELS']._serialized_end=2030
-  _globals['_SERVEDMODEL']._serialized_start=2033
-  _globals['_SERVEDMODEL']._serialized_end=2186
-  _globals['_SUBMIT']._serialized_start=2189
-  _globals['_SUBMIT']._serialized_end=2705
-  _globals['_GENERATEKIND']._serialized_start=2707
-  _globals['_GENERATEKIND']._serialized_end=2795
-  _globals['_EMITTEDTOKENS']._serialized_start=2797
-  _globals['_EMITTEDTOKENS']._serialized_end=2852
-  _globals['_ABORT']._serialized_start=2854
-  _globals['_ABORT']._serialized_end=2909
-  _globals['_TOKENBATCH']._serialized_start=2912
-  _globals['_TOKENBATCH']._serialized_end=3156
-  _globals['_PROMPTLOGPROBBATCH']._serialized_start=3159
-  _globals['_PROMPTLOGPROBBATCH']._serialized_end=3348
-  _globals['_VECTORBATCH']._serialized_start=3350
-  _globals['_VECTORBATCH']._serialized_end=3440
-  _globals['_FINISHEDCHOICES']._serialized_start=3442
-  _globals['_FINISHEDCHOICES']._serialized_end=3515
-  _globals['_FINISHEDCHOICE']._serialized_start=3518
-  _globals['_FINISHEDCHOICE']._serialized_end=3802
-  _globals['_REJECTED']._serialized_start=3804
-  _globals['_REJECTED']._serialized_end=3893
-  _globals['_HEARTBEAT']._serialized_start=3895
-  _globals['_HEARTBEAT']._serialized_end=3923
-  _globals['_AUDITQUERY']._serialized_start=3925
-  _globals['_AUDITQUERY']._serialized_end=3955
-  _globals['_FRONTENDAUDITREPLY']._serialized_start=3957
-  _globals['_FRONTENDAUDITREPLY']._serialized_end=4045
-  _globals['_AUDITANSWER']._serialized_start=4047
-  _globals['_AUDITANSWER']._serialized_end=4127
-  _globals['_RESETPREFIXCACHEQUERY']._serialized_start=4129
-  _globals['_RESETPREFIXCACHEQUERY']._serialized_end=4200
-  _globals['_RESETPREFIXCACHEANSWER']._serialized_start=4202
-  _globals['_RESETPREFIXCACHEANSWER']._serialized_end=4264
-  _globals['_FRONTENDATTACHSERVICE']._serialized_start=4267
-  _globals['_FRONTENDATTACHSERVICE']._serialized_end=4405
+  _globals['_ATTACHFRONTENDREQUEST']._serialized_start=381
+  _globals['_ATTACHFRONTENDREQUEST']._serialized_end=879
+  _globals['_ATTACHFRONTENDRESPONSE']._serialized_start=882
+  _globals['_ATTACHFRONTENDRESPONSE']._serialized_end=1750
+  _globals['_FRONTENDHELLO']._serialized_start=1753
+  _globals['_FRONTENDHELLO']._serialized_end=2024
+  _globals['_FRONTENDMODEL']._serialized_start=2026
+  _globals['_FRONTENDMODEL']._serialized_end=2086
+  _globals['_HELDREQUEST']._serialized_start=2088
+  _globals['_HELDREQUEST']._serialized_end=2176
+  _globals['_WELCOME']._serialized_start=2179
+  _globals['_WELCOME']._serialized_end=2311
+  _globals['_SERVEDMODELS']._serialized_start=2313
+  _globals['_SERVEDMODELS']._serialized_end=2379
+  _globals['_SERVEDMODEL']._serialized_start=2382
+  _globals['_SERVEDMODEL']._serialized_end=2535
+  _globals['_SUBMIT']._serialized_start=2538
+  _globals['_SUBMIT']._serialized_end=3054
+  _globals['_GENERATEKIND']._serialized_start=3056
+  _globals['_GENERATEKIND']._serialized_end=3144
+  _globals['_EMITTEDTOKENS']._serialized_start=3146
+  _globals['_EMITTEDTOKENS']._serialized_end=3201
+  _globals['_ABORT']._serialized_start=3203
+  _globals['_ABORT']._serialized_end=3258
+  _globals['_TOKENBATCH']._serialized_start=3261
+  _globals['_TOKENBATCH']._serialized_end=3505
+  _globals['_PROMPTLOGPROBBATCH']._serialized_start=3508
+  _globals['_PROMPTLOGPROBBATCH']._serialized_end=3697
+  _globals['_VECTORBATCH']._serialized_start=3699
+  _globals['_VECTORBATCH']._serialized_end=3789
+  _globals['_FINISHEDCHOICES']._serialized_start=3791
+  _globals['_FINISHEDCHOICES']._serialized_end=3864
+  _globals['_FINISHEDCHOICE']._serialized_start=3867
+  _globals['_FINISHEDCHOICE']._serialized_end=4151
+  _globals['_REJECTED']._serialized_start=4153
+  _globals['_REJECTED']._serialized_end=4242
+  _globals['_HEARTBEAT']._serialized_start=4244
+  _globals['_HEARTBEAT']._serialized_end=4272
+  _globals['_AUDITQUERY']._serialized_start=4274
+  _globals['_AUDITQUERY']._serialized_end=4304
+  _globals['_FRONTENDAUDITREPLY']._serialized_start=4306
+  _globals['_FRONTENDAUDITREPLY']._serialized_end=4394
+  _globals['_AUDITANSWER']._serialized_start=4396
+  _globals['_AUDITANSWER']._serialized_end=4476
+  _globals['_RESETPREFIXCACHEQUERY']._serialized_start=4478
+  _globals['_RESETPREFIXCACHEQUERY']._serialized_end=4549
+  _globals['_RESETPREFIXCACHEANSWER']._serialized_start=4551
+  _globals['_RESETPREFIXCACHEANSWER']._serialized_end=4613
+  _globals['_TIMELINEBATCH']._serialized_start=4615
+  _globals['_TIMELINEBATCH']._serialized_end=4688
+  _globals['_HANDLETIMELINE']._serialized_start=4690
+  _globals['_HANDLETIMELINE']._serialized_end=4807
+  _globals['_ADMINQUERY']._serialized_start=4810
+  _globals['_ADMINQUERY']._serialized_end=5031
+  _globals['_ADMINANSWER']._serialized_start=5034
+  _globals['_ADMINANSWER']._serialized_end=5310
+  _globals['_FRONTENDATTACHSERVICE']._serialized_start=5313
+  _globals['_FRONTENDATTACHSERVICE']._serialized_end=5451
 # @@protoc_insertion_point(module_scope)

@@ -3,7 +3,10 @@ from pagewire_protos.common.v1 import error_pb2 as _error_pb2
 from pagewire_protos.common.v1 import layout_pb2 as _layout_pb2
 from pagewire_protos.common.v1 import pooling_pb2 as _pooling_pb2
 from pagewire_protos.common.v1 import sampling_pb2 as _sampling_pb2
+from pagewire_protos.common.v1 import timeline_pb2 as _timeline_pb2
 from pagewire_protos.common.v1 import usage_pb2 as _usage_pb2
+from pagewire_protos.scheduler.v1 import admin_pb2 as _admin_pb2
+from pagewire_protos.scheduler.v1 import cell_metrics_pb2 as _cell_metrics_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -13,7 +16,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AttachFrontendRequest(_message.Message):
-    __slots__ = ("hello", "submit", "abort", "audit_query", "audit_reply", "heartbeat", "reset_prefix_cache")
+    __slots__ = ("hello", "submit", "abort", "audit_query", "audit_reply", "heartbeat", "reset_prefix_cache", "admin_query")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +24,7 @@ class AttachFrontendRequest(_message.Message):
     AUDIT_REPLY_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     RESET_PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_QUERY_FIELD_NUMBER: _ClassVar[int]
     hello: FrontendHello
     submit: Submit
     abort: Abort
@@ -28,10 +32,11 @@ class AttachFrontendRequest(_message.Message):
     audit_reply: FrontendAuditReply
     heartbeat: Heartbeat
     reset_prefix_cache: ResetPrefixCacheQuery
-    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_reply: _Optional[_Union[FrontendAuditReply, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_prefix_cache: _Optional[_Union[ResetPrefixCacheQuery, _Mapping]] = ...) -> None: ...
+    admin_query: AdminQuery
+    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_reply: _Optional[_Union[FrontendAuditReply, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_prefix_cache: _Optional[_Union[ResetPrefixCacheQuery, _Mapping]] = ..., admin_query: _Optional[_Union[AdminQuery, _Mapping]] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
-    __slots__ = ("welcome", "served_models", "tokens", "finished", "rejected", "audit_query", "audit_answer", "heartbeat", "prefix_cache_reset", "prompt_logprobs", "vectors")
+    __slots__ = ("welcome", "served_models", "tokens", "finished", "rejected", "audit_query", "audit_answer", "heartbeat", "prefix_cache_reset", "prompt_logprobs", "vectors", "timelines", "admin_answer", "cell_metrics")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     SERVED_MODELS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +48,9 @@ class AttachFrontendResponse(_message.Message):
     PREFIX_CACHE_RESET_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
+    TIMELINES_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_ANSWER_FIELD_NUMBER: _ClassVar[int]
+    CELL_METRICS_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     served_models: ServedModels
     tokens: TokenBatch
@@ -54,7 +62,10 @@ class AttachFrontendResponse(_message.Message):
     prefix_cache_reset: ResetPrefixCacheAnswer
     prompt_logprobs: PromptLogprobBatch
     vectors: VectorBatch
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., finished: _Optional[_Union[FinishedChoices, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_answer: _Optional[_Union[AuditAnswer, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., prefix_cache_reset: _Optional[_Union[ResetPrefixCacheAnswer, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobBatch, _Mapping]] = ..., vectors: _Optional[_Union[VectorBatch, _Mapping]] = ...) -> None: ...
+    timelines: TimelineBatch
+    admin_answer: AdminAnswer
+    cell_metrics: _cell_metrics_pb2.CellMetrics
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., finished: _Optional[_Union[FinishedChoices, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_answer: _Optional[_Union[AuditAnswer, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., prefix_cache_reset: _Optional[_Union[ResetPrefixCacheAnswer, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobBatch, _Mapping]] = ..., vectors: _Optional[_Union[VectorBatch, _Mapping]] = ..., timelines: _Optional[_Union[TimelineBatch, _Mapping]] = ..., admin_answer: _Optional[_Union[AdminAnswer, _Mapping]] = ..., cell_metrics: _Optional[_Union[_cell_metrics_pb2.CellMetrics, _Mapping]] = ...) -> None: ...
 
 class FrontendHello(_message.Message):
     __slots__ = ("protocol", "frontend_id", "highest_generation", "models", "held_generation", "held")
@@ -323,3 +334,47 @@ class ResetPrefixCacheAnswer(_message.Message):
     query_id: int
     num_blocks: int
     def __init__(self, query_id: _Optional[int] = ..., num_blocks: _Optional[int] = ...) -> None: ...
+
+class TimelineBatch(_message.Message):
+    __slots__ = ("timelines",)
+    TIMELINES_FIELD_NUMBER: _ClassVar[int]
+    timelines: _containers.RepeatedCompositeFieldContainer[HandleTimeline]
+    def __init__(self, timelines: _Optional[_Iterable[_Union[HandleTimeline, _Mapping]]] = ...) -> None: ...
+
+class HandleTimeline(_message.Message):
+    __slots__ = ("handle", "choice", "epoch", "timeline")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TIMELINE_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    choice: int
+    epoch: int
+    timeline: _timeline_pb2.ChoiceTimeline
+    def __init__(self, handle: _Optional[int] = ..., choice: _Optional[int] = ..., epoch: _Optional[int] = ..., timeline: _Optional[_Union[_timeline_pb2.ChoiceTimeline, _Mapping]] = ...) -> None: ...
+
+class AdminQuery(_message.Message):
+    __slots__ = ("query_id", "set_roles", "topology", "self_test")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    SET_ROLES_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    SELF_TEST_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    set_roles: _admin_pb2.SetRolesRequest
+    topology: _admin_pb2.TopologyRequest
+    self_test: _admin_pb2.SelfTestRequest
+    def __init__(self, query_id: _Optional[int] = ..., set_roles: _Optional[_Union[_admin_pb2.SetRolesRequest, _Mapping]] = ..., topology: _Optional[_Union[_admin_pb2.TopologyRequest, _Mapping]] = ..., self_test: _Optional[_Union[_admin_pb2.SelfTestRequest, _Mapping]] = ...) -> None: ...
+
+class AdminAnswer(_message.Message):
+    __slots__ = ("query_id", "error", "set_roles", "topology", "self_test")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    SET_ROLES_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    SELF_TEST_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    error: _error_pb2.ErrorDetail
+    set_roles: _admin_pb2.SetRolesResponse
+    topology: _admin_pb2.TopologyResponse
+    self_test: _admin_pb2.SelfTestResponse
+    def __init__(self, query_id: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., set_roles: _Optional[_Union[_admin_pb2.SetRolesResponse, _Mapping]] = ..., topology: _Optional[_Union[_admin_pb2.TopologyResponse, _Mapping]] = ..., self_test: _Optional[_Union[_admin_pb2.SelfTestResponse, _Mapping]] = ...) -> None: ...

@@ -38,7 +38,7 @@ LOAD_OUTCOME_FAILED: LoadOutcome
 LOAD_OUTCOME_CANCELLED: LoadOutcome
 
 class AttachWorkerRequest(_message.Message):
-    __slots__ = ("hello", "result", "progress", "audit_reply", "leaving", "grammar_compiled", "blocks_loaded")
+    __slots__ = ("hello", "result", "progress", "audit_reply", "leaving", "grammar_compiled", "blocks_loaded", "block_digests")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class AttachWorkerRequest(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     GRAMMAR_COMPILED_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_LOADED_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     hello: WorkerHello
     result: StepResult
     progress: WorkerProgress
@@ -53,10 +54,11 @@ class AttachWorkerRequest(_message.Message):
     leaving: WorkerLeaving
     grammar_compiled: GrammarCompiled
     blocks_loaded: BlocksLoaded
-    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., progress: _Optional[_Union[WorkerProgress, _Mapping]] = ..., audit_reply: _Optional[_Union[WorkerAuditReply, _Mapping]] = ..., leaving: _Optional[_Union[WorkerLeaving, _Mapping]] = ..., grammar_compiled: _Optional[_Union[GrammarCompiled, _Mapping]] = ..., blocks_loaded: _Optional[_Union[BlocksLoaded, _Mapping]] = ...) -> None: ...
+    block_digests: BlockDigests
+    def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., progress: _Optional[_Union[WorkerProgress, _Mapping]] = ..., audit_reply: _Optional[_Union[WorkerAuditReply, _Mapping]] = ..., leaving: _Optional[_Union[WorkerLeaving, _Mapping]] = ..., grammar_compiled: _Optional[_Union[GrammarCompiled, _Mapping]] = ..., blocks_loaded: _Optional[_Union[BlocksLoaded, _Mapping]] = ..., block_digests: _Optional[_Union[BlockDigests, _Mapping]] = ...) -> None: ...
 
 class AttachWorkerResponse(_message.Message):
-    __slots__ = ("welcome", "plan", "audit_query", "drain", "compile_grammar", "load_blocks", "cancel_load")
+    __slots__ = ("welcome", "plan", "audit_query", "drain", "compile_grammar", "load_blocks", "cancel_load", "set_roles", "block_digest_query")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     AUDIT_QUERY_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +66,8 @@ class AttachWorkerResponse(_message.Message):
     COMPILE_GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     LOAD_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     CANCEL_LOAD_FIELD_NUMBER: _ClassVar[int]
+    SET_ROLES_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_DIGEST_QUERY_FIELD_NUMBER: _ClassVar[int]
     welcome: WorkerWelcome
     plan: StepPlan
     audit_query: WorkerAuditQuery
@@ -71,10 +75,12 @@ class AttachWorkerResponse(_message.Message):
     compile_grammar: CompileGrammar
     load_blocks: LoadBlocks
     cancel_load: CancelLoad
-    def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ..., compile_grammar: _Optional[_Union[CompileGrammar, _Mapping]] = ..., load_blocks: _Optional[_Union[LoadBlocks, _Mapping]] = ..., cancel_load: _Optional[_Union[CancelLoad, _Mapping]] = ...) -> None: ...
+    set_roles: SetWorkerRoles
+    block_digest_query: BlockDigestQuery
+    def __init__(self, welcome: _Optional[_Union[WorkerWelcome, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., audit_query: _Optional[_Union[WorkerAuditQuery, _Mapping]] = ..., drain: _Optional[_Union[WorkerDrain, _Mapping]] = ..., compile_grammar: _Optional[_Union[CompileGrammar, _Mapping]] = ..., load_blocks: _Optional[_Union[LoadBlocks, _Mapping]] = ..., cancel_load: _Optional[_Union[CancelLoad, _Mapping]] = ..., set_roles: _Optional[_Union[SetWorkerRoles, _Mapping]] = ..., block_digest_query: _Optional[_Union[BlockDigestQuery, _Mapping]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks", "loads_blocks")
+    __slots__ = ("protocol", "worker_id", "incarnation", "highest_generation", "model", "tokenizer_fingerprint", "layout", "capacity", "roles", "kv_endpoints", "held_names", "held_blocks", "loads_blocks", "kv_transports", "pull_transports", "host_id")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +94,9 @@ class WorkerHello(_message.Message):
     HELD_NAMES_FIELD_NUMBER: _ClassVar[int]
     HELD_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     LOADS_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    KV_TRANSPORTS_FIELD_NUMBER: _ClassVar[int]
+    PULL_TRANSPORTS_FIELD_NUMBER: _ClassVar[int]
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
     protocol: _layout_pb2.ProtocolRange
     worker_id: bytes
     incarnation: int
@@ -101,7 +110,10 @@ class WorkerHello(_message.Message):
     held_names: bytes
     held_blocks: bytes
     loads_blocks: bool
-    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ...) -> None: ...
+    kv_transports: _containers.RepeatedScalarFieldContainer[_layout_pb2.KvTransport]
+    pull_transports: _containers.RepeatedScalarFieldContainer[_layout_pb2.KvTransport]
+    host_id: str
+    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., worker_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., highest_generation: _Optional[int] = ..., model: _Optional[str] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., capacity: _Optional[_Union[WorkerCapacity, _Mapping]] = ..., roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ..., kv_endpoints: _Optional[_Iterable[str]] = ..., held_names: _Optional[bytes] = ..., held_blocks: _Optional[bytes] = ..., loads_blocks: bool = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., pull_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., host_id: _Optional[str] = ...) -> None: ...
 
 class WorkerCapacity(_message.Message):
     __slots__ = ("num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "steps_in_flight", "vocab_size", "embedding_size")
@@ -296,18 +308,28 @@ class GrammarCompiled(_message.Message):
     def __init__(self, grammar_id: _Optional[bytes] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class LoadBlocks(_message.Message):
-    __slots__ = ("load_id", "kvstore_address", "names", "blocks", "timeout_ms")
+    __slots__ = ("load_id", "kvstore_address", "names", "blocks", "timeout_ms", "worker")
     LOAD_ID_FIELD_NUMBER: _ClassVar[int]
     KVSTORE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
     load_id: int
     kvstore_address: str
     names: bytes
     blocks: bytes
     timeout_ms: int
-    def __init__(self, load_id: _Optional[int] = ..., kvstore_address: _Optional[str] = ..., names: _Optional[bytes] = ..., blocks: _Optional[bytes] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    worker: WorkerSource
+    def __init__(self, load_id: _Optional[int] = ..., kvstore_address: _Optional[str] = ..., names: _Optional[bytes] = ..., blocks: _Optional[bytes] = ..., timeout_ms: _Optional[int] = ..., worker: _Optional[_Union[WorkerSource, _Mapping]] = ...) -> None: ...
+
+class WorkerSource(_message.Message):
+    __slots__ = ("address", "worker_id")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    worker_id: bytes
+    def __init__(self, address: _Optional[str] = ..., worker_id: _Optional[bytes] = ...) -> None: ...
 
 class CancelLoad(_message.Message):
     __slots__ = ("load_id",)
@@ -316,20 +338,24 @@ class CancelLoad(_message.Message):
     def __init__(self, load_id: _Optional[int] = ...) -> None: ...
 
 class BlocksLoaded(_message.Message):
-    __slots__ = ("load_id", "num_blocks", "outcome", "num_bytes", "time_us", "tiers")
+    __slots__ = ("load_id", "num_blocks", "outcome", "num_bytes", "time_us", "tiers", "transport", "transfer_us")
     LOAD_ID_FIELD_NUMBER: _ClassVar[int]
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
     TIME_US_FIELD_NUMBER: _ClassVar[int]
     TIERS_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_US_FIELD_NUMBER: _ClassVar[int]
     load_id: int
     num_blocks: int
     outcome: LoadOutcome
     num_bytes: int
     time_us: int
     tiers: _containers.RepeatedCompositeFieldContainer[LoadedFromTier]
-    def __init__(self, load_id: _Optional[int] = ..., num_blocks: _Optional[int] = ..., outcome: _Optional[_Union[LoadOutcome, str]] = ..., num_bytes: _Optional[int] = ..., time_us: _Optional[int] = ..., tiers: _Optional[_Iterable[_Union[LoadedFromTier, _Mapping]]] = ...) -> None: ...
+    transport: _layout_pb2.KvTransport
+    transfer_us: int
+    def __init__(self, load_id: _Optional[int] = ..., num_blocks: _Optional[int] = ..., outcome: _Optional[_Union[LoadOutcome, str]] = ..., num_bytes: _Optional[int] = ..., time_us: _Optional[int] = ..., tiers: _Optional[_Iterable[_Union[LoadedFromTier, _Mapping]]] = ..., transport: _Optional[_Union[_layout_pb2.KvTransport, str]] = ..., transfer_us: _Optional[int] = ...) -> None: ...
 
 class LoadedFromTier(_message.Message):
     __slots__ = ("tier", "num_blocks")
@@ -368,3 +394,25 @@ class WorkerDrain(_message.Message):
 class WorkerLeaving(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class SetWorkerRoles(_message.Message):
+    __slots__ = ("roles",)
+    ROLES_FIELD_NUMBER: _ClassVar[int]
+    roles: _containers.RepeatedScalarFieldContainer[WorkerRole]
+    def __init__(self, roles: _Optional[_Iterable[_Union[WorkerRole, str]]] = ...) -> None: ...
+
+class BlockDigestQuery(_message.Message):
+    __slots__ = ("query_id", "names")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    names: bytes
+    def __init__(self, query_id: _Optional[int] = ..., names: _Optional[bytes] = ...) -> None: ...
+
+class BlockDigests(_message.Message):
+    __slots__ = ("query_id", "digests")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    query_id: int
+    digests: bytes
+    def __init__(self, query_id: _Optional[int] = ..., digests: _Optional[bytes] = ...) -> None: ...

@@ -15,16 +15,20 @@ class PullRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[PullOpen, _Mapping]] = ..., credit: _Optional[_Union[PullCredit, _Mapping]] = ...) -> None: ...
 
 class PullOpen(_message.Message):
-    __slots__ = ("protocol", "layout", "names", "remaining_ms")
+    __slots__ = ("protocol", "layout", "names", "remaining_ms", "worker_id", "use_shared_memory")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     REMAINING_MS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    USE_SHARED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     protocol: _layout_pb2.ProtocolRange
     layout: _layout_pb2.KvLayout
     names: bytes
     remaining_ms: int
-    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., names: _Optional[bytes] = ..., remaining_ms: _Optional[int] = ...) -> None: ...
+    worker_id: bytes
+    use_shared_memory: bool
+    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., layout: _Optional[_Union[_layout_pb2.KvLayout, _Mapping]] = ..., names: _Optional[bytes] = ..., remaining_ms: _Optional[int] = ..., worker_id: _Optional[bytes] = ..., use_shared_memory: bool = ...) -> None: ...
 
 class PullCredit(_message.Message):
     __slots__ = ("num_chunks",)
@@ -33,15 +37,57 @@ class PullCredit(_message.Message):
     def __init__(self, num_chunks: _Optional[int] = ...) -> None: ...
 
 class PullResponse(_message.Message):
-    __slots__ = ("chunk", "missing")
-    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("missing", "accepted", "layers")
     MISSING_FIELD_NUMBER: _ClassVar[int]
-    chunk: _layout_pb2.KvChunk
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
     missing: PullMissing
-    def __init__(self, chunk: _Optional[_Union[_layout_pb2.KvChunk, _Mapping]] = ..., missing: _Optional[_Union[PullMissing, _Mapping]] = ...) -> None: ...
+    accepted: PullAccepted
+    layers: KvLayers
+    def __init__(self, missing: _Optional[_Union[PullMissing, _Mapping]] = ..., accepted: _Optional[_Union[PullAccepted, _Mapping]] = ..., layers: _Optional[_Union[KvLayers, _Mapping]] = ...) -> None: ...
+
+class PullAccepted(_message.Message):
+    __slots__ = ("protocol", "staging")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    STAGING_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    staging: KvStaging
+    def __init__(self, protocol: _Optional[int] = ..., staging: _Optional[_Union[KvStaging, _Mapping]] = ...) -> None: ...
+
+class KvStaging(_message.Message):
+    __slots__ = ("path", "boot_id", "device", "inode", "num_bytes")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    boot_id: str
+    device: int
+    inode: int
+    num_bytes: int
+    def __init__(self, path: _Optional[str] = ..., boot_id: _Optional[str] = ..., device: _Optional[int] = ..., inode: _Optional[int] = ..., num_bytes: _Optional[int] = ...) -> None: ...
 
 class PullMissing(_message.Message):
     __slots__ = ("names",)
     NAMES_FIELD_NUMBER: _ClassVar[int]
     names: bytes
     def __init__(self, names: _Optional[bytes] = ...) -> None: ...
+
+class KvLayers(_message.Message):
+    __slots__ = ("first_block", "num_blocks", "first_layer", "num_layers", "checksum", "offset", "data")
+    FIRST_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_LAYER_FIELD_NUMBER: _ClassVar[int]
+    NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    first_block: int
+    num_blocks: int
+    first_layer: int
+    num_layers: int
+    checksum: int
+    offset: int
+    data: bytes
+    def __init__(self, first_block: _Optional[int] = ..., num_blocks: _Optional[int] = ..., first_layer: _Optional[int] = ..., num_layers: _Optional[int] = ..., checksum: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...

@@ -47,9 +47,12 @@ class KvTransferServiceServicer(object):
     """
 
     def Pull(self, request_iterator, context):
-        """The receiver asks for blocks by name and grants credits; the holder sends
-        chunks as layers become ready and never more than the credits allow. Ending
-        the stream releases the holder's lease.
+        """The receiver asks for blocks by name and grants credits. The holder accepts,
+        sends layers of blocks as they are computed, never more messages than the
+        credits allow, and ends the stream after the last. Blocks that it does not
+        have it waits for until the receiver's time is over. Who keeps the blocks from
+        being overwritten meanwhile is the scheduler; what is sent is always what the
+        name says at that moment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -17,9 +17,12 @@ class KvTransferServiceStub:
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Pull: _aio.StreamStreamMultiCallable[_kv_transfer_pb2.PullRequest, _kv_transfer_pb2.PullResponse]
-    """The receiver asks for blocks by name and grants credits; the holder sends
-    chunks as layers become ready and never more than the credits allow. Ending
-    the stream releases the holder's lease.
+    """The receiver asks for blocks by name and grants credits. The holder accepts,
+    sends layers of blocks as they are computed, never more messages than the
+    credits allow, and ends the stream after the last. Blocks that it does not
+    have it waits for until the receiver's time is over. Who keeps the blocks from
+    being overwritten meanwhile is the scheduler; what is sent is always what the
+    name says at that moment.
     """
 
 class KvTransferServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -31,9 +34,12 @@ class KvTransferServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _abc.AsyncIterator[_kv_transfer_pb2.PullRequest],
         context: _aio.ServicerContext[_kv_transfer_pb2.PullRequest, _kv_transfer_pb2.PullResponse],
     ) -> _abc.AsyncIterator[_kv_transfer_pb2.PullResponse]:
-        """The receiver asks for blocks by name and grants credits; the holder sends
-        chunks as layers become ready and never more than the credits allow. Ending
-        the stream releases the holder's lease.
+        """The receiver asks for blocks by name and grants credits. The holder accepts,
+        sends layers of blocks as they are computed, never more messages than the
+        credits allow, and ends the stream after the last. Blocks that it does not
+        have it waits for until the receiver's time is over. Who keeps the blocks from
+        being overwritten meanwhile is the scheduler; what is sent is always what the
+        name says at that moment.
         """
 
 def add_KvTransferServiceServicer_to_server(servicer: KvTransferServiceServicer, server: _aio.Server) -> None: ...

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pagewire_kvstore.file_lock import try_lock
 from pagewire_shared.errors import StartupError
+from pagewire_shared.file_lock import try_lock
 
 SUFFIX = ".arena"
 """What a file of an arena ends with: a stale one is replaced, so no other file may be named."""
@@ -51,6 +51,11 @@ class Arena:
             self._remove_file()
             raise StartupError(f"cannot map {capacity_bytes} bytes: {error.strerror}") from error
         self._bytes = memoryview(self._map)
+
+    @property
+    def memory(self) -> memoryview:
+        """All of it, writable; it stays mapped for as long as somebody has this."""
+        return memoryview(self._map)
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         """Copy `data`, a C-contiguous buffer, to `offset` in bytes."""

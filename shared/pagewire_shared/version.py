@@ -1,9 +1,9 @@
-"""The version of the server."""
+"""The version of Pagewire."""
 
 from importlib import metadata
 
 
-def server_version() -> str:
+def package_version() -> str:
     """Return the version of the installed package."""
     try:
         return metadata.version("pagewire")

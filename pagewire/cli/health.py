@@ -1,0 +1,92 @@
+"""`pagewire health`: asks one process whether it serves, for health checks of containers.
+
+Needs nothing but what every role has. Decides nothing: the process says what it is.
+"""
+
+import asyncio
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from http.client import HTTPException
+from typing import Any
+
+from pagewire.cli.durations import waiting_seconds
+from pagewire_shared.errors import UnavailableError
+from pagewire_shared.flags import HintingParser
+from pagewire_shared.rpc.address import parse_address
+
+DEFAULT_TIMEOUT_SECONDS = 2.0
+_SCHEMES = ("http://", "https://")
+
+
+def run(name: str, argv: Sequence[str]) -> int:
+    """Print what the process says and return 0. Raises UnavailableError when it does not serve."""
+    parser = HintingParser(
+        prog=f"pagewire {name}",
+        description="Ask one process whether it serves; 1 when it says no, or nothing in time.",
+    )
+    parser.add_argument(
+        "address",
+        metavar="ADDRESS",
+        help="of gRPC, host:port or unix:path; or a URL such as http://127.0.0.1:8000/ready",
+    )
+    parser.add_argument(
+        "--service",
+        metavar="NAME",
+        default="",
+        help="what is asked of gRPC: startup, readiness or liveness (default: the whole process)",
+    )
+    parser.add_argument(
+        "--timeout-seconds", type=waiting_seconds, default=DEFAULT_TIMEOUT_SECONDS, help="(2)"
+    )
+    options = parser.parse_args(argv)
+    if options.address.startswith(_SCHEMES):
+        if options.service:
+            parser.error("--service is for gRPC; a URL has a path: /live or /ready")
+        print(_ask_http(options.address, options.timeout_seconds))
+    else:
+        asked = _ask_grpc(options.address, options.service, options.timeout_seconds)
+        print(asyncio.run(asked))
+    return 0
+
+
+def _ask_http(url: str, seconds: float) -> str:
+    # Without the proxies of the environment: who is asked is at hand, as a rule the same host.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=seconds) as response:
+            return f"{response.status} {response.reason}"
+    except urllib.error.HTTPError as error:
+        with error:
+            raise UnavailableError(f"{url} answers {error.code} {error.reason}") from error
+    except HTTPException as error:
+        raise UnavailableError(f"{url} answers, but not in HTTP") from error
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise UnavailableError(f"{url} does not answer: {reason}") from error
+
+
+async def _ask_grpc(text: str, service: str, seconds: float) -> str:
+    import grpc.aio
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    address = str(parse_address(text, setting="ADDRESS"))
+    shown = f"{address} ({service})" if service else address
+    # A proxy of the environment would be asked instead.
+    options = [("grpc.enable_http_proxy", 0)]
+    async with grpc.aio.insecure_channel(address, options=options) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = await stub.Check(
+                health_pb2.HealthCheckRequest(service=service), timeout=seconds
+            )
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                raise UnavailableError(f"{address} knows no health of {service!r}") from error
+            reason = f"{error.code().name}, {error.details()}"
+            raise UnavailableError(f"{shown} does not answer: {reason}") from error
+    status: str = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        raise UnavailableError(f"{shown} is {status}")
+    return status

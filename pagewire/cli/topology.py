@@ -1,0 +1,156 @@
+"""`pagewire admin topology`, `roles` and `selftest`: which workers there are, what they are used
+for and whether KV blocks move between them. Decides nothing itself."""
+
+import argparse
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from pagewire.cli.commands import EXIT_FAILED
+from pagewire.cli.durations import waiting_seconds
+from pagewire.topology_client import (
+    ROLES,
+    CellSelfTest,
+    CellTopology,
+    ProbeFacts,
+    WorkerFacts,
+    self_test,
+    set_roles,
+    topology,
+)
+from pagewire_shared.flags import HintingParser
+from pagewire_shared.worker_name import SHOWN_DIGITS
+
+_WORKER_HEAD = ("worker", "model", "roles", "running", "waiting", "layout", "KV endpoint", "")
+_PAIR_HEAD = ("prefill", "decode", "transport", "MB/s", "transfers", "failures", "")
+_PROBE_HEAD = ("prefill", "decode", "transport", "blocks", "bytes", "seconds", "")
+
+
+def run_topology(parser: HintingParser, argv: Sequence[str]) -> int:
+    """Print workers and pairs."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(argv)
+    cells = asyncio.run(topology(options.server, api_key=options.server_api_key))
+    if options.json:
+        print(json.dumps([asdict(cell) for cell in cells], indent=2))
+    else:
+        print("\n\n".join(describe_topology(cell) for cell in cells))
+    return 0
+
+
+def run_roles(parser: HintingParser, argv: Sequence[str]) -> int:
+    """Change the roles of one worker, and print it as it is now."""
+    parser.add_argument("worker", metavar="WORKER", help="its id, or the beginning of it")
+    parser.add_argument(
+        "roles", metavar="ROLES", type=_roles, help="all that it is used for: prefill, decode"
+    )
+    options = parser.parse_args(argv)
+    asked = set_roles(options.server, options.worker, options.roles, api_key=options.server_api_key)
+    worker = asyncio.run(asked)
+    print(f"worker {_short(worker.worker)} is used for {', '.join(worker.roles)}")
+    return 0
+
+
+def run_self_test(parser: HintingParser, argv: Sequence[str]) -> int:
+    """Probe every pair and print what came of it; 1 when something is wrong."""
+    parser.add_argument(
+        "--timeout-seconds", type=waiting_seconds, default=10.0, help="for all of it (10)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(argv)
+    asked = self_test(
+        options.server, timeout_seconds=options.timeout_seconds, api_key=options.server_api_key
+    )
+    cells = asyncio.run(asked)
+    if options.json:
+        print(json.dumps([asdict(cell) for cell in cells], indent=2))
+    else:
+        print("\n\n".join(describe_self_test(cell) for cell in cells))
+    return EXIT_FAILED if any(cell.problems for cell in cells) else 0
+
+
+def describe_topology(cell: CellTopology) -> str:
+    """Return the workers and pairs of one cell as text."""
+    lines = [f"scheduler, generation {cell.generation}: hand-off {cell.handoff}"]
+    lines += _table(_WORKER_HEAD, [_worker_row(worker) for worker in cell.workers])
+    pairs = []
+    for pair in cell.pairs:
+        speed = "-" if pair.bytes_per_second is None else f"{pair.bytes_per_second / 1e6:.1f}"
+        counts = (str(pair.num_transfers), str(pair.num_failures))
+        ends = (_short(pair.prefill), _short(pair.decode))
+        refusal = "" if pair.refusal is None else f"refused: {pair.refusal}"
+        pairs.append((*ends, pair.transport or "-", speed, *counts, refusal))
+    lines += _table(_PAIR_HEAD, pairs)
+    lines += [f"WARNING: {warning}" for warning in cell.warnings]
+    return "\n".join(lines)
+
+
+def describe_self_test(cell: CellSelfTest) -> str:
+    """Return the probes of one cell as text."""
+    lines = [f"scheduler, generation {cell.generation}: {_count(len(cell.probes), 'pair')}"]
+    lines += _table(_PROBE_HEAD, [_probe_row(probe) for probe in cell.probes])
+    lines += [f"BROKEN: {problem}" for problem in cell.problems]
+    if not cell.problems:
+        num_moved = sum(probe.is_equal for probe in cell.probes)
+        moved = f"blocks moved intact between {_count(num_moved, 'pair')} of workers"
+        lines.append(moved if num_moved else "no worker needs another one's blocks")
+    return "\n".join(lines)
+
+
+def _worker_row(worker: WorkerFacts) -> tuple[str, ...]:
+    endpoint = worker.kv_endpoint
+    if endpoint:
+        endpoint += f" ({', '.join(worker.kv_transports)})"
+    return (
+        _short(worker.worker),
+        worker.model,
+        ",".join(worker.roles),
+        str(worker.num_running),
+        str(worker.num_waiting),
+        _short(worker.layout),
+        endpoint or "-",
+        "draining" if worker.is_draining else "",
+    )
+
+
+def _probe_row(probe: ProbeFacts) -> tuple[str, ...]:
+    outcome = "equal" if probe.is_equal else probe.error or "DIFFERENT"
+    return (
+        _short(probe.prefill),
+        _short(probe.decode),
+        probe.transport or "-",
+        str(probe.num_blocks),
+        str(probe.num_bytes),
+        f"{probe.seconds:.3f}",
+        outcome,
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return aligned lines, none for no rows."""
+    if not rows:
+        return []
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return [
+        "  "
+        + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (head, *rows)
+    ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _short(name: str) -> str:
+    return name[:SHOWN_DIGITS]
+
+
+def _roles(text: str) -> list[str]:
+    roles = [role.strip() for role in text.split(",")]
+    for role in roles:
+        if role not in ROLES:
+            known = ", ".join(ROLES)
+            raise argparse.ArgumentTypeError(f"{role!r} is no role; there are: {known}")
+    return roles

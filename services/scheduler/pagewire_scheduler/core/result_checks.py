@@ -1,0 +1,46 @@
+"""Whether a worker's answer is one that its plan can have; changes nothing."""
+
+from pagewire_scheduler.core.outstanding_step import OutstandingStep
+from pagewire_scheduler.core.step import StepResult
+from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_shared.errors import WireError
+
+
+def check_result(worker: WorkerState, step: OutstandingStep, result: StepResult) -> None:
+    """Raise WireError unless `result` is one that `step` can have."""
+    plan = step.plan
+    sampled = [slot for slot, sample in zip(plan.slots, plan.samples, strict=True) if sample]
+    if result.slots != sampled:
+        raise WireError(f"step {step.step_id} sampled slots {result.slots}, planned {sampled}")
+    counts = [1] * len(sampled)
+    if step.num_pooled:
+        counts = [int(not sequence.is_pooling) for sequence in step.sampled]
+    if result.counts != counts or len(result.token_ids) != sum(counts):
+        raise WireError(f"step {step.step_id} must return one token per sampled slot")
+    if len(result.vectors) != 4 * step.num_pooled * worker.info.model.embedding_size:
+        raise WireError(f"step {step.step_id} must return one vector per pooled slot")
+    if result.token_ids and max(result.token_ids) >= worker.info.model.vocab_size:
+        raise WireError(f"step {step.step_id} returned a token outside the vocabulary")
+    for name in ("logprobs", "ranks", "num_top"):
+        if len(getattr(result, name)) not in (0, len(result.token_ids)):
+            raise WireError(f"{name} of step {step.step_id} needs one entry per token")
+    num_top = sum(result.num_top)
+    if not num_top == len(result.top_token_ids) == len(result.top_logprobs):
+        raise WireError(f"step {step.step_id} does not have the alternatives that num_top counts")
+    if num_top and max(result.top_token_ids) >= worker.info.model.vocab_size:
+        raise WireError(f"step {step.step_id} returned an alternative outside the vocabulary")
+    if any(sequence.is_beam for sequence in step.sequences):
+        _check_alternatives(step, result)
+
+
+def _check_alternatives(step: OutstandingStep, result: StepResult) -> None:
+    """Every beam needs as many likeliest tokens as its search may look at."""
+    sampled = [sequence for sequence in step.sampled if not sequence.is_pooling]
+    counts = result.num_top or [0] * len(sampled)
+    for sequence, count in zip(sampled, counts, strict=True):
+        group = sequence.request.beams if sequence.is_beam else None
+        if group is not None and count < group.search.num_candidates:
+            raise WireError(
+                f"step {step.step_id} has {count} alternatives for a beam that needs "
+                f"{group.search.num_candidates}"
+            )

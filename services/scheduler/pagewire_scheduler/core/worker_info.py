@@ -1,0 +1,60 @@
+"""What a worker says about itself when it attaches, as plain data."""
+
+from dataclasses import dataclass
+
+from pagewire_scheduler.core.roles import ALL_ROLES, Role
+from pagewire_shared.ids import BlockName
+from pagewire_shared.kv_transport import KvTransport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What every worker that serves one model name must agree on.
+
+    `embedding_size` is the length of its vectors; 0 when it cannot pool.
+    """
+
+    name: str
+    model_fingerprint: bytes
+    tokenizer_fingerprint: bytes
+    max_model_len: int
+    vocab_size: int
+    block_size: int
+    embedding_size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A worker's hello as plain data.
+
+    Attributes:
+        layout_fingerprint: Hash of its cache groups and numerics; part of every block's name.
+        window: Positions that attention looks back, itself included; None for all.
+        held: (name, block) of blocks that are VALID on the worker from before.
+        bytes_per_block: Of all layers.
+        loads_blocks: Whether it can load blocks from KV stores.
+        roles: What it is used for when it attaches.
+        kv_endpoint: Where others pull its blocks; empty when they cannot.
+        kv_transports: How it hands out blocks.
+        pull_transports: How it can take blocks of other workers.
+        host_id: Boot id of its host; empty when unknown.
+    """
+
+    worker_id: bytes
+    incarnation: int
+    model: ModelInfo
+    layout_fingerprint: bytes
+    dtype: str
+    num_blocks: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    steps_in_flight: int
+    window: int | None = None
+    held: tuple[tuple[BlockName, int], ...] = ()
+    bytes_per_block: int = 0
+    loads_blocks: bool = False
+    roles: frozenset[Role] = ALL_ROLES
+    kv_endpoint: str = ""
+    kv_transports: tuple[KvTransport, ...] = ()
+    pull_transports: tuple[KvTransport, ...] = ()
+    host_id: str = ""

@@ -1,0 +1,235 @@
+"""One attach of the worker, from hello to end: plans in, results out, and what else is asked.
+
+Runs no plan itself: it hands them to the model thread in order and sends what comes back in order.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+import grpc.aio
+
+from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
+from pagewire_protos.scheduler.v1 import worker_attach_pb2_grpc
+from pagewire_shared.errors import WireError
+from pagewire_shared.ids import mint_id
+from pagewire_worker.convert import (
+    audit_to_message,
+    hello_to_message,
+    plan_from_message,
+    result_to_message,
+)
+from pagewire_worker.executor import Executor
+from pagewire_worker.grammar_compiler import GrammarCompiler
+from pagewire_worker.grammar_convert import check_grammar_id
+from pagewire_worker.grammar_link import answer_compile
+from pagewire_worker.load_link import (
+    answer_digests,
+    loaded_to_message,
+    query_from_message,
+    take_load,
+)
+from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.offload.kv_offload import KvOffload
+from pagewire_worker.offload.load_order import LoadAnswer
+from pagewire_worker.replica import ReplicaInfo
+from pagewire_worker.roles import WorkerRole
+from pagewire_worker.roles_convert import roles_from_message
+from pagewire_worker.step import StepPlan, StepResult
+from pagewire_worker.step_metrics import StepMeter
+from pagewire_worker.transfer.kv_transfer import KvTransfer
+
+_logger = logging.getLogger(__name__)
+
+PROGRESS_SECONDS = 0.25
+
+
+class AttachStream:
+    """One attach.
+
+    Args:
+        info: What the hello says.
+        executor, thread, grammars, offload, transfer: See SchedulerLink.
+        attached: Set with the welcome.
+        leaving: Set when the process is to end; the scheduler is told.
+        drained: Set when it says that nothing is left to do.
+        on_roles: Told what the worker is used for from now on.
+
+    Attributes:
+        generation: Of the scheduler, from its welcome on.
+    """
+
+    def __init__(
+        self,
+        info: ReplicaInfo,
+        executor: Executor,
+        thread: ModelThread,
+        grammars: GrammarCompiler | None,
+        offload: KvOffload | None,
+        transfer: KvTransfer | None,
+        *,
+        attached: asyncio.Event,
+        leaving: asyncio.Event,
+        drained: asyncio.Event,
+        on_roles: Callable[[tuple[WorkerRole, ...]], None],
+    ) -> None:
+        self._info = info
+        self._executor = executor
+        self._thread = thread
+        self._grammars = grammars
+        self._offload = offload
+        self._transfer = transfer
+        self._on_roles = on_roles
+        self._attached = attached
+        self._leaving = leaving
+        self._drained = drained
+        self._meter = StepMeter(info.served_model_name)
+        self._incarnation = int.from_bytes(mint_id()[:8], "little")
+        self._outbox: asyncio.Queue[wire.AttachWorkerRequest] = asyncio.Queue()
+        self._num_steps_queued = 0
+        self._is_over = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.generation = 0
+
+    async def run(self, channel: grpc.aio.Channel, highest_generation: int) -> None:
+        """Run until the stream ends. Raises grpc.RpcError or WireError."""
+        held = await self._thread.submit(self._executor.held_names)
+        hello = hello_to_message(
+            self._info,
+            incarnation=self._incarnation,
+            highest_generation=highest_generation,
+            held=held,
+        )
+        self._outbox.put_nowait(wire.AttachWorkerRequest(hello=hello))
+        stub = worker_attach_pb2_grpc.WorkerAttachServiceStub(channel)
+        call = stub.AttachWorker(self._requests())
+        progress = asyncio.create_task(self._report_progress())
+        farewell = asyncio.create_task(self._say_leaving())
+        try:
+            async for response in call:
+                await self._receive(response)
+        finally:
+            self._is_over = True
+            progress.cancel()
+            farewell.cancel()
+            for task in self._tasks:
+                task.cancel()
+            call.cancel()
+
+    async def _requests(self) -> AsyncIterator[wire.AttachWorkerRequest]:
+        while True:
+            yield await self._outbox.get()
+
+    async def _receive(self, response: wire.AttachWorkerResponse) -> None:
+        kind = response.WhichOneof("message")
+        if kind == "welcome":
+            await self._welcome(response.welcome)
+        elif kind == "plan":
+            self._take_plan(plan_from_message(response.plan))
+        elif kind == "audit_query":
+            self._spawn(self._answer_audit(response.audit_query.query_id))
+        elif kind == "compile_grammar":
+            check_grammar_id(response.compile_grammar.grammar_id)
+            self._spawn(self._compile(response.compile_grammar))
+        elif kind in ("load_blocks", "cancel_load"):
+            answer = take_load(response, self._offload, self._transfer)
+            if answer is not None:
+                self._spawn(self._answer_load(answer))
+        elif kind == "block_digest_query":
+            query = response.block_digest_query
+            names = query_from_message(query, self._info.num_blocks)
+            self._spawn(self._answer_digests(query.query_id, names))
+        elif kind == "set_roles":
+            self._on_roles(roles_from_message(response.set_roles))
+        elif kind == "drain":
+            _logger.info("drained: nothing is left to do")
+            self._drained.set()
+        else:
+            _logger.warning("ignored a message of an unknown kind from the scheduler")
+
+    async def _welcome(self, welcome: wire.WorkerWelcome) -> None:
+        self.generation = welcome.generation
+        await self._thread.submit(self._executor.drop_slots)
+        if self._grammars is not None:
+            self._grammars.clear()
+        if self._offload is not None:
+            await self._offload.attach(welcome.kvstore_addresses)
+        self._attached.set()
+        _logger.info("attached to the scheduler, generation %d", welcome.generation)
+
+    async def _say_leaving(self) -> None:
+        """Tell this scheduler once that the process is to end, as soon as that is known."""
+        await self._attached.wait()
+        await self._leaving.wait()
+        leaving = wire.WorkerLeaving()
+        self._outbox.put_nowait(wire.AttachWorkerRequest(leaving=leaving))
+
+    def _take_plan(self, plan: StepPlan) -> None:
+        if not self.generation:
+            raise WireError("a plan came before the welcome")
+        if plan.generation < self.generation or plan.incarnation != self._incarnation:
+            raise WireError(
+                f"plan {plan.step_id} is of generation {plan.generation} and incarnation "
+                f"{plan.incarnation}, not {self.generation} and {self._incarnation}"
+            )
+        if self._num_steps_queued >= self._info.steps_in_flight:
+            raise WireError(
+                f"plan {plan.step_id} exceeds the {self._info.steps_in_flight} steps in flight"
+            )
+        self._num_steps_queued += 1
+        received = time.perf_counter()
+        future = self._thread.submit(lambda: self._run_plan(plan, received))
+        future.add_done_callback(self._send_result)
+
+    def _run_plan(self, plan: StepPlan, received: float) -> StepResult | None:
+        """Run in the model thread, unless the attach ended while the plan waited."""
+        if self._is_over:
+            return None
+        began = time.perf_counter()
+        result = self._executor.run(plan)
+        self._meter.ran(plan, result, time.perf_counter() - began)
+        return replace(result, step_time_us=int((time.perf_counter() - received) * 1e6))
+
+    def _send_result(self, future: "asyncio.Future[StepResult | None]") -> None:
+        self._num_steps_queued -= 1
+        result = None if future.cancelled() else future.result()
+        if result is not None:
+            message = wire.AttachWorkerRequest(result=result_to_message(result))
+            self._outbox.put_nowait(message)
+
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(job)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer_audit(self, query_id: int) -> None:
+        audit = await self._thread.submit(self._executor.audit)
+        reply = audit_to_message(
+            audit,
+            query_id=query_id,
+            worker=self._info.worker_id.hex(),
+            num_steps_queued=self._num_steps_queued,
+        )
+        self._outbox.put_nowait(wire.AttachWorkerRequest(audit_reply=reply))
+
+    async def _compile(self, message: wire.CompileGrammar) -> None:
+        self._outbox.put_nowait(await answer_compile(message, self._grammars))
+
+    async def _answer_load(self, answer: "asyncio.Future[LoadAnswer]") -> None:
+        self._outbox.put_nowait(loaded_to_message(await answer))
+
+    async def _answer_digests(self, query_id: int, names: Sequence[bytes]) -> None:
+        self._outbox.put_nowait(await answer_digests(query_id, names, self._transfer))
+
+    async def _report_progress(self) -> None:
+        sent = -1
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            counter = self._thread.progress
+            if counter != sent and self._attached.is_set():
+                sent = counter
+                message = wire.WorkerProgress(counter=counter)
+                self._outbox.put_nowait(wire.AttachWorkerRequest(progress=message))

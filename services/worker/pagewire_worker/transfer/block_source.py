@@ -1,0 +1,152 @@
+"""All pulls that are open here: who may have what, how many at once, and how they ended."""
+
+import asyncio
+import logging
+import time
+from typing import Any, Final
+
+import grpc.aio
+
+from pagewire_shared.errors import (
+    OverloadedError,
+    PagewireError,
+    StartupError,
+    UnavailableError,
+    WireError,
+)
+from pagewire_worker.offload.connector import BlockLayout
+from pagewire_worker.transfer import metrics
+from pagewire_worker.transfer.block_sharer import BlockSharer
+from pagewire_worker.transfer.outgoing_pull import OutgoingPull
+from pagewire_worker.transfer.pull_convert import accepted_to_message, pull_from_message
+from pagewire_worker.transfer.pull_request import PullRequest
+from pagewire_worker.transfer.pull_stream import PullStream, Read, Write, label_of
+from pagewire_worker.transfer.staging import Staging
+
+_logger = logging.getLogger(__name__)
+
+MAX_PULLS: Final = 64
+OPEN_SECONDS: Final = 5.0
+"""How long a stream may take for its first message."""
+_SHARE_OF_STAGING: Final = 4
+"""One slow receiver holds a quarter of the staging memory at most."""
+
+
+class BlockSource:
+    """Hands out the blocks of one pool. Belongs to one event loop.
+
+    Args:
+        sharer: Copies them.
+        staging: Where to.
+        layout, worker_id, num_blocks: What a receiver must know of us.
+    """
+
+    def __init__(
+        self,
+        sharer: BlockSharer,
+        staging: Staging,
+        layout: BlockLayout,
+        *,
+        worker_id: bytes,
+        num_blocks: int,
+    ) -> None:
+        self._sharer = sharer
+        self._staging = staging
+        self._layout = layout
+        self._worker_id = worker_id
+        self._num_blocks = num_blocks
+        self._reasons: set[str] = set()
+        self._num_open = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    async def serve(self, read: Read, write: Write) -> None:
+        """Serve one stream to its end.
+
+        Raises:
+            PagewireError: What is wrong with it; it ends with that status.
+        """
+        started = time.monotonic()
+        if self._num_open >= MAX_PULLS:
+            metrics.PULLS.labels("too_many").inc()
+            raise OverloadedError(f"{self._num_open} pulls are open already")
+        self._num_open += 1
+        self._is_idle.clear()
+        stream, outcome = None, "gone"
+        try:
+            stream = await self._open(read, write)
+            await stream.run()
+        except PagewireError as error:
+            stream, outcome = None, label_of(error)
+            self._tell(outcome, error)
+            raise
+        finally:
+            # A receiver that leaves cancels this, also where it has all it wants.
+            outcome = outcome if stream is None else stream.outcome
+            self._num_open -= 1
+            if self._num_open == 0:
+                self._is_idle.set()
+            metrics.PULLS.labels(outcome).inc()
+            metrics.PULL_SECONDS.observe(time.monotonic() - started)
+
+    async def wait_idle(self, seconds: float) -> None:
+        """Return when no pull is open, after `seconds` at the latest."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._is_idle.wait()
+        except TimeoutError:
+            _logger.warning("%d pulls are still open after %g seconds", self._num_open, seconds)
+
+    async def _open(self, read: Read, write: Write) -> PullStream:
+        request = await self._read_open(read)
+        try:
+            await asyncio.to_thread(self._staging.make)
+        except StartupError as error:
+            raise UnavailableError(f"no memory to send blocks from: {error}") from error
+        shared = self._staging.facts if request.use_shared_memory else None
+        await write(accepted_to_message(request.protocol, shared))
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(news.set)
+
+        pull = OutgoingPull(
+            request.names,
+            self._staging,
+            self._staging.num_bytes // _SHARE_OF_STAGING,
+            tell,
+            num_layers=self._layout.groups[0].num_layers,
+        )
+        stream = PullStream(
+            pull,
+            self._staging,
+            self._sharer.wake,
+            read,
+            write,
+            news=news,
+            in_shared_memory=shared is not None,
+            seconds=request.seconds,
+        )
+        self._sharer.add(pull)
+        return stream
+
+    async def _read_open(self, read: Read) -> PullRequest:
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                message: Any = await read()
+        except TimeoutError:
+            raise WireError("the stream has no first message", field="open") from None
+        if message is None or message is grpc.aio.EOF or message.WhichOneof("message") != "open":
+            raise WireError("the first message of a pull is `open`", field="open")
+        return pull_from_message(
+            message.open,
+            layout=self._layout,
+            worker_id=self._worker_id,
+            num_blocks=self._num_blocks,
+        )
+
+    def _tell(self, reason: str, error: PagewireError) -> None:
+        if reason not in self._reasons:
+            self._reasons.add(reason)
+            _logger.warning("a pull was ended (%s): %s", reason, error)

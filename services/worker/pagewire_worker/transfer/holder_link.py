@@ -1,0 +1,232 @@
+"""Connections to the workers that blocks are pulled from: dialled when they are needed, thrown away
+when they fail."""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Final
+
+import grpc.aio
+
+from pagewire_protos.common.v1 import layout_pb2
+from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
+from pagewire_shared.arena_facts import ArenaFacts
+from pagewire_shared.cancellation import is_cancelled
+from pagewire_shared.errors import InternalError, PagewireError, UnavailableError
+from pagewire_shared.kv_layers_convert import decode_response
+from pagewire_shared.kv_transport import KvTransport
+from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.options import kv_channel_options
+from pagewire_worker.offload.shared_arena import SharedArena, open_arena
+from pagewire_worker.transfer.incoming_layers import ArrivedLayers, IncomingLayers
+from pagewire_worker.transfer.pull_client import PullClient
+from pagewire_worker.transfer.pull_convert import open_to_message, staging_from_message
+
+_logger = logging.getLogger(__name__)
+
+_METHOD: Final = "/pagewire.worker.v1.KvTransferService/Pull"
+_MAX_LINKS: Final = 64
+
+OnOpen = Callable[[PullClient, KvTransport], None]
+"""Told of each stream that was accepted, before its first layers."""
+
+
+class HolderLink:
+    """One worker at one address.
+
+    Args:
+        address: Of its KvTransferService.
+        worker_id: Its id.
+        layout: Of all blocks.
+        may_share_memory: Whether we would look into its memory.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        worker_id: bytes,
+        layout: layout_pb2.KvLayout,
+        *,
+        may_share_memory: bool,
+    ) -> None:
+        self._address = address
+        self._worker_id = worker_id
+        self._layout = layout
+        self._may_share_memory = may_share_memory
+        self._channel: grpc.aio.Channel | None = None
+        self._arena: SharedArena | None = None
+        self._arena_facts: ArenaFacts | None = None
+        self._touching: asyncio.Task[None] | None = None
+        self.num_open = 0
+        """Pulls under way."""
+
+    async def pull(
+        self,
+        names: Sequence[bytes],
+        timeout_seconds: float,
+        incoming: IncomingLayers,
+        on_open: OnOpen,
+    ) -> AsyncGenerator[ArrivedLayers, None]:
+        """Yield layers as they come, verified, until all have or the holder has no more.
+
+        Raises:
+            PagewireError: The holder cannot be reached, refuses, is late or broke the contract.
+        """
+        end = time.monotonic() + timeout_seconds
+        was_used = self._channel is not None
+        self.num_open += 1
+        try:
+            try:
+                async with aclosing(self._pull(names, end, incoming, on_open)) as layers:
+                    async for one in layers:
+                        yield one
+                return
+            except (UnavailableError, InternalError):
+                # The channel may lead to a process that has ended, and is back by now.
+                if not was_used or incoming.has_any:
+                    raise
+            async with aclosing(self._pull(names, end, incoming, on_open)) as layers:
+                async for one in layers:
+                    yield one
+        finally:
+            self.num_open -= 1
+
+    async def close(self) -> None:
+        """Close the channel; pulls over it end."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    async def _pull(
+        self, names: Sequence[bytes], end: float, incoming: IncomingLayers, on_open: OnOpen
+    ) -> AsyncGenerator[ArrivedLayers, None]:
+        channel = self._dial()
+        try:
+            client, arena = await self._open(channel, names, end, incoming)
+            try:
+                transport = KvTransport.GRPC if arena is None else KvTransport.SHARED_MEMORY
+                on_open(client, transport)
+                async with aclosing(client.layers(arena)) as layers:
+                    async for one in layers:
+                        yield one
+            finally:
+                client.cancel()
+                if arena is not None and (client.is_damaged or arena.is_doubtful):
+                    self._arena_facts = None  # it may be another file by now
+        except grpc.RpcError as rpc_error:
+            raise await self._failed(channel, from_rpc_error(rpc_error)) from rpc_error
+        except UnavailableError as error:
+            raise await self._failed(channel, error) from error
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            # So gRPC tells those who use a stream whose channel was closed.
+            raise UnavailableError("the connection to the worker was closed") from None
+
+    async def _open(
+        self,
+        channel: grpc.aio.Channel,
+        names: Sequence[bytes],
+        end: float,
+        incoming: IncomingLayers,
+    ) -> tuple[PullClient, SharedArena | None]:
+        """Return an accepted stream, and the holder's memory where its layers lie there."""
+        client, accepted = await self._ask(channel, names, end, incoming)
+        facts = staging_from_message(accepted)
+        if facts is None:
+            return client, None
+        arena = await self._shared(facts)
+        if arena is not None:
+            return client, arena
+        # Another host, or another view of the same: not asked for again.
+        client.cancel()
+        self._may_share_memory = False
+        client, _ = await self._ask(channel, names, end, incoming)
+        return client, None
+
+    async def _ask(
+        self,
+        channel: grpc.aio.Channel,
+        names: Sequence[bytes],
+        end: float,
+        incoming: IncomingLayers,
+    ) -> tuple[PullClient, wire.PullAccepted]:
+        seconds = max(0.001, end - time.monotonic())
+        encode: Any = wire.PullRequest.SerializeToString
+        method = channel.stream_stream(
+            _METHOD, request_serializer=encode, response_deserializer=decode_response
+        )
+        client = PullClient(method(timeout=seconds), names, incoming)
+        request = open_to_message(
+            list(names),
+            layout=self._layout,
+            worker_id=self._worker_id,
+            seconds=seconds,
+            use_shared_memory=self._may_share_memory,
+        )
+        try:
+            return client, await client.open(request, seconds)
+        except BaseException:
+            client.cancel()
+            raise
+
+    async def _shared(self, facts: ArenaFacts) -> SharedArena | None:
+        if facts != self._arena_facts:
+            self._arena = await asyncio.to_thread(open_arena, facts)
+            self._arena_facts = None if self._arena is None else facts
+            if self._arena is not None:
+                self._touching = asyncio.create_task(asyncio.to_thread(self._arena.touch))
+        return self._arena
+
+    def _dial(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            # A pool of its own: a new channel must not wait out the backoff of an old one.
+            options = [*kv_channel_options(), ("grpc.use_local_subchannel_pool", 1)]
+            self._channel = grpc.aio.insecure_channel(self._address, options=options)
+        return self._channel
+
+    async def _failed(self, channel: grpc.aio.Channel, error: PagewireError) -> PagewireError:
+        """Return `error`; a channel whose worker is not there is closed, and dialled anew."""
+        if isinstance(error, UnavailableError | InternalError) and channel is self._channel:
+            await self.close()
+        return error
+
+
+class HolderLinks:
+    """Links by address and worker; the least recently used ones are closed.
+
+    Args:
+        layout, may_share_memory: See HolderLink.
+    """
+
+    def __init__(self, layout: layout_pb2.KvLayout, *, may_share_memory: bool) -> None:
+        self._layout = layout
+        self._may_share_memory = may_share_memory
+        self._links: OrderedDict[tuple[str, bytes], HolderLink] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def to(self, address: str, worker_id: bytes) -> HolderLink:
+        """Return the link to a worker."""
+        key = (address, worker_id)
+        if key not in self._links:
+            self._links[key] = HolderLink(
+                address, worker_id, self._layout, may_share_memory=self._may_share_memory
+            )
+        self._links.move_to_end(key)
+        self._close_idle()
+        return self._links[key]
+
+    async def close(self) -> None:
+        """Close all."""
+        links, self._links = self._links, OrderedDict()
+        await asyncio.gather(*(link.close() for link in links.values()), *self._closing)
+
+    def _close_idle(self) -> None:
+        idle = [key for key, link in list(self._links.items())[:-1] if link.num_open == 0]
+        for key in idle[: max(0, len(self._links) - _MAX_LINKS)]:
+            task = asyncio.create_task(self._links.pop(key).close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)

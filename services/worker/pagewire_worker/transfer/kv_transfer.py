@@ -1,0 +1,92 @@
+"""A worker's dealings with other workers as one object: loads from them, and digests of blocks."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from pagewire_shared.errors import WireError
+from pagewire_worker.convert import layout_to_message
+from pagewire_worker.executor import Executor
+from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.offload.connector import BlockLayout
+from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder
+from pagewire_worker.offload.open_loads import OpenLoads
+from pagewire_worker.transfer import metrics
+from pagewire_worker.transfer.block_digests import digests_of
+from pagewire_worker.transfer.holder_link import HolderLinks
+from pagewire_worker.transfer.peer_load import PeerLoad
+
+MAX_LOADS: Final = 16
+"""Each may hold a window of messages, and has a job in the queue of the model thread."""
+
+
+class KvTransfer:
+    """Loads blocks of other workers into one pool. Belongs to the event loop it is made in.
+
+    Args:
+        executor: Writes blocks, in `thread` only.
+        thread: The model thread.
+        layout: Of the blocks.
+        num_blocks: Size of the pool.
+        may_share_memory: Whether blocks may come through memory of the same host.
+
+    Attributes:
+        loads: Those under way.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        thread: ModelThread,
+        layout: BlockLayout,
+        *,
+        num_blocks: int,
+        may_share_memory: bool,
+    ) -> None:
+        self.loads: OpenLoads[PeerLoad] = OpenLoads(num_blocks, MAX_LOADS)
+        self._executor = executor
+        self._thread = thread
+        self._layout = layout
+        self._links = HolderLinks(layout_to_message(layout), may_share_memory=may_share_memory)
+        self._one_query = asyncio.Lock()
+
+    def begin_load(self, order: LoadOrder) -> "asyncio.Future[LoadAnswer]":
+        """Begin a load from the worker that the order names; see OpenLoads.
+
+        Raises:
+            WireError: The order contradicts the contract.
+        """
+        if not order.address or not order.worker_id:
+            raise WireError("worker: its address or its id is missing", field="worker")
+        self.loads.check(order)
+        return self.loads.begin(order, lambda: self._make_load(order), _note)
+
+    async def digests(self, names: Sequence[bytes]) -> list[bytes]:
+        """Return the SHA-256 of each payload, zeros for a block that is not here."""
+        async with self._one_query:
+            return await digests_of(
+                self._executor, self._thread, names, self._layout.bytes_per_block
+            )
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        await self._links.close()
+
+    def _make_load(self, order: LoadOrder) -> PeerLoad:
+        num_layers = self._layout.groups[0].num_layers
+        return PeerLoad(
+            order,
+            self._links.to(order.address, order.worker_id),
+            self._thread.submit,
+            self._executor,
+            num_layers=num_layers,
+            bytes_per_layer=self._layout.bytes_per_block // num_layers,
+        )
+
+
+def _note(load: PeerLoad | None, answer: LoadAnswer) -> None:
+    metrics.LOADS.labels(answer.outcome.value).inc()
+    metrics.LOADED_BYTES.inc(answer.num_bytes)
+    if answer.transport is not None:
+        metrics.LOAD_SECONDS.observe(answer.transfer_seconds)
+        metrics.LOADED_BLOCKS.labels(answer.transport.value).inc(answer.num_blocks)

@@ -1,0 +1,166 @@
+"""One pull at another worker: what is asked for, layers verified as they come, credits granted."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Final
+
+import grpc.aio
+import numpy as np
+
+from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
+from pagewire_shared.arrays import unpack_names
+from pagewire_shared.errors import DeadlineError, UnavailableError, WireError
+from pagewire_shared.kv_layers_convert import (
+    MAX_DATA_BYTES,
+    KvLayersPiece,
+    layers_checksum,
+)
+from pagewire_worker.offload.shared_arena import SharedArena
+from pagewire_worker.transfer.incoming_layers import ArrivedLayers, IncomingLayers, names_of
+
+WINDOW_MESSAGES: Final = 8
+"""Messages that may be under way or wait to be written, of 1 MiB each at most, or of one layer."""
+_EARLY: Final = WINDOW_MESSAGES // 2
+"""Credits are granted by so many: a message for each costs more than what it allows."""
+
+Call = Any
+
+
+class PullClient:
+    """Reads the layers of one stream.
+
+    Args:
+        call: The stream.
+        names: What was asked for.
+        incoming: Notes what comes.
+
+    Attributes:
+        is_damaged: Whether it ended because something was not what its checksum says.
+    """
+
+    def __init__(self, call: Call, names: Sequence[bytes], incoming: IncomingLayers) -> None:
+        self.is_damaged = False
+        self._call = call
+        self._names = names
+        self._incoming = incoming
+        self._num_ungranted = 0
+        self._has_ungranted = asyncio.Event()
+
+    async def open(self, request: wire.PullRequest, seconds: float) -> wire.PullAccepted:
+        """Ask, and return how the holder accepts.
+
+        Raises:
+            WireError: The holder broke the contract.
+            DeadlineError: It did not answer in time.
+            PagewireError: The stream ended.
+            grpc.RpcError: It failed.
+        """
+        credit = wire.PullRequest(credit=wire.PullCredit(num_chunks=WINDOW_MESSAGES))
+        try:
+            # A call over a channel that was closed meanwhile never begins, and has no deadline.
+            async with asyncio.timeout(seconds):
+                await self._call.write(request)
+                await self._call.write(credit)
+                message: Any = await self._call.read()
+        except TimeoutError as error:
+            raise DeadlineError(f"the worker did not answer for {seconds:g} s") from error
+        except asyncio.InvalidStateError as error:
+            raise UnavailableError("the worker ended the stream") from error
+        _check_there(message)
+        if isinstance(message, KvLayersPiece) or message.WhichOneof("message") != "accepted":
+            raise WireError("the first answer to a pull is `accepted`")
+        accepted: wire.PullAccepted = message.accepted
+        return accepted
+
+    def grant(self, num_messages: int) -> None:
+        """Allow further messages: as many are through."""
+        self._num_ungranted += num_messages
+        if self._num_ungranted >= _EARLY:
+            self._has_ungranted.set()
+
+    async def layers(self, arena: SharedArena | None) -> AsyncGenerator[ArrivedLayers, None]:
+        """Yield what comes until all has, or the holder has no more.
+
+        Args:
+            arena: Where the layers lie; None when their bytes are sent.
+
+        Raises:
+            As `open`.
+        """
+        granting = asyncio.create_task(self._grant())
+        try:
+            while not self._incoming.is_complete:
+                message: Any = await self._call.read()
+                _check_there(message)
+                if not isinstance(message, KvLayersPiece):
+                    self._check_missing(message)
+                    return
+                covered = message.range
+                self._incoming.check(covered)
+                payload = await self._payload(message, arena)
+                self._incoming.add(covered)
+                yield ArrivedLayers(covered, payload)
+        finally:
+            granting.cancel()
+            await asyncio.wait((granting,))
+
+    def cancel(self) -> None:
+        """End the stream."""
+        self._call.cancel()
+
+    async def _grant(self) -> None:
+        """Write credits as they are due; apart from reading, which may wait for them."""
+        while True:
+            await self._has_ungranted.wait()
+            self._has_ungranted.clear()
+            count, self._num_ungranted = self._num_ungranted, 0
+            credit = wire.PullCredit(num_chunks=count)
+            try:
+                await self._call.write(wire.PullRequest(credit=credit))
+            except (asyncio.InvalidStateError, grpc.RpcError):
+                return  # reading says why the stream has ended
+
+    async def _payload(
+        self, message: KvLayersPiece, arena: SharedArena | None
+    ) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+        if (message.offset is None) != (arena is None):
+            raise WireError("layers: they lie elsewhere than was accepted", field="layers.offset")
+        num_bytes = self._incoming.num_bytes(message.range)
+        if num_bytes > MAX_DATA_BYTES and message.range.num_blocks * message.range.num_layers > 1:
+            raise WireError(f"layers: {num_bytes} bytes in one message", field="layers.data")
+        if num_bytes > MAX_DATA_BYTES:
+            payload = await asyncio.to_thread(_copied, message, arena, num_bytes)
+        else:
+            payload = _copied(message, arena, num_bytes)
+        names = names_of(self._names, message.range)
+        if layers_checksum(names, message.range, [payload.data]) != message.checksum:
+            self.is_damaged = True
+            raise WireError("layers: their checksum is another", field="layers.checksum")
+        return payload
+
+    def _check_missing(self, message: wire.PullResponse) -> None:
+        if message.WhichOneof("message") != "missing":
+            raise WireError(f"the worker sent {message.WhichOneof('message')} in a pull")
+        if not set(unpack_names(message.missing.names)) <= set(self._names):
+            raise WireError("missing: a block that was not asked for", field="missing.names")
+
+
+def _copied(
+    message: KvLayersPiece, arena: SharedArena | None, num_bytes: int
+) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+    """Return a copy of a payload: what is verified is what is written. Raises WireError."""
+    if arena is not None and message.offset is not None:
+        return arena.copy(message.offset, num_bytes)
+    if message.num_bytes != num_bytes:
+        raise WireError(
+            f"layers: {message.num_bytes} bytes came, they have {num_bytes}", field="layers.data"
+        )
+    # A copy also because what came need not lie where a tensor may.
+    return np.frombuffer(message.parts[0], dtype=np.uint8).copy()
+
+
+def _check_there(message: Any) -> None:
+    if message is grpc.aio.EOF:
+        raise UnavailableError("the worker ended the stream")
+    if message is None:
+        raise WireError("the worker sent what is no message")

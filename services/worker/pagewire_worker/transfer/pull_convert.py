@@ -1,0 +1,129 @@
+"""Between the messages of a pull and plain data. Refuses what does not fit, naming the field."""
+
+from pagewire_protos.common.v1 import layout_pb2
+from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
+from pagewire_shared.arena_facts import ArenaFacts
+from pagewire_shared.arrays import pack_names, unpack_names
+from pagewire_shared.convert import agree_protocol, protocol_range
+from pagewire_shared.errors import PeerRefusedError, WireError
+from pagewire_worker.convert import layout_to_message
+from pagewire_worker.offload.connector import BlockLayout
+from pagewire_worker.transfer.pull_request import PullRequest
+
+MAX_PULL_SECONDS = 600.0
+"""Nobody waits longer for a prompt."""
+
+
+def pull_from_message(
+    message: wire.PullOpen, *, layout: BlockLayout, worker_id: bytes, num_blocks: int
+) -> PullRequest:
+    """Return what `message` asks for.
+
+    Args:
+        message: The first one of a receiver.
+        layout: Of the blocks here.
+        worker_id: Ours.
+        num_blocks: Size of the pool.
+
+    Raises:
+        PeerRefusedError: It does not fit, or cannot be.
+    """
+    protocol = agree_protocol(message.protocol)
+    if message.worker_id != worker_id:
+        raise PeerRefusedError(
+            f"worker_id: this is worker {worker_id.hex()}, not {message.worker_id.hex()[:64]}",
+            field="worker_id",
+        )
+    _check_layout(message.layout, layout_to_message(layout))
+    if message.remaining_ms == 0:
+        raise PeerRefusedError("remaining_ms: a pull needs time", field="remaining_ms")
+    return PullRequest(
+        protocol=protocol,
+        names=_names(message.names, num_blocks),
+        seconds=min(message.remaining_ms / 1000, MAX_PULL_SECONDS),
+        use_shared_memory=message.use_shared_memory,
+    )
+
+
+def _check_layout(theirs: layout_pb2.KvLayout, ours: layout_pb2.KvLayout) -> None:
+    for field in ("model_fingerprint", "numerics_fingerprint"):
+        if getattr(theirs, field) != getattr(ours, field):
+            raise PeerRefusedError(
+                f"layout.{field}: it is {getattr(ours, field).hex()} here, not "
+                f"{getattr(theirs, field).hex()[:64]}",
+                field=f"layout.{field}",
+            )
+    if list(theirs.groups) != list(ours.groups):
+        raise PeerRefusedError(
+            "layout.groups: the cache groups of the two workers differ", field="layout.groups"
+        )
+
+
+def _names(data: bytes, num_blocks: int) -> list[bytes]:
+    try:
+        names = unpack_names(data)
+    except WireError as error:
+        raise PeerRefusedError(f"names: {error.message}", field="names") from error
+    if not names:
+        raise PeerRefusedError("names: nothing is asked for", field="names")
+    if len(names) > num_blocks:
+        raise PeerRefusedError(
+            f"names: {len(names)} of them, and the pool here has {num_blocks} blocks",
+            field="names",
+        )
+    if len(set(names)) != len(names):
+        raise PeerRefusedError("names: a name is there twice", field="names")
+    return names
+
+
+def open_to_message(
+    names: list[bytes],
+    *,
+    layout: layout_pb2.KvLayout,
+    worker_id: bytes,
+    seconds: float,
+    use_shared_memory: bool,
+) -> wire.PullRequest:
+    """Return the first message of a receiver."""
+    return wire.PullRequest(
+        open=wire.PullOpen(
+            protocol=protocol_range(),
+            layout=layout,
+            names=pack_names(names),
+            remaining_ms=max(1, int(seconds * 1000)),
+            worker_id=worker_id,
+            use_shared_memory=use_shared_memory,
+        )
+    )
+
+
+def accepted_to_message(protocol: int, staging: ArenaFacts | None) -> wire.PullResponse:
+    """Return the answer to `open`; `staging` where layers lie in memory that both map."""
+    facts = None
+    if staging is not None:
+        facts = wire.KvStaging(
+            path=staging.path,
+            boot_id=staging.boot_id,
+            device=staging.device,
+            inode=staging.inode,
+            num_bytes=staging.num_bytes,
+        )
+    return wire.PullResponse(accepted=wire.PullAccepted(protocol=protocol, staging=facts))
+
+
+def staging_from_message(message: wire.PullAccepted) -> ArenaFacts | None:
+    """Return where layers lie; None when their bytes are sent."""
+    if not message.HasField("staging"):
+        return None
+    return ArenaFacts(
+        path=message.staging.path,
+        boot_id=message.staging.boot_id,
+        device=message.staging.device,
+        inode=message.staging.inode,
+        num_bytes=message.staging.num_bytes,
+    )
+
+
+def missing_to_message(names: list[bytes]) -> wire.PullResponse:
+    """Return what says that blocks will not come."""
+    return wire.PullResponse(missing=wire.PullMissing(names=pack_names(names)))

@@ -1,0 +1,24 @@
+import pytest
+
+from pagewire_shared.errors import StartupError
+from pagewire_shared.extras import needs_extra
+
+
+def test_a_missing_package_of_others_names_itself_and_the_extra() -> None:
+    with (
+        pytest.raises(
+            StartupError, match=r"no_such_thing is not.*pip install 'pagewire\[kvstore\]'"
+        ),
+        needs_extra("kvstore"),
+    ):
+        import no_such_thing.inner  # noqa: F401
+
+
+def test_a_missing_module_of_ours_stays_what_it_is() -> None:
+    with pytest.raises(ModuleNotFoundError), needs_extra("kvstore"):
+        import pagewire_shared.no_such_thing  # noqa: F401
+
+
+def test_a_name_that_a_module_lacks_stays_what_it_is() -> None:
+    with pytest.raises(ImportError, match="cannot import name"), needs_extra("kvstore"):
+        from json import no_such_thing  # noqa: F401
