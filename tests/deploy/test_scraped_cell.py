@@ -14,7 +14,7 @@ from deploy.prometheus_server import PrometheusServer
 
 from support.checkpoints import make_checkpoint
 from support.clusters import Cluster, start_cluster
-from support.processes import free_port, wait_until
+from support.processes import free_ports, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -46,7 +46,7 @@ def scraped(
         prefill_workers=1,
         decode_workers=1,
         handoff="always",
-        metrics_port=free_port(),
+        metrics_port=free_ports(8),
         max_model_len=512,
     )
     folder = tmp_path_factory.mktemp("prometheus")

@@ -20,7 +20,7 @@ from pagewire_frontend.group.exposition import GREATEST
 from pagewire_shared.errors import StartupError
 from support.checkpoints import make_checkpoint
 from support.clusters import TINY, Cluster, start_cluster
-from support.processes import Serve, children_of, free_port, is_running, wait_until
+from support.processes import Serve, children_of, free_ports, is_running, wait_until
 from support.streams import eventually_clean
 
 NUM_CONNECTIONS = 64
@@ -37,7 +37,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = start_cluster(
         checkpoint,
         frontends=2,
-        metrics_port=free_port(),
+        metrics_port=free_ports(8),
         max_model_len=512,
         kv_cache_memory="64MiB",
     )
