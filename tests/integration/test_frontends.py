@@ -20,7 +20,7 @@ from pagewire_frontend.group.exposition import GREATEST
 from pagewire_shared.errors import StartupError
 from support.checkpoints import make_checkpoint
 from support.clusters import TINY, Cluster, start_cluster
-from support.processes import Serve, children_of, free_ports, is_running, wait_until
+from support.processes import Serve, children_of, free_port, free_ports, is_running, wait_until
 from support.streams import eventually_clean
 
 NUM_CONNECTIONS = 64
