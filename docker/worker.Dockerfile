@@ -7,6 +7,8 @@ ARG BASE_IMAGE=docker.io/library/python:${PYTHON_VERSION}-slim
 
 FROM ${BASE_IMAGE} AS builder
 WORKDIR /src
+# For the kernels for CPUs, which the installation compiles.
+RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 # The environment has no pip of its own: the builder's installs into it from outside.
 RUN python3 -m venv --without-pip /opt/pagewire
 # torch before the sources, so that a change of those does not fetch it again. From the package index,

@@ -12,6 +12,7 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_BACKENDS = ("auto", "reference", "sdpa")
 LINEAR_BACKENDS = ("auto", "torch", "packed")
+CPU_BACKENDS = ("auto", "fused", "torch")
 KV_OFFLOADS = ("writethrough", "writeback", "off")
 KV_TRANSPORTS = ("auto", "grpc", "off")
 MODEL_IMPLS = ("auto", "native", "transformers")
@@ -70,6 +71,11 @@ class WorkerConfig(ProcessConfig):
         "auto",
         "What computes the model: native where there is a decoder for it, else transformers",
         choices=MODEL_IMPLS,
+    )
+    cpu_backend: str = setting(
+        "auto",
+        "What computes on CPUs: fused for kernels that were compiled on installation, or torch",
+        choices=CPU_BACKENDS,
     )
     attention_backend: str = setting(
         "auto", "Implementation of attention", choices=ATTENTION_BACKENDS

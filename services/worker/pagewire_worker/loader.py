@@ -29,6 +29,7 @@ from pagewire_worker.grammar_compiler import GrammarCompiler
 from pagewire_worker.grammars import make_grammars
 from pagewire_worker.hub import resolve_model
 from pagewire_worker.kv_cache import KvCache, plan_num_blocks
+from pagewire_worker.layer_watch import LayerCalls
 from pagewire_worker.models.choice import choose_source
 from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSource, ModelSummary
 from pagewire_worker.offload.block_offloader import BlockOffloader
@@ -109,6 +110,7 @@ def load_replica(
             block_size=config.block_size,
             attention_backend=config.attention_backend,
             linear_backend=config.linear_backend,
+            cpu_backend=config.cpu_backend,
             on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
         )
     )
@@ -116,7 +118,7 @@ def load_replica(
     cache = _make_cache(config, shape, model)
     names = BlockNames()
     sharer = BlockSharer(cache, names) if _hands_out(config) else None
-    backend = model.backend(cache, _both(on_layer, sharer))
+    backend = model.backend(cache, LayerCalls(on_layer, sharer))
     limits = _limits(shape, cache, model.cache_shape.window)
     offloader = _make_offloader(config, cache)
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
@@ -146,18 +148,6 @@ def _limits(shape: _Shape, cache: KvCache, window: int | None) -> SlotLimits:
         vocab_size=shape.model.vocab_size,
         window=window,
     )
-
-
-def _both(on_layer: Callable[[], None], sharer: BlockSharer | None) -> Callable[[], None]:
-    if sharer is None:
-        return on_layer
-    share_layer = sharer.on_layer
-
-    def call_both() -> None:
-        on_layer()
-        share_layer()
-
-    return call_both
 
 
 def _hands_out(config: WorkerConfig) -> bool:

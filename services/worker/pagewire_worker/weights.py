@@ -5,7 +5,8 @@ with one line, since each of them would otherwise be a model that computes somet
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.mapped_pages import release_pages
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -61,6 +63,17 @@ class WeightReader:
             result[row : row + shape[0]].copy_(self._read(name, shape))
             row += shape[0]
         return result
+
+    @contextmanager
+    def borrow(self, name: str, shape: Shape) -> Iterator[Tensor]:
+        """Give one tensor in the type it is stored in, where the file is mapped.
+
+        At the end the memory it was read into is given back, so the tensor must not be used any
+        more. Raises StartupError when it is missing or of another shape.
+        """
+        tensor = self._read(name, shape)
+        yield tensor
+        release_pages(tensor)
 
     def ignore(self, name: str) -> None:
         """Accept that `name` may be stored and is not wanted."""

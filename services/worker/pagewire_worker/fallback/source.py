@@ -3,7 +3,7 @@
 Reads safetensors only, from the folder only, and never runs code that a checkpoint brings.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from pagewire_worker.fallback.interface import NAME, register
 from pagewire_worker.fallback.model import SplitModel, split
 from pagewire_worker.fallback.refusal import one_sentence
 from pagewire_worker.kv_cache import CacheShape, KvCache
+from pagewire_worker.layer_watch import LayerWatch
 from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSummary
 from pagewire_worker.weights import IGNORED_SUFFIXES
 
@@ -47,7 +48,7 @@ class TransformersModel:
         """What it keeps per position."""
         return self.model.cache_shape
 
-    def backend(self, kv_cache: KvCache, on_layer: Callable[[], None]) -> ModelBackend:
+    def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the model over `kv_cache`."""
         return TransformersBackend(
             self.model, kv_cache, self.attentions, transformers_version(), on_layer

@@ -37,8 +37,7 @@ class RotaryTable:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        frequencies = SCALINGS[rope.rope_type](_frequencies(rope.theta, head_dim), rope.factors)
-        angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), frequencies)
+        angles = rotary_angles(rope, head_dim, num_positions)
         angles = torch.cat((angles, angles), dim=-1)
         self._cosines = angles.cos().to(device, dtype)
         self._sines = angles.sin().to(device, dtype)
@@ -49,6 +48,12 @@ class RotaryTable:
             self._cosines.index_select(0, positions).unsqueeze(1),
             self._sines.index_select(0, positions).unsqueeze(1),
         )
+
+
+def rotary_angles(rope: RopeConfig, head_dim: int, num_positions: int) -> Tensor:
+    """Return the angles of the first positions, float32 [num_positions, head_dim / 2]."""
+    frequencies = SCALINGS[rope.rope_type](_frequencies(rope.theta, head_dim), rope.factors)
+    return torch.outer(torch.arange(num_positions, dtype=torch.float32), frequencies)
 
 
 def _frequencies(theta: float, head_dim: int) -> Tensor:

@@ -1,13 +1,19 @@
-"""The way of architectures with a decoder of our own: config.json, weights, TorchBackend."""
+"""The way of architectures with a decoder of our own: config.json, weights, and kernels for CPUs or
+torch's ops."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pagewire_worker.attention.base import AttentionBackend, AttentionKind
 from pagewire_worker.attention.registry import make_attention
 from pagewire_worker.backend import ModelBackend
+from pagewire_worker.fused.backend import FusedBackend
+from pagewire_worker.fused.choice import choose_kernels
+from pagewire_worker.fused.decoder import FusedDecoder
+from pagewire_worker.fused.decoder import load_decoder as load_fused_decoder
+from pagewire_worker.fused.library import KernelPool
 from pagewire_worker.kv_cache import CacheShape, KvCache
+from pagewire_worker.layer_watch import LayerWatch
 from pagewire_worker.layers.linear import pick_linear
 from pagewire_worker.models.config import ModelConfig
 from pagewire_worker.models.decoder import Decoder
@@ -30,9 +36,26 @@ class NativeModel:
         """What it keeps per position."""
         return self.decoder.config.cache_shape
 
-    def backend(self, kv_cache: KvCache, on_layer: Callable[[], None]) -> ModelBackend:
+    def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the decoder over `kv_cache`."""
         return TorchBackend(self.decoder, kv_cache, self.attention, self.linear_name, on_layer)
+
+
+@dataclass(frozen=True, slots=True)
+class FusedModel:
+    """A decoder with its weights packed for kernels."""
+
+    decoder: FusedDecoder
+    pool: KernelPool
+
+    @property
+    def cache_shape(self) -> CacheShape:
+        """What it keeps per position."""
+        return self.decoder.config.cache_shape
+
+    def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
+        """Return the decoder over `kv_cache`."""
+        return FusedBackend(self.decoder, kv_cache, self.pool, on_layer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +77,9 @@ class NativeSource:
 
     def load(self, settings: LoadSettings) -> LoadedModel:
         """Read the weights. Raises StartupError naming the tensor at fault."""
+        pool = choose_kernels(self.config, settings)
+        if pool is not None:
+            return self._load_fused(pool, settings)
         linear_name, make_linear = pick_linear(
             settings.linear_backend, settings.device, settings.dtype
         )
@@ -69,3 +95,11 @@ class NativeSource:
             AttentionKind(window=self.config.sliding_window),
         )
         return NativeModel(decoder, attention, linear_name)
+
+    def _load_fused(self, pool: KernelPool, settings: LoadSettings) -> LoadedModel:
+        reader = WeightReader(self.folder, settings.device, settings.dtype, settings.on_progress)
+        decoder = load_fused_decoder(
+            self.config, reader, pool, settings.dtype, settings.max_model_len
+        )
+        reader.finish()
+        return FusedModel(decoder, pool)

@@ -12,6 +12,7 @@ import torch
 
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.kv_cache import CacheShape, KvCache
+from pagewire_worker.layer_watch import LayerWatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class LoadSettings:
         device, dtype: Of weights and computation.
         max_model_len: Longest sequence there will be.
         block_size: Tokens per KV block.
-        attention_backend, linear_backend: Names of implementations, or "auto".
+        attention_backend, linear_backend, cpu_backend: Names of implementations, or "auto".
         on_progress: Called with the fraction of the weights that was read.
     """
 
@@ -49,6 +50,7 @@ class LoadSettings:
     block_size: int
     attention_backend: str
     linear_backend: str
+    cpu_backend: str
     on_progress: Callable[[float], None]
 
 
@@ -60,7 +62,7 @@ class LoadedModel(Protocol):
         """What it keeps per position."""
         ...
 
-    def backend(self, kv_cache: KvCache, on_layer: Callable[[], None]) -> ModelBackend:
+    def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the model over `kv_cache`; `on_layer` is called for each layer of each step."""
         ...
 

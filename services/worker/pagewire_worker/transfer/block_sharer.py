@@ -76,6 +76,11 @@ class BlockSharer(NoWatch):
             self._add_valid(pull, len(pull.names))
             self._add_planned(pull, planned)
 
+    @property
+    def is_following(self) -> bool:
+        """Whether layers are copied while the step computes them."""
+        return bool(self._computing)
+
     def on_layer(self) -> None:
         """Copy the layer that a step has just computed."""
         if not self._computing:

@@ -1,0 +1,71 @@
+"""Whether the kernels run a model here, and what to say where they do not."""
+
+import logging
+
+import torch
+
+from pagewire_shared.errors import StartupError
+from pagewire_worker.fused.library import TYPES, KernelPool, KernelsMissingError
+from pagewire_worker.fused.packing import PANEL
+from pagewire_worker.models.config import ModelConfig
+from pagewire_worker.models.source import LoadSettings
+
+MEASURED_LOSS = "a token of one stream takes 1.4 times as long, and one of many 1.3 times"
+"""Of torch's own ops against the kernels; docs/performance.md has the tables."""
+
+MAX_HEAD_DIM = 512
+MAX_QUERY_GROUPS = 64
+
+_logger = logging.getLogger(__name__)
+
+
+def choose_kernels(config: ModelConfig, settings: LoadSettings) -> KernelPool | None:
+    """Return threads for the kernels where they run the model, None where torch does.
+
+    Raises:
+        StartupError: `settings` asks for the kernels, and they do not run it.
+    """
+    wanted = settings.cpu_backend
+    if wanted == "torch" or (wanted == "auto" and settings.device.type != "cpu"):
+        return None
+    reason = _why_not(config, settings)
+    if reason is None:
+        try:
+            return KernelPool(torch.get_num_threads())
+        except KernelsMissingError as error:
+            reason = str(error)
+            if wanted == "auto":
+                _logger.warning("without kernels for this CPU: %s; %s", reason, MEASURED_LOSS)
+    elif wanted == "auto":
+        _logger.info("torch computes the model, not the kernels for CPUs: %s", reason)
+    if wanted == "fused":
+        raise StartupError(f"--cpu-backend: fused does not do here: {reason}", field="cpu_backend")
+    return None
+
+
+def _why_not(config: ModelConfig, settings: LoadSettings) -> str | None:
+    if settings.device.type != "cpu":
+        return f"the device is {settings.device.type}"
+    for flag, value in (
+        ("--attention-backend", settings.attention_backend),
+        ("--linear-backend", settings.linear_backend),
+    ):
+        if value != "auto":
+            return f"{flag} {value} is an implementation in torch"
+    if settings.dtype not in TYPES:
+        return f"they do not compute in {str(settings.dtype).removeprefix('torch.')}"
+    sizes = {
+        "--block-size": settings.block_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "head_dim": config.head_dim,
+    }
+    for name, value in sizes.items():
+        if value % PANEL:
+            return f"{name} ({value}) is no multiple of {PANEL}"
+    if config.head_dim > MAX_HEAD_DIM or config.num_query_groups > MAX_QUERY_GROUPS:
+        return (
+            f"head_dim ({config.head_dim}) or query heads per KV head "
+            f"({config.num_query_groups}) are more than {MAX_HEAD_DIM} or {MAX_QUERY_GROUPS}"
+        )
+    return None

@@ -1,0 +1,225 @@
+// Causal attention over paged keys and values, for prefill chunks and decodes alike.
+//
+// The positions of a sequence are cut into splits of SPLIT positions, at multiples of SPLIT. Within
+// a split the scores of a row are summed in the order of positions; splits are merged in ascending
+// order as in online softmax (Milakov and Gimelshein, 2018; FlashAttention, Dao et al., 2022). What
+// a row does not see contributes exact zeros. So the result of a row depends on nothing but its
+// query and the keys and values that it sees, bit for bit.
+#pragma once
+
+namespace PW_ISA {
+
+static constexpr int64_t SPLIT = 512;
+static constexpr int64_t SPLIT_GROUPS = SPLIT / PANEL;
+static constexpr float HIDDEN = -1e30f;
+
+// sums[rows][panels of the head] over the positions of one split; rows of P are SPLIT apart.
+template <class T, int M, int NB>
+static void weigh_tile(const typename T::Element* p, const typename T::Element* const* groups,
+                       int64_t num_tokens, int64_t first_panel, float* out, int64_t stride) {
+  typedef typename T::Element Element;
+  V sums[M][NB];
+#pragma GCC unroll 8
+  for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+    for (int n = 0; n < NB; n++) sums[m][n] = zero();
+  const Element* panels[NB];
+  for (int64_t begin = 0; begin < num_tokens; begin += PANEL) {
+    for (int n = 0; n < NB; n++)
+      panels[n] = groups[begin / PANEL] + (first_panel + n) * PANEL * PANEL;
+    int64_t size = least(PANEL, num_tokens - begin) / T::STEP * T::STEP;
+    multiply<T, M, NB>(sums, p + begin, SPLIT, size, panels, false);
+  }
+  if (num_tokens % T::STEP) {
+    // The partner of the last token was never written: it may be anything, and 0 * NaN is NaN.
+    int64_t k = (num_tokens - 1) % PANEL;
+    for (int n = 0; n < NB; n++) {
+      typename T::Columns last = T::first_only(T::columns(panels[n] + k * PANEL));
+#pragma GCC unroll 8
+      for (int m = 0; m < M; m++)
+        sums[m][n] = T::dot(sums[m][n], last, T::scalar(p + m * SPLIT + num_tokens - 1));
+    }
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+    for (int n = 0; n < NB; n++) store(out + m * stride + (first_panel + n) * PANEL, sums[m][n]);
+}
+
+template <class T>
+using WeighTile = void (*)(const typename T::Element* p, const typename T::Element* const* groups,
+                           int64_t num_tokens, int64_t first_panel, float* out, int64_t stride);
+
+template <class T, int M, int NB>
+constexpr WeighTile<T> weigh_or_null() {
+  if constexpr (M <= TILE_ROWS && NB <= WIDEST_TILE && M * NB <= TILE_SUMS)
+    return weigh_tile<T, M, NB>;
+  else
+    return nullptr;
+}
+
+#define PW_WEIGH_ROW(M) \
+  {weigh_or_null<T, M, 1>(), weigh_or_null<T, M, 2>(), weigh_or_null<T, M, 3>(), weigh_or_null<T, M, 4>()}
+template <class T>
+static const WeighTile<T> WEIGH_TILES[MAX_TILE_ROWS][4] = {
+    PW_WEIGH_ROW(1), PW_WEIGH_ROW(2), PW_WEIGH_ROW(3), PW_WEIGH_ROW(4),
+    PW_WEIGH_ROW(5), PW_WEIGH_ROW(6), PW_WEIGH_ROW(7), PW_WEIGH_ROW(8)};
+#undef PW_WEIGH_ROW
+
+// What one thread needs for a tile.
+template <class T>
+struct AttentionMemory {
+  typename T::Element* query;    // [rows, head_dim]
+  float* scores;                 // [rows, SPLIT]
+  typename T::Element* weights;  // [rows, SPLIT]
+  float* sums;                   // [rows, head_dim]
+  float* split_sums;             // [rows, head_dim]
+  float* greatest;               // [rows]
+  float* total;                  // [rows]
+
+  AttentionMemory(PwPool* pool, int thread, int64_t rows, int64_t head_dim) {
+    int64_t element = sizeof(typename T::Element);
+    int64_t sizes[] = {rows * head_dim * element, rows * SPLIT * 4,     rows * SPLIT * element,
+                       rows * head_dim * 4,       rows * head_dim * 4,  rows * 4,
+                       rows * 4};
+    int64_t all = 0;
+    for (int64_t& size : sizes) {
+      size = ceil_div(size, 64) * 64;
+      all += size;
+    }
+    char* memory = (char*)pool->memory(thread, (size_t)all);
+    query = (typename T::Element*)memory;
+    scores = (float*)(memory += sizes[0]);
+    weights = (typename T::Element*)(memory += sizes[1]);
+    sums = (float*)(memory += sizes[2]);
+    split_sums = (float*)(memory += sizes[3]);
+    greatest = (float*)(memory += sizes[4]);
+    total = (float*)(memory += sizes[5]);
+  }
+};
+
+// From scores to weights of one row and split: positions [begin, end) of it are seen. Merges the
+// greatest score and the total, and returns the factor of what was summed before; the factor of
+// this split goes to `split_factor`.
+template <class T>
+static inline float soften(float* scores, typename T::Element* weights, int64_t num_groups,
+                           int64_t begin, int64_t end, float scale, float* greatest, float* total,
+                           float* split_factor) {
+  V high = set1(HIDDEN), factor = set1(scale);
+  for (int64_t g = 0; g < num_groups; g++) {
+    V s = mul(load(scores + g * PANEL), factor);
+    s = in_range(s, set1(HIDDEN), (int)(begin - g * PANEL), (int)(end - g * PANEL));
+    store(scores + g * PANEL, s);
+    high = max(high, s);
+  }
+  float own = greatest_of(high);
+  V sum = zero(), top = set1(own), visible = set1(HIDDEN / 10);
+  for (int64_t g = 0; g < num_groups; g++) {
+    V s = load(scores + g * PANEL);
+    V e = where_greater(s, visible, exp(sub(s, top)));
+    sum = add(sum, e);
+    store(weights + g * PANEL, e);
+  }
+  float merged = own > *greatest ? own : *greatest;
+  float factors[16];
+  store(factors, exp(in_range(set1(*greatest - merged), set1(own - merged), 0, 1)));
+  *total = *total * factors[0] + sum_of(sum) * factors[1];
+  *greatest = merged;
+  *split_factor = factors[1];
+  return factors[0];
+}
+
+template <class T>
+static void attend_split(const PwModel& model, const PwLayer& layer, const PwBatch& batch,
+                         const AttentionMemory<T>& memory, const AttentionTile& tile,
+                         int64_t kv_head, int64_t first, int64_t end) {
+  typedef typename T::Element Element;
+  const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
+  const int64_t num_rows = tile.num_tokens * num_query, num_groups = ceil_div(end - first, PANEL);
+  const int64_t* table = batch.block_tables + tile.seq * batch.table_stride;
+  const Element *keys[SPLIT_GROUPS], *values[SPLIT_GROUPS];
+  for (int64_t g = 0; g < num_groups; g++) {
+    int64_t position = first + g * PANEL;
+    int64_t offset = group_offset(model, table[position / model.block_size], kv_head,
+                                  position % model.block_size / PANEL);
+    keys[g] = (const Element*)layer.key + offset;
+    values[g] = (const Element*)layer.value + offset;
+  }
+  const int64_t most_rows = tile_rows(num_rows);
+  for (int64_t row = 0; row < num_rows; row += most_rows)
+    multiply_rows<T>(memory.query + row * d, d, (int)least(most_rows, num_rows - row), d, keys,
+                     (int)num_groups, memory.scores + row * SPLIT, SPLIT, false);
+  float old_factors[TILE_QUERIES], split_factors[TILE_QUERIES];
+  for (int64_t row = 0; row < num_rows; row++) {
+    int64_t position = batch.positions[tile.first_token + row / num_query];
+    int64_t from = model.window ? most(0, position + 1 - model.window) : 0;
+    old_factors[row] =
+        soften<T>(memory.scores + row * SPLIT, memory.weights + row * SPLIT, num_groups,
+                  from - first, position + 1 - first, model.score_scale, memory.greatest + row,
+                  memory.total + row, split_factors + row);
+  }
+  for (int64_t row = 0; row < num_rows; row += most_rows) {
+    int rows = (int)least(most_rows, num_rows - row);
+    for (int64_t panel = 0, width; panel < d / PANEL; panel += width) {
+      width = least(d / PANEL - panel, 4);
+      while (width > WIDEST_TILE || WEIGH_TILES<T>[rows - 1][width - 1] == nullptr) width--;
+      WEIGH_TILES<T>[rows - 1][width - 1](memory.weights + row * SPLIT, values, end - first, panel,
+                                          memory.split_sums + row * d, d);
+    }
+  }
+  for (int64_t row = 0; row < num_rows; row++) {
+    V old_factor = set1(old_factors[row]), split_factor = set1(split_factors[row]);
+    for (int64_t i = row * d; i < (row + 1) * d; i += PANEL)
+      store(memory.sums + i, fma(load(memory.sums + i), old_factor,
+                                 mul(load(memory.split_sums + i), split_factor)));
+  }
+}
+
+template <class T>
+static void attend_tile(PwPool* pool, int thread, const PwModel& model, const PwLayer& layer,
+                        const PwBatch& batch, const PwScratch& scratch, const AttentionTile& tile,
+                        int64_t kv_head) {
+  typedef typename T::Element Element;
+  const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
+  const int64_t num_rows = tile.num_tokens * num_query;
+  AttentionMemory<T> memory(pool, thread, TILE_QUERIES, d);
+  for (int64_t t = 0; t < tile.num_tokens; t++) {
+    int64_t head = (tile.first_token + t) * model.num_heads + kv_head * num_query;
+    __builtin_memcpy(memory.query + t * num_query * d, (const Element*)scratch.query + head * d,
+                     (size_t)(num_query * d) * sizeof(Element));
+  }
+  for (int64_t row = 0; row < num_rows; row++) {
+    memory.greatest[row] = HIDDEN;
+    memory.total[row] = 0.0f;
+  }
+  for (int64_t i = 0; i < num_rows * d; i += PANEL) store(memory.sums + i, zero());
+  int64_t earliest = batch.positions[tile.first_token];
+  int64_t end = batch.positions[tile.first_token + tile.num_tokens - 1] + 1;
+  int64_t from = model.window ? most(0, earliest + 1 - model.window) : 0;
+  for (int64_t split = from / SPLIT * SPLIT; split < end; split += SPLIT) {
+    // Blocks before the window may be others' by now: not even their zeros are added.
+    int64_t first = most(split, from / PANEL * PANEL);
+    attend_split<T>(model, layer, batch, memory, tile, kv_head, first, least(end, split + SPLIT));
+  }
+  for (int64_t row = 0; row < num_rows; row++) {
+    int64_t head = (tile.first_token + row / num_query) * model.num_heads + kv_head * num_query +
+                   row % num_query;
+    V scale = set1(1.0f / memory.total[row]);
+    for (int64_t i = 0; i < d; i += PANEL)
+      store((Element*)scratch.attended + head * d + i, mul(load(memory.sums + row * d + i), scale));
+  }
+}
+
+template <class T>
+static void attend_share(PwPool* pool, int phase, int thread, const PwModel& model,
+                         const PwLayer& layer, const PwBatch& batch, const PwScratch& scratch,
+                         const AttentionTile* tiles, int64_t num_tiles) {
+  int64_t num_items = num_tiles * model.num_kv_heads;
+  for (int64_t item; (item = pool->next(phase)) < num_items;) {
+    // The last tiles of a chunk see the most: long work first.
+    const AttentionTile& tile = tiles[num_tiles - 1 - item / model.num_kv_heads];
+    attend_tile<T>(pool, thread, model, layer, batch, scratch, tile, item % model.num_kv_heads);
+  }
+}
+
+}  // namespace PW_ISA

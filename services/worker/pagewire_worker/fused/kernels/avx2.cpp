@@ -1,0 +1,5 @@
+#define PW_ISA avx2
+#include "vec_avx2.h"
+#include "kernels.h"
+
+const Kernels avx2_kernels = PW_KERNELS;

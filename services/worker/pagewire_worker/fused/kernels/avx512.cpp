@@ -1,0 +1,5 @@
+#define PW_ISA avx512
+#include "vec_avx512.h"
+#include "kernels.h"
+
+const Kernels avx512_kernels = PW_KERNELS;

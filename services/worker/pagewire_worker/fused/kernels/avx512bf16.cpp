@@ -1,0 +1,5 @@
+#define PW_ISA avx512bf16
+#include "vec_avx512.h"
+#include "kernels.h"
+
+const Kernels avx512bf16_kernels = PW_KERNELS;

@@ -1,0 +1,59 @@
+// Elementwise functions and sums of one row; every sum has one fixed order.
+#pragma once
+
+namespace PW_ISA {
+
+static inline float sum_of(V x) {
+  float lanes[16];
+  store(lanes, x);
+  for (int half = 8; half > 0; half /= 2)
+    for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
+  return lanes[0];
+}
+
+static inline float greatest_of(V x) {
+  float lanes[16], found;
+  store(lanes, x);
+  found = lanes[0];
+  for (int i = 1; i < 16; i++) found = lanes[i] > found ? lanes[i] : found;
+  return found;
+}
+
+// e^x to about 2 ulp, exactly 1 at 0; x is held within what a normal float can say.
+// Range reduction and polynomial of Cephes' expf (Moshier, 1989).
+static inline V exp(V x) {
+  x = min(max(x, set1(-87.0f)), set1(88.0f));
+  V n = round_even(mul(x, set1(1.44269504088896341f)));
+  V r = fma(n, set1(-0.693359375f), x);
+  r = fma(n, set1(2.12194440e-4f), r);
+  V p = set1(1.9875691500e-4f);
+  p = fma(p, r, set1(1.3981999507e-3f));
+  p = fma(p, r, set1(8.3334519073e-3f));
+  p = fma(p, r, set1(4.1665795894e-2f));
+  p = fma(p, r, set1(1.6666665459e-1f));
+  p = fma(p, r, set1(5.0000001201e-1f));
+  p = add(fma(p, mul(r, r), r), set1(1.0f));
+  return scale_by_power(p, n);
+}
+
+// x / (1 + e^-x)
+static inline V silu(V x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
+
+static inline float inverse_root_mean_square(const float* x, int64_t size, float epsilon) {
+  V sum = zero();
+  for (int64_t i = 0; i < size; i += PANEL) {
+    V part = load(x + i);
+    sum = fma(part, part, sum);
+  }
+  return 1.0f / __builtin_sqrtf(sum_of(sum) / (float)size + epsilon);
+}
+
+template <class Out>
+static inline void normalise(const float* x, const float* weight, float epsilon, int64_t size,
+                             Out* y) {
+  V scale = set1(inverse_root_mean_square(x, size, epsilon));
+  for (int64_t i = 0; i < size; i += PANEL)
+    store(y + i, mul(mul(load(x + i), scale), load(weight + i)));
+}
+
+}  // namespace PW_ISA

@@ -1,0 +1,110 @@
+// The functions of abi.h: which kernels, and how a batch is cut into tiles.
+#include "abi.h"
+#include "kernels.h"
+
+#ifndef PW_SOURCE_HASH
+#define PW_SOURCE_HASH "unknown"
+#endif
+
+struct Isa {
+  const char* name;
+  const Kernels* kernels;
+};
+
+static const Isa ISAS[] = {
+    {"avx512bf16", &avx512bf16_kernels},
+    {"avx512", &avx512_kernels},
+    {"avx2", &avx2_kernels},
+};
+static constexpr int32_t NUM_ISAS = sizeof(ISAS) / sizeof(ISAS[0]);
+
+const char* pw_isa_name(int32_t isa) { return isa < NUM_ISAS ? ISAS[isa].name : nullptr; }
+
+int32_t pw_isa_runs(int32_t isa) {
+  __builtin_cpu_init();
+  bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
+                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                    __builtin_cpu_supports("avx512dq");
+  if (ISAS[isa].kernels == &avx512bf16_kernels)
+    return has_avx512 && __builtin_cpu_supports("avx512bf16");
+  return ISAS[isa].kernels == &avx512_kernels ? has_avx512 : has_avx2;
+}
+
+const char* pw_source_hash(void) { return PW_SOURCE_HASH; }
+
+PwPool* pw_pool_new(int32_t isa, int32_t num_threads) {
+  return new_pool(ISAS[isa].kernels, num_threads);
+}
+
+void pw_pool_free(PwPool* pool) { free_pool(pool); }
+
+void pw_pack(PwPool* pool, int32_t type, int32_t source_type, const void* source, int64_t num_rows,
+             int64_t num_inputs, void* packed, int64_t first_panel, int64_t panel_step) {
+  PackArguments arguments = {source_type, source, num_rows, num_inputs,
+                             packed,      first_panel, panel_step};
+  pool->run(pool->kernels->pack[type], &arguments);
+}
+
+// Cut the tokens of a batch into tiles; they stay in `memory` for the job.
+struct Tiles {
+  AttentionTile* tiles;
+  int64_t count;
+
+  Tiles(const PwModel& model, const PwBatch& batch) : count(0) {
+    int64_t length = most(1, TILE_QUERIES / (model.num_heads / model.num_kv_heads));
+    tiles = new AttentionTile[(size_t)(batch.num_tokens / length + batch.num_seqs)];
+    for (int64_t seq = 0; seq < batch.num_seqs; seq++) {
+      int64_t end = batch.query_starts[seq + 1];
+      for (int64_t token = batch.query_starts[seq]; token < end; token += length)
+        tiles[count++] = {seq, token, least(length, end - token)};
+    }
+  }
+  ~Tiles() { delete[] tiles; }
+  Tiles(const Tiles&) = delete;
+};
+
+static void run_layers(PwPool* pool, PoolJob job, const PwModel* model, const PwBatch* batch,
+                       const PwScratch* scratch, int32_t first_layer, int32_t last_layer,
+                       void* states) {
+  Tiles tiles(*model, *batch);
+  StepArguments arguments = {model,      batch,  scratch,     first_layer,
+                             last_layer, states, tiles.tiles, tiles.count};
+  pool->run(job, &arguments);
+}
+
+void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
+             int32_t first_layer, int32_t last_layer, void* states) {
+  run_layers(pool, pool->kernels->step[model->type], model, batch, scratch, first_layer, last_layer,
+             states);
+}
+
+void pw_rotate_and_store(PwPool* pool, const PwModel* model, const PwBatch* batch,
+                         const PwScratch* scratch, int32_t layer) {
+  run_layers(pool, pool->kernels->rotate[model->type], model, batch, scratch, layer, layer + 1,
+             nullptr);
+}
+
+void pw_attend(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
+               int32_t layer) {
+  run_layers(pool, pool->kernels->attend[model->type], model, batch, scratch, layer, layer + 1,
+             nullptr);
+}
+
+void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
+               float* y, int64_t stride) {
+  LinearArguments arguments = {linear, x, num_rows, y, stride};
+  pool->run(pool->kernels->linear[type], &arguments);
+}
+
+void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
+                void* y) {
+  LinearArguments arguments = {linear, x, num_rows, y, 0};
+  pool->run(pool->kernels->gate_up[type], &arguments);
+}
+
+void pw_norm(PwPool* pool, int32_t type, const float* x, const float* weight, float epsilon,
+             int64_t num_rows, int64_t size, void* y) {
+  NormArguments arguments = {x, weight, epsilon, num_rows, size, y};
+  pool->run(pool->kernels->norm[type], &arguments);
+}

@@ -1,0 +1,33 @@
+// The jobs of one instruction set, one per type. An instruction set's file defines PW_ISA, includes
+// its vectors and then this file, which gives all of it a namespace of its own: nothing compiled
+// for one instruction set may end up in the path of another.
+#pragma once
+#include "arguments.h"
+#include "pool.h"
+
+struct Kernels {
+  PoolJob pack[2], step[2], linear[2], gate_up[2], rotate[2], attend[2], norm[2];
+};
+
+extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
+extern const Kernels avx512bf16_kernels;
+
+#ifdef PW_ISA
+// clang-format off
+#include "functions.h"
+#include "tile.h"
+#include "kv.h"
+#include "linear.h"
+#include "rotate.h"
+#include "attention.h"
+#include "pack.h"
+#include "step.h"
+// clang-format on
+
+#define PW_JOBS(name) {name<PW_ISA::Float32>, name<PW_ISA::BFloat16>}
+#define PW_KERNELS                                                                      \
+  {PW_JOBS(PW_ISA::pack_job),    PW_JOBS(PW_ISA::step_job),   PW_JOBS(PW_ISA::linear_job), \
+   PW_JOBS(PW_ISA::gate_up_job), PW_JOBS(PW_ISA::rotate_job), PW_JOBS(PW_ISA::attend_job), \
+   PW_JOBS(PW_ISA::norm_job)}
+#endif

@@ -1,0 +1,122 @@
+// Linear layers over packed weights: which thread computes what, and what becomes of the sums.
+#pragma once
+
+namespace PW_ISA {
+
+static constexpr int MAX_ITEM_PANELS = 6;
+static constexpr int64_t ROWS_PER_ITEM = 64;
+
+// How a product is cut into items that threads take one after the other.
+struct Cut {
+  int64_t num_panels;  // of the matrix
+  int64_t width;       // panels of an item, at most MAX_ITEM_PANELS
+  int64_t num_widths;
+  int64_t num_row_blocks;
+
+  int64_t num_items() const { return num_widths * num_row_blocks; }
+};
+
+// Return the width with the least work for the busiest thread, the greatest of those.
+static inline Cut cut(int64_t num_panels, int64_t num_rows, int num_threads, bool is_even) {
+  int64_t num_row_blocks = ceil_div(num_rows, ROWS_PER_ITEM);
+  Cut best = {num_panels, 0, 0, num_row_blocks};
+  int64_t least_load = 0;
+  static const int64_t WIDTHS[] = {6, 4, 3, 2, 1};
+  for (int64_t width : WIDTHS) {
+    if (is_even && width % 2) continue;
+    int64_t num_widths = ceil_div(num_panels, width);
+    int64_t load = ceil_div(num_widths * num_row_blocks, num_threads) * width;
+    if (best.width == 0 || load * 100 < least_load * 97) {
+      best.width = width;
+      best.num_widths = num_widths;
+      least_load = load;
+    }
+  }
+  return best;
+}
+
+// Call finish(row, first_panel, num_panels, sums) for each row of the product x W^T, in this
+// thread's share of it; sums are 16 floats per panel and may be overwritten.
+template <class T, class Finish>
+static void linear_share(PwPool* pool, int phase, const PwLinear& linear,
+                         const typename T::Element* x, int64_t num_rows, bool is_even,
+                         const Finish& finish) {
+  typedef typename T::Element Element;
+  const int64_t size = linear.num_inputs;
+  const Cut c = cut(linear.num_outputs / PANEL, num_rows, pool->num_threads, is_even);
+  alignas(64) float sums[MAX_TILE_ROWS][MAX_ITEM_PANELS * PANEL];
+  for (int64_t item; (item = pool->next(phase)) < c.num_items();) {
+    int64_t first_panel = item / c.num_row_blocks * c.width;
+    int num_panels = (int)least(c.width, c.num_panels - first_panel);
+    const Element* panels[MAX_ITEM_PANELS];
+    for (int n = 0; n < num_panels; n++)
+      panels[n] = (const Element*)linear.weight + (first_panel + n) * PANEL * size;
+    int64_t row = item % c.num_row_blocks * ROWS_PER_ITEM;
+    int64_t end = least(row + ROWS_PER_ITEM, num_rows);
+    bool prefetches = item % c.num_row_blocks == 0;
+    for (int64_t rows = tile_rows(end - row); row < end; row += rows) {
+      rows = least(rows, end - row);
+      multiply_rows<T>(x + row * size, size, (int)rows, size, panels, num_panels, sums[0],
+                       MAX_ITEM_PANELS * PANEL, prefetches);
+      prefetches = false;
+      for (int64_t m = 0; m < rows; m++) finish(row + m, first_panel, num_panels, sums[m]);
+    }
+  }
+}
+
+// y [num_rows, stride] = x W^T + bias
+template <class T>
+static void store_share(PwPool* pool, int phase, const PwLinear& linear, const void* x,
+                        int64_t num_rows, float* y, int64_t stride) {
+  const float* bias = linear.bias;
+  linear_share<T>(pool, phase, linear, (const typename T::Element*)x, num_rows, false,
+                  [=](int64_t row, int64_t panel, int num_panels, float* sums) {
+                    for (int n = 0; n < num_panels; n++) {
+                      V sum = load(sums + n * PANEL);
+                      int64_t column = (panel + n) * PANEL;
+                      if (bias != nullptr) sum = add(sum, load(bias + column));
+                      store(y + row * stride + column, sum);
+                    }
+                  });
+}
+
+// y [num_rows, outputs] += x W^T + bias
+template <class T>
+static void add_share(PwPool* pool, int phase, const PwLinear& linear, const void* x,
+                      int64_t num_rows, float* y) {
+  const float* bias = linear.bias;
+  const int64_t stride = linear.num_outputs;
+  linear_share<T>(pool, phase, linear, (const typename T::Element*)x, num_rows, false,
+                  [=](int64_t row, int64_t panel, int num_panels, float* sums) {
+                    for (int n = 0; n < num_panels; n++) {
+                      V sum = load(sums + n * PANEL);
+                      int64_t column = (panel + n) * PANEL;
+                      if (bias != nullptr) sum = add(sum, load(bias + column));
+                      float* out = y + row * stride + column;
+                      store(out, add(load(out), sum));
+                    }
+                  });
+}
+
+// y [num_rows, outputs / 2] = silu(gate) * up; panels of gate and up take turns in the matrix.
+template <class T>
+static void gate_up_share(PwPool* pool, int phase, const PwLinear& linear, const void* x,
+                          int64_t num_rows, void* y) {
+  typedef typename T::Element Element;
+  const float* bias = linear.bias;
+  const int64_t stride = linear.num_outputs / 2;
+  linear_share<T>(pool, phase, linear, (const Element*)x, num_rows, true,
+                  [=](int64_t row, int64_t panel, int num_panels, float* sums) {
+                    for (int n = 0; n < num_panels; n += 2) {
+                      V gate = load(sums + n * PANEL), up = load(sums + (n + 1) * PANEL);
+                      if (bias != nullptr) {
+                        gate = add(gate, load(bias + (panel + n) * PANEL));
+                        up = add(up, load(bias + (panel + n + 1) * PANEL));
+                      }
+                      store((Element*)y + row * stride + (panel + n) / 2 * PANEL,
+                            mul(silu(gate), up));
+                    }
+                  });
+}
+
+}  // namespace PW_ISA

@@ -1,0 +1,160 @@
+#include "pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+// A thread that has nothing to do spins for about this long before it sleeps: the next step of a
+// busy worker comes sooner.
+static constexpr int64_t SPIN_NANOSECONDS = 200 * 1000;
+// Within a job nobody sleeps, but a thread that was moved off its core needs one to come back.
+static constexpr int SPINS_BEFORE_YIELD = 20000;
+
+static inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+static int64_t now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void sleep_while_equal(std::atomic<uint32_t>* word, uint32_t value) {
+#if defined(__linux__)
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+#else
+  timespec t = {0, 50000};
+  nanosleep(&t, nullptr);
+#endif
+}
+
+static void wake_all(std::atomic<uint32_t>* word) {
+#if defined(__linux__)
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1 << 30, nullptr, nullptr, 0);
+#endif
+}
+
+struct Helper {
+  PwPool* pool;
+  int number;
+  pthread_t thread;
+};
+
+struct PwPool::Threads {
+  alignas(64) std::atomic<uint32_t> epoch;  // of the job; an odd number of the last job ends all
+  alignas(64) std::atomic<int> num_done;
+  alignas(64) std::atomic<int> num_arrived;
+  alignas(64) std::atomic<uint32_t> barrier_epoch;
+  std::atomic<bool> is_closing;
+  PoolJob job;
+  const void* arguments;
+  Helper* helpers;
+  void** memory;
+  size_t* memory_size;
+};
+
+static void await_job(PwPool::Threads* threads, uint32_t seen) {
+  int64_t end = now() + SPIN_NANOSECONDS;
+  while (threads->epoch.load(std::memory_order_acquire) == seen) {
+    for (int i = 0; i < 64; i++) relax();
+    if (now() > end) {
+      while (threads->epoch.load(std::memory_order_acquire) == seen)
+        sleep_while_equal(&threads->epoch, seen);
+    }
+  }
+}
+
+static void* help(void* argument) {
+  Helper* self = (Helper*)argument;
+  PwPool::Threads* threads = self->pool->threads;
+  for (uint32_t seen = 0;; seen++) {
+    await_job(threads, seen);
+    if (threads->is_closing.load(std::memory_order_acquire)) return nullptr;
+    threads->job(self->pool, threads->arguments, self->number);
+    threads->num_done.fetch_add(1, std::memory_order_release);
+  }
+}
+
+void PwPool::run(PoolJob job, const void* arguments) {
+  for (auto& counter : counters) counter.store(0, std::memory_order_relaxed);
+  threads->job = job;
+  threads->arguments = arguments;
+  threads->num_done.store(0, std::memory_order_relaxed);
+  threads->epoch.fetch_add(1, std::memory_order_release);
+  if (num_threads > 1) wake_all(&threads->epoch);
+  job(this, arguments, 0);
+  for (int spins = 0; threads->num_done.load(std::memory_order_acquire) < num_threads - 1;) {
+    relax();
+    if (++spins % SPINS_BEFORE_YIELD == 0) sched_yield();
+  }
+}
+
+void PwPool::barrier() {
+  uint32_t epoch = threads->barrier_epoch.load(std::memory_order_relaxed);
+  if (threads->num_arrived.fetch_add(1, std::memory_order_acq_rel) == num_threads - 1) {
+    threads->num_arrived.store(0, std::memory_order_relaxed);
+    threads->barrier_epoch.store(epoch + 1, std::memory_order_release);
+    return;
+  }
+  for (int spins = 0; threads->barrier_epoch.load(std::memory_order_acquire) == epoch;) {
+    relax();
+    if (++spins % SPINS_BEFORE_YIELD == 0) sched_yield();
+  }
+}
+
+void* PwPool::memory(int thread, size_t size) {
+  if (threads->memory_size[thread] < size) {
+    free(threads->memory[thread]);
+    size_t rounded = (size_t)ceil_div((int64_t)size, 4096) * 4096;
+    threads->memory[thread] = aligned_alloc(4096, rounded);
+    // Nobody above could free what a job holds: the process ends as it does where Python finds none.
+    if (threads->memory[thread] == nullptr) abort();
+    memset(threads->memory[thread], 0, rounded);
+    threads->memory_size[thread] = rounded;
+  }
+  return threads->memory[thread];
+}
+
+PwPool* new_pool(const Kernels* kernels, int num_threads) {
+  PwPool* pool = new PwPool();
+  pool->num_threads = num_threads;
+  pool->kernels = kernels;
+  PwPool::Threads* threads = pool->threads = new PwPool::Threads();
+  threads->helpers = new Helper[num_threads];
+  threads->memory = new void*[num_threads]();
+  threads->memory_size = new size_t[num_threads]();
+  for (int number = 1; number < num_threads; number++) {
+    threads->helpers[number] = {pool, number, 0};
+    if (pthread_create(&threads->helpers[number].thread, nullptr, help, &threads->helpers[number])) {
+      pool->num_threads = number;
+      free_pool(pool);
+      return nullptr;
+    }
+  }
+  return pool;
+}
+
+void free_pool(PwPool* pool) {
+  PwPool::Threads* threads = pool->threads;
+  threads->is_closing.store(true, std::memory_order_release);
+  threads->epoch.fetch_add(1, std::memory_order_release);
+  wake_all(&threads->epoch);
+  for (int number = 1; number < pool->num_threads; number++)
+    pthread_join(threads->helpers[number].thread, nullptr);
+  for (int number = 0; number < pool->num_threads; number++) free(threads->memory[number]);
+  delete[] threads->memory;
+  delete[] threads->memory_size;
+  delete[] threads->helpers;
+  delete threads;
+  delete pool;
+}

@@ -1,0 +1,110 @@
+// Some layers of one step, in one job of the pool.
+#pragma once
+
+namespace PW_ISA {
+
+struct Share {
+  int64_t first, last;
+};
+
+// This thread's part of `count` equal pieces of work.
+static inline Share share(const PwPool* pool, int thread, int64_t count) {
+  return {count * thread / pool->num_threads, count * (thread + 1) / pool->num_threads};
+}
+
+static constexpr int PHASES_PER_LAYER = 5;
+static constexpr int MAX_LAYERS = MAX_PHASES / PHASES_PER_LAYER;
+
+template <class T>
+static void norm_share(PwPool* pool, int thread, const float* x, const float* weight, float epsilon,
+                       int64_t num_rows, int64_t size, void* y) {
+  Share rows = share(pool, thread, num_rows);
+  for (int64_t row = rows.first; row < rows.last; row++)
+    normalise(x + row * size, weight, epsilon, size, (typename T::Element*)y + row * size);
+}
+
+template <class T>
+static void layer_share(PwPool* pool, int thread, const StepArguments& a, int index) {
+  const PwModel& model = *a.model;
+  const PwBatch& batch = *a.batch;
+  const PwScratch& s = *a.scratch;
+  const PwLayer& layer = model.layers[index];
+  const int64_t num_tokens = batch.num_tokens;
+  const int phase = index * PHASES_PER_LAYER;
+  norm_share<T>(pool, thread, s.residual, layer.attention_norm, model.norm_epsilon, num_tokens,
+                model.hidden, s.normed);
+  pool->barrier();
+  store_share<T>(pool, phase, layer.qkv, s.normed, num_tokens, s.qkv, layer.qkv.num_outputs);
+  pool->barrier();
+  Share tokens = share(pool, thread, num_tokens);
+  rotate_share<T>(model, layer, batch, s, tokens.first, tokens.last);
+  pool->barrier();
+  attend_share<T>(pool, phase + 1, thread, model, layer, batch, s, a.tiles, a.num_tiles);
+  pool->barrier();
+  add_share<T>(pool, phase + 2, layer.output, s.attended, num_tokens, s.residual);
+  pool->barrier();
+  norm_share<T>(pool, thread, s.residual, layer.mlp_norm, model.norm_epsilon, num_tokens,
+                model.hidden, s.normed);
+  pool->barrier();
+  gate_up_share<T>(pool, phase + 3, layer.gate_up, s.normed, num_tokens, s.activated);
+  pool->barrier();
+  add_share<T>(pool, phase + 4, layer.down, s.activated, num_tokens, s.residual);
+  pool->barrier();
+}
+
+template <class T>
+static void step_job(PwPool* pool, const void* arguments, int thread) {
+  const StepArguments& a = *(const StepArguments*)arguments;
+  const PwModel& model = *a.model;
+  if (a.first_layer == 0) {
+    Share tokens = share(pool, thread, a.batch->num_tokens);
+    for (int64_t token = tokens.first; token < tokens.last; token++)
+      unpack_row<T>(model.embedding, a.batch->token_ids[token],
+                    a.scratch->residual + token * model.hidden);
+    pool->barrier();
+  }
+  for (int index = a.first_layer; index < a.last_layer; index++)
+    layer_share<T>(pool, thread, a, index);
+  if (a.last_layer == model.num_layers) {
+    Share rows = share(pool, thread, a.batch->num_outputs);
+    for (int64_t row = rows.first; row < rows.last; row++)
+      normalise(a.scratch->residual + a.batch->output_rows[row] * model.hidden, model.norm,
+                model.norm_epsilon, model.hidden,
+                (typename T::Element*)a.states + row * model.hidden);
+  }
+}
+
+template <class T>
+static void linear_job(PwPool* pool, const void* arguments, int) {
+  const LinearArguments& a = *(const LinearArguments*)arguments;
+  store_share<T>(pool, 0, *a.linear, a.x, a.num_rows, (float*)a.y, a.stride);
+}
+
+template <class T>
+static void gate_up_job(PwPool* pool, const void* arguments, int) {
+  const LinearArguments& a = *(const LinearArguments*)arguments;
+  gate_up_share<T>(pool, 0, *a.linear, a.x, a.num_rows, a.y);
+}
+
+template <class T>
+static void rotate_job(PwPool* pool, const void* arguments, int thread) {
+  const StepArguments& a = *(const StepArguments*)arguments;
+  Share tokens = share(pool, thread, a.batch->num_tokens);
+  rotate_share<T>(*a.model, a.model->layers[a.first_layer], *a.batch, *a.scratch, tokens.first,
+                  tokens.last);
+}
+
+template <class T>
+static void attend_job(PwPool* pool, const void* arguments, int thread) {
+  const StepArguments& a = *(const StepArguments*)arguments;
+  attend_share<T>(pool, 0, thread, *a.model, a.model->layers[a.first_layer], *a.batch, *a.scratch,
+                  a.tiles, a.num_tiles);
+}
+
+template <class T>
+static void norm_job(PwPool* pool, const void* arguments, int thread) {
+  const NormArguments& a = *(const NormArguments*)arguments;
+  norm_share<T>(pool, thread, a.x, a.weight, a.epsilon, a.num_rows, a.size, a.y);
+}
+
+}  // namespace PW_ISA

@@ -1,0 +1,99 @@
+// The inner loops of all matrix products: a few rows times a few panels, sums in registers.
+//
+// Every sum runs over K in ascending order in one register, whatever the shape of the tile. So a
+// result does not depend on how many rows there are, nor on which thread computes which part.
+#pragma once
+
+namespace PW_ISA {
+
+// sums[M][NB] += x[M rows of K] * panels[NB]; a panel is [K / STEP][16][STEP].
+template <class T, int M, int NB>
+static inline __attribute__((always_inline)) void multiply(
+    V (&sums)[M][NB], const typename T::Element* x, int64_t x_stride, int64_t size,
+    const typename T::Element* const* panels, bool prefetches) {
+  constexpr int STEP = T::STEP;
+  constexpr int AHEAD = 2048 / (PANEL * (int)sizeof(typename T::Element));
+  for (int64_t k = 0; k < size; k += STEP) {
+    typename T::Columns w[NB];
+#pragma GCC unroll 8
+    for (int n = 0; n < NB; n++) {
+      const typename T::Element* p = panels[n] + k * PANEL;
+      if (prefetches) __builtin_prefetch(p + AHEAD * PANEL, 0, 3);
+      w[n] = T::columns(p);
+    }
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++) {
+      typename T::Scalar scalar = T::scalar(x + m * x_stride + k);
+#pragma GCC unroll 8
+      for (int n = 0; n < NB; n++) sums[m][n] = T::dot(sums[m][n], w[n], scalar);
+    }
+  }
+}
+
+// out[M rows, stride] = x * panels; out has 16 columns per panel.
+template <class T, int M, int NB>
+static void tile(const typename T::Element* x, int64_t x_stride, int64_t size,
+                 const typename T::Element* const* panels, float* out, int64_t stride,
+                 bool prefetches) {
+  V sums[M][NB];
+#pragma GCC unroll 8
+  for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+    for (int n = 0; n < NB; n++) sums[m][n] = zero();
+  multiply<T, M, NB>(sums, x, x_stride, size, panels, prefetches);
+#pragma GCC unroll 8
+  for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+    for (int n = 0; n < NB; n++) store(out + m * stride + n * PANEL, sums[m][n]);
+}
+
+template <class T>
+using Tile = void (*)(const typename T::Element* x, int64_t x_stride, int64_t size,
+                      const typename T::Element* const* panels, float* out, int64_t stride,
+                      bool prefetches);
+
+template <class T, int M, int NB>
+constexpr Tile<T> tile_or_null() {
+  if constexpr (M <= TILE_ROWS && NB <= WIDEST_TILE && M * NB <= TILE_SUMS)
+    return tile<T, M, NB>;
+  else
+    return nullptr;
+}
+
+static constexpr int MAX_TILE_ROWS = 8;
+static constexpr int MAX_TILE_PANELS = 6;
+
+// TILES<T>[rows - 1][panels - 1]; null where the sums do not fit into the registers.
+#define PW_TILE_ROW(M)                                                              \
+  {tile_or_null<T, M, 1>(), tile_or_null<T, M, 2>(), tile_or_null<T, M, 3>(),       \
+   tile_or_null<T, M, 4>(), nullptr, tile_or_null<T, M, 6>()}
+template <class T>
+static const Tile<T> TILES[MAX_TILE_ROWS][MAX_TILE_PANELS] = {
+    PW_TILE_ROW(1), PW_TILE_ROW(2), PW_TILE_ROW(3), PW_TILE_ROW(4),
+    PW_TILE_ROW(5), PW_TILE_ROW(6), PW_TILE_ROW(7), PW_TILE_ROW(8)};
+#undef PW_TILE_ROW
+
+// Rows of the tiles that `num_rows` are cut into: as equal as possible.
+static inline int64_t tile_rows(int64_t num_rows) {
+  return ceil_div(num_rows, ceil_div(num_rows, TILE_ROWS));
+}
+
+// out[num_rows <= TILE_ROWS, stride] = x * panels for any number of panels.
+template <class T>
+static inline void multiply_rows(const typename T::Element* x, int64_t x_stride, int num_rows,
+                                 int64_t size, const typename T::Element* const* panels,
+                                 int num_panels, float* out, int64_t stride, bool prefetches) {
+  for (int n = 0; n < num_panels;) {
+    int width = num_panels - n < WIDEST_TILE ? num_panels - n : WIDEST_TILE;
+    while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;
+    // Two tiles of half the width are better than a wide one and a rest.
+    int left = num_panels - n;
+    if (left > width && left < 2 * width && left % 2 == 0) width = left / 2;
+    while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;
+    TILES<T>[num_rows - 1][width - 1](x, x_stride, size, panels + n, out + n * PANEL, stride,
+                                      prefetches);
+    n += width;
+  }
+}
+
+}  // namespace PW_ISA
