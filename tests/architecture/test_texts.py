@@ -17,7 +17,7 @@ FORBIDDEN = {
 }
 
 # Data, and the texts that a model is trained on, are not prose about this project.
-BINARY = {".safetensors", ".binpb", ".png", ".gz"}
+BINARY = {".safetensors", ".binpb", ".png", ".gz", ".so"}
 MAX_BYTES = 1_000_000
 
 

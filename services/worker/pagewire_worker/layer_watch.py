@@ -39,7 +39,7 @@ class LayerCalls:
         follower: Told of each layer as well.
     """
 
-    def __init__(self, advance: Callable[[], None], follower: LayerFollower | None) -> None:
+    def __init__(self, advance: Callable[[], None], follower: LayerFollower | None = None) -> None:
         self._advance = advance
         self._follower = follower
 

@@ -164,6 +164,7 @@ def settings_of():
         "block_size": 16,
         "attention_backend": "auto",
         "linear_backend": "auto",
+        "cpu_backend": "auto",
         "on_progress": lambda fraction: None,
     }
     return lambda **fields: LoadSettings(**{**defaults, **fields})

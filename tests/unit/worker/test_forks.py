@@ -94,7 +94,8 @@ def test_a_copy_leaves_the_sibling_untouched(llama):
     llama.run_well([(1, 40, 1, 1, 0)], **copy)
     for layer, kept in zip(layers, before, strict=True):
         assert torch.equal(layer.key[2], kept)
-        assert torch.equal(layer.key[7, :8], kept[:8])
+        # One token more, whatever the order within a block.
+        assert 0 < (layer.key[7] != kept).sum() <= kept[0].numel()
         assert not torch.equal(layer.key[7, 8], kept[8])
     audit = llama.executor.audit()
     assert audit.num_blocks_in_tables == 4

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from pagewire_shared.kv_transport import KvTransport
+from pagewire_worker.layer_watch import LayerCalls
 from pagewire_worker.offload.load_order import LoadOutcome
 from pagewire_worker.transfer import metrics
 from support.checkpoints import make_checkpoint
@@ -99,13 +100,14 @@ async def test_layers_leave_while_the_step_runs(pair, monkeypatch):
     await holder.has_pull()
     (outgoing,) = holder.replica.sharer._pulls
     backend = holder.executor._backend
-    on_layer, seen = backend._on_layer, []
+    calls, seen = backend._on_layer, []
 
-    def watched():
-        on_layer()
-        seen.append((outgoing.runs[0].next_layer, outgoing.num_done))
+    class Watched(LayerCalls):
+        def __call__(self):
+            super().__call__()
+            seen.append((outgoing.runs[0].next_layer, outgoing.num_done))
 
-    monkeypatch.setattr(backend, "_on_layer", watched)
+    monkeypatch.setattr(backend, "_on_layer", Watched(calls._advance, calls._follower))
     await holder.chunk(0, len(PROMPT))
     # The last layer is not copied before the step has succeeded.
     assert seen == [(1, 0), (2, 0), (3, 0), (3, 0)]

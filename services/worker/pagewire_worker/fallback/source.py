@@ -24,7 +24,7 @@ from pagewire_worker.fallback.interface import NAME, register
 from pagewire_worker.fallback.model import SplitModel, split
 from pagewire_worker.fallback.refusal import one_sentence
 from pagewire_worker.kv_cache import CacheShape, KvCache
-from pagewire_worker.layer_watch import LayerWatch
+from pagewire_worker.layer_watch import LayerCalls, LayerWatch
 from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSummary
 from pagewire_worker.weights import IGNORED_SUFFIXES
 
@@ -141,7 +141,9 @@ class TransformersSource:
         attentions = _attentions(model, settings, BLOCK_SIZE)
         check_against_plain(
             model,
-            lambda cache: TransformersModel(model, attentions).backend(cache, lambda: None),
+            lambda cache: TransformersModel(model, attentions).backend(
+                cache, LayerCalls(lambda: None)
+            ),
             settings.max_model_len,
             self.summary.vocab_size,
             settings.device,

@@ -60,9 +60,9 @@ def _why_not(config: ModelConfig, settings: LoadSettings) -> str | None:
         "intermediate_size": config.intermediate_size,
         "head_dim": config.head_dim,
     }
-    for name, value in sizes.items():
-        if value % PANEL:
-            return f"{name} ({value}) is no multiple of {PANEL}"
+    for name, size in sizes.items():
+        if size % PANEL:
+            return f"{name} ({size}) is no multiple of {PANEL}"
     if config.head_dim > MAX_HEAD_DIM or config.num_query_groups > MAX_QUERY_GROUPS:
         return (
             f"head_dim ({config.head_dim}) or query heads per KV head "

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -25,8 +26,8 @@ def load_library() -> ctypes.CDLL:
     Raises:
         KernelsMissingError: It was not compiled, or is of other sources.
     """
-    if build.platform.machine() not in build.MACHINES:
-        raise KernelsMissingError(f"there are none for {build.platform.machine()}")
+    if platform.machine() not in build.MACHINES:
+        raise KernelsMissingError(f"there are none for {platform.machine()}")
     again = "install a C++ compiler (Debian: g++) and run: python -m pagewire_worker.fused.build"
     if not build.LIBRARY.is_file():
         raise KernelsMissingError(f"they were not compiled when Pagewire was installed; {again}")
