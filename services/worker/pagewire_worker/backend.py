@@ -50,6 +50,11 @@ class ModelBackend(Protocol):
         """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
         ...
 
+    def greedy(self, hidden: Tensor) -> Tensor:
+        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones, int64
+        [rows]."""
+        ...
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
         ...

@@ -189,13 +189,24 @@ class Executor:
         num_rows = len(step.sampling_slots)
         if num_rows == 0:
             return NO_SAMPLES
-        logits = self._backend.logits(hidden[:num_rows])
+        sampled = self._sampled(step, hidden[:num_rows], wait_for_masks)
+        self._slots.write_sampled(step.sampling_slots, step.sampled_positions, sampled.token_ids)
+        return sampled
+
+    def _sampled(
+        self,
+        step: PreparedStep,
+        hidden: Tensor,
+        wait_for_masks: Callable[[], TokenMasks | None],
+    ) -> SampledTokens:
+        """Sample from the states `hidden` [samples, hidden]."""
+        if step.sampling.is_plain and wait_for_masks() is None:
+            return SampledTokens(self._backend.greedy(hidden))
+        logits = self._backend.logits(hidden)
         masks = wait_for_masks()
         if masks is not None:
             require_tokens(masks, step.sampling_slots, logits.shape[1])
-        sampled = sample(logits, step.sampling, masks)
-        self._slots.write_sampled(step.sampling_slots, step.sampled_positions, sampled.token_ids)
-        return sampled
+        return sample(logits, step.sampling, masks)
 
     def _outputs(
         self, step: PreparedStep, hidden: Tensor, sampled: SampledTokens, token_ids: Int64Array

@@ -29,6 +29,7 @@ class SamplingRows:
         seed_low, seed_high: [rows] int64, halves of the 64-bit seeds.
         choice: [rows] int64.
         position: [rows] int64, index of the token in the output of its choice.
+        is_plain: Every row takes its most likely token, and nothing else is asked.
         num_logprobs: [rows] int64 on the host; NO_LOGPROBS where none are wanted.
         banned: The ids that may not be sampled now, as (row, ids), for rows that have any.
         rules: Which tokens are allowed, banned or biased.
@@ -36,6 +37,7 @@ class SamplingRows:
         history: The tokens of the rows; None where no rule may need them.
     """
 
+    is_plain: bool
     temperature: npt.NDArray[np.float32]
     min_p: npt.NDArray[np.float32]
     top_p: npt.NDArray[np.float32]
@@ -77,6 +79,7 @@ class SamplingTable:
         self._repetition = np.ones(num_slots, dtype=np.float32)
         self._frequency = np.zeros(num_slots, dtype=np.float32)
         self._presence = np.zeros(num_slots, dtype=np.float32)
+        self._is_plain = np.zeros(num_slots, dtype=np.bool_)
         self._stop_ids: dict[int, npt.NDArray[np.int64]] = {}
         self._rules: dict[int, TokenRules] = {}
 
@@ -101,6 +104,14 @@ class SamplingTable:
         stop_ids = {*map(int, request.eos_token_ids), *sampling.stop_token_ids}
         self._stop_ids[slot] = np.array(sorted(stop_ids), dtype=np.int64)
         self._set_rules(slot, make_rules(sampling, self._device))
+        penalties = (
+            sampling.repetition_penalty != 1,
+            sampling.frequency_penalty != 0,
+            sampling.presence_penalty != 0,
+        )
+        wants_logprobs = self._num_logprobs[slot] != NO_LOGPROBS
+        has_rules = any(penalties) or slot in self._rules
+        self._is_plain[slot] = is_greedy and not has_rules and not wants_logprobs
 
     def free(self, slot: int) -> None:
         """Forget the rules of a slot; its numbers are read no more until it is set again."""
@@ -149,6 +160,7 @@ class SamplingTable:
             self._repetition,
             self._frequency,
             self._presence,
+            self._is_plain,
         )
 
     def rows(
@@ -174,6 +186,7 @@ class SamplingTable:
         )
         low, high, choice, position = torch.from_numpy(words).to(self._device, non_blocking=True)
         return SamplingRows(
+            is_plain=bool(self._is_plain[slots].all()) and not early_rows,
             temperature=self._temperature[slots],
             min_p=self._min_p[slots],
             top_p=self._top_p[slots],

@@ -62,6 +62,10 @@ class TorchBackend:
             self._on_layer,
         )
 
+    def greedy(self, hidden: Tensor) -> Tensor:
+        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
+        return self.logits(hidden).argmax(dim=1)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
         return self._model.logits(hidden)

@@ -70,6 +70,10 @@ class TransformersBackend:
         step.finish()
         return hidden.index_select(0, batch.output_rows)
 
+    def greedy(self, hidden: Tensor) -> Tensor:
+        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
+        return self.logits(hidden).argmax(dim=1)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
         return self._model.logits(hidden)

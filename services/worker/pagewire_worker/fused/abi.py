@@ -105,6 +105,7 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     ),
     "pw_step": (None, (*_STEP, _INT, _INT, _POINTER)),
     "pw_linear": (None, (*_PRODUCT, _LONG)),
+    "pw_argmax": (None, (*_PRODUCT[:-1], _LONG, _POINTER)),
     "pw_gate_up": (None, _PRODUCT),
     "pw_rotate_and_store": (None, (*_STEP, _INT)),
     "pw_attend": (None, (*_STEP, _INT)),

@@ -105,6 +105,19 @@ class FusedBackend:
         )
         return logits[:, : self._decoder.config.vocab_size]
 
+    def greedy(self, hidden: Tensor) -> Tensor:
+        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
+        token_ids = torch.empty(len(hidden), dtype=torch.int64)
+        self._pool.argmax(
+            TYPES[self._decoder.dtype],
+            self._vocabulary,
+            pointer(hidden.contiguous()),
+            len(hidden),
+            self._decoder.config.vocab_size,
+            pointer(token_ids),
+        )
+        return token_ids
+
     def _layers_per_call(self, num_tokens: int) -> int:
         num_bytes = self._layer_weights * self._decoder.dtype.itemsize
         seconds = max(

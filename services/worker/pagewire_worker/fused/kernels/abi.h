@@ -104,6 +104,10 @@ void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwS
 // y [num_rows, stride] = x [num_rows, inputs] W^T + bias, y in float32.
 void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                float* y, int64_t stride);
+// The greatest of the first `num_outputs` columns of x W^T per row, the first of equal ones; the
+// matrix has no bias and fewer than 2^24 outputs.
+void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
+               int64_t num_outputs, int64_t* y);
 // The parts of a step by themselves, for tests and measurements.
 void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                 void* y);

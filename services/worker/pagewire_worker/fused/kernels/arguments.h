@@ -35,7 +35,7 @@ struct LinearArguments {
   const void* x;
   int64_t num_rows;
   void* y;
-  int64_t stride;
+  int64_t stride;  // of y; for argmax the columns that count
 };
 
 struct NormArguments {

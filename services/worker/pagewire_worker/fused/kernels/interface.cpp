@@ -97,6 +97,12 @@ void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x
   pool->run(pool->kernels->linear[type], &arguments);
 }
 
+void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
+               int64_t num_outputs, int64_t* y) {
+  LinearArguments arguments = {linear, x, num_rows, y, num_outputs};
+  pool->run(pool->kernels->argmax[type], &arguments);
+}
+
 void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                 void* y) {
   LinearArguments arguments = {linear, x, num_rows, y, 0};

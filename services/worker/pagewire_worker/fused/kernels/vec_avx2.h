@@ -47,6 +47,11 @@ static inline V where_greater(V a, V b, V x) {
   return {_mm256_and_ps(_mm256_cmp_ps(a.low, b.low, _CMP_GT_OQ), x.low),
           _mm256_and_ps(_mm256_cmp_ps(a.high, b.high, _CMP_GT_OQ), x.high)};
 }
+// x where a > b, else y.
+static inline V select_greater(V a, V b, V x, V y) {
+  return {_mm256_blendv_ps(y.low, x.low, _mm256_cmp_ps(a.low, b.low, _CMP_GT_OQ)),
+          _mm256_blendv_ps(y.high, x.high, _mm256_cmp_ps(a.high, b.high, _CMP_GT_OQ))};
+}
 static inline __m256 half_in_range(__m256 x, __m256 other, int first, int end) {
   __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   __m256i inside = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(first), lanes),

@@ -31,6 +31,10 @@ static inline V scale_by_power(V p, V n) {
 static inline V where_greater(V a, V b, V x) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), x);
 }
+// x where a > b, else y.
+static inline V select_greater(V a, V b, V x, V y) {
+  return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), x);
+}
 // x in the lanes first <= i < end, `other` elsewhere.
 static inline V in_range(V x, V other, int first, int end) {
   uint32_t below = end >= 16 ? 0xffffu : end <= 0 ? 0u : (1u << end) - 1;

@@ -1,0 +1,63 @@
+// The greatest output of a linear layer per row, without ever writing the outputs down.
+#pragma once
+
+namespace PW_ISA {
+
+// The best columns that one thread has seen of one row, lane by lane.
+struct Best {
+  float values[PANEL];
+  float columns[PANEL];  // whole numbers below 2^24
+};
+
+static inline void reset(Best& best) {
+  store(best.values, set1(-__builtin_inff()));
+  store(best.columns, zero());
+}
+
+static inline void merge(const Best& best, float* value, float* column) {
+  for (int lane = 0; lane < PANEL; lane++) {
+    float v = best.values[lane], c = best.columns[lane];
+    if (v > *value || (v == *value && c < *column)) {
+      *value = v;
+      *column = c;
+    }
+  }
+}
+
+template <class T>
+static void argmax_job(PwPool* pool, const void* arguments, int thread) {
+  const LinearArguments& a = *(const LinearArguments*)arguments;
+  const int64_t num_columns = a.stride;
+  Best* mine = (Best*)pool->memory(thread, (size_t)a.num_rows * sizeof(Best));
+  for (int64_t row = 0; row < a.num_rows; row++) reset(mine[row]);
+  alignas(64) float lanes[PANEL];
+  for (int lane = 0; lane < PANEL; lane++) lanes[lane] = (float)lane;
+  const V lane_numbers = load(lanes), nothing = set1(-__builtin_inff());
+  linear_share<T>(pool, 0, *a.linear, (const typename T::Element*)a.x, a.num_rows, false,
+                  [=](int64_t row, int64_t panel, int num_panels, float* sums) {
+                    // Items of a thread ascend, so of equal values the first stays.
+                    Best& best = mine[row];
+                    V values = load(best.values), columns = load(best.columns);
+                    for (int n = 0; n < num_panels; n++) {
+                      int64_t first = (panel + n) * PANEL;
+                      V sum = load(sums + n * PANEL);
+                      if (first + PANEL > num_columns)
+                        sum = in_range(sum, nothing, 0, (int)(num_columns - first));
+                      V numbers = add(lane_numbers, set1((float)first));
+                      columns = select_greater(sum, values, numbers, columns);
+                      values = max(sum, values);
+                    }
+                    store(best.values, values);
+                    store(best.columns, columns);
+                  });
+  pool->barrier();
+  if (thread != 0) return;
+  for (int64_t row = 0; row < a.num_rows; row++) {
+    float value = -__builtin_inff(), column = 0.0f;
+    for (int other = 0; other < pool->num_threads; other++)
+      merge(((const Best*)pool->memory(other, 0))[row], &value, &column);
+    ((int64_t*)a.y)[row] = (int64_t)column;
+  }
+}
+
+}  // namespace PW_ISA
