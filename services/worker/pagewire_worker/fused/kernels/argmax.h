@@ -33,9 +33,8 @@ static void argmax_job(PwPool* pool, const void* arguments, int thread) {
   alignas(64) float lanes[PANEL];
   for (int lane = 0; lane < PANEL; lane++) lanes[lane] = (float)lane;
   const V lane_numbers = load(lanes), nothing = set1(-__builtin_inff());
-  linear_share<T>(pool, 0, *a.linear, (const typename T::Element*)a.x, a.num_rows, false,
+  linear_share<T>(pool, 0, thread, *a.linear, (const typename T::Element*)a.x, a.num_rows, false,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
-                    // Items of a thread ascend, so of equal values the first stays.
                     Best& best = mine[row];
                     V values = load(best.values), columns = load(best.columns);
                     for (int n = 0; n < num_panels; n++) {
@@ -44,7 +43,9 @@ static void argmax_job(PwPool* pool, const void* arguments, int thread) {
                       if (first + PANEL > num_columns)
                         sum = in_range(sum, nothing, 0, (int)(num_columns - first));
                       V numbers = add(lane_numbers, set1((float)first));
-                      columns = select_greater(sum, values, numbers, columns);
+                      // Items come in any order: of equal values the first column wins.
+                      V equal = select_greater(values, sum, columns, min(numbers, columns));
+                      columns = select_greater(sum, values, numbers, equal);
                       values = max(sum, values);
                     }
                     store(best.values, values);

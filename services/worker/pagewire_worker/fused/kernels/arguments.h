@@ -5,6 +5,8 @@
 
 static constexpr int64_t TILE_QUERIES = 64;  // most rows (tokens times heads of a KV head) of a tile
 
+static constexpr int PHASES_PER_LAYER = 5;  // whose items the threads share
+
 // Tokens of one sequence whose attention is computed together.
 struct AttentionTile {
   int64_t seq;

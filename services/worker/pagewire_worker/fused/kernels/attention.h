@@ -28,7 +28,7 @@ static void weigh_tile(const typename T::Element* p, const typename T::Element* 
     for (int n = 0; n < NB; n++)
       panels[n] = groups[begin / PANEL] + (first_panel + n) * PANEL * PANEL;
     int64_t size = least(PANEL, num_tokens - begin) / T::STEP * T::STEP;
-    multiply<T, M, NB>(sums, p + begin, SPLIT, size, panels, false);
+    multiply<T, M, NB>(sums, p + begin, SPLIT, size, panels, NO_PREFETCH);
   }
   if (num_tokens % T::STEP) {
     // The partner of the last token was never written: it may be anything, and 0 * NaN is NaN.
@@ -148,7 +148,7 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
   const int64_t most_rows = tile_rows(num_rows);
   for (int64_t row = 0; row < num_rows; row += most_rows)
     multiply_rows<T>(memory.query + row * d, d, (int)least(most_rows, num_rows - row), d, keys,
-                     (int)num_groups, memory.scores + row * SPLIT, SPLIT, false);
+                     (int)num_groups, memory.scores + row * SPLIT, SPLIT, NO_PREFETCH);
   float old_factors[TILE_QUERIES], split_factors[TILE_QUERIES];
   for (int64_t row = 0; row < num_rows; row++) {
     int64_t position = batch.positions[tile.first_token + row / num_query];
@@ -215,7 +215,7 @@ static void attend_share(PwPool* pool, int phase, int thread, const PwModel& mod
                          const PwLayer& layer, const PwBatch& batch, const PwScratch& scratch,
                          const AttentionTile* tiles, int64_t num_tiles) {
   int64_t num_items = num_tiles * model.num_kv_heads;
-  for (int64_t item; (item = pool->next(phase)) < num_items;) {
+  for (int64_t item; (item = pool->next(phase, thread, num_items)) < num_items;) {
     // The last tiles of a chunk see the most: long work first.
     const AttentionTile& tile = tiles[num_tiles - 1 - item / model.num_kv_heads];
     attend_tile<T>(pool, thread, model, layer, batch, scratch, tile, item % model.num_kv_heads);

@@ -43,7 +43,7 @@ void pw_pack(PwPool* pool, int32_t type, int32_t source_type, const void* source
              int64_t num_inputs, void* packed, int64_t first_panel, int64_t panel_step) {
   PackArguments arguments = {source_type, source, num_rows, num_inputs,
                              packed,      first_panel, panel_step};
-  pool->run(pool->kernels->pack[type], &arguments);
+  pool->run(pool->kernels->pack[type], &arguments, 1);
 }
 
 // Cut the tokens of a batch into tiles; they stay in `memory` for the job.
@@ -70,7 +70,7 @@ static void run_layers(PwPool* pool, PoolJob job, const PwModel* model, const Pw
   Tiles tiles(*model, *batch);
   StepArguments arguments = {model,      batch,  scratch,     first_layer,
                              last_layer, states, tiles.tiles, tiles.count};
-  pool->run(job, &arguments);
+  pool->run(job, &arguments, PHASES_PER_LAYER * (last_layer - first_layer));
 }
 
 void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
@@ -94,23 +94,23 @@ void pw_attend(PwPool* pool, const PwModel* model, const PwBatch* batch, const P
 void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                float* y, int64_t stride) {
   LinearArguments arguments = {linear, x, num_rows, y, stride};
-  pool->run(pool->kernels->linear[type], &arguments);
+  pool->run(pool->kernels->linear[type], &arguments, 1);
 }
 
 void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                int64_t num_outputs, int64_t* y) {
   LinearArguments arguments = {linear, x, num_rows, y, num_outputs};
-  pool->run(pool->kernels->argmax[type], &arguments);
+  pool->run(pool->kernels->argmax[type], &arguments, 1);
 }
 
 void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                 void* y) {
   LinearArguments arguments = {linear, x, num_rows, y, 0};
-  pool->run(pool->kernels->gate_up[type], &arguments);
+  pool->run(pool->kernels->gate_up[type], &arguments, 1);
 }
 
 void pw_norm(PwPool* pool, int32_t type, const float* x, const float* weight, float epsilon,
              int64_t num_rows, int64_t size, void* y) {
   NormArguments arguments = {x, weight, epsilon, num_rows, size, y};
-  pool->run(pool->kernels->norm[type], &arguments);
+  pool->run(pool->kernels->norm[type], &arguments, 1);
 }

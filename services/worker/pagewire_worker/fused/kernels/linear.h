@@ -4,13 +4,15 @@
 namespace PW_ISA {
 
 static constexpr int MAX_ITEM_PANELS = 6;
-static constexpr int64_t ROWS_PER_ITEM = 64;
+static constexpr int64_t MOST_ITEM_ROWS = 256, LEAST_ITEM_ROWS = 32;
+static constexpr int64_t AHEAD_BYTES = 2048;
 
 // How a product is cut into items that threads take one after the other.
 struct Cut {
   int64_t num_panels;  // of the matrix
   int64_t width;       // panels of an item, at most MAX_ITEM_PANELS
   int64_t num_widths;
+  int64_t num_rows;  // of an item
   int64_t num_row_blocks;
 
   int64_t num_items() const { return num_widths * num_row_blocks; }
@@ -18,14 +20,17 @@ struct Cut {
 
 // Return the width with the least work for the busiest thread, the greatest of those.
 static inline Cut cut(int64_t num_panels, int64_t num_rows, int num_threads, bool is_even) {
-  int64_t num_row_blocks = ceil_div(num_rows, ROWS_PER_ITEM);
-  Cut best = {num_panels, 0, 0, num_row_blocks};
-  int64_t least_load = 0;
   static const int64_t WIDTHS[] = {6, 4, 3, 2, 1};
+  int64_t rows = MOST_ITEM_ROWS;
+  while (rows > LEAST_ITEM_ROWS &&
+         ceil_div(num_panels, MAX_ITEM_PANELS) * ceil_div(num_rows, rows) < 8 * num_threads)
+    rows /= 2;
+  Cut best = {num_panels, 0, 0, rows, ceil_div(num_rows, rows)};
+  int64_t least_load = 0;
   for (int64_t width : WIDTHS) {
     if (is_even && width % 2) continue;
     int64_t num_widths = ceil_div(num_panels, width);
-    int64_t load = ceil_div(num_widths * num_row_blocks, num_threads) * width;
+    int64_t load = ceil_div(num_widths * best.num_row_blocks, num_threads) * width;
     if (best.width == 0 || load * 100 < least_load * 97) {
       best.width = width;
       best.num_widths = num_widths;
@@ -35,30 +40,42 @@ static inline Cut cut(int64_t num_panels, int64_t num_rows, int num_threads, boo
   return best;
 }
 
+// What a tile reads ahead, the `index`th of `count` tiles over the same panels [size each]: where
+// there is one only, a little further on; else its share of the panels that come next.
+template <class T>
+static inline Prefetch read_ahead(int64_t index, int64_t count, int64_t size, int64_t next) {
+  if (count == 1) return {AHEAD_BYTES / (int64_t)sizeof(typename T::Element), 0};
+  int shift = 0;
+  while ((int64_t)1 << shift < count) shift++;
+  return {next + (index * size >> shift) * PANEL, shift};
+}
+
 // Call finish(row, first_panel, num_panels, sums) for each row of the product x W^T, in this
 // thread's share of it; sums are 16 floats per panel and may be overwritten.
 template <class T, class Finish>
-static void linear_share(PwPool* pool, int phase, const PwLinear& linear,
+static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
                          const typename T::Element* x, int64_t num_rows, bool is_even,
                          const Finish& finish) {
   typedef typename T::Element Element;
   const int64_t size = linear.num_inputs;
   const Cut c = cut(linear.num_outputs / PANEL, num_rows, pool->num_threads, is_even);
   alignas(64) float sums[MAX_TILE_ROWS][MAX_ITEM_PANELS * PANEL];
-  for (int64_t item; (item = pool->next(phase)) < c.num_items();) {
+  for (int64_t item; (item = pool->next(phase, thread, c.num_items())) < c.num_items();) {
     int64_t first_panel = item / c.num_row_blocks * c.width;
     int num_panels = (int)least(c.width, c.num_panels - first_panel);
     const Element* panels[MAX_ITEM_PANELS];
     for (int n = 0; n < num_panels; n++)
       panels[n] = (const Element*)linear.weight + (first_panel + n) * PANEL * size;
-    int64_t row = item % c.num_row_blocks * ROWS_PER_ITEM;
-    int64_t end = least(row + ROWS_PER_ITEM, num_rows);
-    bool prefetches = item % c.num_row_blocks == 0;
-    for (int64_t rows = tile_rows(end - row); row < end; row += rows) {
-      rows = least(rows, end - row);
+    int64_t begin = item % c.num_row_blocks * c.num_rows;
+    int64_t end = least(begin + c.num_rows, num_rows);
+    int64_t most_rows = tile_rows(end - begin), num_tiles = ceil_div(end - begin, most_rows);
+    // Items of a thread follow each other, as far as it can be known.
+    bool is_last = first_panel + c.width >= c.num_panels || item % c.num_row_blocks + 1 < c.num_row_blocks;
+    int64_t next = is_last ? 0 : c.width * PANEL * size;
+    for (int64_t t = 0, row = begin; row < end; t++, row += most_rows) {
+      int64_t rows = least(most_rows, end - row);
       multiply_rows<T>(x + row * size, size, (int)rows, size, panels, num_panels, sums[0],
-                       MAX_ITEM_PANELS * PANEL, prefetches);
-      prefetches = false;
+                       MAX_ITEM_PANELS * PANEL, read_ahead<T>(t, num_tiles, size, next));
       for (int64_t m = 0; m < rows; m++) finish(row + m, first_panel, num_panels, sums[m]);
     }
   }
@@ -66,10 +83,11 @@ static void linear_share(PwPool* pool, int phase, const PwLinear& linear,
 
 // y [num_rows, stride] = x W^T + bias
 template <class T>
-static void store_share(PwPool* pool, int phase, const PwLinear& linear, const void* x,
+static void store_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
+                        const void* x,
                         int64_t num_rows, float* y, int64_t stride) {
   const float* bias = linear.bias;
-  linear_share<T>(pool, phase, linear, (const typename T::Element*)x, num_rows, false,
+  linear_share<T>(pool, phase, thread, linear, (const typename T::Element*)x, num_rows, false,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
                     for (int n = 0; n < num_panels; n++) {
                       V sum = load(sums + n * PANEL);
@@ -82,11 +100,12 @@ static void store_share(PwPool* pool, int phase, const PwLinear& linear, const v
 
 // y [num_rows, outputs] += x W^T + bias
 template <class T>
-static void add_share(PwPool* pool, int phase, const PwLinear& linear, const void* x,
+static void add_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
+                        const void* x,
                       int64_t num_rows, float* y) {
   const float* bias = linear.bias;
   const int64_t stride = linear.num_outputs;
-  linear_share<T>(pool, phase, linear, (const typename T::Element*)x, num_rows, false,
+  linear_share<T>(pool, phase, thread, linear, (const typename T::Element*)x, num_rows, false,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
                     for (int n = 0; n < num_panels; n++) {
                       V sum = load(sums + n * PANEL);
@@ -100,12 +119,13 @@ static void add_share(PwPool* pool, int phase, const PwLinear& linear, const voi
 
 // y [num_rows, outputs / 2] = silu(gate) * up; panels of gate and up take turns in the matrix.
 template <class T>
-static void gate_up_share(PwPool* pool, int phase, const PwLinear& linear, const void* x,
+static void gate_up_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
+                        const void* x,
                           int64_t num_rows, void* y) {
   typedef typename T::Element Element;
   const float* bias = linear.bias;
   const int64_t stride = linear.num_outputs / 2;
-  linear_share<T>(pool, phase, linear, (const Element*)x, num_rows, true,
+  linear_share<T>(pool, phase, thread, linear, (const Element*)x, num_rows, true,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
                     for (int n = 0; n < num_panels; n += 2) {
                       V gate = load(sums + n * PANEL), up = load(sums + (n + 1) * PANEL);

@@ -41,9 +41,10 @@ static void pack_panel(const PackArguments& a, int64_t panel) {
 }
 
 template <class T>
-static void pack_job(PwPool* pool, const void* arguments, int) {
+static void pack_job(PwPool* pool, const void* arguments, int thread) {
   const PackArguments& a = *(const PackArguments*)arguments;
-  for (int64_t panel; (panel = pool->next(0)) < ceil_div(a.num_rows, PANEL);)
+  const int64_t num_panels = ceil_div(a.num_rows, PANEL);
+  for (int64_t panel; (panel = pool->next(0, thread, num_panels)) < num_panels;)
     pack_panel<T>(a, panel);
 }
 

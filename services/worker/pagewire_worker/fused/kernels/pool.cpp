@@ -85,8 +85,14 @@ static void* help(void* argument) {
   }
 }
 
-void PwPool::run(PoolJob job, const void* arguments) {
-  for (auto& counter : counters) counter.store(0, std::memory_order_relaxed);
+void PwPool::run(PoolJob job, const void* arguments, int num_phases) {
+  if (num_phases > max_phases) {
+    delete[] counters;
+    counters = new std::atomic<int64_t>[(size_t)num_phases * num_threads];
+    max_phases = num_phases;
+  }
+  for (int i = 0; i < num_phases * num_threads; i++)
+    counters[i].store(0, std::memory_order_relaxed);
   threads->job = job;
   threads->arguments = arguments;
   threads->num_done.store(0, std::memory_order_relaxed);
@@ -129,6 +135,8 @@ PwPool* new_pool(const Kernels* kernels, int num_threads) {
   PwPool* pool = new PwPool();
   pool->num_threads = num_threads;
   pool->kernels = kernels;
+  pool->counters = nullptr;
+  pool->max_phases = 0;
   PwPool::Threads* threads = pool->threads = new PwPool::Threads();
   threads->helpers = new Helper[num_threads];
   threads->memory = new void*[num_threads]();
@@ -152,6 +160,7 @@ void free_pool(PwPool* pool) {
   for (int number = 1; number < pool->num_threads; number++)
     pthread_join(threads->helpers[number].thread, nullptr);
   for (int number = 0; number < pool->num_threads; number++) free(threads->memory[number]);
+  delete[] pool->counters;
   delete[] threads->memory;
   delete[] threads->memory_size;
   delete[] threads->helpers;

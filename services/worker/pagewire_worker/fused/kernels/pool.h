@@ -10,22 +10,32 @@ struct Kernels;
 // A function that all threads of a pool call, each with its number.
 typedef void (*PoolJob)(PwPool* pool, const void* arguments, int thread);
 
-static constexpr int MAX_PHASES = 4096;
 
 struct PwPool {
   int num_threads;
   const Kernels* kernels;
 
-  // Run `job` in all threads and return once all are done. Only one caller at a time.
-  void run(PoolJob job, const void* arguments);
+  // Run `job`, which has so many phases, in all threads and return once all are done. Only one
+  // caller at a time.
+  void run(PoolJob job, const void* arguments, int num_phases);
   // Wait until all threads are here.
   void barrier();
-  // Next item of a phase that the threads share; each phase of a job has a number of its own.
-  int64_t next(int phase) { return counters[phase].fetch_add(1, std::memory_order_relaxed); }
+  // Next item of the `count` of a phase for one thread, or `count` when none is left; each phase of
+  // a job has a number of its own. A thread has a range to itself, and helps others after that.
+  int64_t next(int phase, int thread, int64_t count) {
+    for (int turn = 0; turn < num_threads; turn++) {
+      int owner = (thread + turn) % num_threads;
+      int64_t taken = counters[phase * num_threads + owner].fetch_add(1, std::memory_order_relaxed);
+      int64_t item = count * owner / num_threads + taken;
+      if (item < count * (owner + 1) / num_threads) return item;
+    }
+    return count;
+  }
   // Memory of one thread, at least `size` bytes, aligned to a cache line, kept between jobs.
   void* memory(int thread, size_t size);
 
-  std::atomic<int64_t> counters[MAX_PHASES];
+  std::atomic<int64_t>* counters;  // [phases, threads]
+  int max_phases;
 
   struct Threads;
   Threads* threads;

@@ -12,9 +12,6 @@ static inline Share share(const PwPool* pool, int thread, int64_t count) {
   return {count * thread / pool->num_threads, count * (thread + 1) / pool->num_threads};
 }
 
-static constexpr int PHASES_PER_LAYER = 5;
-static constexpr int MAX_LAYERS = MAX_PHASES / PHASES_PER_LAYER;
-
 template <class T>
 static void norm_share(PwPool* pool, int thread, const float* x, const float* weight, float epsilon,
                        int64_t num_rows, int64_t size, void* y) {
@@ -30,25 +27,25 @@ static void layer_share(PwPool* pool, int thread, const StepArguments& a, int in
   const PwScratch& s = *a.scratch;
   const PwLayer& layer = model.layers[index];
   const int64_t num_tokens = batch.num_tokens;
-  const int phase = index * PHASES_PER_LAYER;
+  const int phase = (index - a.first_layer) * PHASES_PER_LAYER;
   norm_share<T>(pool, thread, s.residual, layer.attention_norm, model.norm_epsilon, num_tokens,
                 model.hidden, s.normed);
   pool->barrier();
-  store_share<T>(pool, phase, layer.qkv, s.normed, num_tokens, s.qkv, layer.qkv.num_outputs);
+  store_share<T>(pool, phase, thread, layer.qkv, s.normed, num_tokens, s.qkv, layer.qkv.num_outputs);
   pool->barrier();
   Share tokens = share(pool, thread, num_tokens);
   rotate_share<T>(model, layer, batch, s, tokens.first, tokens.last);
   pool->barrier();
   attend_share<T>(pool, phase + 1, thread, model, layer, batch, s, a.tiles, a.num_tiles);
   pool->barrier();
-  add_share<T>(pool, phase + 2, layer.output, s.attended, num_tokens, s.residual);
+  add_share<T>(pool, phase + 2, thread, layer.output, s.attended, num_tokens, s.residual);
   pool->barrier();
   norm_share<T>(pool, thread, s.residual, layer.mlp_norm, model.norm_epsilon, num_tokens,
                 model.hidden, s.normed);
   pool->barrier();
-  gate_up_share<T>(pool, phase + 3, layer.gate_up, s.normed, num_tokens, s.activated);
+  gate_up_share<T>(pool, phase + 3, thread, layer.gate_up, s.normed, num_tokens, s.activated);
   pool->barrier();
-  add_share<T>(pool, phase + 4, layer.down, s.activated, num_tokens, s.residual);
+  add_share<T>(pool, phase + 4, thread, layer.down, s.activated, num_tokens, s.residual);
   pool->barrier();
 }
 
@@ -75,15 +72,15 @@ static void step_job(PwPool* pool, const void* arguments, int thread) {
 }
 
 template <class T>
-static void linear_job(PwPool* pool, const void* arguments, int) {
+static void linear_job(PwPool* pool, const void* arguments, int thread) {
   const LinearArguments& a = *(const LinearArguments*)arguments;
-  store_share<T>(pool, 0, *a.linear, a.x, a.num_rows, (float*)a.y, a.stride);
+  store_share<T>(pool, 0, thread, *a.linear, a.x, a.num_rows, (float*)a.y, a.stride);
 }
 
 template <class T>
-static void gate_up_job(PwPool* pool, const void* arguments, int) {
+static void gate_up_job(PwPool* pool, const void* arguments, int thread) {
   const LinearArguments& a = *(const LinearArguments*)arguments;
-  gate_up_share<T>(pool, 0, *a.linear, a.x, a.num_rows, a.y);
+  gate_up_share<T>(pool, 0, thread, *a.linear, a.x, a.num_rows, a.y);
 }
 
 template <class T>

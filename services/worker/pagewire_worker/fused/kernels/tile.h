@@ -6,19 +6,27 @@
 
 namespace PW_ISA {
 
+// What is read ahead while panels are multiplied: (k >> shift) * PANEL + offset, counted in elements
+// from the beginning of each.
+struct Prefetch {
+  int64_t offset;
+  int shift;
+};
+
+static constexpr Prefetch NO_PREFETCH = {0, 0};
+
 // sums[M][NB] += x[M rows of K] * panels[NB]; a panel is [K / STEP][16][STEP].
 template <class T, int M, int NB>
 static inline __attribute__((always_inline)) void multiply(
     V (&sums)[M][NB], const typename T::Element* x, int64_t x_stride, int64_t size,
-    const typename T::Element* const* panels, bool prefetches) {
+    const typename T::Element* const* panels, Prefetch prefetch) {
   constexpr int STEP = T::STEP;
-  constexpr int AHEAD = 2048 / (PANEL * (int)sizeof(typename T::Element));
   for (int64_t k = 0; k < size; k += STEP) {
     typename T::Columns w[NB];
 #pragma GCC unroll 8
     for (int n = 0; n < NB; n++) {
       const typename T::Element* p = panels[n] + k * PANEL;
-      if (prefetches) __builtin_prefetch(p + AHEAD * PANEL, 0, 3);
+      __builtin_prefetch(panels[n] + prefetch.offset + (k >> prefetch.shift) * PANEL, 0, 3);
       w[n] = T::columns(p);
     }
 #pragma GCC unroll 8
@@ -34,13 +42,13 @@ static inline __attribute__((always_inline)) void multiply(
 template <class T, int M, int NB>
 static void tile(const typename T::Element* x, int64_t x_stride, int64_t size,
                  const typename T::Element* const* panels, float* out, int64_t stride,
-                 bool prefetches) {
+                 Prefetch prefetch) {
   V sums[M][NB];
 #pragma GCC unroll 8
   for (int m = 0; m < M; m++)
 #pragma GCC unroll 8
     for (int n = 0; n < NB; n++) sums[m][n] = zero();
-  multiply<T, M, NB>(sums, x, x_stride, size, panels, prefetches);
+  multiply<T, M, NB>(sums, x, x_stride, size, panels, prefetch);
 #pragma GCC unroll 8
   for (int m = 0; m < M; m++)
 #pragma GCC unroll 8
@@ -50,7 +58,7 @@ static void tile(const typename T::Element* x, int64_t x_stride, int64_t size,
 template <class T>
 using Tile = void (*)(const typename T::Element* x, int64_t x_stride, int64_t size,
                       const typename T::Element* const* panels, float* out, int64_t stride,
-                      bool prefetches);
+                      Prefetch prefetch);
 
 template <class T, int M, int NB>
 constexpr Tile<T> tile_or_null() {
@@ -82,7 +90,7 @@ static inline int64_t tile_rows(int64_t num_rows) {
 template <class T>
 static inline void multiply_rows(const typename T::Element* x, int64_t x_stride, int num_rows,
                                  int64_t size, const typename T::Element* const* panels,
-                                 int num_panels, float* out, int64_t stride, bool prefetches) {
+                                 int num_panels, float* out, int64_t stride, Prefetch prefetch) {
   for (int n = 0; n < num_panels;) {
     int width = num_panels - n < WIDEST_TILE ? num_panels - n : WIDEST_TILE;
     while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;
@@ -91,7 +99,7 @@ static inline void multiply_rows(const typename T::Element* x, int64_t x_stride,
     if (left > width && left < 2 * width && left % 2 == 0) width = left / 2;
     while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;
     TILES<T>[num_rows - 1][width - 1](x, x_stride, size, panels + n, out + n * PANEL, stride,
-                                      prefetches);
+                                      prefetch);
     n += width;
   }
 }
