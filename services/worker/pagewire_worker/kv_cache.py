@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.sizes import format_size
+from pagewire_worker.memory_advice import use_large_pages
 
 CPU_DEFAULT_BYTES = 1024**3
 CPU_FREE_FRACTION = 0.25
@@ -91,12 +92,8 @@ class KvCache:
         dtype: torch.dtype,
     ) -> None:
         size = (num_blocks, block_size, shape.num_kv_heads, shape.head_dim)
-        # zeros_ touches every page: a fault later would stall a step, or kill the process.
         self.layers: Sequence[LayerCache] = [
-            LayerCache(
-                torch.empty(size, device=device, dtype=dtype).zero_(),
-                torch.empty(size, device=device, dtype=dtype).zero_(),
-            )
+            LayerCache(_zeros(size, device, dtype), _zeros(size, device, dtype))
             for _ in range(shape.num_layers)
         ]
         self.num_blocks = num_blocks
@@ -116,6 +113,15 @@ class KvCache:
         for layer in self.layers:
             layer.key.index_copy_(0, destinations, layer.key.index_select(0, sources))
             layer.value.index_copy_(0, destinations, layer.value.index_select(0, sources))
+
+
+def _zeros(size: Sequence[int], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return zeros in memory of which every page was touched: a fault later would stall a step, or
+    kill the process."""
+    tensor = torch.empty(size, device=device, dtype=dtype)
+    if device.type == "cpu":
+        use_large_pages(tensor)
+    return tensor.zero_()
 
 
 def bytes_per_block(shape: CacheShape, block_size: int, dtype: torch.dtype) -> int:

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.mapped_pages import release_pages
+from pagewire_worker.memory_advice import release_pages
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"

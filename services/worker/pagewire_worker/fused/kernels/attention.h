@@ -11,7 +11,9 @@ namespace PW_ISA {
 
 static constexpr int64_t SPLIT = 512;
 static constexpr int64_t SPLIT_GROUPS = SPLIT / PANEL;
+static constexpr int64_t GROUPS_AHEAD = 6;  // read before they are needed: blocks lie anywhere
 static constexpr float HIDDEN = -1e30f;
+static constexpr float LOG2_E = 1.44269504088896341f;
 
 // sums[rows][panels of the head] over the positions of one split; rows of P are SPLIT apart.
 template <class T, int M, int NB>
@@ -23,12 +25,14 @@ static void weigh_tile(const typename T::Element* p, const typename T::Element* 
   for (int m = 0; m < M; m++)
 #pragma GCC unroll 8
     for (int n = 0; n < NB; n++) sums[m][n] = zero();
-  const Element* panels[NB];
+  const Element *panels[NB], *ahead[NB];
   for (int64_t begin = 0; begin < num_tokens; begin += PANEL) {
-    for (int n = 0; n < NB; n++)
+    for (int n = 0; n < NB; n++) {
       panels[n] = groups[begin / PANEL] + (first_panel + n) * PANEL * PANEL;
+      ahead[n] = groups[begin / PANEL + GROUPS_AHEAD] + (first_panel + n) * PANEL * PANEL;
+    }
     int64_t size = least(PANEL, num_tokens - begin) / T::STEP * T::STEP;
-    multiply<T, M, NB>(sums, p + begin, SPLIT, size, panels, NO_PREFETCH);
+    multiply<T, M, NB>(sums, p + begin, SPLIT, size, panels, {ahead, 0});
   }
   if (num_tokens % T::STEP) {
     // The partner of the last token was never written: it may be anything, and 0 * NaN is NaN.
@@ -70,7 +74,7 @@ static const WeighTile<T> WEIGH_TILES[MAX_TILE_ROWS][4] = {
 template <class T>
 struct AttentionMemory {
   typename T::Element* query;    // [rows, head_dim]
-  float* scores;                 // [rows, SPLIT]
+  float* products;               // [rows, SPLIT]
   typename T::Element* weights;  // [rows, SPLIT]
   float* sums;                   // [rows, head_dim]
   float* split_sums;             // [rows, head_dim]
@@ -89,7 +93,7 @@ struct AttentionMemory {
     }
     char* memory = (char*)pool->memory(thread, (size_t)all);
     query = (typename T::Element*)memory;
-    scores = (float*)(memory += sizes[0]);
+    products = (float*)(memory += sizes[0]);
     weights = (typename T::Element*)(memory += sizes[1]);
     sums = (float*)(memory += sizes[2]);
     split_sums = (float*)(memory += sizes[3]);
@@ -98,35 +102,45 @@ struct AttentionMemory {
   }
 };
 
-// From scores to weights of one row and split: positions [begin, end) of it are seen. Merges the
-// greatest score and the total, and returns the factor of what was summed before; the factor of
-// this split goes to `split_factor`.
+// From products to weights of one row and split: positions [begin, end) of it are seen. Merges the
+// greatest product and the total, and returns the factor of what was summed before; the factor of
+// this split goes to `split_factor`. `scale` is that of the products, for powers of 2.
 template <class T>
-static inline float soften(float* scores, typename T::Element* weights, int64_t num_groups,
+static inline float soften(float* products, typename T::Element* weights, int64_t num_groups,
                            int64_t begin, int64_t end, float scale, float* greatest, float* total,
                            float* split_factor) {
-  V high = set1(HIDDEN), factor = set1(scale);
+  V high = set1(HIDDEN);
   for (int64_t g = 0; g < num_groups; g++) {
-    V s = mul(load(scores + g * PANEL), factor);
-    s = in_range(s, set1(HIDDEN), (int)(begin - g * PANEL), (int)(end - g * PANEL));
-    store(scores + g * PANEL, s);
+    V s = load(products + g * PANEL);
+    if (begin > g * PANEL || end < (g + 1) * PANEL) {
+      s = in_range(s, set1(HIDDEN), (int)(begin - g * PANEL), (int)(end - g * PANEL));
+      store(products + g * PANEL, s);
+    }
     high = max(high, s);
   }
   float own = greatest_of(high);
-  V sum = zero(), top = set1(own), visible = set1(HIDDEN / 10);
+  V sum = zero(), top = set1(own), factor = set1(scale);
+  // A row that sees nothing of the split has weights of 1 here, and a split factor of 0.
   for (int64_t g = 0; g < num_groups; g++) {
-    V s = load(scores + g * PANEL);
-    V e = where_greater(s, visible, exp(sub(s, top)));
+    V e = exp2(mul(sub(load(products + g * PANEL), top), factor));
     sum = add(sum, e);
     store(weights + g * PANEL, e);
   }
   float merged = own > *greatest ? own : *greatest;
   float factors[16];
-  store(factors, exp(in_range(set1(*greatest - merged), set1(own - merged), 0, 1)));
+  store(factors, exp2(mul(in_range(set1(*greatest - merged), set1(own - merged), 0, 1), factor)));
   *total = *total * factors[0] + sum_of(sum) * factors[1];
   *greatest = merged;
   *split_factor = factors[1];
   return factors[0];
+}
+
+// Have the keys or values of a group read into the cache.
+template <class T>
+static inline void read_group(const typename T::Element* group, int64_t head_dim) {
+  const char* begin = (const char*)group;
+  for (int64_t i = 0; i < PANEL * head_dim * (int64_t)sizeof(*group); i += 64)
+    __builtin_prefetch(begin + i, 0, 2);
 }
 
 template <class T>
@@ -137,7 +151,7 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
   const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
   const int64_t num_rows = tile.num_tokens * num_query, num_groups = ceil_div(end - first, PANEL);
   const int64_t* table = batch.block_tables + tile.seq * batch.table_stride;
-  const Element *keys[SPLIT_GROUPS], *values[SPLIT_GROUPS];
+  const Element *keys[SPLIT_GROUPS + GROUPS_AHEAD], *values[SPLIT_GROUPS + GROUPS_AHEAD];
   for (int64_t g = 0; g < num_groups; g++) {
     int64_t position = first + g * PANEL;
     int64_t offset = group_offset(model, table[position / model.block_size], kv_head,
@@ -145,24 +159,38 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
     keys[g] = (const Element*)layer.key + offset;
     values[g] = (const Element*)layer.value + offset;
   }
+  for (int64_t g = 0; g < GROUPS_AHEAD; g++) {
+    keys[num_groups + g] = keys[num_groups - 1];
+    values[num_groups + g] = values[num_groups - 1];
+  }
   const int64_t most_rows = tile_rows(num_rows);
-  for (int64_t row = 0; row < num_rows; row += most_rows)
-    multiply_rows<T>(memory.query + row * d, d, (int)least(most_rows, num_rows - row), d, keys,
-                     (int)num_groups, memory.scores + row * SPLIT, SPLIT, NO_PREFETCH);
+  for (int64_t g = 0; g < least(GROUPS_AHEAD, num_groups); g++) read_group<T>(keys[g], d);
+  for (int64_t g = 0, width; g < num_groups; g += width) {
+    width = least(GROUPS_AHEAD, num_groups - g);
+    for (int64_t row = 0; row < num_rows; row += most_rows)
+      multiply_rows<T>(memory.query + row * d, d, (int)least(most_rows, num_rows - row), d, keys + g,
+                       (int)width, memory.products + row * SPLIT + g * PANEL, SPLIT,
+                       {keys + g + (row == 0 ? GROUPS_AHEAD : 0), 0});
+  }
+  for (int64_t g = 0; g < least(GROUPS_AHEAD, num_groups); g++) read_group<T>(values[g], d);
+  const float scale = model.score_scale * LOG2_E;
   float old_factors[TILE_QUERIES], split_factors[TILE_QUERIES];
   for (int64_t row = 0; row < num_rows; row++) {
     int64_t position = batch.positions[tile.first_token + row / num_query];
     int64_t from = model.window ? most(0, position + 1 - model.window) : 0;
     old_factors[row] =
-        soften<T>(memory.scores + row * SPLIT, memory.weights + row * SPLIT, num_groups,
-                  from - first, position + 1 - first, model.score_scale, memory.greatest + row,
+        soften<T>(memory.products + row * SPLIT, memory.weights + row * SPLIT, num_groups,
+                  from - first, position + 1 - first, scale, memory.greatest + row,
                   memory.total + row, split_factors + row);
   }
   for (int64_t row = 0; row < num_rows; row += most_rows) {
     int rows = (int)least(most_rows, num_rows - row);
-    for (int64_t panel = 0, width; panel < d / PANEL; panel += width) {
-      width = least(d / PANEL - panel, 4);
-      while (width > WIDEST_TILE || WEIGH_TILES<T>[rows - 1][width - 1] == nullptr) width--;
+    int64_t most_panels = 4;
+    while (most_panels > WIDEST_TILE || WEIGH_TILES<T>[rows - 1][most_panels - 1] == nullptr)
+      most_panels--;
+    const int64_t num_tiles = ceil_div(d / PANEL, most_panels);
+    for (int64_t panel = 0, width, left = num_tiles; left > 0; panel += width, left--) {
+      width = ceil_div(d / PANEL - panel, left);
       WEIGH_TILES<T>[rows - 1][width - 1](memory.weights + row * SPLIT, values, end - first, panel,
                                           memory.split_sums + row * d, d);
     }

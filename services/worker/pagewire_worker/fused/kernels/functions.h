@@ -36,6 +36,20 @@ static inline V exp(V x) {
   return scale_by_power(p, n);
 }
 
+// 2^x to about 2 ulp of the power nearest to it, exactly 1 at 0 and exactly 0 from far below.
+static inline V exp2(V x) {
+  V n = round_even(x);
+  V f = sub(x, n);
+  V p = set1(1.5403530e-4f);
+  p = fma(p, f, set1(1.3333558e-3f));
+  p = fma(p, f, set1(9.6181291e-3f));
+  p = fma(p, f, set1(5.5504109e-2f));
+  p = fma(p, f, set1(2.4022651e-1f));
+  p = fma(p, f, set1(6.9314718e-1f));
+  p = fma(p, f, set1(1.0f));
+  return scale_or_vanish(p, n);
+}
+
 // x / (1 + e^-x)
 static inline V silu(V x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
 

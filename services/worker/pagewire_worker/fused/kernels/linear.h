@@ -40,14 +40,21 @@ static inline Cut cut(int64_t num_panels, int64_t num_rows, int num_threads, boo
   return best;
 }
 
-// What a tile reads ahead, the `index`th of `count` tiles over the same panels [size each]: where
-// there is one only, a little further on; else its share of the panels that come next.
+// Say what a tile reads ahead, the `index`th of `count` tiles over the same panels [size each]: where
+// there is one only, a little further on; else its share of the panels that come next, which are
+// `next` elements away. `ahead` holds it.
 template <class T>
-static inline Prefetch read_ahead(int64_t index, int64_t count, int64_t size, int64_t next) {
-  if (count == 1) return {AHEAD_BYTES / (int64_t)sizeof(typename T::Element), 0};
+static inline Prefetch<T> read_ahead(int64_t index, int64_t count, int64_t size, int64_t next,
+                                     const typename T::Element* const* panels, int num_panels,
+                                     const typename T::Element** ahead) {
+  int64_t offset = AHEAD_BYTES / (int64_t)sizeof(typename T::Element);
   int shift = 0;
-  while ((int64_t)1 << shift < count) shift++;
-  return {next + (index * size >> shift) * PANEL, shift};
+  if (count > 1) {
+    while ((int64_t)1 << shift < count) shift++;
+    offset = next + (index * size >> shift) * PANEL;
+  }
+  for (int n = 0; n < num_panels; n++) ahead[n] = panels[n] + offset;
+  return {ahead, shift};
 }
 
 // Call finish(row, first_panel, num_panels, sums) for each row of the product x W^T, in this
@@ -63,7 +70,7 @@ static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& li
   for (int64_t item; (item = pool->next(phase, thread, c.num_items())) < c.num_items();) {
     int64_t first_panel = item / c.num_row_blocks * c.width;
     int num_panels = (int)least(c.width, c.num_panels - first_panel);
-    const Element* panels[MAX_ITEM_PANELS];
+    const Element *panels[MAX_ITEM_PANELS], *ahead[MAX_ITEM_PANELS];
     for (int n = 0; n < num_panels; n++)
       panels[n] = (const Element*)linear.weight + (first_panel + n) * PANEL * size;
     int64_t begin = item % c.num_row_blocks * c.num_rows;
@@ -75,7 +82,8 @@ static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& li
     for (int64_t t = 0, row = begin; row < end; t++, row += most_rows) {
       int64_t rows = least(most_rows, end - row);
       multiply_rows<T>(x + row * size, size, (int)rows, size, panels, num_panels, sums[0],
-                       MAX_ITEM_PANELS * PANEL, read_ahead<T>(t, num_tiles, size, next));
+                       MAX_ITEM_PANELS * PANEL,
+                       read_ahead<T>(t, num_tiles, size, next, panels, num_panels, ahead));
       for (int64_t m = 0; m < rows; m++) finish(row + m, first_panel, num_panels, sums[m]);
     }
   }

@@ -6,27 +6,26 @@
 
 namespace PW_ISA {
 
-// What is read ahead while panels are multiplied: (k >> shift) * PANEL + offset, counted in elements
-// from the beginning of each.
+// What is read ahead while panels are multiplied: for each of them the place `ahead`, and on from
+// there, an element for every 2^shift inputs of the panel.
+template <class T>
 struct Prefetch {
-  int64_t offset;
+  const typename T::Element* const* ahead;
   int shift;
 };
-
-static constexpr Prefetch NO_PREFETCH = {0, 0};
 
 // sums[M][NB] += x[M rows of K] * panels[NB]; a panel is [K / STEP][16][STEP].
 template <class T, int M, int NB>
 static inline __attribute__((always_inline)) void multiply(
     V (&sums)[M][NB], const typename T::Element* x, int64_t x_stride, int64_t size,
-    const typename T::Element* const* panels, Prefetch prefetch) {
+    const typename T::Element* const* panels, Prefetch<T> prefetch) {
   constexpr int STEP = T::STEP;
   for (int64_t k = 0; k < size; k += STEP) {
     typename T::Columns w[NB];
 #pragma GCC unroll 8
     for (int n = 0; n < NB; n++) {
       const typename T::Element* p = panels[n] + k * PANEL;
-      __builtin_prefetch(panels[n] + prefetch.offset + (k >> prefetch.shift) * PANEL, 0, 3);
+      __builtin_prefetch(prefetch.ahead[n] + (k >> prefetch.shift) * PANEL, 0, 3);
       w[n] = T::columns(p);
     }
 #pragma GCC unroll 8
@@ -42,7 +41,7 @@ static inline __attribute__((always_inline)) void multiply(
 template <class T, int M, int NB>
 static void tile(const typename T::Element* x, int64_t x_stride, int64_t size,
                  const typename T::Element* const* panels, float* out, int64_t stride,
-                 Prefetch prefetch) {
+                 Prefetch<T> prefetch) {
   V sums[M][NB];
 #pragma GCC unroll 8
   for (int m = 0; m < M; m++)
@@ -58,7 +57,7 @@ static void tile(const typename T::Element* x, int64_t x_stride, int64_t size,
 template <class T>
 using Tile = void (*)(const typename T::Element* x, int64_t x_stride, int64_t size,
                       const typename T::Element* const* panels, float* out, int64_t stride,
-                      Prefetch prefetch);
+                      Prefetch<T> prefetch);
 
 template <class T, int M, int NB>
 constexpr Tile<T> tile_or_null() {
@@ -90,7 +89,7 @@ static inline int64_t tile_rows(int64_t num_rows) {
 template <class T>
 static inline void multiply_rows(const typename T::Element* x, int64_t x_stride, int num_rows,
                                  int64_t size, const typename T::Element* const* panels,
-                                 int num_panels, float* out, int64_t stride, Prefetch prefetch) {
+                                 int num_panels, float* out, int64_t stride, Prefetch<T> prefetch) {
   for (int n = 0; n < num_panels;) {
     int width = num_panels - n < WIDEST_TILE ? num_panels - n : WIDEST_TILE;
     while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;
@@ -99,7 +98,7 @@ static inline void multiply_rows(const typename T::Element* x, int64_t x_stride,
     if (left > width && left < 2 * width && left % 2 == 0) width = left / 2;
     while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;
     TILES<T>[num_rows - 1][width - 1](x, x_stride, size, panels + n, out + n * PANEL, stride,
-                                      prefetch);
+                                      {prefetch.ahead + n, prefetch.shift});
     n += width;
   }
 }

@@ -42,10 +42,14 @@ static inline __m256 scale_half(__m256 p, __m256 n) {
 static inline V scale_by_power(V p, V n) {
   return {scale_half(p.low, n.low), scale_half(p.high, n.high)};
 }
-// x where a > b, else 0.
-static inline V where_greater(V a, V b, V x) {
-  return {_mm256_and_ps(_mm256_cmp_ps(a.low, b.low, _CMP_GT_OQ), x.low),
-          _mm256_and_ps(_mm256_cmp_ps(a.high, b.high, _CMP_GT_OQ), x.high)};
+static inline __m256 scale_half_or_vanish(__m256 p, __m256 n) {
+  __m256 least = _mm256_set1_ps(-126.0f);
+  __m256 scaled = scale_half(p, _mm256_max_ps(n, least));
+  return _mm256_and_ps(_mm256_cmp_ps(n, least, _CMP_GE_OQ), scaled);
+}
+// p * 2^n for integral n up to 127; 0 where that is too small.
+static inline V scale_or_vanish(V p, V n) {
+  return {scale_half_or_vanish(p.low, n.low), scale_half_or_vanish(p.high, n.high)};
 }
 // x where a > b, else y.
 static inline V select_greater(V a, V b, V x, V y) {

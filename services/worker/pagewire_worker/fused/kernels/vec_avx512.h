@@ -27,10 +27,8 @@ static inline V scale_by_power(V p, V n) {
   __m512i bits = _mm512_slli_epi32(_mm512_cvtps_epi32(n), 23);
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), bits));
 }
-// x where a > b, else 0.
-static inline V where_greater(V a, V b, V x) {
-  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), x);
-}
+// p * 2^n for integral n of any size; 0 where that is too small.
+static inline V scale_or_vanish(V p, V n) { return _mm512_scalef_ps(p, n); }
 // x where a > b, else y.
 static inline V select_greater(V a, V b, V x, V y) {
   return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), x);
