@@ -51,8 +51,7 @@ class ModelBackend(Protocol):
         ...
 
     def greedy(self, hidden: Tensor) -> Tensor:
-        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones, int64
-        [rows]."""
+        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ def release_pages(tensor: Tensor) -> None:
 
 
 def _advise(tensor: Tensor, advice: int | None) -> None:
-    """Give advice on the whole pages within `tensor`. Where it is not taken, all goes on without."""
+    """Give advice on the whole pages within `tensor`; where it is not taken, nothing changes."""
     if _LIBC is None or advice is None:
         return
     begin = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
