@@ -14,8 +14,10 @@
 // A thread that has nothing to do spins for about this long before it sleeps: the next step of a
 // busy worker comes sooner.
 static constexpr int64_t SPIN_NANOSECONDS = 200 * 1000;
-// Within a job nobody sleeps, but a thread that was moved off its core needs one to come back.
-static constexpr int SPINS_BEFORE_YIELD = 20000;
+// Within a job nobody sleeps. But a thread that was moved off its core needs one to come back, so
+// whoever waits for it offers its own: first after a while, then again and again.
+static constexpr int SPINS_BEFORE_YIELD = 2000;
+static constexpr int SPINS_BETWEEN_YIELDS = 50;
 
 static inline void relax() {
 #if defined(__x86_64__)
@@ -101,7 +103,7 @@ void PwPool::run(PoolJob job, const void* arguments, int num_phases) {
   job(this, arguments, 0);
   for (int spins = 0; threads->num_done.load(std::memory_order_acquire) < num_threads - 1;) {
     relax();
-    if (++spins % SPINS_BEFORE_YIELD == 0) sched_yield();
+    if (++spins > SPINS_BEFORE_YIELD && spins % SPINS_BETWEEN_YIELDS == 0) sched_yield();
   }
 }
 
@@ -114,7 +116,7 @@ void PwPool::barrier() {
   }
   for (int spins = 0; threads->barrier_epoch.load(std::memory_order_acquire) == epoch;) {
     relax();
-    if (++spins % SPINS_BEFORE_YIELD == 0) sched_yield();
+    if (++spins > SPINS_BEFORE_YIELD && spins % SPINS_BETWEEN_YIELDS == 0) sched_yield();
   }
 }
 

@@ -1,0 +1,111 @@
+"""The same bits whatever happens: random batches against each request alone, in bfloat16.
+
+Tokens and log-probabilities are compared as they are, without any tolerance.
+"""
+
+import functools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pagewire_shared.sampling import SamplingParams
+from support.checkpoints import make_checkpoint
+from support.exact_cells import SOLO, Answer, ExactCell, Request, draw_weather
+
+VOCAB = 512
+NUM_REQUESTS = 40
+"""Per architecture, each computed alone once."""
+
+CHECKPOINTS: dict[str, dict[str, Any]] = {
+    "llama": {"architecture": "LlamaForCausalLM", "rope_scaling": "llama3"},
+    "qwen2": {"architecture": "Qwen2ForCausalLM", "tied": True, "heads": 6, "head_dim": 16},
+    "qwen3": {"architecture": "Qwen3ForCausalLM", "head_dim": 32},
+    "mistral": {
+        "architecture": "LlamaForCausalLM",
+        "config": {"architectures": ["MistralForCausalLM"], "sliding_window": 40},
+    },
+}
+
+THREADS = {"llama": 1, "qwen2": 2, "qwen3": 1, "mistral": 1}
+
+Case = tuple[ExactCell, list[Request], list[Answer]]
+
+
+def draw_requests(seed: int) -> list[Request]:
+    """Return requests of which many begin alike."""
+    generator = random.Random(seed)
+    stems = [[generator.randrange(3, VOCAB) for _ in range(200)] for _ in range(3)]
+    requests = []
+    for _ in range(NUM_REQUESTS):
+        stem = generator.choice(stems)[: generator.choice([0, 0, 15, 16, 33, 100])]
+        own = [generator.randrange(3, VOCAB) for _ in range(generator.choice([1, 2, 16, 30]))]
+        sampling = SamplingParams(
+            temperature=generator.choice([0.0, 0.0, 0.8, 1.2]),
+            top_p=generator.choice([1.0, 0.9]),
+            top_k=generator.choice([0, 20]),
+            repetition_penalty=generator.choice([1.0, 1.0, 1.1]),
+            seed=generator.getrandbits(64),
+            logprobs=generator.choice([None, 0, 3]),
+            max_tokens=generator.choice([1, 3, 16, 60, 100]),
+            ignore_eos=True,
+        )
+        requests.append(Request((*stem, *own), sampling))
+    return requests
+
+
+@pytest.fixture(scope="module")
+def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
+    """Make a cell and its solo answers the first time an architecture is asked for."""
+
+    @functools.cache
+    def make(name: str) -> Case:
+        folder = tmp_path_factory.mktemp("exact") / name
+        cell = ExactCell(
+            make_checkpoint(folder, vocab=VOCAB, layers=3, **CHECKPOINTS[name]),
+            num_threads=THREADS[name],
+        )
+        requests = draw_requests(len(name))
+        alone = [cell.run([request], SOLO)[0] for request in requests]
+        return cell, requests, alone
+
+    return make
+
+
+def check_batches(case: Case, num_batches: int, seed: int) -> None:
+    """Compare so many random batches with the requests alone."""
+    cell, requests, alone = case
+    generator = random.Random(seed)
+    longest = max(len(one.prompt) + (one.sampling.max_tokens or 0) for one in requests)
+    for number in range(num_batches):
+        chosen = generator.choices(range(NUM_REQUESTS), k=generator.choice([2, 4, 8, 16]))
+        weather = draw_weather(generator, longest)
+        answers = cell.run([requests[index] for index in chosen], weather)
+        for index, answer in zip(chosen, answers, strict=True):
+            assert answer == alone[index], (number, index, weather)
+
+
+@pytest.mark.parametrize("name", sorted(CHECKPOINTS))
+def test_batches_equal_requests_alone(prepare: Callable[[str], Case], name: str) -> None:
+    case = prepare(name)
+    check_batches(case, 25, seed=1)
+    cell = case[0]
+    assert cell.num_preemptions > 0
+    assert cell.num_deaths > 0
+    assert cell.num_cached_tokens > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", sorted(CHECKPOINTS))
+def test_many_batches_equal_requests_alone(prepare: Callable[[str], Case], name: str) -> None:
+    check_batches(prepare(name), 500, seed=2)
+
+
+def test_a_difference_would_be_found(prepare: Callable[[str], Case]) -> None:
+    """Another order of summation, here that of the other instruction sets, gives other bits."""
+    _, requests, alone = prepare("llama")
+    other = [Request((*one.prompt[:-1], 7), one.sampling) for one in requests]
+    cell = prepare("llama")[0]
+    assert [cell.run([one], SOLO)[0] for one in other[:5]] != alone[:5]
