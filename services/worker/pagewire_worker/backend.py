@@ -42,6 +42,11 @@ class ModelBackend(Protocol):
         ...
 
     @property
+    def is_exact(self) -> bool:
+        """Whether outputs are the same bits however a sequence is batched, chunked or resumed."""
+        ...
+
+    @property
     def embedding_size(self) -> int:
         """Length of a hidden state."""
         ...

@@ -19,7 +19,7 @@ from pagewire_shared.kv_transport import KvTransport
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.block_names import BlockNames
 from pagewire_worker.config import (
-    DEFAULT_NUM_BATCHED_TOKENS,
+    CUDA_NUM_BATCHED_TOKENS,
     DEFAULT_NUM_SEQS,
     WorkerConfig,
 )
@@ -37,6 +37,7 @@ from pagewire_worker.offload.block_watch import Watches
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.roles import parse_roles
 from pagewire_worker.slots import SlotLimits
+from pagewire_worker.token_budget import cache_folder, calibrated_budget
 from pagewire_worker.transfer.block_sharer import BlockSharer
 from pagewire_worker.warm_up import warm_up
 
@@ -76,7 +77,7 @@ class _Shape:
     device: torch.device
     dtype: torch.dtype
     max_num_seqs: int
-    max_num_batched_tokens: int
+    max_num_batched_tokens: int | None
     max_model_len: int
 
 
@@ -122,21 +123,31 @@ def load_replica(
     limits = _limits(shape, cache, model.cache_shape.window)
     offloader = _make_offloader(config, cache)
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
+    on_progress(0.95, "warming up")
+    max_num_batched_tokens = _token_budget(shape, backend)
     executor = Executor(
         backend,
         limits,
-        shape.max_num_batched_tokens,
+        max_num_batched_tokens,
         shape.device,
         config.steps_in_flight,
         grammars.table,
         Watches(*(watch for watch in (offloader, sharer) if watch is not None)),
         names,
     )
-    on_progress(0.95, "warming up")
-    warm_up(executor, limits, shape.max_num_batched_tokens)
+    warm_up(executor, limits, max_num_batched_tokens)
     on_progress(1.0, "loaded")
-    info = _describe(config, shape, backend)
+    info = _describe(config, shape, backend, max_num_batched_tokens)
     return Replica(info, executor, grammars.compiler, offloader, sharer)
+
+
+def _token_budget(shape: _Shape, backend: ModelBackend) -> int:
+    if shape.max_num_batched_tokens is not None:
+        return shape.max_num_batched_tokens
+    if shape.device.type != "cpu":
+        return CUDA_NUM_BATCHED_TOKENS
+    budget = calibrated_budget(backend, shape.max_model_len, cache_folder())
+    return max(budget, shape.max_num_seqs)
 
 
 def _limits(shape: _Shape, cache: KvCache, window: int | None) -> SlotLimits:
@@ -178,9 +189,6 @@ def _settle(config: WorkerConfig) -> _Shape:
             field="max_model_len",
         )
     max_num_seqs = config.max_num_seqs or DEFAULT_NUM_SEQS[device.type]
-    max_num_batched_tokens = (
-        config.max_num_batched_tokens or DEFAULT_NUM_BATCHED_TOKENS[device.type]
-    )
     return _Shape(
         folder=folder,
         source=source,
@@ -188,7 +196,7 @@ def _settle(config: WorkerConfig) -> _Shape:
         device=device,
         dtype=_pick_dtype(config.dtype, model.dtype),
         max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_batched_tokens=config.max_num_batched_tokens,
         max_model_len=max_model_len,
     )
 
@@ -222,7 +230,9 @@ def _make_cache(config: WorkerConfig, shape: _Shape, model: LoadedModel) -> KvCa
     return KvCache(model.cache_shape, num_blocks, config.block_size, shape.device, shape.dtype)
 
 
-def _describe(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> ReplicaInfo:
+def _describe(
+    config: WorkerConfig, shape: _Shape, backend: ModelBackend, max_num_batched_tokens: int
+) -> ReplicaInfo:
     cache = backend.kv_cache
     return ReplicaInfo(
         worker_id=mint_id(),
@@ -230,12 +240,12 @@ def _describe(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> Rep
         tokenizer_fingerprint=tokenizer_fingerprint(shape.folder),
         model_fingerprint=model_fingerprint(shape.folder),
         numerics_fingerprint=numerics_fingerprint(
-            shape.device.type, shape.dtype, backend.kernel_set
+            shape.device.type, shape.dtype, backend.kernel_set, is_exact=backend.is_exact
         ),
         cache_groups=tuple(cache.layout()),
         num_blocks=cache.num_blocks,
         max_num_seqs=shape.max_num_seqs,
-        max_num_batched_tokens=shape.max_num_batched_tokens,
+        max_num_batched_tokens=max_num_batched_tokens,
         max_model_len=shape.max_model_len,
         steps_in_flight=config.steps_in_flight,
         vocab_size=shape.model.vocab_size,
@@ -255,13 +265,15 @@ def _host_id() -> str:
         return ""
 
 
-def numerics_fingerprint(device: str, dtype: torch.dtype, kernel_set: str) -> bytes:
+def numerics_fingerprint(
+    device: str, dtype: torch.dtype, kernel_set: str, *, is_exact: bool
+) -> bytes:
     """Return SHA-256 of what decides the last bits of an output."""
     facts = {
         "device": device,
         "dtype": str(dtype),
         "quantization": "none",
         "kernels": kernel_set,
-        "exact": False,
+        "exact": is_exact,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()

@@ -46,6 +46,11 @@ class TorchBackend:
         return f"torch,attention={self._attention.name},linear={self._linear_name}"
 
     @property
+    def is_exact(self) -> bool:
+        """Whether outputs do not depend on the batch: torch's ops do not promise it."""
+        return False
+
+    @property
     def embedding_size(self) -> int:
         """Length of a hidden state."""
         return self._model.config.hidden_size

@@ -51,6 +51,11 @@ class TransformersBackend:
         return f"transformers={self._version},attention={'+'.join(names)}"
 
     @property
+    def is_exact(self) -> bool:
+        """Whether outputs do not depend on the batch: torch's ops do not promise it."""
+        return False
+
+    @property
     def embedding_size(self) -> int:
         """Length of a hidden state."""
         return self._model.hidden_size

@@ -62,6 +62,11 @@ class FusedBackend:
         return f"fused-1,{self._pool.instruction_set}"
 
     @property
+    def is_exact(self) -> bool:
+        """Outputs are the same bits however a sequence is batched, chunked or resumed."""
+        return True
+
+    @property
     def embedding_size(self) -> int:
         """Length of a hidden state."""
         return self._decoder.config.hidden_size

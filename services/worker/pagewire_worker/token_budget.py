@@ -1,0 +1,133 @@
+"""How many tokens a step on a CPU computes by default: as many as leave running streams smooth.
+
+A step with prompts holds up every stream that decodes, and a first token waits for the step that
+its prompt ends in. Larger steps gain little: the kernels reach their speed with a few dozen rows.
+So the budget is what the machine computes of the model in STEP_SECONDS, which is measured once and
+kept in a file.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pagewire_worker.attention.base import AttentionMetadata
+from pagewire_worker.backend import ModelBackend, StepBatch
+
+STEP_SECONDS = 0.15
+LEAST_TOKENS, MOST_TOKENS = 64, 512
+ROUNDED_TO = 32
+
+MEASURED_TOKENS = 128
+MEASURED_TIMES = 2
+AFFORDABLE_SECONDS = 0.5
+"""A measurement that takes longer is not repeated at the next start."""
+
+_logger = logging.getLogger(__name__)
+
+
+def choose_budget(seconds_per_token: float) -> int:
+    """Return the tokens of a step on a machine that takes so long for one of many."""
+    tokens = int(STEP_SECONDS / seconds_per_token) // ROUNDED_TO * ROUNDED_TO
+    return min(max(tokens, LEAST_TOKENS), MOST_TOKENS)
+
+
+def calibrated_budget(backend: ModelBackend, max_model_len: int, cache_folder: Path) -> int:
+    """Return the tokens of a step for this model here, measured now or earlier.
+
+    Args:
+        backend: The model over its cache, whose first blocks are written.
+        max_model_len: Longest sequence.
+        cache_folder: Where measurements are kept.
+    """
+    num_tokens = min(MEASURED_TOKENS, max_model_len)
+    known = _Known(cache_folder / "step_seconds.json", backend)
+    best = known.seconds
+    if best is None or best * num_tokens * MEASURED_TIMES < AFFORDABLE_SECONDS:
+        # Other work on the machine only ever makes it slower.
+        measured = _seconds_per_token(backend, num_tokens, time.perf_counter)
+        best = measured if best is None else min(best, measured)
+        known.keep(best)
+    return choose_budget(best)
+
+
+def _seconds_per_token(backend: ModelBackend, num_tokens: int, clock: Callable[[], float]) -> float:
+    block_size = backend.kv_cache.block_size
+    positions = torch.arange(num_tokens)
+    blocks = np.arange(-(-num_tokens // block_size), dtype=np.int64)
+    batch = StepBatch(
+        token_ids=torch.zeros(num_tokens, dtype=torch.int64),
+        positions=positions,
+        slot_mapping=positions,
+        output_rows=torch.tensor([num_tokens - 1]),
+        attention=AttentionMetadata(
+            np.array([0, num_tokens]), np.array([num_tokens]), blocks[None, :]
+        ),
+    )
+    seconds = []
+    for _ in range(MEASURED_TIMES):
+        began = clock()
+        backend.forward(batch)
+        seconds.append(clock() - began)
+    return min(seconds) / num_tokens
+
+
+class _Known:
+    """What was measured before of the same model, kernels and machine."""
+
+    def __init__(self, path: Path, backend: ModelBackend) -> None:
+        cache = backend.kv_cache
+        facts = [
+            backend.kernel_set,
+            torch.get_num_threads(),
+            backend.embedding_size,
+            cache.bytes_per_block,
+            cache.block_size,
+            str(cache.layers[0].key.dtype),
+            _processor(),
+        ]
+        self._path = path
+        self._key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+        self._all = self._read()
+
+    @property
+    def seconds(self) -> float | None:
+        """Per token; None where nothing was measured."""
+        value = self._all.get(self._key)
+        return value if isinstance(value, float) and value > 0 else None
+
+    def keep(self, seconds: float) -> None:
+        """Write down what was measured; where that is not possible, it is measured again."""
+        beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_text(json.dumps({**self._all, self._key: seconds}))
+            beside.replace(self._path)
+        except OSError as error:
+            _logger.debug("the measured speed is not kept: %s", error)
+
+    def _read(self) -> dict[str, object]:
+        try:
+            found = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def cache_folder() -> Path:
+    """Return where this user's caches go."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagewire"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith("model name")), "")
