@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc.aio
 
@@ -45,6 +45,14 @@ from pagewire_worker.transfer.kv_transfer import KvTransfer
 _logger = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 0.25
+
+
+class RunStep(NamedTuple):
+    """A step that was run, and how long the model thread had it."""
+
+    plan: StepPlan
+    result: StepResult
+    seconds: float
 
 
 class AttachStream:
@@ -184,21 +192,24 @@ class AttachStream:
         future = self._thread.submit(lambda: self._run_plan(plan, received))
         future.add_done_callback(self._send_result)
 
-    def _run_plan(self, plan: StepPlan, received: float) -> StepResult | None:
+    def _run_plan(self, plan: StepPlan, received: float) -> "RunStep | None":
         """Run in the model thread, unless the attach ended while the plan waited."""
         if self._is_over:
             return None
         began = time.perf_counter()
         result = self._executor.run(plan)
-        self._meter.ran(plan, result, time.perf_counter() - began)
-        return replace(result, step_time_us=int((time.perf_counter() - received) * 1e6))
+        ended = time.perf_counter()
+        return RunStep(
+            plan, replace(result, step_time_us=int((ended - received) * 1e6)), ended - began
+        )
 
-    def _send_result(self, future: "asyncio.Future[StepResult | None]") -> None:
+    def _send_result(self, future: "asyncio.Future[RunStep | None]") -> None:
         self._num_steps_queued -= 1
-        result = None if future.cancelled() else future.result()
-        if result is not None:
-            message = wire.AttachWorkerRequest(result=result_to_message(result))
+        step = None if future.cancelled() else future.result()
+        if step is not None:
+            message = wire.AttachWorkerRequest(result=result_to_message(step.result))
             self._outbox.put_nowait(message)
+            self._meter.ran(step.plan, step.result, step.seconds)
 
     def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(job)

@@ -27,7 +27,13 @@ from pagewire_worker.sampler import SampledTokens, sample
 from pagewire_worker.slot_changes import apply_plan, undo_plan
 from pagewire_worker.slots import Int64Array, PlanError, SlotLimits, SlotTable
 from pagewire_worker.step import StepFailure, StepPlan, StepResult
-from pagewire_worker.token_masks import MaskSource, NoMasks, TokenMasks, require_tokens
+from pagewire_worker.token_masks import (
+    MaskSource,
+    NoMasks,
+    TokenMasks,
+    apply_masks,
+    require_tokens,
+)
 from pagewire_worker.transfer.layer_copy import block_index, copy_layers_in
 
 _logger = logging.getLogger(__name__)
@@ -200,8 +206,14 @@ class Executor:
         wait_for_masks: Callable[[], TokenMasks | None],
     ) -> SampledTokens:
         """Sample from the states `hidden` [samples, hidden]."""
-        if step.sampling.is_plain and wait_for_masks() is None:
-            return SampledTokens(self._backend.greedy(hidden))
+        if step.sampling.is_plain:
+            masks = wait_for_masks()
+            if masks is None:
+                return SampledTokens(self._backend.greedy(hidden))
+            logits = self._backend.logits(hidden)
+            require_tokens(masks, step.sampling_slots, logits.shape[1])
+            apply_masks(logits, masks)
+            return SampledTokens(logits.argmax(dim=1))
         logits = self._backend.logits(hidden)
         masks = wait_for_masks()
         if masks is not None:

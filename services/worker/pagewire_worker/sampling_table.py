@@ -29,7 +29,8 @@ class SamplingRows:
         seed_low, seed_high: [rows] int64, halves of the 64-bit seeds.
         choice: [rows] int64.
         position: [rows] int64, index of the token in the output of its choice.
-        is_plain: Every row takes its most likely token, and nothing else is asked.
+        is_plain: Every row takes its most likely token, and nothing else is asked; then nothing
+            else is said either, and the other fields are empty.
         num_logprobs: [rows] int64 on the host; NO_LOGPROBS where none are wanted.
         banned: The ids that may not be sampled now, as (row, ids), for rows that have any.
         rules: Which tokens are allowed, banned or biased.
@@ -51,6 +52,28 @@ class SamplingRows:
     rules: RowRules
     penalties: PenaltyRows
     history: TokenHistory | None
+
+
+_NO_NUMBERS = np.zeros(0, dtype=np.float32)
+_NO_TENSOR = torch.zeros(0, dtype=torch.int64)
+
+PLAIN_ROWS = SamplingRows(
+    is_plain=True,
+    temperature=_NO_NUMBERS,
+    min_p=_NO_NUMBERS,
+    top_p=_NO_NUMBERS,
+    top_k=NO_IDS,
+    seed_low=_NO_TENSOR,
+    seed_high=_NO_TENSOR,
+    choice=_NO_TENSOR,
+    position=_NO_TENSOR,
+    num_logprobs=NO_IDS,
+    banned=(),
+    rules=RowRules(),
+    penalties=PenaltyRows(_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS),
+    history=None,
+)
+"""Any number of rows that take their most likely tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +196,8 @@ class SamplingTable:
 
         `history` is of these rows; penalties and bad sequences need it.
         """
+        if self._is_plain[slots].all() and not (positions < self._min_tokens[slots]).any():
+            return PLAIN_ROWS
         seeds = self._seed[slots]
         early_rows = np.flatnonzero(positions < self._min_tokens[slots]).tolist()
         banned = ((row, self._stop_ids[int(slots[row])]) for row in early_rows)
@@ -186,7 +211,7 @@ class SamplingTable:
         )
         low, high, choice, position = torch.from_numpy(words).to(self._device, non_blocking=True)
         return SamplingRows(
-            is_plain=bool(self._is_plain[slots].all()) and not early_rows,
+            is_plain=False,
             temperature=self._temperature[slots],
             min_p=self._min_p[slots],
             top_p=self._top_p[slots],

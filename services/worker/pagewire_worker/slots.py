@@ -84,6 +84,7 @@ class SlotTable:
         self.tokens = torch.zeros(
             (num_slots, limits.max_model_len + 1), dtype=torch.int32, device=device
         )
+        self._host_tokens = self.tokens.numpy() if device.type == "cpu" else None
         self.num_tokens = np.zeros(num_slots, dtype=np.int64)
         self.num_computed = np.zeros(num_slots, dtype=np.int64)
         self.prompt_lens = np.zeros(num_slots, dtype=np.int64)
@@ -199,6 +200,9 @@ class SlotTable:
     def write_tokens(self, slots: Int64Array, positions: Int64Array, token_ids: Tensor) -> None:
         """Put `token_ids` [n], on the device, at sequence `positions` of `slots`."""
         device = self.tokens.device
+        if self._host_tokens is not None:
+            self._host_tokens[slots, positions] = token_ids.numpy()
+            return
         where = (
             torch.from_numpy(slots).to(device, non_blocking=True),
             torch.from_numpy(positions).to(device, non_blocking=True),

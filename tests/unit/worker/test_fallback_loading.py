@@ -180,7 +180,9 @@ def test_a_checkpoint_that_shows_progress(gpt2):
 
 def test_layers_are_counted(gpt2):
     steps = []
-    config = WorkerConfig(model=str(gpt2), max_model_len=32, cpu_threads=1)
+    config = WorkerConfig(
+        model=str(gpt2), max_model_len=32, max_num_batched_tokens=32, cpu_threads=1
+    )
     load_replica(config, on_layer=lambda: steps.append(1))
     assert len(steps) == 2 * 3  # two steps of warm-up, three layers
 

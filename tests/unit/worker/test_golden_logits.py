@@ -48,6 +48,7 @@ def captured(monkeypatch):
             return steps[-1]
 
         monkeypatch.setattr(backend, "logits", wrapped)
+        monkeypatch.setattr(backend, "greedy", lambda hidden: wrapped(hidden).argmax(dim=1))
         return steps
 
     return record

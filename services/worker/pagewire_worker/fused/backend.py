@@ -168,7 +168,7 @@ class _Arrays:
             len(batch.output_rows),
             attention.block_tables.shape[1],
             *map(pointer, self._tensors),
-            *(array.ctypes.data for array in self._arrays),
+            *(torch.from_numpy(array).data_ptr() for array in self._arrays),
         )
 
 
