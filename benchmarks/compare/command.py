@@ -59,7 +59,7 @@ def _compare(
         if options.out:
             found = document(machine, _plain(options), results)
             options.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"{machine}; {plan.repeats} runs, median (least..most)\n")
+    print(f"{machine}; medians of {plan.repeats} (least..most)\n")
     print(tables(results, [one.label for one in ours], options.cases))
 
 

@@ -104,10 +104,11 @@ def stop(root: int, patience_seconds: float = 30.0) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, ask)
         deadline = time.monotonic() + patience_seconds
-        while any(_lives(pid) for pid in pids) and time.monotonic() < deadline:
+        while any(lives(pid) for pid in pids) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
+    """Return whether a process runs; one that has ended but was not waited for does not."""
     fields = _stat(pid)
     return fields is not None and fields[0] != "Z"

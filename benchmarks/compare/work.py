@@ -92,7 +92,7 @@ class Ids:
 
     def draw(self, count: int) -> tuple[int, ...]:
         """Return `count` token ids."""
-        end = max(FIRST_ID + 1, int(self.vocab * USED_PART_OF_VOCAB))
+        end = int(self.vocab * USED_PART_OF_VOCAB)
         first = min(FIRST_ID, end // 2)
         return tuple(self.dice.randrange(first, end) for _ in range(count))
 
