@@ -9,7 +9,8 @@ from typing import IO
 from compare import process_tree
 from compare.peers.protocol import NotStartedError
 
-_TAIL_LINES = 8
+_TAIL_LINES = 3
+_TAIL_LENGTH = 300
 
 
 class ServerProcess:
@@ -67,7 +68,8 @@ class ServerProcess:
         with self.log.open("rb") as printed:
             printed.seek(self._begin)
             lines = printed.read().decode(errors="replace").split("\n")
-        return " / ".join([line.strip() for line in lines if line.strip()][-_TAIL_LINES:])
+        last = [line.strip() for line in lines if line.strip()][-_TAIL_LINES:]
+        return " / ".join(last)[-_TAIL_LENGTH:]
 
     def stop(self) -> None:
         """End it and all that it has started."""
