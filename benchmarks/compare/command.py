@@ -24,7 +24,8 @@ _OURS_HELP = "a variant of ours, as NAME=ARGUMENTS or ARGUMENTS of `pagewire ser
 _PEER_HELP = """another server; repeatable; label= names its column
   vllm=PYTHON[,zentorch=FOLDER]
   llama.cpp=LLAMA_SERVER,gguf=FILE[,args=ARGUMENTS]
-  openvino=PYTHON,model=FOLDER"""
+  openvino=PYTHON,model=FOLDER
+  transformers=PYTHON"""
 
 
 def main(description: str) -> None:

@@ -8,6 +8,7 @@ from compare.peers.llama_cpp import LlamaCpp
 from compare.peers.openvino import OpenVino
 from compare.peers.pagewire import Pagewire
 from compare.peers.protocol import Peer
+from compare.peers.transformers import Transformers
 from compare.peers.vllm import Vllm
 
 OURS = "pagewire"
@@ -60,8 +61,13 @@ def _openvino(label: str, path: Path, values: dict[str, str]) -> Peer:
     return OpenVino(label, path, Path(values.pop("model")))
 
 
+def _transformers(label: str, path: Path, values: dict[str, str]) -> Peer:
+    return Transformers(label, path)
+
+
 _KINDS: dict[str, Callable[[str, Path, dict[str, str]], Peer]] = {
     "vllm": _vllm,
     "llama.cpp": _llama_cpp,
     "openvino": _openvino,
+    "transformers": _transformers,
 }

@@ -73,7 +73,7 @@ def test_peers() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("sglang=python", "is not one of vllm, llama.cpp, openvino"),
+        ("sglang=python", "is not one of vllm, llama.cpp, openvino, transformers"),
         ("llama.cpp=server", "llama.cpp needs gguf="),
         ("vllm=python,gguf=x", "gguf"),
         ("vllm=", "no path"),
