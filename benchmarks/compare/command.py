@@ -22,9 +22,9 @@ from compare.results import document
 
 _OURS_HELP = "a variant of ours, as NAME=ARGUMENTS or ARGUMENTS of `pagewire serve`; repeatable"
 _PEER_HELP = """another server; repeatable; label= names its column
-  vllm=PYTHON[,zentorch=FOLDER]
+  vllm=PYTHON[,zentorch=FOLDER][,args=ARGUMENTS]
   llama.cpp=LLAMA_SERVER,gguf=FILE[,args=ARGUMENTS]
-  openvino=PYTHON,model=FOLDER
+  openvino=PYTHON,model=FOLDER[,batched_tokens=COUNT]
   transformers=PYTHON"""
 
 

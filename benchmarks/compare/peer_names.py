@@ -49,20 +49,24 @@ def peer(text: str) -> Peer:
 
 def _vllm(label: str, path: Path, values: dict[str, str]) -> Peer:
     folder = values.pop("zentorch", None)
-    return Vllm(label, path, Path(folder) if folder else None)
+    return Vllm(label, path, Path(folder) if folder else None, _arguments(values))
 
 
 def _llama_cpp(label: str, path: Path, values: dict[str, str]) -> Peer:
-    arguments = tuple(shlex.split(values.pop("args", "")))
-    return LlamaCpp(label, path, Path(values.pop("gguf")), arguments)
+    return LlamaCpp(label, path, Path(values.pop("gguf")), _arguments(values))
 
 
 def _openvino(label: str, path: Path, values: dict[str, str]) -> Peer:
-    return OpenVino(label, path, Path(values.pop("model")))
+    model = Path(values.pop("model"))
+    return OpenVino(label, path, model, int(values.pop("batched_tokens", "0")))
 
 
 def _transformers(label: str, path: Path, values: dict[str, str]) -> Peer:
     return Transformers(label, path)
+
+
+def _arguments(values: dict[str, str]) -> tuple[str, ...]:
+    return tuple(shlex.split(values.pop("args", "")))
 
 
 _KINDS: dict[str, Callable[[str, Path, dict[str, str]], Peer]] = {

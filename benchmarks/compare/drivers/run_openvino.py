@@ -1,6 +1,6 @@
 """Runs OpenVINO GenAI's continuous batching for `driver_process`, under a Python that has it.
 
-    python run_openvino.py MODEL DTYPE KV_GIB MAX_STREAMS NUM_THREADS
+    python run_openvino.py MODEL DTYPE KV_GIB MAX_STREAMS NUM_THREADS BATCHED_TOKENS
 
 Imports nothing of this project: the environment of OpenVINO does not have it.
 """
@@ -19,10 +19,12 @@ PRECISIONS = {"bfloat16": "bf16", "float32": "f32", "float16": "f16"}
 
 def make_pipeline(arguments: list[str]) -> Any:
     """Load the model."""
-    model, dtype, kv_gib, max_streams, num_threads = arguments
+    model, dtype, kv_gib, max_streams, num_threads, batched_tokens = arguments
     scheduling = openvino_genai.SchedulerConfig()
     scheduling.cache_size = int(kv_gib)
     scheduling.max_num_seqs = int(max_streams)
+    if int(batched_tokens):
+        scheduling.max_num_batched_tokens = int(batched_tokens)
     scheduling.enable_prefix_caching = True
     properties = {
         "INFERENCE_PRECISION_HINT": PRECISIONS[dtype],

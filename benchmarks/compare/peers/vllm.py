@@ -1,6 +1,7 @@
 """vLLM on a CPU, by a Python that has it; with zentorch's folder it takes its path for AMD Zen."""
 
 import os
+import shlex
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,18 +22,21 @@ class Vllm:
         label: Its column.
         python: Of the environment that has it.
         zentorch: Folder to put in front of its packages, or None.
+        arguments: More arguments; they win over the common ones.
     """
 
     label: str
     python: Path
     zentorch: Path | None = None
+    arguments: tuple[str, ...] = ()
 
     def settings(self, setup: Setup) -> str:
         """How it is set up."""
         path = ", zentorch" if self.zentorch else ""
+        more = f" {shlex.join(self.arguments)}" if self.arguments else ""
         preloaded = ", ".join(Path(name).name for name in self._preloaded())
         return (
-            f"api_server{path}; {setup.dtype}, {setup.num_threads} threads, "
+            f"api_server{more}{path}; {setup.dtype}, {setup.num_threads} threads, "
             f"KV {KV_BYTES >> 20} MiB; preloaded: {preloaded or 'nothing'}"
         )
 
@@ -43,6 +47,7 @@ class Vllm:
         command += ["--model", str(setup.model), "--served-model-name", MODEL]
         command += ["--host", HOST, "--port", str(port), "--dtype", setup.dtype]
         command += ["--max-model-len", str(MAX_LENGTH), "--max-num-seqs", str(MAX_STREAMS)]
+        command += self.arguments
         return http_server.start(
             command,
             self._environment(setup),
