@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from compare.peers import http_server
 from compare.peers.http_server import HOST, MODEL, HttpServer
 from compare.peers.protocol import KV_BYTES, MAX_LENGTH, MAX_STREAMS, Setup
+from pagewire_worker.fused.build import is_built
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,11 @@ class Pagewire:
     def settings(self, setup: Setup) -> str:
         """How it is set up."""
         more = f" {shlex.join(self.arguments)}" if self.arguments else ""
-        return f"serve{more}; {setup.dtype}, {setup.num_threads} threads, KV {KV_BYTES >> 20} MiB"
+        kernels = "kernels compiled" if is_built() else "KERNELS NOT COMPILED: torch computes"
+        return (
+            f"serve{more}; {setup.dtype}, {setup.num_threads} threads, "
+            f"KV {KV_BYTES >> 20} MiB; {kernels}"
+        )
 
     def start(self, setup: Setup) -> HttpServer:
         """Return it when it answers. Raises NotStartedError."""
