@@ -11,7 +11,7 @@ namespace PW_ISA {
 
 static constexpr int64_t SPLIT = 512;
 static constexpr int64_t SPLIT_GROUPS = SPLIT / PANEL;
-static constexpr int64_t GROUPS_AHEAD = 6;  // read before they are needed: blocks lie anywhere
+static constexpr int64_t GROUPS_AHEAD = 8;  // read before they are needed: blocks lie anywhere
 static constexpr float HIDDEN = -1e30f;
 static constexpr float LOG2_E = 1.44269504088896341f;
 

@@ -4,6 +4,7 @@
 namespace PW_ISA {
 
 static constexpr int MAX_ITEM_PANELS = 6;
+static constexpr int WIDE_ITEM_PANELS = 4;  // of an item with many rows: what a wide tile has
 static constexpr int64_t MOST_ITEM_ROWS = 256, LEAST_ITEM_ROWS = 32;
 static constexpr int64_t AHEAD_BYTES = 2048;
 
@@ -28,7 +29,7 @@ static inline Cut cut(int64_t num_panels, int64_t num_rows, int num_threads, boo
   Cut best = {num_panels, 0, 0, rows, ceil_div(num_rows, rows)};
   int64_t least_load = 0;
   for (int64_t width : WIDTHS) {
-    if (is_even && width % 2) continue;
+    if ((is_even && width % 2) || (num_rows > MANY_ROWS && width > WIDE_ITEM_PANELS)) continue;
     int64_t num_widths = ceil_div(num_panels, width);
     int64_t load = ceil_div(num_widths * best.num_row_blocks, num_threads) * width;
     if (best.width == 0 || load * 100 < least_load * 97) {

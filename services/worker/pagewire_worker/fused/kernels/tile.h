@@ -25,7 +25,7 @@ static inline __attribute__((always_inline)) void multiply(
 #pragma GCC unroll 8
     for (int n = 0; n < NB; n++) {
       const typename T::Element* p = panels[n] + k * PANEL;
-      __builtin_prefetch(prefetch.ahead[n] + (k >> prefetch.shift) * PANEL, 0, 3);
+      __builtin_prefetch(prefetch.ahead[n] + (k >> prefetch.shift) * PANEL, 0, 2);
       w[n] = T::columns(p);
     }
 #pragma GCC unroll 8
@@ -80,9 +80,14 @@ static const Tile<T> TILES[MAX_TILE_ROWS][MAX_TILE_PANELS] = {
     PW_TILE_ROW(5), PW_TILE_ROW(6), PW_TILE_ROW(7), PW_TILE_ROW(8)};
 #undef PW_TILE_ROW
 
+// Few rows wait for memory, and tall tiles read it less often; many rows wait for the products, of
+// which wide tiles have more for each row that they read.
+static constexpr int64_t MANY_ROWS = 48;
+
 // Rows of the tiles that `num_rows` are cut into: as equal as possible.
 static inline int64_t tile_rows(int64_t num_rows) {
-  return ceil_div(num_rows, ceil_div(num_rows, TILE_ROWS));
+  int64_t highest = num_rows > MANY_ROWS ? WIDE_TILE_ROWS : TILE_ROWS;
+  return ceil_div(num_rows, ceil_div(num_rows, highest));
 }
 
 // out[num_rows <= TILE_ROWS, stride] = x * panels for any number of panels.

@@ -132,6 +132,7 @@ struct BFloat16 {
 };
 
 static constexpr int TILE_ROWS = 4;
+static constexpr int WIDE_TILE_ROWS = 4;
 static constexpr int TILE_SUMS = 4;
 static constexpr int WIDEST_TILE = 1;
 

@@ -104,8 +104,9 @@ struct BFloat16 {
 #endif
 };
 
-static constexpr int TILE_ROWS = 8;      // rows of a tile of the matrix product
-static constexpr int TILE_SUMS = 24;     // registers for its sums
-static constexpr int WIDEST_TILE = 6;    // panels of one
+static constexpr int TILE_ROWS = 8;       // most rows of a tile of the matrix product
+static constexpr int WIDE_TILE_ROWS = 6;  // where tiles are to be wide
+static constexpr int TILE_SUMS = 24;      // registers for its sums
+static constexpr int WIDEST_TILE = 6;     // panels of one
 
 }  // namespace PW_ISA
