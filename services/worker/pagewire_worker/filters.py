@@ -9,6 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_worker.row_sums import logsumexp
+
 SORTED_CANDIDATES = 1024
 """How many of the largest logits are sorted before the whole vocabulary is."""
 
@@ -71,7 +73,7 @@ def _filter_top_k(logits: Tensor, top_k: Ints) -> Tensor:
 def _filter_top_p(logits: Tensor, top_p: Floats) -> Tensor:
     """Keep the most likely tokens whose probabilities first reach top_p."""
     wanted = _column(top_p, logits)
-    total = logits.logsumexp(dim=1, keepdim=True)
+    total = logsumexp(logits)
     num_sorted = min(SORTED_CANDIDATES, logits.shape[1])
     largest = torch.topk(logits, num_sorted, dim=1).values
     is_kept, reaches_all = _nucleus(largest, total, wanted)

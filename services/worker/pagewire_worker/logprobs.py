@@ -7,6 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_worker.row_sums import logsumexp
 from pagewire_worker.step import NO_FLOATS, NO_INTS, Floats, U32Array
 
 Int64Array = npt.NDArray[np.int64]
@@ -49,7 +50,7 @@ def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> TokenLogp
         num_top: Alternatives for every row; more than the vocabulary are all of it.
     """
     own = logits.gather(1, token_ids.unsqueeze(1))
-    total = logits.logsumexp(dim=1, keepdim=True)
+    total = logsumexp(logits)
     logprobs = (own - total).squeeze(1)
     # Compared before the sum is taken off, which may make equals of unequal ones.
     ranks = (logits >= own).sum(dim=1)

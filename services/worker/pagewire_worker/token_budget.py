@@ -121,8 +121,11 @@ class _Known:
 
 
 def cache_folder() -> Path:
-    """Return where this user's caches go."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagewire"
+    """Return where this user's caches go; for a user without a home, where nothing can be."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagewire"
+    except RuntimeError:
+        return Path(os.devnull) / "pagewire"
 
 
 def _processor() -> str:

@@ -14,6 +14,14 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory):
+    """What is measured at a start stays among the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 VARIANTS = {
     "llama": {"architecture": "LlamaForCausalLM"},
     "llama3-rope-sharded": {

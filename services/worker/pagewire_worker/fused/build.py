@@ -7,6 +7,7 @@ anything is installed.
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -63,7 +64,7 @@ def build(target: Path = LIBRARY) -> Path:
     with tempfile.TemporaryDirectory(prefix="pagewire-kernels-") as folder:
         objects = _compile(compiler, Path(folder))
         made = Path(folder) / "kernels.so"
-        _wait([_start([compiler, "-shared", "-o", str(made), *map(str, objects), "-pthread"])])
+        _wait([_start([*compiler, "-shared", "-o", str(made), *map(str, objects), "-pthread"])])
         # Who has the old file mapped keeps it.
         beside = target.with_name(f"{target.name}.{os.getpid()}")
         shutil.copyfile(made, beside)
@@ -71,22 +72,24 @@ def build(target: Path = LIBRARY) -> Path:
     return target
 
 
-def _find_compiler() -> str:
+def _find_compiler() -> list[str]:
+    """Return the compiler and the arguments that CXX may have for it, such as "ccache g++"."""
     wanted = os.environ.get("CXX")
-    for name in (wanted,) if wanted else COMPILERS:
-        path = shutil.which(name)
+    for command in (wanted,) if wanted else COMPILERS:
+        words = shlex.split(command)
+        path = shutil.which(words[0]) if words else None
         if path is not None:
-            return path
+            return [path, *words[1:]]
     raise BuildError(f"there is no C++ compiler: none of {wanted or ', '.join(COMPILERS)}")
 
 
-def _compile(compiler: str, folder: Path) -> list[Path]:
+def _compile(compiler: Sequence[str], folder: Path) -> list[Path]:
     objects, running = [], []
     for name, flags in _UNITS.items():
         made = folder / f"{name}.o"
         define = f'-DPW_SOURCE_HASH="{source_hash()}"'
         source = str(SOURCES / name)
-        running.append(_start([compiler, *_COMMON, *flags, define, "-c", source, "-o", str(made)]))
+        running.append(_start([*compiler, *_COMMON, *flags, define, "-c", source, "-o", str(made)]))
         objects.append(made)
     _wait(running)
     return objects
