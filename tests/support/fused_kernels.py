@@ -17,7 +17,7 @@ from pagewire_worker.fused.library import (
     instruction_sets,
     pointer,
 )
-from pagewire_worker.fused.packing import PackedLinear, Part, WeightArena, pack, size_of
+from pagewire_worker.fused.packing import PackedLinear, Part, Storage, WeightArena, pack
 
 STEP = {torch.float32: 1, torch.bfloat16: 2}
 """Inputs that a panel stores side by side."""
@@ -44,18 +44,26 @@ def _pool(num_threads: int, instruction_set: str) -> KernelPool:
     return KernelPool(num_threads, instruction_set)
 
 
-def packed(pool: KernelPool, weight: Tensor, bias: Tensor | None = None) -> PackedLinear:
-    """Return `weight` [outputs, inputs] packed in its own type."""
-    arena = WeightArena(size_of(*weight.shape, weight.dtype), weight.dtype)
+def packed(
+    pool: KernelPool, weight: Tensor, bias: Tensor | None = None, kind: int | None = None
+) -> PackedLinear:
+    """Return `weight` [outputs, inputs] packed, in its own type or as another kind."""
+    storage = Storage.of(TYPES[weight.dtype] if kind is None else kind, *weight.shape)
     biases = [] if bias is None else [Part(bias)]
-    return pack(pool, arena, [Part(weight)], len(weight), biases)
+    return pack(pool, WeightArena(storage.num_bytes), storage, [Part(weight)], biases)
+
+
+def quantized_rows(linear: PackedLinear, num_rows: int) -> Tensor:
+    """Return memory for the quantized input of a product."""
+    return torch.empty(num_rows * linear.storage.quantized_row_bytes, dtype=torch.uint8)
 
 
 def multiply(pool: KernelPool, linear: PackedLinear, x: Tensor) -> Tensor:
     """Return x W^T + bias, float32 [rows, padded outputs]."""
-    y = torch.full((len(x), linear.num_outputs), float("nan"))
-    structure = linear.structure()
-    pool.linear(TYPES[x.dtype], structure, pointer(x), len(x), pointer(y), linear.num_outputs)
+    stride = linear.storage.num_outputs
+    y, structure = torch.full((len(x), stride), float("nan")), linear.structure()
+    memory = quantized_rows(linear, len(x))
+    pool.linear(TYPES[x.dtype], structure, pointer(x), len(x), pointer(memory), pointer(y), stride)
     return y
 
 

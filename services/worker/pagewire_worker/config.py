@@ -12,6 +12,7 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_BACKENDS = ("auto", "reference", "sdpa")
 LINEAR_BACKENDS = ("auto", "torch", "packed")
+QUANTIZATIONS = ("none", "int8", "int4")
 CPU_BACKENDS = ("auto", "fused", "torch")
 KV_OFFLOADS = ("writethrough", "writeback", "off")
 KV_TRANSPORTS = ("auto", "grpc", "off")
@@ -76,6 +77,11 @@ class WorkerConfig(ProcessConfig):
         "auto",
         "What computes on CPUs: fused for kernels that were compiled on installation, or torch",
         choices=CPU_BACKENDS,
+    )
+    quantization: str = setting(
+        "none",
+        "Type that weights are turned into while they are loaded, to compute on CPUs",
+        choices=QUANTIZATIONS,
     )
     attention_backend: str = setting(
         "auto", "Implementation of attention", choices=ATTENTION_BACKENDS

@@ -112,6 +112,7 @@ def load_replica(
             attention_backend=config.attention_backend,
             linear_backend=config.linear_backend,
             cpu_backend=config.cpu_backend,
+            quantization=config.quantization,
             on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
         )
     )

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from pagewire_worker.fused import abi
 from pagewire_worker.fused.library import TYPES, KernelPool, pointer
-from pagewire_worker.fused.packing import PackedLinear, Part, WeightArena, pack, size_of
+from pagewire_worker.fused.packing import PackedLinear, Part, Storage, WeightArena, pack
 from support.fused_kernels import ROUNDING, multiply, packed, pools
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -68,16 +69,15 @@ def test_a_product_does_not_depend_on_the_threads(dtype: torch.dtype) -> None:
 def test_weights_come_in_any_type(pool: KernelPool, stored: torch.dtype) -> None:
     torch.manual_seed(0)
     weight, x = torch.randn(40, 32).to(stored), torch.randn(3, 32).bfloat16()
-    arena = WeightArena(size_of(40, 32, torch.bfloat16), torch.bfloat16)
-    linear = pack(pool, arena, [Part(weight)], 40)
+    linear = packed(pool, weight, kind=abi.BFLOAT16)
     assert_close(multiply(pool, linear, x)[:, :40], x, weight.bfloat16(), None)
 
 
 def merged(pool: KernelPool, gate: Tensor, up: Tensor, biases: list[Tensor]) -> PackedLinear:
-    arena = WeightArena(size_of(2 * len(gate), gate.shape[1], gate.dtype), gate.dtype)
+    storage = Storage.of(TYPES[gate.dtype], 2 * len(gate), gate.shape[1])
     parts = [Part(gate, 0, 2), Part(up, 1, 2)]
     bias_parts = [Part(bias, number, 2) for number, bias in enumerate(biases)]
-    return pack(pool, arena, parts, 2 * len(gate), bias_parts)
+    return pack(pool, WeightArena(storage.num_bytes), storage, parts, bias_parts)
 
 
 @pytest.mark.parametrize("pool", pools(1, 2))
@@ -91,8 +91,8 @@ def test_gate_and_up(pool: KernelPool, dtype: torch.dtype, rows: int, has_bias: 
     x = torch.randn(rows, 64).to(dtype)
     y = torch.full((rows, 176), float("nan"), dtype=dtype)
     structure = (linear := merged(pool, gate, up, biases)).structure()
-    pool.gate_up(TYPES[dtype], structure, pointer(x), rows, pointer(y))
-    assert linear.num_outputs == 352
+    pool.gate_up(TYPES[dtype], structure, pointer(x), rows, None, pointer(y))
+    assert linear.storage.num_outputs == 352
     sides = [x.double() @ weight.double().T for weight in (gate, up)]
     if has_bias:
         sides = [side + bias.double() for side, bias in zip(sides, biases, strict=True)]
@@ -112,7 +112,7 @@ def test_the_greatest_output(pool: KernelPool, dtype: torch.dtype, vocab: int) -
         x = torch.randint(-1, 2, (rows, 16)).to(dtype)
         found = torch.full((rows,), -1, dtype=torch.int64)
         structure = linear.structure()
-        pool.argmax(TYPES[dtype], structure, pointer(x), rows, vocab, pointer(found))
+        pool.argmax(TYPES[dtype], structure, pointer(x), rows, None, vocab, pointer(found))
         logits = x.double() @ weight.double().T
         first = (logits == logits.max(dim=1, keepdim=True).values).int().argmax(dim=1)
         assert torch.equal(found, first)
@@ -125,8 +125,8 @@ def test_padding_is_never_the_greatest(pool: KernelPool) -> None:
         torch.zeros(1, dtype=torch.int64),
         (linear := packed(pool, weight)).structure(),
     )
-    pool.argmax(TYPES[torch.float32], structure, pointer(x), 1, 17, pointer(found))
-    assert linear.num_outputs == 32
+    pool.argmax(TYPES[torch.float32], structure, pointer(x), 1, None, 17, pointer(found))
+    assert linear.storage.num_outputs == 32
     assert found.item() == 0
 
 

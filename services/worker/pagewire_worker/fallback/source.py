@@ -91,6 +91,11 @@ class TransformersSource:
     def load(self, settings: LoadSettings) -> LoadedModel:
         """Read the weights, examine the model and check it. Raises StartupError."""
         with one_sentence(self.summary.architecture):
+            if settings.quantization != "none":
+                raise StartupError(
+                    f"--quantization: {settings.quantization} is for models of our own decoder",
+                    field="quantization",
+                )
             check_context(self.config, settings.max_model_len)
             settings.on_progress(0.0)
             causal = self._load_weights(settings)

@@ -4,6 +4,8 @@ import ctypes
 
 FLOAT32 = 0
 BFLOAT16 = 1
+INT8 = 2
+INT4 = 3
 
 
 class Linear(ctypes.Structure):
@@ -12,6 +14,9 @@ class Linear(ctypes.Structure):
     _fields_ = (
         ("weight", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
+        ("kind", ctypes.c_int32),
+        ("group", ctypes.c_int32),
         ("num_outputs", ctypes.c_int32),
         ("num_inputs", ctypes.c_int32),
     )
@@ -86,12 +91,14 @@ class Scratch(ctypes.Structure):
         ("query", ctypes.c_void_p),
         ("attended", ctypes.c_void_p),
         ("activated", ctypes.c_void_p),
+        ("quantized", ctypes.c_void_p),
     )
 
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 _STEP = (_POINTER, ctypes.POINTER(Model), ctypes.POINTER(Batch), ctypes.POINTER(Scratch))
-_PRODUCT = (_POINTER, _INT, ctypes.POINTER(Linear), _POINTER, _LONG, _POINTER)
+_LINEAR = ctypes.POINTER(Linear)
+_PRODUCT = (_POINTER, _INT, _LINEAR, _POINTER, _LONG, _POINTER)
 
 FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_isa_name": (ctypes.c_char_p, (_INT,)),
@@ -99,14 +106,13 @@ FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pw_source_hash": (ctypes.c_char_p, ()),
     "pw_pool_new": (_POINTER, (_INT, _INT)),
     "pw_pool_free": (None, (_POINTER,)),
-    "pw_pack": (
-        None,
-        (_POINTER, _INT, _INT, _POINTER, _LONG, _LONG, _POINTER, _LONG, _LONG),
-    ),
+    "pw_pack": (None, (_POINTER, _LINEAR, _INT, _POINTER, _LONG, _LONG, _LONG)),
+    "pw_weight_bytes": (_LONG, (_LINEAR,)),
+    "pw_quantized_row_bytes": (_LONG, (_LINEAR,)),
     "pw_step": (None, (*_STEP, _INT, _INT, _POINTER)),
-    "pw_linear": (None, (*_PRODUCT, _LONG)),
-    "pw_argmax": (None, (*_PRODUCT[:-1], _LONG, _POINTER)),
-    "pw_gate_up": (None, _PRODUCT),
+    "pw_linear": (None, (*_PRODUCT, _POINTER, _LONG)),
+    "pw_argmax": (None, (*_PRODUCT, _LONG, _POINTER)),
+    "pw_gate_up": (None, (*_PRODUCT, _POINTER)),
     "pw_rotate_and_store": (None, (*_STEP, _INT)),
     "pw_attend": (None, (*_STEP, _INT)),
     "pw_norm": (

@@ -11,6 +11,7 @@ from pagewire_worker.backend import StepBatch
 from pagewire_worker.fused import abi
 from pagewire_worker.fused.decoder import FusedDecoder, FusedLayer
 from pagewire_worker.fused.library import TYPES, KernelPool, pointer
+from pagewire_worker.fused.packing import PackedLinear
 from pagewire_worker.kv_cache import KvCache, LayerCache
 from pagewire_worker.layer_watch import LayerWatch
 
@@ -46,10 +47,10 @@ class FusedBackend:
         self._model = _model_structure(decoder, kv_cache, self._layers)
         self._vocabulary = decoder.vocabulary.structure()
         self._scratch = _Scratch(decoder, 0)
-        layer = decoder.layers[0]
-        self._layer_weights = sum(
-            len(linear.weight) for linear in (layer.qkv, layer.output, layer.gate_up, layer.down)
-        )
+        self._quantized_states = torch.empty(0, dtype=torch.uint8)
+        storages = [linear.storage for linear in _linears(decoder.layers[0])]
+        self._layer_bytes = sum(storage.num_bytes for storage in storages)
+        self._layer_weights = sum(one.num_outputs * one.num_inputs for one in storages)
 
     @property
     def kv_cache(self) -> KvCache:
@@ -59,7 +60,7 @@ class FusedBackend:
     @property
     def kernel_set(self) -> str:
         """Names of the implementations in use."""
-        return f"fused-1,{self._pool.instruction_set}"
+        return f"fused-1,{self._pool.instruction_set},{self._decoder.quantization}"
 
     @property
     def is_exact(self) -> bool:
@@ -98,13 +99,14 @@ class FusedBackend:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
-        stride = self._decoder.vocabulary.num_outputs
+        stride = self._decoder.vocabulary.storage.num_outputs
         logits = torch.empty((len(hidden), stride), dtype=torch.float32)
         self._pool.linear(
             TYPES[self._decoder.dtype],
             self._vocabulary,
             pointer(hidden.contiguous()),
             len(hidden),
+            self._quantized(len(hidden)),
             pointer(logits),
             stride,
         )
@@ -118,15 +120,22 @@ class FusedBackend:
             self._vocabulary,
             pointer(hidden.contiguous()),
             len(hidden),
+            self._quantized(len(hidden)),
             self._decoder.config.vocab_size,
             pointer(token_ids),
         )
         return token_ids
 
+    def _quantized(self, num_rows: int) -> int | None:
+        """Return memory for `num_rows` quantized states, kept until they are more."""
+        needed = num_rows * self._decoder.vocabulary.storage.quantized_row_bytes
+        if needed > len(self._quantized_states):
+            self._quantized_states = torch.empty(needed, dtype=torch.uint8)
+        return pointer(self._quantized_states) if needed else None
+
     def _layers_per_call(self, num_tokens: int) -> int:
-        num_bytes = self._layer_weights * self._decoder.dtype.itemsize
         seconds = max(
-            num_bytes / _MEMORY_BYTES_PER_SECOND,
+            self._layer_bytes / _MEMORY_BYTES_PER_SECOND,
             2 * num_tokens * self._layer_weights / _FLOP_PER_SECOND,
         )
         return max(1, int(CALL_SECONDS / seconds))
@@ -139,6 +148,7 @@ class _Scratch:
         config, dtype = decoder.config, decoder.dtype
         num_query = config.num_heads * config.head_dim
         num_heads = config.num_heads + 2 * config.num_kv_heads
+        row_bytes = max(one.storage.quantized_row_bytes for one in _linears(decoder.layers[0]))
         self.num_tokens = num_tokens
         self._tensors = [
             torch.empty(num_tokens * config.hidden_size, dtype=torch.float32),
@@ -147,6 +157,7 @@ class _Scratch:
             torch.empty(num_tokens * num_query, dtype=dtype),
             torch.empty(num_tokens * num_query, dtype=dtype),
             torch.empty(num_tokens * config.intermediate_size, dtype=dtype),
+            torch.empty(num_tokens * row_bytes, dtype=torch.uint8),
         ]
         self.structure = abi.Scratch(*map(pointer, self._tensors))
 
@@ -170,6 +181,10 @@ class _Arrays:
             *map(pointer, self._tensors),
             *(torch.from_numpy(array).data_ptr() for array in self._arrays),
         )
+
+
+def _linears(layer: FusedLayer) -> tuple[PackedLinear, ...]:
+    return layer.qkv, layer.output, layer.gate_up, layer.down
 
 
 def _layer_structure(layer: FusedLayer, cache: LayerCache) -> abi.Layer:

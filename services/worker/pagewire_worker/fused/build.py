@@ -35,7 +35,7 @@ _UNITS: dict[str, tuple[str, ...]] = {
     "pool.cpp": (),
     "avx2.cpp": _AVX2,
     "avx512.cpp": _AVX512,
-    "avx512bf16.cpp": (*_AVX512, "-mavx512bf16"),
+    "avx512bf16.cpp": (*_AVX512, "-mavx512bf16", "-mavx512vnni"),
 }
 
 

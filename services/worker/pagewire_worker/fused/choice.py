@@ -26,7 +26,12 @@ def choose_kernels(config: ModelConfig, settings: LoadSettings) -> KernelPool | 
         StartupError: `settings` asks for the kernels, and they do not run it.
     """
     wanted = settings.cpu_backend
-    if wanted == "torch" or (wanted == "auto" and settings.device.type != "cpu"):
+    is_quantized = settings.quantization != "none"
+    if is_quantized and wanted == "torch":
+        raise _refused(settings, "--cpu-backend torch does not quantize")
+    if wanted == "torch" or (
+        wanted == "auto" and settings.device.type != "cpu" and not is_quantized
+    ):
         return None
     reason = _why_not(config, settings)
     if reason is None:
@@ -34,13 +39,22 @@ def choose_kernels(config: ModelConfig, settings: LoadSettings) -> KernelPool | 
             return KernelPool(torch.get_num_threads())
         except KernelsMissingError as error:
             reason = str(error)
-            if wanted == "auto":
+            if wanted == "auto" and not is_quantized:
                 _logger.warning("without kernels for this CPU: %s; %s", reason, MEASURED_LOSS)
-    elif wanted == "auto":
+    elif wanted == "auto" and not is_quantized:
         _logger.info("torch computes the model, not the kernels for CPUs: %s", reason)
+    if is_quantized:
+        raise _refused(settings, reason)
     if wanted == "fused":
         raise StartupError(f"--cpu-backend: fused does not do here: {reason}", field="cpu_backend")
     return None
+
+
+def _refused(settings: LoadSettings, reason: str) -> StartupError:
+    return StartupError(
+        f"--quantization: {settings.quantization} needs the kernels for CPUs: {reason}",
+        field="quantization",
+    )
 
 
 def _why_not(config: ModelConfig, settings: LoadSettings) -> str | None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pagewire_worker.fused.library import KernelPool
-from pagewire_worker.fused.packing import PANEL, PackedLinear, Part, WeightArena, pack, size_of
+from pagewire_worker.fused import abi
+from pagewire_worker.fused.library import TYPES, KernelPool
+from pagewire_worker.fused.packing import PANEL, PackedLinear, Part, Storage, WeightArena, pack
 from pagewire_worker.layers.rotary import rotary_angles
 from pagewire_worker.models.config import ModelConfig
 from pagewire_worker.weights import WeightReader
@@ -44,6 +45,7 @@ class FusedDecoder:
 
     config: ModelConfig
     dtype: torch.dtype
+    quantization: str
     embedding: PackedLinear
     vocabulary: PackedLinear
     norm: Tensor
@@ -57,10 +59,20 @@ def load_decoder(
     weights: WeightReader,
     pool: KernelPool,
     dtype: torch.dtype,
+    quantization: str,
     num_positions: int,
 ) -> FusedDecoder:
-    """Pack a checkpoint. Raises StartupError naming the tensor at fault."""
-    packer = _Packer(config, weights, pool, dtype)
+    """Pack a checkpoint. Raises StartupError naming the tensor at fault.
+
+    Args:
+        config: Its shape.
+        weights: Its tensors.
+        pool: Does the work.
+        dtype: Of activations and KV cache.
+        quantization: Of the matrices: none, int8 or int4.
+        num_positions: Longest context.
+    """
+    packer = _Packer(config, weights, pool, _Kinds.of(quantization, dtype))
     embedding = packer.vocabulary_matrix("model.embed_tokens.weight")
     layers = tuple(packer.layer(f"model.layers.{index}") for index in range(config.num_layers))
     norm = packer.norm("model.norm", config.hidden_size)
@@ -71,23 +83,42 @@ def load_decoder(
         vocabulary = packer.vocabulary_matrix("lm_head.weight")
     angles = rotary_angles(config.rope, config.head_dim, num_positions)
     return FusedDecoder(
-        config, dtype, embedding, vocabulary, norm, angles.cos(), angles.sin(), layers
+        config, dtype, quantization, embedding, vocabulary, norm, angles.cos(), angles.sin(), layers
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """How the matrices of layers, and those of the vocabulary, are stored."""
+
+    layers: int
+    vocabulary: int
+
+    @classmethod
+    def of(cls, quantization: str, dtype: torch.dtype) -> "_Kinds":
+        if quantization == "int8":
+            return cls(abi.INT8, abi.INT8)
+        if quantization == "int4":
+            # The logits are what the tokens are chosen by: there four bits are too few.
+            return cls(abi.INT4, abi.INT8)
+        return cls(TYPES[dtype], TYPES[dtype])
 
 
 class _Packer:
     def __init__(
-        self, config: ModelConfig, weights: WeightReader, pool: KernelPool, dtype: torch.dtype
+        self, config: ModelConfig, weights: WeightReader, pool: KernelPool, kinds: _Kinds
     ) -> None:
         self._config = config
         self._weights = weights
         self._pool = pool
-        self._arena = WeightArena(_num_elements(config, dtype), dtype)
+        self._kinds = kinds
+        self._arena = WeightArena(_num_bytes(config, kinds))
 
     def vocabulary_matrix(self, name: str) -> PackedLinear:
         shape = (self._config.vocab_size, self._config.hidden_size)
         with self._weights.borrow(name, shape) as rows:
-            return pack(self._pool, self._arena, [Part(rows)], shape[0])
+            storage = Storage.of(self._kinds.vocabulary, *shape)
+            return pack(self._pool, self._arena, storage, [Part(rows)])
 
     def norm(self, prefix: str, size: int) -> Tensor:
         with self._weights.borrow(f"{prefix}.weight", (size,)) as weight:
@@ -135,7 +166,8 @@ class _Packer:
 
             parts = [part(piece, "weight", (piece.num_outputs, num_inputs)) for piece in pieces]
             biases = [part(piece, "bias", (piece.num_outputs,)) for piece in pieces if has_bias]
-            return pack(self._pool, self._arena, parts, num_outputs, biases)
+            storage = Storage.of(self._kinds.layers, num_outputs, num_inputs)
+            return pack(self._pool, self._arena, storage, parts, biases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +180,7 @@ class _Piece:
     panel_step: int = 1
 
 
-def _num_elements(config: ModelConfig, dtype: torch.dtype) -> int:
+def _num_bytes(config: ModelConfig, kinds: _Kinds) -> int:
     """Return what all matrices take in an arena."""
     hidden, inner = config.hidden_size, config.intermediate_size
     num_query = config.num_heads * config.head_dim
@@ -159,5 +191,7 @@ def _num_elements(config: ModelConfig, dtype: torch.dtype) -> int:
         (2 * inner, hidden),
         (hidden, inner),
     ]
-    ends = [(config.vocab_size, hidden)] * (1 if config.is_tied else 2)
-    return sum(size_of(*shape, dtype) for shape in layer * config.num_layers + ends)
+    matrices = [Storage.of(kinds.layers, *shape) for shape in layer] * config.num_layers
+    ends = 1 if config.is_tied else 2
+    matrices += [Storage.of(kinds.vocabulary, config.vocab_size, hidden)] * ends
+    return sum(storage.num_bytes for storage in matrices)

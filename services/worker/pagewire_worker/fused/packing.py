@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 from pagewire_worker.fused import abi
-from pagewire_worker.fused.library import TYPES, KernelPool, pointer
+from pagewire_worker.fused.library import TYPES, KernelPool, load_library, pointer
 
 PANEL = 16
 """Outputs that are stored together."""
 
-_ALIGNMENT = 4096
+GROUPS = (128, 64, 32, 16)
+"""Inputs that share a scale in an int4 matrix: the most that divide a row."""
+
+_PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,102 +34,144 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class PackedLinear:
-    """y = x W^T + bias, packed.
+class Storage:
+    """How a matrix of some shape is stored.
 
     Attributes:
-        weight: [padded outputs * inputs], in panels.
-        bias: [padded outputs] float32, in the order of the panels, or None.
+        kind: FLOAT32, BFLOAT16, INT8 or INT4 of abi.
         num_outputs: A multiple of PANEL; rows that the matrix does not have are zeros.
         num_inputs: Length of a row.
     """
 
-    weight: Tensor
-    bias: Tensor | None
+    kind: int
     num_outputs: int
     num_inputs: int
 
-    def structure(self) -> abi.Linear:
-        """Return it as the kernels take it; valid while this object lives."""
+    @classmethod
+    def of(cls, kind: int, num_outputs: int, num_inputs: int) -> "Storage":
+        """Return how a matrix of `num_outputs` rows is stored."""
+        return cls(kind, -(-num_outputs // PANEL) * PANEL, num_inputs)
+
+    @property
+    def group(self) -> int:
+        """Inputs that share a scale."""
+        if self.kind != abi.INT4:
+            return self.num_inputs
+        return next(size for size in GROUPS if self.num_inputs % size == 0)
+
+    @property
+    def num_bytes(self) -> int:
+        """What the weights take, up to a whole page."""
+        found: int = load_library().pw_weight_bytes(self.structure())
+        return -(-found // _PAGE) * _PAGE
+
+    @property
+    def quantized_row_bytes(self) -> int:
+        """What a quantized row of its input takes; 0 where it takes none."""
+        found: int = load_library().pw_quantized_row_bytes(self.structure())
+        return found
+
+    def structure(
+        self,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        scales: Tensor | None = None,
+    ) -> abi.Linear:
+        """Return it as the kernels take it; valid while the tensors live."""
         return abi.Linear(
-            pointer(self.weight), pointer(self.bias), self.num_outputs, self.num_inputs
+            pointer(weight),
+            pointer(bias),
+            pointer(scales),
+            self.kind,
+            self.group,
+            self.num_outputs,
+            self.num_inputs,
         )
 
 
-def padded(num_outputs: int) -> int:
-    """Return the outputs that are stored for `num_outputs`."""
-    return -(-num_outputs // PANEL) * PANEL
+@dataclass(frozen=True, slots=True)
+class PackedLinear:
+    """y = x W^T + bias, packed.
+
+    Attributes:
+        storage: How.
+        weight: Bytes, in panels.
+        bias: [outputs] float32, in the order of the panels, or None.
+        scales: [outputs] float32 of an int8 matrix, in the order of the panels; None of others.
+    """
+
+    storage: Storage
+    weight: Tensor
+    bias: Tensor | None
+    scales: Tensor | None
+
+    def structure(self) -> abi.Linear:
+        """Return it as the kernels take it; valid while this object lives."""
+        return self.storage.structure(self.weight, self.bias, self.scales)
 
 
 class WeightArena:
-    """Memory for packed matrices of one type, in pages as large as the system gives.
+    """Memory for packed matrices, in pages as large as the system gives.
 
     Args:
-        num_elements: What all matrices take, by `size_of` for each.
-        dtype: Of the matrices.
+        num_bytes: What all matrices take.
     """
 
-    def __init__(self, num_elements: int, dtype: torch.dtype) -> None:
+    def __init__(self, num_bytes: int) -> None:
         # Shared memory, the default of mmap, gets no large pages.
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self._memory = mmap.mmap(-1, num_elements * dtype.itemsize, flags=flags)
+        self._memory = mmap.mmap(-1, num_bytes, flags=flags)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._memory.madvise(mmap.MADV_HUGEPAGE)
-        self._elements = torch.frombuffer(self._memory, dtype=dtype)
+        self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
         self._used = 0
 
-    def take(self, num_outputs: int, num_inputs: int) -> Tensor:
-        """Return memory for a matrix with `num_outputs` padded rows."""
-        begin, self._used = self._used, self._used + size_of(num_outputs, num_inputs, self._dtype)
-        return self._elements[begin : begin + num_outputs * num_inputs]
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return self._elements.dtype
-
-
-def size_of(num_outputs: int, num_inputs: int, dtype: torch.dtype) -> int:
-    """Return the elements that a matrix takes in an arena: its own, up to a whole page."""
-    per_page = _ALIGNMENT // dtype.itemsize
-    return -(-padded(num_outputs) * num_inputs // per_page) * per_page
+    def take(self, storage: Storage) -> Tensor:
+        """Return memory for a matrix."""
+        begin, self._used = self._used, self._used + storage.num_bytes
+        return self._bytes[begin : self._used]
 
 
 def pack(
     pool: KernelPool,
     arena: WeightArena,
+    storage: Storage,
     parts: Sequence[Part],
-    num_outputs: int,
     biases: Sequence[Part] = (),
 ) -> PackedLinear:
-    """Return a matrix of `num_outputs` rows made of `parts`; every panel belongs to one of them.
+    """Return a matrix made of `parts`; every panel belongs to one of them.
 
     Args:
         pool: Does the work.
         arena: Where the matrix goes.
+        storage: What it becomes.
         parts: Weights [rows, inputs], float32, bfloat16 or anything torch converts.
-        num_outputs: Rows of all parts together.
         biases: Biases [rows] where there are any, placed as the weights are.
     """
-    num_inputs = parts[0].rows.shape[1]
-    weight = arena.take(padded(num_outputs), num_inputs)
+    scales = torch.zeros(storage.num_outputs) if storage.kind == abi.INT8 else None
+    packed = PackedLinear(storage, arena.take(storage), _pack_biases(storage, biases), scales)
+    structure = packed.structure()
     for part in parts:
         rows = part.rows if part.rows.dtype in TYPES else part.rows.float()
+        rows = rows.contiguous()
         pool.pack(
-            TYPES[weight.dtype],
+            structure,
             TYPES[rows.dtype],
-            pointer(rows.contiguous()),
+            pointer(rows),
             len(rows),
-            num_inputs,
-            pointer(weight),
             part.first_panel,
             part.panel_step,
         )
-    bias = None
-    if biases:
-        bias = torch.zeros(padded(num_outputs), dtype=torch.float32)
-        for part in biases:
-            panels = bias.view(-1, PANEL)[part.first_panel :: part.panel_step]
-            filled = panels.reshape(-1)
-            filled[: len(part.rows)] = part.rows.float()
-            panels[: len(panels)] = filled.view(-1, PANEL)
-    return PackedLinear(weight, bias, padded(num_outputs), num_inputs)
+    return packed
+
+
+def _pack_biases(storage: Storage, biases: Sequence[Part]) -> Tensor | None:
+    if not biases:
+        return None
+    bias = torch.zeros(storage.num_outputs, dtype=torch.float32)
+    for part in biases:
+        panels = bias.view(-1, PANEL)[part.first_panel :: part.panel_step]
+        filled = panels.reshape(-1)
+        filled[: len(part.rows)] = part.rows.float()
+        panels[: len(panels)] = filled.view(-1, PANEL)
+    return bias

@@ -99,7 +99,12 @@ class NativeSource:
     def _load_fused(self, pool: KernelPool, settings: LoadSettings) -> LoadedModel:
         reader = WeightReader(self.folder, settings.device, settings.dtype, settings.on_progress)
         decoder = load_fused_decoder(
-            self.config, reader, pool, settings.dtype, settings.max_model_len
+            self.config,
+            reader,
+            pool,
+            settings.dtype,
+            settings.quantization,
+            settings.max_model_len,
         )
         reader.finish()
         return FusedModel(decoder, pool)

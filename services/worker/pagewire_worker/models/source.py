@@ -41,6 +41,7 @@ class LoadSettings:
         max_model_len: Longest sequence there will be.
         block_size: Tokens per KV block.
         attention_backend, linear_backend, cpu_backend: Names of implementations, or "auto".
+        quantization: Of the weights, made while they are loaded: none, int8 or int4.
         on_progress: Called with the fraction of the weights that was read.
     """
 
@@ -52,6 +53,7 @@ class LoadSettings:
     linear_backend: str
     cpu_backend: str
     on_progress: Callable[[float], None]
+    quantization: str = "none"
 
 
 class LoadedModel(Protocol):

@@ -7,13 +7,16 @@
 extern "C" {
 #endif
 
-// How a matrix is stored. All are cut into panels of 16 outputs; K is the number of inputs.
-enum { PW_FLOAT32 = 0, PW_BFLOAT16 = 1 };
+// How a matrix is stored; activations and KV are of the first two types only.
+enum { PW_FLOAT32 = 0, PW_BFLOAT16 = 1, PW_INT8 = 2, PW_INT4 = 3 };
 
 // y = x W^T + bias. `weight` is packed (pack.h), `bias` is float32 or null.
 typedef struct {
   const void* weight;
   const float* bias;
+  const float* scales;  // of the rows of an int8 matrix, [outputs]; those of int4 are in `weight`
+  int32_t kind;         // how it is stored
+  int32_t group;        // inputs that share a scale in an int4 matrix, a multiple of 8
   int32_t num_outputs;  // a multiple of 16; what a matrix lacks is filled with zeros
   int32_t num_inputs;   // a multiple of 16
 } PwLinear;
@@ -74,6 +77,7 @@ typedef struct {
   void* query;       // X [T, heads * head_dim]
   void* attended;    // X [T, heads * head_dim]
   void* activated;   // X [T, intermediate]
+  void* quantized;   // [T, bytes of a quantized row of the longest input]; may be null without
 } PwScratch;
 
 typedef struct PwPool PwPool;
@@ -92,25 +96,29 @@ PwPool* pw_pool_new(int32_t isa, int32_t num_threads);
 void pw_pool_free(PwPool* pool);
 
 // Store rows of a matrix [num_rows, num_inputs] of type `source_type` as panels first_panel,
-// first_panel + panel_step, ... of a packed matrix.
-void pw_pack(PwPool* pool, int32_t type, int32_t source_type, const void* source, int64_t num_rows,
-             int64_t num_inputs, void* packed, int64_t first_panel, int64_t panel_step);
+// first_panel + panel_step, ... of the packed matrix `linear`, whose weights and scales are written.
+void pw_pack(PwPool* pool, const PwLinear* linear, int32_t source_type, const void* source,
+             int64_t num_rows, int64_t first_panel, int64_t panel_step);
+// Bytes that the weights of a matrix take, and those of a quantized row of its input.
+int64_t pw_weight_bytes(const PwLinear* linear);
+int64_t pw_quantized_row_bytes(const PwLinear* linear);
 
 // Compute layers [first_layer, last_layer) of a step. The first call also looks the tokens up, the
 // one for the last layer also writes the normalised states of the output rows: X [outputs, hidden].
 void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
              int32_t first_layer, int32_t last_layer, void* states);
 
-// y [num_rows, stride] = x [num_rows, inputs] W^T + bias, y in float32.
+// y [num_rows, stride] = x [num_rows, inputs] W^T + bias, y in float32; `type` is that of x, and
+// `quantized` memory for its rows where the matrix wants them so.
 void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-               float* y, int64_t stride);
+               void* quantized, float* y, int64_t stride);
 // The greatest of the first `num_outputs` columns of x W^T per row, the first of equal ones; the
 // matrix has no bias and fewer than 2^24 outputs.
 void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-               int64_t num_outputs, int64_t* y);
+               void* quantized, int64_t num_outputs, int64_t* y);
 // The parts of a step by themselves, for tests and measurements.
 void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-                void* y);
+                void* quantized, void* y);
 void pw_rotate_and_store(PwPool* pool, const PwModel* model, const PwBatch* batch,
                          const PwScratch* scratch, int32_t layer);
 void pw_attend(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,

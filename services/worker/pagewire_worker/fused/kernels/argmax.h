@@ -24,16 +24,14 @@ static inline void merge(const Best& best, float* value, float* column) {
   }
 }
 
+// Keep the greatest columns of the rows in this thread's share of a product.
 template <class T>
-static void argmax_job(PwPool* pool, const void* arguments, int thread) {
-  const LinearArguments& a = *(const LinearArguments*)arguments;
-  const int64_t num_columns = a.stride;
-  Best* mine = (Best*)pool->memory(thread, (size_t)a.num_rows * sizeof(Best));
-  for (int64_t row = 0; row < a.num_rows; row++) reset(mine[row]);
+static void argmax_share(PwPool* pool, int thread, const PwLinear& linear, const void* x,
+                         int64_t num_rows, int64_t num_columns, Best* mine) {
   alignas(64) float lanes[PANEL];
   for (int lane = 0; lane < PANEL; lane++) lanes[lane] = (float)lane;
   const V lane_numbers = load(lanes), nothing = set1(-__builtin_inff());
-  linear_share<T>(pool, 0, thread, *a.linear, (const typename T::Element*)a.x, a.num_rows, false,
+  linear_share<T>(pool, 0, thread, linear, x, num_rows, false,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
                     Best& best = mine[row];
                     V values = load(best.values), columns = load(best.columns);
@@ -51,6 +49,18 @@ static void argmax_job(PwPool* pool, const void* arguments, int thread) {
                     store(best.values, values);
                     store(best.columns, columns);
                   });
+}
+
+template <class T>
+static void argmax_job(PwPool* pool, const void* arguments, int thread) {
+  const LinearArguments& a = *(const LinearArguments*)arguments;
+  Best* mine = (Best*)pool->memory(thread, (size_t)a.num_rows * sizeof(Best));
+  for (int64_t row = 0; row < a.num_rows; row++) reset(mine[row]);
+  Rows x = prepare_rows<T>(pool, thread, a);
+#define PW_CALL(K) \
+  argmax_share<K>(pool, thread, *a.linear, x.of(*a.linear), a.num_rows, a.stride, mine)
+  PW_BY_KIND(*a.linear, PW_CALL)
+#undef PW_CALL
   pool->barrier();
   if (thread != 0) return;
   for (int64_t row = 0; row < a.num_rows; row++) {

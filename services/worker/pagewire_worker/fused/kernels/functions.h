@@ -3,6 +3,15 @@
 
 namespace PW_ISA {
 
+struct Share {
+  int64_t first, last;
+};
+
+// This thread's part of `count` equal pieces of work.
+static inline Share share(const PwPool* pool, int thread, int64_t count) {
+  return {count * thread / pool->num_threads, count * (thread + 1) / pool->num_threads};
+}
+
 static inline float sum_of(V x) {
   float lanes[16];
   store(lanes, x);

@@ -27,7 +27,8 @@ int32_t pw_isa_runs(int32_t isa) {
                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                     __builtin_cpu_supports("avx512dq");
   if (ISAS[isa].kernels == &avx512bf16_kernels)
-    return has_avx512 && __builtin_cpu_supports("avx512bf16");
+    return has_avx512 && __builtin_cpu_supports("avx512bf16") &&
+           __builtin_cpu_supports("avx512vnni");
   return ISAS[isa].kernels == &avx512_kernels ? has_avx512 : has_avx2;
 }
 
@@ -39,11 +40,18 @@ PwPool* pw_pool_new(int32_t isa, int32_t num_threads) {
 
 void pw_pool_free(PwPool* pool) { free_pool(pool); }
 
-void pw_pack(PwPool* pool, int32_t type, int32_t source_type, const void* source, int64_t num_rows,
-             int64_t num_inputs, void* packed, int64_t first_panel, int64_t panel_step) {
-  PackArguments arguments = {source_type, source, num_rows, num_inputs,
-                             packed,      first_panel, panel_step};
-  pool->run(pool->kernels->pack[type], &arguments, 1);
+void pw_pack(PwPool* pool, const PwLinear* linear, int32_t source_type, const void* source,
+             int64_t num_rows, int64_t first_panel, int64_t panel_step) {
+  PackArguments arguments = {linear, source_type, source, num_rows, first_panel, panel_step};
+  pool->run(pool->kernels->pack, &arguments, 1);
+}
+
+int64_t pw_weight_bytes(const PwLinear* linear) {
+  return linear->num_outputs / PANEL * panel_bytes(*linear);
+}
+
+int64_t pw_quantized_row_bytes(const PwLinear* linear) {
+  return is_quantized(*linear) ? quantized_row_bytes(linear->num_inputs, linear->group) : 0;
 }
 
 // Cut the tokens of a batch into tiles; they stay in `memory` for the job.
@@ -92,20 +100,20 @@ void pw_attend(PwPool* pool, const PwModel* model, const PwBatch* batch, const P
 }
 
 void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-               float* y, int64_t stride) {
-  LinearArguments arguments = {linear, x, num_rows, y, stride};
+               void* quantized, float* y, int64_t stride) {
+  LinearArguments arguments = {linear, x, num_rows, quantized, y, stride};
   pool->run(pool->kernels->linear[type], &arguments, 1);
 }
 
 void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-               int64_t num_outputs, int64_t* y) {
-  LinearArguments arguments = {linear, x, num_rows, y, num_outputs};
+               void* quantized, int64_t num_outputs, int64_t* y) {
+  LinearArguments arguments = {linear, x, num_rows, quantized, y, num_outputs};
   pool->run(pool->kernels->argmax[type], &arguments, 1);
 }
 
 void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
-                void* y) {
-  LinearArguments arguments = {linear, x, num_rows, y, 0};
+                void* quantized, void* y) {
+  LinearArguments arguments = {linear, x, num_rows, quantized, y, 0};
   pool->run(pool->kernels->gate_up[type], &arguments, 1);
 }
 

@@ -58,14 +58,43 @@ static inline Prefetch<T> read_ahead(int64_t index, int64_t count, int64_t size,
   return {ahead, shift};
 }
 
+// Input rows of a product lie this far apart, counted in elements.
+template <class T>
+static inline int64_t row_stride(const PwLinear& linear) {
+  if constexpr (T::STEP >= 4)
+    return quantized_row_bytes(linear.num_inputs, linear.group);
+  else
+    return linear.num_inputs;
+}
+
+// From what a tile has summed up of a row to the product: in place, 16 floats per panel.
+template <class T>
+static inline void rescale(const PwLinear& linear, const typename T::Input* row,
+                           int64_t first_panel, int num_panels, float* sums) {
+  if constexpr (T::STEP == 4) {
+    V scale = set1(scale_of(row, linear.num_inputs));
+    VI offset = integers(Int8::OFFSET * sums_of(row, linear.num_inputs)[0]);
+    for (int n = 0; n < num_panels; n++) {
+      V whole = to_floats(subtract(load_integers(sums + n * PANEL), offset));
+      V scales = mul(load(linear.scales + (first_panel + n) * PANEL), scale);
+      store(sums + n * PANEL, mul(whole, scales));
+    }
+  } else if constexpr (T::STEP == 8) {
+    V scale = set1(scale_of(row, linear.num_inputs));
+    for (int n = 0; n < num_panels; n++)
+      store(sums + n * PANEL, mul(load(sums + n * PANEL), scale));
+  }
+}
+
 // Call finish(row, first_panel, num_panels, sums) for each row of the product x W^T, in this
 // thread's share of it; sums are 16 floats per panel and may be overwritten.
 template <class T, class Finish>
-static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
-                         const typename T::Element* x, int64_t num_rows, bool is_even,
-                         const Finish& finish) {
+static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& linear, const void* x,
+                         int64_t num_rows, bool is_even, const Finish& finish) {
   typedef typename T::Element Element;
-  const int64_t size = linear.num_inputs;
+  typedef typename T::Input Input;
+  const int64_t size = linear.num_inputs, stride = row_stride<T>(linear);
+  const int64_t panel_size = panel_bytes(linear) / (int64_t)sizeof(Element);
   const Cut c = cut(linear.num_outputs / PANEL, num_rows, pool->num_threads, is_even);
   alignas(64) float sums[MAX_TILE_ROWS][MAX_ITEM_PANELS * PANEL];
   for (int64_t item; (item = pool->next(phase, thread, c.num_items())) < c.num_items();) {
@@ -73,19 +102,23 @@ static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& li
     int num_panels = (int)least(c.width, c.num_panels - first_panel);
     const Element *panels[MAX_ITEM_PANELS], *ahead[MAX_ITEM_PANELS];
     for (int n = 0; n < num_panels; n++)
-      panels[n] = (const Element*)linear.weight + (first_panel + n) * PANEL * size;
-    int64_t begin = item % c.num_row_blocks * c.num_rows;
+      panels[n] = (const Element*)linear.weight + (first_panel + n) * panel_size;
+    int64_t block = item % c.num_row_blocks, begin = block * c.num_rows;
     int64_t end = least(begin + c.num_rows, num_rows);
     int64_t most_rows = tile_rows(end - begin), num_tiles = ceil_div(end - begin, most_rows);
     // Items of a thread follow each other, as far as it can be known.
-    bool is_last = first_panel + c.width >= c.num_panels || item % c.num_row_blocks + 1 < c.num_row_blocks;
-    int64_t next = is_last ? 0 : c.width * PANEL * size;
+    bool is_last = first_panel + c.width >= c.num_panels || block + 1 < c.num_row_blocks;
+    int64_t next = is_last ? 0 : c.width * panel_size;
     for (int64_t t = 0, row = begin; row < end; t++, row += most_rows) {
       int64_t rows = least(most_rows, end - row);
-      multiply_rows<T>(x + row * size, size, (int)rows, size, panels, num_panels, sums[0],
+      const Input* first = (const Input*)x + row * stride;
+      multiply_rows<T>(first, stride, (int)rows, size, linear.group, panels, num_panels, sums[0],
                        MAX_ITEM_PANELS * PANEL,
                        read_ahead<T>(t, num_tiles, size, next, panels, num_panels, ahead));
-      for (int64_t m = 0; m < rows; m++) finish(row + m, first_panel, num_panels, sums[m]);
+      for (int64_t m = 0; m < rows; m++) {
+        rescale<T>(linear, first + m * stride, first_panel, num_panels, sums[m]);
+        finish(row + m, first_panel, num_panels, sums[m]);
+      }
     }
   }
 }
@@ -96,7 +129,7 @@ static void store_share(PwPool* pool, int phase, int thread, const PwLinear& lin
                         const void* x,
                         int64_t num_rows, float* y, int64_t stride) {
   const float* bias = linear.bias;
-  linear_share<T>(pool, phase, thread, linear, (const typename T::Element*)x, num_rows, false,
+  linear_share<T>(pool, phase, thread, linear, x, num_rows, false,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
                     for (int n = 0; n < num_panels; n++) {
                       V sum = load(sums + n * PANEL);
@@ -114,7 +147,7 @@ static void add_share(PwPool* pool, int phase, int thread, const PwLinear& linea
                       int64_t num_rows, float* y) {
   const float* bias = linear.bias;
   const int64_t stride = linear.num_outputs;
-  linear_share<T>(pool, phase, thread, linear, (const typename T::Element*)x, num_rows, false,
+  linear_share<T>(pool, phase, thread, linear, x, num_rows, false,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
                     for (int n = 0; n < num_panels; n++) {
                       V sum = load(sums + n * PANEL);
@@ -127,14 +160,13 @@ static void add_share(PwPool* pool, int phase, int thread, const PwLinear& linea
 }
 
 // y [num_rows, outputs / 2] = silu(gate) * up; panels of gate and up take turns in the matrix.
-template <class T>
+template <class T, class Out>
 static void gate_up_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
                         const void* x,
                           int64_t num_rows, void* y) {
-  typedef typename T::Element Element;
   const float* bias = linear.bias;
   const int64_t stride = linear.num_outputs / 2;
-  linear_share<T>(pool, phase, thread, linear, (const Element*)x, num_rows, true,
+  linear_share<T>(pool, phase, thread, linear, x, num_rows, true,
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
                     for (int n = 0; n < num_panels; n += 2) {
                       V gate = load(sums + n * PANEL), up = load(sums + (n + 1) * PANEL);
@@ -142,10 +174,64 @@ static void gate_up_share(PwPool* pool, int phase, int thread, const PwLinear& l
                         gate = add(gate, load(bias + (panel + n) * PANEL));
                         up = add(up, load(bias + (panel + n + 1) * PANEL));
                       }
-                      store((Element*)y + row * stride + (panel + n) / 2 * PANEL,
+                      store((Out*)y + row * stride + (panel + n) / 2 * PANEL,
                             mul(silu(gate), up));
                     }
                   });
+}
+
+// How a product is computed: on activations of T as they are, or on quantized ones.
+#define PW_BY_KIND(linear, call)      \
+  switch ((linear).kind) {            \
+    case PW_INT8: call(Int8); break;  \
+    case PW_INT4: call(Int4); break;  \
+    default: call(T);                 \
+  }
+
+// What a product reads: rows of T, and the same ones quantized where the matrix wants them so.
+struct Rows {
+  const void* plain;
+  const void* quantized;
+
+  const void* of(const PwLinear& linear) const { return is_quantized(linear) ? quantized : plain; }
+};
+
+template <class T>
+static void store_linear(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
+                         int64_t num_rows, float* y, int64_t stride) {
+#define PW_CALL(K) store_share<K>(pool, phase, thread, linear, x.of(linear), num_rows, y, stride)
+  PW_BY_KIND(linear, PW_CALL)
+#undef PW_CALL
+}
+
+template <class T>
+static void add_linear(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
+                       int64_t num_rows, float* y) {
+#define PW_CALL(K) add_share<K>(pool, phase, thread, linear, x.of(linear), num_rows, y)
+  PW_BY_KIND(linear, PW_CALL)
+#undef PW_CALL
+}
+
+template <class T>
+static void gate_up_linear(PwPool* pool, int phase, int thread, const PwLinear& linear, Rows x,
+                           int64_t num_rows, void* y) {
+#define PW_CALL(K) \
+  gate_up_share<K, typename T::Element>(pool, phase, thread, linear, x.of(linear), num_rows, y)
+  PW_BY_KIND(linear, PW_CALL)
+#undef PW_CALL
+}
+
+// Quantize this thread's share of the rows of `x` for a matrix that wants them so. Others read them
+// only behind a barrier.
+template <class T>
+static void quantize_share(PwPool* pool, int thread, const PwLinear& linear, const void* x,
+                           int64_t num_rows, void* quantized) {
+  if (!is_quantized(linear)) return;
+  const int64_t size = linear.num_inputs, stride = quantized_row_bytes(size, linear.group);
+  Share rows = share(pool, thread, num_rows);
+  for (int64_t row = rows.first; row < rows.last; row++)
+    quantize_row((const typename T::Element*)x + row * size, size, linear.group,
+                 (int8_t*)quantized + row * stride);
 }
 
 }  // namespace PW_ISA

@@ -3,15 +3,6 @@
 
 namespace PW_ISA {
 
-struct Share {
-  int64_t first, last;
-};
-
-// This thread's part of `count` equal pieces of work.
-static inline Share share(const PwPool* pool, int thread, int64_t count) {
-  return {count * thread / pool->num_threads, count * (thread + 1) / pool->num_threads};
-}
-
 template <class T>
 static void norm_share(PwPool* pool, int thread, const float* x, const float* weight, float epsilon,
                        int64_t num_rows, int64_t size, void* y) {
@@ -28,24 +19,38 @@ static void layer_share(PwPool* pool, int thread, const StepArguments& a, int in
   const PwLayer& layer = model.layers[index];
   const int64_t num_tokens = batch.num_tokens;
   const int phase = (index - a.first_layer) * PHASES_PER_LAYER;
+  Share tokens = share(pool, thread, num_tokens);
   norm_share<T>(pool, thread, s.residual, layer.attention_norm, model.norm_epsilon, num_tokens,
                 model.hidden, s.normed);
+  quantize_share<T>(pool, thread, layer.qkv, s.normed, num_tokens, s.quantized);
   pool->barrier();
-  store_share<T>(pool, phase, thread, layer.qkv, s.normed, num_tokens, s.qkv, layer.qkv.num_outputs);
+  store_linear<T>(pool, phase, thread, layer.qkv, {s.normed, s.quantized}, num_tokens, s.qkv,
+                  layer.qkv.num_outputs);
   pool->barrier();
-  Share tokens = share(pool, thread, num_tokens);
   rotate_share<T>(model, layer, batch, s, tokens.first, tokens.last);
   pool->barrier();
   attend_share<T>(pool, phase + 1, thread, model, layer, batch, s, a.tiles, a.num_tiles);
   pool->barrier();
-  add_share<T>(pool, phase + 2, thread, layer.output, s.attended, num_tokens, s.residual);
+  if (is_quantized(layer.output)) {
+    quantize_share<T>(pool, thread, layer.output, s.attended, num_tokens, s.quantized);
+    pool->barrier();
+  }
+  add_linear<T>(pool, phase + 2, thread, layer.output, {s.attended, s.quantized}, num_tokens,
+                s.residual);
   pool->barrier();
   norm_share<T>(pool, thread, s.residual, layer.mlp_norm, model.norm_epsilon, num_tokens,
                 model.hidden, s.normed);
+  quantize_share<T>(pool, thread, layer.gate_up, s.normed, num_tokens, s.quantized);
   pool->barrier();
-  gate_up_share<T>(pool, phase + 3, thread, layer.gate_up, s.normed, num_tokens, s.activated);
+  gate_up_linear<T>(pool, phase + 3, thread, layer.gate_up, {s.normed, s.quantized}, num_tokens,
+                    s.activated);
   pool->barrier();
-  add_share<T>(pool, phase + 4, thread, layer.down, s.activated, num_tokens, s.residual);
+  if (is_quantized(layer.down)) {
+    quantize_share<T>(pool, thread, layer.down, s.activated, num_tokens, s.quantized);
+    pool->barrier();
+  }
+  add_linear<T>(pool, phase + 4, thread, layer.down, {s.activated, s.quantized}, num_tokens,
+                s.residual);
   pool->barrier();
 }
 
@@ -56,7 +61,7 @@ static void step_job(PwPool* pool, const void* arguments, int thread) {
   if (a.first_layer == 0) {
     Share tokens = share(pool, thread, a.batch->num_tokens);
     for (int64_t token = tokens.first; token < tokens.last; token++)
-      unpack_row<T>(model.embedding, a.batch->token_ids[token],
+      read_row(model.embedding, a.batch->token_ids[token],
                     a.scratch->residual + token * model.hidden);
     pool->barrier();
   }
@@ -71,16 +76,26 @@ static void step_job(PwPool* pool, const void* arguments, int thread) {
   }
 }
 
+// The input of a product that is computed by itself.
+template <class T>
+static Rows prepare_rows(PwPool* pool, int thread, const LinearArguments& a) {
+  quantize_share<T>(pool, thread, *a.linear, a.x, a.num_rows, a.quantized);
+  if (is_quantized(*a.linear)) pool->barrier();
+  return {a.x, a.quantized};
+}
+
 template <class T>
 static void linear_job(PwPool* pool, const void* arguments, int thread) {
   const LinearArguments& a = *(const LinearArguments*)arguments;
-  store_share<T>(pool, 0, thread, *a.linear, a.x, a.num_rows, (float*)a.y, a.stride);
+  Rows x = prepare_rows<T>(pool, thread, a);
+  store_linear<T>(pool, 0, thread, *a.linear, x, a.num_rows, (float*)a.y, a.stride);
 }
 
 template <class T>
 static void gate_up_job(PwPool* pool, const void* arguments, int thread) {
   const LinearArguments& a = *(const LinearArguments*)arguments;
-  gate_up_share<T>(pool, 0, thread, *a.linear, a.x, a.num_rows, a.y);
+  Rows x = prepare_rows<T>(pool, thread, a);
+  gate_up_linear<T>(pool, 0, thread, *a.linear, x, a.num_rows, a.y);
 }
 
 template <class T>

@@ -17,7 +17,7 @@ struct Prefetch {
 // sums[M][NB] += x[M rows of K] * panels[NB]; a panel is [K / STEP][16][STEP].
 template <class T, int M, int NB>
 static inline __attribute__((always_inline)) void multiply(
-    V (&sums)[M][NB], const typename T::Element* x, int64_t x_stride, int64_t size,
+    typename T::Sum (&sums)[M][NB], const typename T::Input* x, int64_t x_stride, int64_t size,
     const typename T::Element* const* panels, Prefetch<T> prefetch) {
   constexpr int STEP = T::STEP;
   for (int64_t k = 0; k < size; k += STEP) {
@@ -37,16 +37,16 @@ static inline __attribute__((always_inline)) void multiply(
   }
 }
 
-// out[M rows, stride] = x * panels; out has 16 columns per panel.
+// out[M rows, stride] = x * panels; out has 16 columns per panel, of integers for int8.
 template <class T, int M, int NB>
-static void tile(const typename T::Element* x, int64_t x_stride, int64_t size,
-                 const typename T::Element* const* panels, float* out, int64_t stride,
-                 Prefetch<T> prefetch) {
-  V sums[M][NB];
+static inline void whole_tile(const typename T::Input* x, int64_t x_stride, int64_t size,
+                              const typename T::Element* const* panels, float* out, int64_t stride,
+                              Prefetch<T> prefetch) {
+  typename T::Sum sums[M][NB];
 #pragma GCC unroll 8
   for (int m = 0; m < M; m++)
 #pragma GCC unroll 8
-    for (int n = 0; n < NB; n++) sums[m][n] = zero();
+    for (int n = 0; n < NB; n++) sums[m][n] = T::nothing();
   multiply<T, M, NB>(sums, x, x_stride, size, panels, prefetch);
 #pragma GCC unroll 8
   for (int m = 0; m < M; m++)
@@ -54,14 +54,29 @@ static void tile(const typename T::Element* x, int64_t x_stride, int64_t size,
     for (int n = 0; n < NB; n++) store(out + m * stride + n * PANEL, sums[m][n]);
 }
 
+template <class T, int M, int NB>
+static void tile(const typename T::Input* x, int64_t x_stride, int64_t size, int64_t group,
+                 const typename T::Element* const* panels, float* out, int64_t stride,
+                 Prefetch<T> prefetch) {
+  if constexpr (T::STEP == 8) {
+    int4_tile<M, NB>(x, x_stride, size, group, panels, out, stride);
+  } else {
+    (void)group;
+    whole_tile<T, M, NB>(x, x_stride, size, panels, out, stride, prefetch);
+  }
+}
+
 template <class T>
-using Tile = void (*)(const typename T::Element* x, int64_t x_stride, int64_t size,
+using Tile = void (*)(const typename T::Input* x, int64_t x_stride, int64_t size, int64_t group,
                       const typename T::Element* const* panels, float* out, int64_t stride,
                       Prefetch<T> prefetch);
 
 template <class T, int M, int NB>
 constexpr Tile<T> tile_or_null() {
-  if constexpr (M <= TILE_ROWS && NB <= WIDEST_TILE && M * NB <= TILE_SUMS)
+  // The nibbles of int4 take registers, too.
+  constexpr int fewer = TILE_SUMS * 2 / 3 > TILE_ROWS ? TILE_SUMS * 2 / 3 : TILE_ROWS;
+  constexpr int most_sums = T::STEP == 8 ? fewer : TILE_SUMS;
+  if constexpr (M <= TILE_ROWS && NB <= WIDEST_TILE && M * NB <= most_sums)
     return tile<T, M, NB>;
   else
     return nullptr;
@@ -90,10 +105,10 @@ static inline int64_t tile_rows(int64_t num_rows) {
   return ceil_div(num_rows, ceil_div(num_rows, highest));
 }
 
-// out[num_rows <= TILE_ROWS, stride] = x * panels for any number of panels.
+// out[num_rows <= TILE_ROWS, stride] = x * panels for any number of panels; `group` is that of int4.
 template <class T>
-static inline void multiply_rows(const typename T::Element* x, int64_t x_stride, int num_rows,
-                                 int64_t size, const typename T::Element* const* panels,
+static inline void multiply_rows(const typename T::Input* x, int64_t x_stride, int num_rows,
+                                 int64_t size, int64_t group, const typename T::Element* const* panels,
                                  int num_panels, float* out, int64_t stride, Prefetch<T> prefetch) {
   for (int n = 0; n < num_panels;) {
     int width = num_panels - n < WIDEST_TILE ? num_panels - n : WIDEST_TILE;
@@ -102,7 +117,7 @@ static inline void multiply_rows(const typename T::Element* x, int64_t x_stride,
     int left = num_panels - n;
     if (left > width && left < 2 * width && left % 2 == 0) width = left / 2;
     while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;
-    TILES<T>[num_rows - 1][width - 1](x, x_stride, size, panels + n, out + n * PANEL, stride,
+    TILES<T>[num_rows - 1][width - 1](x, x_stride, size, group, panels + n, out + n * PANEL, stride,
                                       {prefetch.ahead + n, prefetch.shift});
     n += width;
   }

@@ -88,8 +88,54 @@ static inline void store(Bf16* p, V x) {
   _mm256_storeu_si256((__m256i*)p, _mm256_permute4x64_epi64(both, 0xd8));
 }
 
+// Sixteen integers, and their inner products with four bytes each.
+struct VI {
+  __m256i low, high;
+};
+
+static inline VI no_integers() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+static inline VI integers(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+static inline VI load_integers(const float* p) {
+  return {_mm256_loadu_si256((const __m256i*)p), _mm256_loadu_si256((const __m256i*)p + 1)};
+}
+static inline void store(float* p, VI x) {
+  _mm256_storeu_si256((__m256i*)p, x.low);
+  _mm256_storeu_si256((__m256i*)p + 1, x.high);
+}
+static inline VI subtract(VI a, VI b) {
+  return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
+}
+static inline V to_floats(VI x) { return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)}; }
+
+struct FourBytes {
+  __m256i even, odd;  // of an input, for all lanes
+};
+static inline FourBytes four_bytes(const int8_t* p) {
+  __m256i x = _mm256_set1_epi32(*(const int32_alias*)p);
+  return {_mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8), _mm256_srai_epi16(x, 8)};
+}
+static inline __m256i half_dot4(__m256i sum, __m256i w, FourBytes x) {
+  __m256i even = _mm256_and_si256(w, _mm256_set1_epi16(0xff)), odd = _mm256_srli_epi16(w, 8);
+  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even, x.even));
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(odd, x.odd));
+}
+// sum + w * x; w is unsigned.
+static inline VI dot4(VI sum, VI w, FourBytes x) {
+  return {half_dot4(sum.low, w.low, x), half_dot4(sum.high, w.high, x)};
+}
+static inline VI bytes(const uint8_t* p) { return load_integers((const float*)p); }
+static inline VI low_nibbles(VI x) {
+  __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(x.low, mask), _mm256_and_si256(x.high, mask)};
+}
+static inline VI high_nibbles(VI x) {
+  return low_nibbles({_mm256_srli_epi16(x.low, 4), _mm256_srli_epi16(x.high, 4)});
+}
+
 struct Float32 {
   typedef float Element;
+  typedef float Input;
+  typedef V Sum;
   typedef V Columns;
   typedef __m256 Scalar;
   static constexpr int STEP = 1;
@@ -99,11 +145,15 @@ struct Float32 {
     return {_mm256_fmadd_ps(w.low, x, sum.low), _mm256_fmadd_ps(w.high, x, sum.high)};
   }
   static inline Columns first_only(Columns w) { return w; }
+  static inline Sum nothing() { return zero(); }
 };
 
 struct BFloat16 {
   typedef Bf16 Element;
+  typedef Bf16 Input;
+  typedef V Sum;
   static constexpr int STEP = 2;
+  static inline Sum nothing() { return zero(); }
   struct Columns {
     V first, second;
   };

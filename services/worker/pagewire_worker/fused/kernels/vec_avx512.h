@@ -58,9 +58,46 @@ static inline void store(Bf16* p, V x) {
 #endif
 }
 
+// Sixteen integers, and their inner products with four bytes each.
+typedef __m512i VI;
+
+static inline VI no_integers() { return _mm512_setzero_si512(); }
+static inline VI integers(int32_t x) { return _mm512_set1_epi32(x); }
+static inline VI load_integers(const float* p) { return _mm512_loadu_si512(p); }
+static inline void store(float* p, VI x) { _mm512_storeu_si512(p, x); }
+static inline VI subtract(VI a, VI b) { return _mm512_sub_epi32(a, b); }
+static inline V to_floats(VI x) { return _mm512_cvtepi32_ps(x); }
+
+#ifdef __AVX512VNNI__
+typedef __m512i FourBytes;  // of an input, for all lanes
+static inline FourBytes four_bytes(const int8_t* p) {
+  return _mm512_set1_epi32(*(const int32_alias*)p);
+}
+// sum + w * x; w is unsigned.
+static inline VI dot4(VI sum, VI w, FourBytes x) { return _mm512_dpbusd_epi32(sum, w, x); }
+#else
+struct FourBytes {
+  __m512i even, odd;
+};
+static inline FourBytes four_bytes(const int8_t* p) {
+  __m512i x = _mm512_set1_epi32(*(const int32_alias*)p);
+  return {_mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8), _mm512_srai_epi16(x, 8)};
+}
+static inline VI dot4(VI sum, VI w, FourBytes x) {
+  __m512i even = _mm512_and_si512(w, _mm512_set1_epi16(0xff)), odd = _mm512_srli_epi16(w, 8);
+  sum = _mm512_add_epi32(sum, _mm512_madd_epi16(even, x.even));
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(odd, x.odd));
+}
+#endif
+static inline VI bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
+static inline VI low_nibbles(VI x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
+static inline VI high_nibbles(VI x) { return low_nibbles(_mm512_srli_epi16(x, 4)); }
+
 // The inner product over one step of K for 16 columns: what a panel stores together.
 struct Float32 {
   typedef float Element;
+  typedef float Input;
+  typedef V Sum;
   typedef __m512 Columns;
   typedef __m512 Scalar;
   static constexpr int STEP = 1;
@@ -68,11 +105,15 @@ struct Float32 {
   static inline Scalar scalar(const float* p) { return _mm512_set1_ps(*p); }
   static inline V dot(V sum, Columns w, Scalar x) { return _mm512_fmadd_ps(w, x, sum); }
   static inline Columns first_only(Columns w) { return w; }
+  static inline Sum nothing() { return zero(); }
 };
 
 struct BFloat16 {
   typedef Bf16 Element;
+  typedef Bf16 Input;
+  typedef V Sum;
   static constexpr int STEP = 2;
+  static inline Sum nothing() { return zero(); }
 #ifdef __AVX512BF16__
   typedef __m512bh Columns;
   typedef __m512bh Scalar;
