@@ -70,6 +70,14 @@ static const WeighTile<T> WEIGH_TILES[MAX_TILE_ROWS][4] = {
     PW_WEIGH_ROW(5), PW_WEIGH_ROW(6), PW_WEIGH_ROW(7), PW_WEIGH_ROW(8)};
 #undef PW_WEIGH_ROW
 
+// The greatest product and the total of weights of each row of a tile, and the factors that a merge
+// gives to what they belong to.
+struct Totals {
+  alignas(64) float greatest[TILE_QUERIES];
+  alignas(64) float total[TILE_QUERIES];
+  alignas(64) float factor[TILE_QUERIES];
+};
+
 // What one thread needs for a tile.
 template <class T>
 struct AttentionMemory {
@@ -78,14 +86,12 @@ struct AttentionMemory {
   typename T::Element* weights;  // [rows, SPLIT]
   float* sums;                   // [rows, head_dim]
   float* split_sums;             // [rows, head_dim]
-  float* greatest;               // [rows]
-  float* total;                  // [rows]
+  Totals* totals;                // of all splits so far, and of one
 
   AttentionMemory(PwPool* pool, int thread, int64_t rows, int64_t head_dim) {
     int64_t element = sizeof(typename T::Element);
-    int64_t sizes[] = {rows * head_dim * element, rows * SPLIT * 4,     rows * SPLIT * element,
-                       rows * head_dim * 4,       rows * head_dim * 4,  rows * 4,
-                       rows * 4};
+    int64_t sizes[] = {rows * head_dim * element, rows * SPLIT * 4,    rows * SPLIT * element,
+                       rows * head_dim * 4,       rows * head_dim * 4, 2 * sizeof(Totals)};
     int64_t all = 0;
     for (int64_t& size : sizes) {
       size = ceil_div(size, 64) * 64;
@@ -97,18 +103,15 @@ struct AttentionMemory {
     weights = (typename T::Element*)(memory += sizes[1]);
     sums = (float*)(memory += sizes[2]);
     split_sums = (float*)(memory += sizes[3]);
-    greatest = (float*)(memory += sizes[4]);
-    total = (float*)(memory += sizes[5]);
+    totals = (Totals*)(memory += sizes[4]);
   }
 };
 
-// From products to weights of one row and split: positions [begin, end) of it are seen. Merges the
-// greatest product and the total, and returns the factor of what was summed before; the factor of
-// this split goes to `split_factor`. `scale` is that of the products, for powers of 2.
+// From products to weights of one row and split: positions [begin, end) of it are seen. `scale` is
+// that of the products, for powers of 2. A row that sees nothing has weights of 1.
 template <class T>
-static inline float soften(float* products, typename T::Element* weights, int64_t num_groups,
-                           int64_t begin, int64_t end, float scale, float* greatest, float* total,
-                           float* split_factor) {
+static inline void soften(float* products, typename T::Element* weights, int64_t num_groups,
+                          int64_t begin, int64_t end, float scale, float* greatest, float* total) {
   V high = set1(HIDDEN);
   for (int64_t g = 0; g < num_groups; g++) {
     V s = load(products + g * PANEL);
@@ -118,21 +121,30 @@ static inline float soften(float* products, typename T::Element* weights, int64_
     }
     high = max(high, s);
   }
-  float own = greatest_of(high);
-  V sum = zero(), top = set1(own), factor = set1(scale);
-  // A row that sees nothing of the split has weights of 1 here, and a split factor of 0.
+  *greatest = greatest_of(high);
+  V sum = zero(), top = set1(*greatest), factor = set1(scale);
   for (int64_t g = 0; g < num_groups; g++) {
     V e = exp2(mul(sub(load(products + g * PANEL), top), factor));
     sum = add(sum, e);
     store(weights + g * PANEL, e);
   }
-  float merged = own > *greatest ? own : *greatest;
-  float factors[16];
-  store(factors, exp2(mul(in_range(set1(*greatest - merged), set1(own - merged), 0, 1), factor)));
-  *total = *total * factors[0] + sum_of(sum) * factors[1];
-  *greatest = merged;
-  *split_factor = factors[1];
-  return factors[0];
+  *total = sum_of(sum);
+}
+
+// Merge a split into what came before it; one that a row sees nothing of gets the factor 0.
+static inline void merge_totals(Totals& before, Totals& split, int64_t num_rows, float scale) {
+  V factor = set1(scale);
+  for (int64_t row = 0; row < num_rows; row += PANEL) {
+    V old = load(before.greatest + row), own = load(split.greatest + row);
+    V merged = max(old, own);
+    V old_factor = exp2(mul(sub(old, merged), factor));
+    V own_factor = exp2(mul(sub(own, merged), factor));
+    V total = mul(load(split.total + row), own_factor);
+    store(before.total + row, fma(load(before.total + row), old_factor, total));
+    store(before.greatest + row, merged);
+    store(before.factor + row, old_factor);
+    store(split.factor + row, own_factor);
+  }
 }
 
 // Have the keys or values of a group read into the cache.
@@ -174,15 +186,14 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
   }
   for (int64_t g = 0; g < least(GROUPS_AHEAD, num_groups); g++) read_group<T>(values[g], d);
   const float scale = model.score_scale * LOG2_E;
-  float old_factors[TILE_QUERIES], split_factors[TILE_QUERIES];
+  Totals &before = memory.totals[0], &split = memory.totals[1];
   for (int64_t row = 0; row < num_rows; row++) {
     int64_t position = batch.positions[tile.first_token + row / num_query];
     int64_t from = model.window ? most(0, position + 1 - model.window) : 0;
-    old_factors[row] =
-        soften<T>(memory.products + row * SPLIT, memory.weights + row * SPLIT, num_groups,
-                  from - first, position + 1 - first, scale, memory.greatest + row,
-                  memory.total + row, split_factors + row);
+    soften<T>(memory.products + row * SPLIT, memory.weights + row * SPLIT, num_groups,
+              from - first, position + 1 - first, scale, split.greatest + row, split.total + row);
   }
+  merge_totals(before, split, num_rows, scale);
   for (int64_t row = 0; row < num_rows; row += most_rows) {
     int rows = (int)least(most_rows, num_rows - row);
     int64_t most_panels = 4;
@@ -196,7 +207,7 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
     }
   }
   for (int64_t row = 0; row < num_rows; row++) {
-    V old_factor = set1(old_factors[row]), split_factor = set1(split_factors[row]);
+    V old_factor = set1(before.factor[row]), split_factor = set1(split.factor[row]);
     for (int64_t i = row * d; i < (row + 1) * d; i += PANEL)
       store(memory.sums + i, fma(load(memory.sums + i), old_factor,
                                  mul(load(memory.split_sums + i), split_factor)));
@@ -216,9 +227,10 @@ static void attend_tile(PwPool* pool, int thread, const PwModel& model, const Pw
     __builtin_memcpy(memory.query + t * num_query * d, (const Element*)scratch.query + head * d,
                      (size_t)(num_query * d) * sizeof(Element));
   }
-  for (int64_t row = 0; row < num_rows; row++) {
-    memory.greatest[row] = HIDDEN;
-    memory.total[row] = 0.0f;
+  for (int64_t row = 0; row < TILE_QUERIES; row++) {
+    // Rows that a tile does not have are merged along.
+    memory.totals[0].greatest[row] = memory.totals[1].greatest[row] = HIDDEN;
+    memory.totals[0].total[row] = memory.totals[1].total[row] = 0.0f;
   }
   for (int64_t i = 0; i < num_rows * d; i += PANEL) store(memory.sums + i, zero());
   int64_t earliest = batch.positions[tile.first_token];
@@ -232,7 +244,7 @@ static void attend_tile(PwPool* pool, int thread, const PwModel& model, const Pw
   for (int64_t row = 0; row < num_rows; row++) {
     int64_t head = (tile.first_token + row / num_query) * model.num_heads + kv_head * num_query +
                    row % num_query;
-    V scale = set1(1.0f / memory.total[row]);
+    V scale = set1(1.0f / memory.totals[0].total[row]);
     for (int64_t i = 0; i < d; i += PANEL)
       store((Element*)scratch.attended + head * d + i, mul(load(memory.sums + row * d + i), scale));
   }

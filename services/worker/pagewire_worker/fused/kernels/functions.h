@@ -12,22 +12,6 @@ static inline Share share(const PwPool* pool, int thread, int64_t count) {
   return {count * thread / pool->num_threads, count * (thread + 1) / pool->num_threads};
 }
 
-static inline float sum_of(V x) {
-  float lanes[16];
-  store(lanes, x);
-  for (int half = 8; half > 0; half /= 2)
-    for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
-  return lanes[0];
-}
-
-static inline float greatest_of(V x) {
-  float lanes[16], found;
-  store(lanes, x);
-  found = lanes[0];
-  for (int i = 1; i < 16; i++) found = lanes[i] > found ? lanes[i] : found;
-  return found;
-}
-
 // e^x to about 2 ulp, exactly 1 at 0; x is held within what a normal float can say.
 // Range reduction and polynomial of Cephes' expf (Moshier, 1989).
 static inline V exp(V x) {

@@ -41,38 +41,65 @@ static inline void pack_elements(const PanelSource& rows, typename T::Element* o
                        rows.at(lane, k));
 }
 
-static inline void pack_int8(const PanelSource& rows, uint8_t* out, float* scales) {
-  for (int lane = 0; lane < PANEL; lane++) {
-    float greatest = 0.0f;
-    for (int64_t k = 0; k < rows.size(); k++) {
-      float x = __builtin_fabsf(rows.at(lane, k));
-      greatest = x > greatest ? x : greatest;
+// Copy one row to floats; a row behind the end of the matrix is zeros.
+static inline const float* widen_row(const PanelSource& rows, int lane, float* memory) {
+  const int64_t row = rows.first_row + lane, size = rows.size();
+  for (int64_t k = 0; k < size; k += PANEL) {
+    V x = zero();
+    if (row < rows.a.num_rows) {
+      int64_t index = row * size + k;
+      x = rows.a.source_type == PW_FLOAT32 ? load((const float*)rows.a.source + index)
+                                           : load((const Bf16*)rows.a.source + index);
     }
+    store(memory + k, x);
+  }
+  return memory;
+}
+
+static inline void pack_int8(const PanelSource& rows, uint8_t* out, float* scales, float* memory) {
+  for (int lane = 0; lane < PANEL; lane++) {
+    const float* x = widen_row(rows, lane, memory);
+    V high = zero();
+    for (int64_t k = 0; k < rows.size(); k += PANEL)
+      high = max(high, max(load(x + k), sub(zero(), load(x + k))));
+    float greatest = greatest_of(high);
     scales[lane] = greatest / 127.0f;
-    float factor = greatest > 0.0f ? 127.0f / greatest : 0.0f;
-    for (int64_t k = 0; k < rows.size(); k++)
-      out[k / 4 * PANEL * 4 + lane * 4 + k % 4] =
-          (uint8_t)(Int8::OFFSET + (int)__builtin_rintf(rows.at(lane, k) * factor));
+    V factor = set1(greatest > 0.0f ? 127.0f / greatest : 0.0f), offset = set1(Int8::OFFSET);
+    alignas(64) float q[PANEL];
+    for (int64_t k = 0; k < rows.size(); k += PANEL) {
+      store(q, add(round_even(mul(load(x + k), factor)), offset));
+      for (int i = 0; i < PANEL; i++)
+        out[(k + i) / 4 * PANEL * 4 + lane * 4 + i % 4] = (uint8_t)q[i];
+    }
   }
 }
 
-static inline void pack_int4(const PanelSource& rows, int64_t group, uint8_t* out) {
+// The value furthest from zero becomes -8, the end of the range that has one more.
+static inline float int4_scale(const float* x, int64_t group) {
+  float low = 0.0f, high = 0.0f;
+  for (int64_t i = 0; i < group; i++) {
+    low = x[i] < low ? x[i] : low;
+    high = x[i] > high ? x[i] : high;
+  }
+  return (high > -low ? high : low) / -8.0f;
+}
+
+static inline void pack_int4(const PanelSource& rows, int64_t group, uint8_t* out, float* memory) {
   const int64_t group_bytes = GROUP_SCALES + group * PANEL / 2;
-  for (int64_t g = 0; g < rows.size() / group; g++, out += group_bytes) {
-    for (int lane = 0; lane < PANEL; lane++) {
-      // The value furthest from zero becomes -8, the end of the range that has one more.
-      float extreme = 0.0f;
-      for (int64_t k = g * group; k < (g + 1) * group; k++) {
-        float x = rows.at(lane, k);
-        if (__builtin_fabsf(x) > __builtin_fabsf(extreme)) extreme = x;
-      }
-      float scale = extreme / -8.0f, factor = scale != 0.0f ? 1.0f / scale : 0.0f;
-      ((float*)out)[lane] = scale;
-      for (int64_t k = 0; k < group; k++) {
-        int q = Int4::OFFSET + (int)__builtin_rintf(rows.at(lane, g * group + k) * factor);
-        q = q < 0 ? 0 : q > 15 ? 15 : q;
-        uint8_t* byte = out + GROUP_SCALES + k / 8 * PANEL * 4 + lane * 4 + k % 4;
-        *byte = k % 8 < 4 ? (uint8_t)q : (uint8_t)(*byte | q << 4);
+  for (int lane = 0; lane < PANEL; lane++) {
+    const float* x = widen_row(rows, lane, memory);
+    for (int64_t g = 0; g < rows.size() / group; g++) {
+      float scale = int4_scale(x + g * group, group);
+      V factor = set1(scale != 0.0f ? 1.0f / scale : 0.0f), offset = set1(Int4::OFFSET);
+      ((float*)(out + g * group_bytes))[lane] = scale;
+      uint8_t* bytes = out + g * group_bytes + GROUP_SCALES + lane * 4;
+      alignas(64) float q[PANEL];
+      for (int64_t k = 0; k < group; k += PANEL) {
+        V wide = add(round_even(mul(load(x + g * group + k), factor)), offset);
+        store(q, max(min(wide, set1(15.0f)), zero()));
+        for (int i = 0; i < PANEL; i += 8)
+          for (int j = 0; j < 4; j++)
+            bytes[(k + i) / 8 * PANEL * 4 + j] = (uint8_t)((int)q[i + j] | (int)q[i + j + 4] << 4);
       }
     }
   }
@@ -82,15 +109,16 @@ static void pack_job(PwPool* pool, const void* arguments, int thread) {
   const PackArguments& a = *(const PackArguments*)arguments;
   const PwLinear& linear = *a.linear;
   const int64_t num_panels = ceil_div(a.num_rows, PANEL);
+  float* memory = (float*)pool->memory(thread, (size_t)linear.num_inputs * sizeof(float));
   for (int64_t panel; (panel = pool->next(0, thread, num_panels)) < num_panels;) {
     PanelSource rows = {a, panel * PANEL};
     int64_t place = a.first_panel + panel * a.panel_step;
     char* out = (char*)linear.weight + place * panel_bytes(linear);
     bool are_pairs = a.source_type == PW_BFLOAT16 && rows.is_whole();
     if (linear.kind == PW_INT4)
-      pack_int4(rows, linear.group, (uint8_t*)out);
+      pack_int4(rows, linear.group, (uint8_t*)out, memory);
     else if (linear.kind == PW_INT8)
-      pack_int8(rows, (uint8_t*)out, (float*)linear.scales + place * PANEL);
+      pack_int8(rows, (uint8_t*)out, (float*)linear.scales + place * PANEL, memory);
     else if (linear.kind == PW_BFLOAT16 && are_pairs)
       pack_pairs(rows, (uint32_t*)out);
     else if (linear.kind == PW_BFLOAT16)

@@ -68,6 +68,20 @@ static inline V in_range(V x, V other, int first, int end) {
           half_in_range(x.high, other.high, first - 8, end - 8)};
 }
 
+// Lanes are added to those half a register away, again and again; the greatest is found alike.
+static inline float sum_of(V x) {
+  __m256 half = _mm256_add_ps(x.low, x.high);
+  __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  __m128 two = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+static inline float greatest_of(V x) {
+  __m256 half = _mm256_max_ps(x.low, x.high);
+  __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  __m128 two = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
 static inline __m256 widen(__m128i half) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
