@@ -28,7 +28,9 @@ CHECKPOINTS: dict[str, dict[str, Any]] = {
     },
 }
 
-THREADS = {"llama": 1, "qwen2": 2, "qwen3": 1, "mistral": 1}
+NUM_THREADS = 1
+"""More would wait for each other on so small a model; that their number does not matter is shown
+kernel by kernel."""
 
 Case = tuple[ExactCell, list[Request], list[Answer]]
 
@@ -48,7 +50,7 @@ def draw_requests(seed: int) -> list[Request]:
             repetition_penalty=generator.choice([1.0, 1.0, 1.1]),
             seed=generator.getrandbits(64),
             logprobs=generator.choice([None, 0, 3]),
-            max_tokens=generator.choice([1, 3, 16, 60, 100]),
+            max_tokens=generator.choice([1, 3, 16, 40, 64]),
             ignore_eos=True,
         )
         requests.append(Request((*stem, *own), sampling))
@@ -64,7 +66,7 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
         folder = tmp_path_factory.mktemp("exact") / name
         cell = ExactCell(
             make_checkpoint(folder, vocab=VOCAB, layers=3, **CHECKPOINTS[name]),
-            num_threads=THREADS[name],
+            num_threads=NUM_THREADS,
         )
         requests = draw_requests(len(name))
         alone = [cell.run([request], SOLO)[0] for request in requests]
@@ -98,9 +100,12 @@ def test_batches_equal_requests_alone(prepare: Callable[[str], Case], name: str)
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(2, 6))
 @pytest.mark.parametrize("name", sorted(CHECKPOINTS))
-def test_many_batches_equal_requests_alone(prepare: Callable[[str], Case], name: str) -> None:
-    check_batches(prepare(name), 500, seed=2)
+def test_many_batches_equal_requests_alone(
+    prepare: Callable[[str], Case], name: str, seed: int
+) -> None:
+    check_batches(prepare(name), 125, seed=seed)
 
 
 def test_a_difference_would_be_found(prepare: Callable[[str], Case]) -> None:

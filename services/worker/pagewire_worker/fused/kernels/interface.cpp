@@ -43,7 +43,7 @@ void pw_pool_free(PwPool* pool) { free_pool(pool); }
 void pw_pack(PwPool* pool, const PwLinear* linear, int32_t source_type, const void* source,
              int64_t num_rows, int64_t first_panel, int64_t panel_step) {
   PackArguments arguments = {linear, source_type, source, num_rows, first_panel, panel_step};
-  pool->run(pool->kernels->pack, &arguments, 1);
+  pool->run(pool->kernels->pack, &arguments, 1, num_rows * linear->num_inputs > 100 * 1000);
 }
 
 int64_t pw_weight_bytes(const PwLinear* linear) {
@@ -52,6 +52,26 @@ int64_t pw_weight_bytes(const PwLinear* linear) {
 
 int64_t pw_quantized_row_bytes(const PwLinear* linear) {
   return is_quantized(*linear) ? quantized_row_bytes(linear->num_inputs, linear->group) : 0;
+}
+
+// Whether work is worth the barriers between threads, which take a time slice each where a thread
+// has to wait for its core: what one thread does in some 20 microseconds is not.
+static bool is_worth_sharing(int64_t num_bytes, int64_t num_products) {
+  return num_bytes > 400 * 1000 || num_products > 3 * 1000 * 1000;
+}
+
+static bool is_worth_sharing(const PwLinear& linear, int64_t num_rows) {
+  int64_t weights = (int64_t)linear.num_outputs * linear.num_inputs;
+  return is_worth_sharing(pw_weight_bytes(&linear), weights * num_rows);
+}
+
+static bool is_worth_sharing(const PwModel& model, const PwBatch& batch) {
+  const PwLayer& layer = model.layers[0];
+  if (is_worth_sharing(layer.gate_up, batch.num_tokens)) return true;
+  int64_t num_seen = 0, width = (int64_t)model.num_heads * model.head_dim;
+  for (int64_t seq = 0; seq < batch.num_seqs; seq++)
+    num_seen += batch.seq_lens[seq] * (batch.query_starts[seq + 1] - batch.query_starts[seq]);
+  return is_worth_sharing(0, 2 * num_seen * width);
 }
 
 // Cut the tokens of a batch into tiles; they stay in `memory` for the job.
@@ -78,7 +98,8 @@ static void run_layers(PwPool* pool, PoolJob job, const PwModel* model, const Pw
   Tiles tiles(*model, *batch);
   StepArguments arguments = {model,      batch,  scratch,     first_layer,
                              last_layer, states, tiles.tiles, tiles.count};
-  pool->run(job, &arguments, PHASES_PER_LAYER * (last_layer - first_layer));
+  pool->run(job, &arguments, PHASES_PER_LAYER * (last_layer - first_layer),
+            is_worth_sharing(*model, *batch));
 }
 
 void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
@@ -102,23 +123,23 @@ void pw_attend(PwPool* pool, const PwModel* model, const PwBatch* batch, const P
 void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                void* quantized, float* y, int64_t stride) {
   LinearArguments arguments = {linear, x, num_rows, quantized, y, stride};
-  pool->run(pool->kernels->linear[type], &arguments, 1);
+  pool->run(pool->kernels->linear[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
 }
 
 void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                void* quantized, int64_t num_outputs, int64_t* y) {
   LinearArguments arguments = {linear, x, num_rows, quantized, y, num_outputs};
-  pool->run(pool->kernels->argmax[type], &arguments, 1);
+  pool->run(pool->kernels->argmax[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
 }
 
 void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                 void* quantized, void* y) {
   LinearArguments arguments = {linear, x, num_rows, quantized, y, 0};
-  pool->run(pool->kernels->gate_up[type], &arguments, 1);
+  pool->run(pool->kernels->gate_up[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
 }
 
 void pw_norm(PwPool* pool, int32_t type, const float* x, const float* weight, float epsilon,
              int64_t num_rows, int64_t size, void* y) {
   NormArguments arguments = {x, weight, epsilon, num_rows, size, y};
-  pool->run(pool->kernels->norm[type], &arguments, 1);
+  pool->run(pool->kernels->norm[type], &arguments, 1, num_rows > 1);
 }

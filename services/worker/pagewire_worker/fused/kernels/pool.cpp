@@ -87,19 +87,24 @@ static void* help(void* argument) {
   }
 }
 
-void PwPool::run(PoolJob job, const void* arguments, int num_phases) {
+void PwPool::run(PoolJob job, const void* arguments, int num_phases, bool is_shared) {
   if (num_phases > max_phases) {
     delete[] counters;
-    counters = new std::atomic<int64_t>[(size_t)num_phases * num_threads];
+    counters = new std::atomic<int64_t>[(size_t)num_phases * most_threads];
     max_phases = num_phases;
   }
+  num_threads = is_shared ? most_threads : 1;
   for (int i = 0; i < num_phases * num_threads; i++)
     counters[i].store(0, std::memory_order_relaxed);
+  if (num_threads == 1) {
+    job(this, arguments, 0);
+    return;
+  }
   threads->job = job;
   threads->arguments = arguments;
   threads->num_done.store(0, std::memory_order_relaxed);
   threads->epoch.fetch_add(1, std::memory_order_release);
-  if (num_threads > 1) wake_all(&threads->epoch);
+  wake_all(&threads->epoch);
   job(this, arguments, 0);
   for (int spins = 0; threads->num_done.load(std::memory_order_acquire) < num_threads - 1;) {
     relax();
@@ -108,6 +113,7 @@ void PwPool::run(PoolJob job, const void* arguments, int num_phases) {
 }
 
 void PwPool::barrier() {
+  if (num_threads == 1) return;
   uint32_t epoch = threads->barrier_epoch.load(std::memory_order_relaxed);
   if (threads->num_arrived.fetch_add(1, std::memory_order_acq_rel) == num_threads - 1) {
     threads->num_arrived.store(0, std::memory_order_relaxed);
@@ -135,7 +141,7 @@ void* PwPool::memory(int thread, size_t size) {
 
 PwPool* new_pool(const Kernels* kernels, int num_threads) {
   PwPool* pool = new PwPool();
-  pool->num_threads = num_threads;
+  pool->num_threads = pool->most_threads = num_threads;
   pool->kernels = kernels;
   pool->counters = nullptr;
   pool->max_phases = 0;
@@ -146,7 +152,7 @@ PwPool* new_pool(const Kernels* kernels, int num_threads) {
   for (int number = 1; number < num_threads; number++) {
     threads->helpers[number] = {pool, number, 0};
     if (pthread_create(&threads->helpers[number].thread, nullptr, help, &threads->helpers[number])) {
-      pool->num_threads = number;
+      pool->most_threads = number;
       free_pool(pool);
       return nullptr;
     }
@@ -159,9 +165,9 @@ void free_pool(PwPool* pool) {
   threads->is_closing.store(true, std::memory_order_release);
   threads->epoch.fetch_add(1, std::memory_order_release);
   wake_all(&threads->epoch);
-  for (int number = 1; number < pool->num_threads; number++)
+  for (int number = 1; number < pool->most_threads; number++)
     pthread_join(threads->helpers[number].thread, nullptr);
-  for (int number = 0; number < pool->num_threads; number++) free(threads->memory[number]);
+  for (int number = 0; number < pool->most_threads; number++) free(threads->memory[number]);
   delete[] pool->counters;
   delete[] threads->memory;
   delete[] threads->memory_size;

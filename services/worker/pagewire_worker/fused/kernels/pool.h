@@ -12,12 +12,13 @@ typedef void (*PoolJob)(PwPool* pool, const void* arguments, int thread);
 
 
 struct PwPool {
-  int num_threads;
+  int num_threads;  // of the job that runs
+  int most_threads;
   const Kernels* kernels;
 
-  // Run `job`, which has so many phases, in all threads and return once all are done. Only one
-  // caller at a time.
-  void run(PoolJob job, const void* arguments, int num_phases);
+  // Run `job`, which has so many phases, and return once all its threads are done: all there are, or
+  // the caller's alone for what is too little to share. Only one caller at a time.
+  void run(PoolJob job, const void* arguments, int num_phases, bool is_shared);
   // Wait until all threads are here.
   void barrier();
   // Next item of the `count` of a phase for one thread, or `count` when none is left; each phase of
