@@ -74,6 +74,11 @@ class ServeConfig:
         "What computes a model: native where there is a decoder for it, else transformers",
         choices=("auto", "native", "transformers"),
     )
+    cpu_backend: str = setting(
+        "auto",
+        "What computes on CPUs: fused for kernels that were compiled on installation, or torch",
+        choices=("auto", "fused", "torch"),
+    )
     max_model_len: int | None = setting(
         None, "Longest sequence in tokens (default: the model's)", parse=_COUNT
     )

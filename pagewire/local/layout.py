@@ -16,6 +16,7 @@ _WORKER_SETTINGS = (
     "device",
     "dtype",
     "model_impl",
+    "cpu_backend",
     "max_model_len",
     "block_size",
     "max_num_seqs",
