@@ -74,6 +74,16 @@ class ServeConfig:
         "What computes a model: native where there is a decoder for it, else transformers",
         choices=("auto", "native", "transformers"),
     )
+    cpu_backend: str = setting(
+        "auto",
+        "What computes on CPUs: fused for kernels that were compiled on installation, or torch",
+        choices=("auto", "fused", "torch"),
+    )
+    quantization: str = setting(
+        "none",
+        "Type that weights are turned into while they are loaded, to compute on CPUs",
+        choices=("none", "int8", "int4"),
+    )
     max_model_len: int | None = setting(
         None, "Longest sequence in tokens (default: the model's)", parse=_COUNT
     )

@@ -16,6 +16,8 @@ _WORKER_SETTINGS = (
     "device",
     "dtype",
     "model_impl",
+    "cpu_backend",
+    "quantization",
     "max_model_len",
     "block_size",
     "max_num_seqs",

@@ -13,6 +13,9 @@ import pytest
 from pagewire_shared.sampling import SamplingParams
 from support.checkpoints import make_checkpoint
 from support.exact_cells import SOLO, Answer, ExactCell, Request, draw_weather
+from support.fused_kernels import needs_kernels
+
+pytestmark = needs_kernels
 
 VOCAB = 512
 NUM_REQUESTS = 40

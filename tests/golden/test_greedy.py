@@ -1,4 +1,5 @@
-"""Greedy tokens equal transformers in float32, whatever happens between prompt and token."""
+"""Greedy tokens equal transformers in float32, whatever happens between prompt and token: computed
+by the kernels for CPUs and by torch."""
 
 import functools
 import itertools
@@ -14,6 +15,7 @@ import torch
 from pagewire_scheduler.core.step import StepPlan
 from pagewire_shared.sampling import SamplingParams
 from support.engine import Engine, Setup
+from support.fused_kernels import needs_kernels, position_of
 from support.golden_cases import (
     CHECKPOINTS,
     NUM_TOKENS,
@@ -29,6 +31,15 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
 # Fits the longest sequence and about a tenth of 32 average ones.
 SMALL_POOL_TOKENS = 1280
 AMPLE_POOL_TOKENS = 32768
+
+BLOCK_SIZES = {"fused": (16, 32), "torch": (8, 16)}
+
+# Every factor but the number at once has both of its values in them.
+TORCH_IN_SHORT_RUN = {
+    "32-at-once_small-blocks_chunk-16_cold_1-step_small-pool",
+    "32-at-once_small-blocks_whole_warm_1-step_ample",
+    "32-at-once_large-blocks_whole_cold_2-steps_ample",
+}
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +59,9 @@ def prepare(
 Prepare = Callable[[str], tuple[Path, list[Greedy]]]
 
 
-def setup_of(combination: Combination) -> Setup:
-    block_size = 8 if combination.is_small_block else 16
+def setup_of(combination: Combination, cpu_backend: str) -> Setup:
+    small, large = BLOCK_SIZES[cpu_backend]
+    block_size = small if combination.is_small_block else large
     num_tokens = SMALL_POOL_TOKENS if combination.is_small_pool else AMPLE_POOL_TOKENS
     return Setup(
         num_at_once=1 if combination.is_alone else 32,
@@ -59,6 +71,7 @@ def setup_of(combination: Combination) -> Setup:
         num_blocks=num_tokens // block_size,
         is_caching=True,
         steps_in_flight=1 if combination.is_one_step else 2,
+        cpu_backend=cpu_backend,
     )
 
 
@@ -68,39 +81,58 @@ def test_combinations_cover_every_pair_of_values() -> None:
     for first, second in itertools.combinations([f.name for f in fields(Combination)], 2):
         pairs = {(getattr(row, first), getattr(row, second)) for row in rows}
         assert len(pairs) == 4, (first, second)
+    short = [row for row in rows if str(row) in TORCH_IN_SHORT_RUN]
+    assert len(short) == len(TORCH_IN_SHORT_RUN)
+    for name in [f.name for f in fields(Combination) if f.name != "is_alone"]:
+        assert {getattr(row, name) for row in short} == {True, False}, name
+
+
+def marks_of(name: str, cpu_backend: str, row: Combination | None = None) -> list[Any]:
+    """Return the marks of a case. One request at a time takes long and is left to the long run, and
+    so is qwen2, whose biases the test through LLM sees as well.
+
+    Of torch all but TORCH_IN_SHORT_RUN of one model are.
+    """
+    if cpu_backend == "torch":
+        is_short = name == "llama" and str(row) in TORCH_IN_SHORT_RUN
+        return [] if is_short else [pytest.mark.long]
+    is_long = name == "qwen2" or (row is not None and row.is_alone)
+    return [needs_kernels, *([pytest.mark.long] if is_long else [])]
 
 
 def cases() -> list[Any]:
-    """Return (checkpoint, combination) pairs. One request at a time takes long and is left to the
-    long run, and so is qwen2, whose biases the test through LLM sees as well."""
+    """Return triples of checkpoint, implementation and combination."""
     return [
-        pytest.param(
-            name,
-            row,
-            id=f"{name}-{row}",
-            marks=[pytest.mark.long] if row.is_alone or name == "qwen2" else [],
-        )
+        pytest.param(name, cpu, row, id=f"{name}-{cpu}-{row}", marks=marks_of(name, cpu, row))
         for name in sorted(CHECKPOINTS)
+        for cpu in BLOCK_SIZES
         for row in combinations()
     ]
 
 
-@pytest.mark.parametrize(("name", "combination"), cases())
-def test_greedy_equals_transformers(prepare: Prepare, name: str, combination: Combination) -> None:
+@pytest.mark.parametrize(("name", "cpu_backend", "combination"), cases())
+def test_greedy_equals_transformers(
+    prepare: Prepare, name: str, cpu_backend: str, combination: Combination
+) -> None:
     checkpoint, expected = prepare(name)
-    engine = Engine(checkpoint, setup_of(combination))
+    engine = Engine(checkpoint, setup_of(combination, cpu_backend))
+    assert engine.replica.executor._backend.kernel_set.startswith(cpu_backend)
     prompts = make_prompts()
     if combination.is_warm:
         engine.generate(prompts, GREEDY.with_(max_tokens=1))
     outputs = engine.generate(prompts, GREEDY)
-    assert_equal_but_for_near_ties(outputs, expected, f"{name} {combination}")
+    assert_equal_but_for_near_ties(outputs, expected, f"{name} {cpu_backend} {combination}")
     if combination.is_small_pool and not combination.is_alone:
         assert engine.core.counts.num_preemptions > 0
 
 
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    "cpu_backend",
+    [pytest.param("fused", marks=needs_kernels), pytest.param("torch", marks=pytest.mark.long)],
+)
 def test_same_seed_same_tokens_alone_and_among_others(
-    tmp_path_factory: pytest.TempPathFactory, seed: int
+    tmp_path_factory: pytest.TempPathFactory, cpu_backend: str, seed: int
 ) -> None:
     folder = make_golden_checkpoint(tmp_path_factory.mktemp("seed"), "qwen3")
     prompts = [prompt[:100] for prompt in make_prompts(seed)][:32]
@@ -117,8 +149,10 @@ def test_same_seed_same_tokens_alone_and_among_others(
         )
         for _ in prompts
     ]
-    together = Engine(folder, Setup(num_at_once=32)).generate(prompts, params)
-    alone = Engine(folder, Setup(num_at_once=1)).generate(prompts, params)
+    together, alone = (
+        Engine(folder, Setup(num_at_once=most, cpu_backend=cpu_backend)).generate(prompts, params)
+        for most in (32, 1)
+    )
     assert together == alone
     assert len({tuple(output) for output in alone}) == len(prompts)
 
@@ -148,24 +182,37 @@ class Damage:
                 for states in (layer.key, layer.value):
                     if self.kind == "block":
                         states[block] = states[sequence.table.blocks[0]]
-                    else:
-                        at = max(1, middle % size)
+                        continue
+                    at = max(1, middle % size)
+                    if engine.setup.cpu_backend == "torch":
                         states[block, at] = states[block, at - 1]
+                    else:
+                        is_key = states is layer.key
+                        before = position_of(states[block], at - 1, is_key=is_key)
+                        position_of(states[block], at, is_key=is_key).copy_(before)
 
 
-@pytest.mark.parametrize("name", [pytest.param("qwen2", marks=pytest.mark.long), "llama", "qwen3"])
+@pytest.mark.parametrize(
+    ("name", "cpu_backend"),
+    [
+        pytest.param(name, cpu, marks=marks_of(name, cpu))
+        for name in sorted(CHECKPOINTS)
+        for cpu in BLOCK_SIZES
+    ],
+)
 @pytest.mark.parametrize(
     ("kind", "shortest", "longest"), [("block", 32, 600), ("position", 2, 200)]
 )
 def test_damage_shows_in_the_outputs(
-    prepare: Prepare, name: str, kind: str, shortest: int, longest: int
+    prepare: Prepare, name: str, cpu_backend: str, kind: str, shortest: int, longest: int
 ) -> None:
     """What the comparison above could not see would prove nothing: one bad block must change
     outputs."""
     checkpoint, expected = prepare(name)
     prompts = make_prompts()
     which = [i for i, prompt in enumerate(prompts) if shortest <= len(prompt) <= longest]
-    engine = Engine(checkpoint, Setup(is_caching=False, steps_in_flight=1), on_step=Damage(kind))
+    setup = Setup(is_caching=False, steps_in_flight=1, cpu_backend=cpu_backend)
+    engine = Engine(checkpoint, setup, on_step=Damage(kind))
     outputs = engine.generate([prompts[i] for i in which], GREEDY)
     changed = sum(
         tuple(output) != expected[i].token_ids for output, i in zip(outputs, which, strict=True)

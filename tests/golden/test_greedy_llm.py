@@ -14,11 +14,12 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
 
 # (checkpoint, runs before the one that counts, keywords)
 CASES: list[tuple[str, int, dict[str, Any]]] = [
-    ("llama", 0, {"block_size": 8, "max_num_batched_tokens": 32, "steps_in_flight": 1}),
+    ("llama", 0, {"block_size": 16, "max_num_batched_tokens": 32, "steps_in_flight": 1}),
     ("qwen2", 1, {"block_size": 16, "max_num_batched_tokens": 2048, "steps_in_flight": 2}),
     # 1280 tokens of KV cache: 4 layers, 2 KV heads of 64, keys and values in float32.
     ("qwen3", 0, {"block_size": 16, "kv_cache_memory": 1280 * 4 * 2 * 64 * 2 * 4}),
-    ("llama", 0, {"block_size": 8, "num_workers": 2, "enable_prefix_caching": False}),
+    ("llama", 0, {"block_size": 32, "num_workers": 2, "enable_prefix_caching": False}),
+    ("llama", 0, {"block_size": 8, "cpu_backend": "torch"}),
 ]
 
 

@@ -36,6 +36,7 @@ class Setup:
     num_blocks: int = 4096
     is_caching: bool = False
     steps_in_flight: int = 2
+    cpu_backend: str = "auto"
 
 
 @dataclass(slots=True)
@@ -68,6 +69,7 @@ class Engine:
                 max_model_len=720,
                 cpu_threads=1,
                 steps_in_flight=self.setup.steps_in_flight,
+                cpu_backend=self.setup.cpu_backend,
             )
         )
         self.core = SchedulerCore(CoreSettings(generation=1, is_caching=self.setup.is_caching))

@@ -44,6 +44,17 @@ def _pool(num_threads: int, instruction_set: str) -> KernelPool:
     return KernelPool(num_threads, instruction_set)
 
 
+def has_kernels() -> bool:
+    """Return whether there are kernels that run here."""
+    try:
+        return bool(instruction_sets())
+    except KernelsMissingError:
+        return False
+
+
+needs_kernels = pytest.mark.skipif(not has_kernels(), reason="there are no kernels for this CPU")
+
+
 def packed(
     pool: KernelPool, weight: Tensor, bias: Tensor | None = None, kind: int | None = None
 ) -> PackedLinear:
@@ -166,6 +177,23 @@ class PagedAttention:
             panels = blocks.view(*blocks.shape[:3], shape.head_dim // 16, 16 // step, 16, step)
             tokens = panels.permute(0, 2, 4, 6, 1, 3, 5)
         return tokens.reshape(-1, shape.num_kv_heads, shape.head_dim)[:length]
+
+
+def position_of(block: Tensor, at: int, *, is_key: bool) -> Tensor:
+    """Return a view of what a block of a cache holds of its position `at`, of all KV heads.
+
+    Args:
+        block: Keys or values, in size [block_size, kv_heads, head_dim].
+        at: Counted from the beginning of the block.
+        is_key: Which of the two; they are laid out differently.
+    """
+    size, num_kv_heads, head_dim = block.shape
+    step, (group, token) = STEP[block.dtype], divmod(at, 16)
+    groups = block.view(num_kv_heads, size // 16, -1)[:, group]
+    if is_key:
+        return groups.view(num_kv_heads, head_dim // step, 16, step)[:, :, token]
+    panels = groups.view(num_kv_heads, head_dim // 16, 16 // step, 16, step)
+    return panels[:, :, token // step, :, token % step]
 
 
 class Batch:

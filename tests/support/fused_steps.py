@@ -66,7 +66,7 @@ def fused_model(folder: Path, pool: KernelPool, dtype: torch.dtype) -> FusedMode
     """Load a checkpoint for the kernels of one instruction set."""
     config = read_model_config(folder)
     reader = WeightReader(folder, CPU, dtype)
-    decoder = load_decoder(config, reader, pool, dtype, MAX_LEN)
+    decoder = load_decoder(config, reader, pool, dtype, "none", MAX_LEN)
     reader.finish()
     return FusedModel(decoder, pool)
 

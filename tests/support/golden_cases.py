@@ -55,7 +55,7 @@ class Combination:
     def __str__(self) -> str:
         words = [
             "alone" if self.is_alone else "32-at-once",
-            "block-8" if self.is_small_block else "block-16",
+            "small-blocks" if self.is_small_block else "large-blocks",
             "chunk-16" if self.is_chunked else "whole",
             "warm" if self.is_warm else "cold",
             "1-step" if self.is_one_step else "2-steps",

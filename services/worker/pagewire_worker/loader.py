@@ -241,7 +241,11 @@ def _describe(
         tokenizer_fingerprint=tokenizer_fingerprint(shape.folder),
         model_fingerprint=model_fingerprint(shape.folder),
         numerics_fingerprint=numerics_fingerprint(
-            shape.device.type, shape.dtype, backend.kernel_set, is_exact=backend.is_exact
+            shape.device.type,
+            shape.dtype,
+            backend.kernel_set,
+            config.quantization,
+            is_exact=backend.is_exact,
         ),
         cache_groups=tuple(cache.layout()),
         num_blocks=cache.num_blocks,
@@ -267,13 +271,13 @@ def _host_id() -> str:
 
 
 def numerics_fingerprint(
-    device: str, dtype: torch.dtype, kernel_set: str, *, is_exact: bool
+    device: str, dtype: torch.dtype, kernel_set: str, quantization: str, *, is_exact: bool
 ) -> bytes:
     """Return SHA-256 of what decides the last bits of an output."""
     facts = {
         "device": device,
         "dtype": str(dtype),
-        "quantization": "none",
+        "quantization": quantization,
         "kernels": kernel_set,
         "exact": is_exact,
     }

@@ -133,6 +133,7 @@ def test_every_engine_setting_reaches_the_worker(tmp_path: Path) -> None:
         "device": "cpu",
         "dtype": "float32",
         "model_impl": "native",
+        "cpu_backend": "torch",
         "max_model_len": 64,
         "block_size": 8,
         "max_num_seqs": 4,

@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 
+from pagewire_shared.errors import StartupError
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.fallback.check import check_against_plain
 from pagewire_worker.fallback.refusal import Refusal
@@ -180,11 +181,16 @@ def test_a_checkpoint_that_shows_progress(gpt2):
 
 def test_layers_are_counted(gpt2):
     steps = []
-    config = WorkerConfig(
-        model=str(gpt2), max_model_len=32, max_num_batched_tokens=32, cpu_threads=1
-    )
-    load_replica(config, on_layer=lambda: steps.append(1))
+    settings = {"max_model_len": 32, "max_num_batched_tokens": 64, "cpu_threads": 1}
+    load_replica(WorkerConfig(model=str(gpt2), **settings), on_layer=lambda: steps.append(1))
     assert len(steps) == 2 * 3  # two steps of warm-up, three layers
+
+
+def test_kernels_that_are_asked_for_are_not_left_out_in_silence(gpt2):
+    config = WorkerConfig(model=str(gpt2), max_model_len=32, cpu_threads=1, cpu_backend="fused")
+    with pytest.raises(StartupError, match=r"^--cpu-backend: .* transformers") as caught:
+        load_replica(config)
+    assert caught.value.field == "cpu_backend"
 
 
 def test_embedding_sizes(checkpoint, tmp_path):

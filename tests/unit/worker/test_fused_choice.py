@@ -15,6 +15,7 @@ from pagewire_worker.fused.choice import MEASURED_LOSS, choose_kernels
 from pagewire_worker.fused.library import KernelPool, KernelsMissingError, load_library
 from pagewire_worker.models.config import ModelConfig, RopeConfig
 from pagewire_worker.models.source import LoadSettings
+from support.fused_kernels import has_kernels, needs_kernels
 from support.worker_driver import load
 
 MODEL = ModelConfig(
@@ -62,17 +63,6 @@ REASONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"head_dim": 528}, {}, "head_dim (528)"),
     ({"num_heads": 130}, {}, "query heads per KV head (65)"),
 ]
-
-
-def has_kernels() -> bool:
-    try:
-        load_library()
-    except KernelsMissingError:
-        return False
-    return True
-
-
-needs_kernels = pytest.mark.skipif(not has_kernels(), reason="no kernels were compiled here")
 
 
 @pytest.fixture

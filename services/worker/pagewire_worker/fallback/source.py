@@ -90,6 +90,11 @@ class TransformersSource:
 
     def load(self, settings: LoadSettings) -> LoadedModel:
         """Read the weights, examine the model and check it. Raises StartupError."""
+        if settings.cpu_backend == "fused":
+            raise StartupError(
+                "--cpu-backend: fused does not do here: transformers computes this model",
+                field="cpu_backend",
+            )
         with one_sentence(self.summary.architecture):
             if settings.quantization != "none":
                 raise StartupError(

@@ -60,7 +60,7 @@ class FusedBackend:
     @property
     def kernel_set(self) -> str:
         """Names of the implementations in use."""
-        return f"fused-1,{self._pool.instruction_set},{self._decoder.quantization}"
+        return f"fused-1,{self._pool.instruction_set}"
 
     @property
     def is_exact(self) -> bool:

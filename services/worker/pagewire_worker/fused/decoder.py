@@ -45,7 +45,6 @@ class FusedDecoder:
 
     config: ModelConfig
     dtype: torch.dtype
-    quantization: str
     embedding: PackedLinear
     vocabulary: PackedLinear
     norm: Tensor
@@ -83,7 +82,7 @@ def load_decoder(
         vocabulary = packer.vocabulary_matrix("lm_head.weight")
     angles = rotary_angles(config.rope, config.head_dim, num_positions)
     return FusedDecoder(
-        config, dtype, quantization, embedding, vocabulary, norm, angles.cos(), angles.sin(), layers
+        config, dtype, embedding, vocabulary, norm, angles.cos(), angles.sin(), layers
     )
 
 
