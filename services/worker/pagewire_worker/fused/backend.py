@@ -80,7 +80,7 @@ class FusedBackend:
         states = torch.empty(
             (len(batch.output_rows), self.embedding_size), dtype=self._decoder.dtype
         )
-        arrays = _Arrays(batch)
+        arrays = BatchArrays(batch)
         num_layers = len(self._decoder.layers)
         most = 1 if self._on_layer.is_awaited else self._layers_per_call(num_tokens)
         for first in range(0, num_layers, most):
@@ -162,7 +162,7 @@ class _Scratch:
         self.structure = abi.Scratch(*map(pointer, self._tensors))
 
 
-class _Arrays:
+class BatchArrays:
     """The arrays of a batch, held while the kernels read them."""
 
     def __init__(self, batch: StepBatch) -> None:
