@@ -28,7 +28,7 @@ REQUESTS_PER_FLIP = 4
 MOST_AT_ONCE = 24
 NUM_STREAMS = 32
 NUM_PROMPT = 200
-NUM_TOKENS = 500
+NUM_TOKENS = 1500
 
 Roles = tuple[str, ...]
 PREFILL: Roles = ("prefill",)
@@ -69,6 +69,7 @@ def cell(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
             decode_workers=1,
             handoff="always",
             kv_offload="off",
+            kv_cache_memory="64MiB",
         )
         stack.callback(cluster.local.stop)
         leaving = {}

@@ -257,3 +257,9 @@ async def storing(store: FakeStore, address: str) -> AsyncIterator[None]:
         yield
     finally:
         await server.stop(None)
+        # gRPC removes the file a little later, and would remove that of the next server.
+        path = Path(address.removeprefix("unix:"))
+        for _ in range(200):
+            if not path.exists():
+                break
+            await asyncio.sleep(0.01)
