@@ -246,6 +246,10 @@ def _response(piece: KvPiece) -> wire.GetResponse:
     return wire.GetResponse(chunk=chunk)
 
 
+def _is_there(address: str) -> bool:
+    return Path(address.removeprefix("unix:")).exists()
+
+
 @asynccontextmanager
 async def storing(store: FakeStore, address: str) -> AsyncIterator[None]:
     """Serve `store` on `address`."""
@@ -258,8 +262,7 @@ async def storing(store: FakeStore, address: str) -> AsyncIterator[None]:
     finally:
         await server.stop(None)
         # gRPC removes the file a little later, and would remove that of the next server.
-        path = Path(address.removeprefix("unix:"))
         for _ in range(200):
-            if not path.exists():
+            if not _is_there(address):
                 break
             await asyncio.sleep(0.01)

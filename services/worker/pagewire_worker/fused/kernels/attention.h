@@ -158,25 +158,23 @@ static inline void read_group(const typename T::Element* group, int64_t head_dim
 template <class T>
 static void attend_split(const PwModel& model, const PwLayer& layer, const PwBatch& batch,
                          const AttentionMemory<T>& memory, const AttentionTile& tile,
-                         int64_t kv_head, int64_t first, int64_t end) {
+                         int64_t kv_head, int64_t first, int64_t end, int64_t last) {
   typedef typename T::Element Element;
   const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
   const int64_t num_rows = tile.num_tokens * num_query, num_groups = ceil_div(end - first, PANEL);
   const int64_t* table = batch.block_tables + tile.seq * batch.table_stride;
   const Element *keys[SPLIT_GROUPS + GROUPS_AHEAD], *values[SPLIT_GROUPS + GROUPS_AHEAD];
-  for (int64_t g = 0; g < num_groups; g++) {
-    int64_t position = first + g * PANEL;
+  for (int64_t g = 0; g < num_groups + GROUPS_AHEAD; g++) {
+    // What is read ahead at the end of a split is the next one.
+    int64_t position = least(first + g * PANEL, last - 1);
     int64_t offset = group_offset(model, table[position / model.block_size], kv_head,
                                   position % model.block_size / PANEL);
     keys[g] = (const Element*)layer.key + offset;
     values[g] = (const Element*)layer.value + offset;
   }
-  for (int64_t g = 0; g < GROUPS_AHEAD; g++) {
-    keys[num_groups + g] = keys[num_groups - 1];
-    values[num_groups + g] = values[num_groups - 1];
-  }
   const int64_t most_rows = tile_rows(num_rows);
-  for (int64_t g = 0; g < least(GROUPS_AHEAD, num_groups); g++) read_group<T>(keys[g], d);
+  if (first < SPLIT)
+    for (int64_t g = 0; g < least(GROUPS_AHEAD, num_groups); g++) read_group<T>(keys[g], d);
   for (int64_t g = 0, width; g < num_groups; g += width) {
     width = least(GROUPS_AHEAD, num_groups - g);
     for (int64_t row = 0; row < num_rows; row += most_rows)
@@ -239,7 +237,8 @@ static void attend_tile(PwPool* pool, int thread, const PwModel& model, const Pw
   for (int64_t split = from / SPLIT * SPLIT; split < end; split += SPLIT) {
     // Blocks before the window may be others' by now: not even their zeros are added.
     int64_t first = most(split, from / PANEL * PANEL);
-    attend_split<T>(model, layer, batch, memory, tile, kv_head, first, least(end, split + SPLIT));
+    attend_split<T>(model, layer, batch, memory, tile, kv_head, first, least(end, split + SPLIT),
+                    end);
   }
   for (int64_t row = 0; row < num_rows; row++) {
     int64_t head = (tile.first_token + row / num_query) * model.num_heads + kv_head * num_query +
