@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from machine import describe
+from machine import describe, read_bandwidth
 
 from pagewire_shared.sampling import SamplingParams
 from pagewire_worker.backend import StepBatch
@@ -69,19 +69,6 @@ def median(job: Callable[[], object], repeats: int = REPEATS) -> float:
         job()
         seconds.append(time.perf_counter() - began)
     return statistics.median(seconds)
-
-
-def read_bandwidth() -> float:
-    """Return the best bytes per second of a sum over 1 GiB."""
-    memory = torch.ones(1 << 27, dtype=torch.int64)
-    best = min(_seconds_of(memory.sum) for _ in range(7))
-    return memory.numel() * 8 / best
-
-
-def _seconds_of(job: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    job()
-    return time.perf_counter() - began
 
 
 class Decodes:
@@ -270,7 +257,7 @@ def main() -> None:
             kv_cache_memory=1024**3,
         )
     )
-    bandwidth = read_bandwidth()
+    bandwidth = read_bandwidth(torch.get_num_threads())
     print(f"{describe()}; reads {bandwidth / 1e9:.1f} GB/s")
     for batch in options.batch:
         print(f"\n{batch} sequences of {options.context} tokens:\n")

@@ -3,13 +3,12 @@ forget what it computed before; the actions about workers are in topology.py. De
 itself."""
 
 import asyncio
-import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 
 from pagewire.admin_client import CellReport, audit, reset_prefix_cache
 from pagewire.cli.actions import choose_action
+from pagewire.cli.cells import print_cells
 from pagewire.cli.commands import EXIT_FAILED
 from pagewire.cli.durations import waiting_seconds
 from pagewire.cli.topology import run_roles, run_self_test, run_topology
@@ -60,10 +59,7 @@ def _audit(parser: HintingParser, argv: Sequence[str]) -> int:
         options.server, timeout_seconds=options.timeout_seconds, api_key=options.server_api_key
     )
     cells = asyncio.run(asked)
-    if options.json:
-        print(json.dumps([asdict(cell) for cell in cells], indent=2))
-    else:
-        print("\n\n".join(describe(cell) for cell in cells))
+    print_cells(cells, describe, as_json=options.json)
     return EXIT_FAILED if any(cell.findings for cell in cells) else 0
 
 

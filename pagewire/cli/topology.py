@@ -3,10 +3,9 @@ for and whether KV blocks move between them. Decides nothing itself."""
 
 import argparse
 import asyncio
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 
+from pagewire.cli.cells import print_cells
 from pagewire.cli.commands import EXIT_FAILED
 from pagewire.cli.durations import waiting_seconds
 from pagewire.topology_client import (
@@ -32,10 +31,7 @@ def run_topology(parser: HintingParser, argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(argv)
     cells = asyncio.run(topology(options.server, api_key=options.server_api_key))
-    if options.json:
-        print(json.dumps([asdict(cell) for cell in cells], indent=2))
-    else:
-        print("\n\n".join(describe_topology(cell) for cell in cells))
+    print_cells(cells, describe_topology, as_json=options.json)
     return 0
 
 
@@ -63,10 +59,7 @@ def run_self_test(parser: HintingParser, argv: Sequence[str]) -> int:
         options.server, timeout_seconds=options.timeout_seconds, api_key=options.server_api_key
     )
     cells = asyncio.run(asked)
-    if options.json:
-        print(json.dumps([asdict(cell) for cell in cells], indent=2))
-    else:
-        print("\n\n".join(describe_self_test(cell) for cell in cells))
+    print_cells(cells, describe_self_test, as_json=options.json)
     return EXIT_FAILED if any(cell.problems for cell in cells) else 0
 
 

@@ -1,5 +1,6 @@
 """Roles that change, and probes of pairs of workers."""
 
+from simulation.actions_stores import close_one_of
 from simulation.cell import Cell
 from simulation.world import World
 
@@ -62,17 +63,7 @@ def cancel_handed_off(world: World, a: int, b: int, c: int) -> bool:
         for worker in (cell.core.workers.values() if cell.is_up else ())
         for handoff in worker.giving
     }
-    found = [
-        (frontend, client)
-        for frontend in world.frontends
-        for client in frontend.clients
-        if client.ask.request_id in waiting
-    ]
-    if not found:
-        return False
-    frontend, client = found[a % len(found)]
-    frontend.close(client)
-    return True
+    return close_one_of(world, waiting, a)
 
 
 def source_dies(world: World, a: int, b: int, c: int) -> bool:

@@ -4,6 +4,7 @@ from simulation.stores import Store
 from simulation.world import World
 
 from pagewire_scheduler.core.block_load import LoadOutcome
+from pagewire_shared.ids import RequestId
 
 OUTCOMES = (LoadOutcome.MISSING, LoadOutcome.LATE, LoadOutcome.FAILED)
 
@@ -67,6 +68,21 @@ def loads_hang(world: World, a: int, b: int, c: int) -> bool:
     return True
 
 
+def close_one_of(world: World, request_ids: set[RequestId], a: int) -> bool:
+    """The client of one of these requests goes away; return whether there was one."""
+    found = [
+        (frontend, client)
+        for frontend in world.frontends
+        for client in frontend.clients
+        if client.ask.request_id in request_ids
+    ]
+    if not found:
+        return False
+    frontend, client = found[a % len(found)]
+    frontend.close(client)
+    return True
+
+
 def cancel_loading(world: World, a: int, b: int, c: int) -> bool:
     """The client of one that waits for a load goes away."""
     loading = {
@@ -75,17 +91,7 @@ def cancel_loading(world: World, a: int, b: int, c: int) -> bool:
         for worker in (cell.core.workers.values() if cell.is_up else ())
         for sequence in worker.loading
     }
-    found = [
-        (frontend, client)
-        for frontend in world.frontends
-        for client in frontend.clients
-        if client.ask.request_id in loading
-    ]
-    if not found:
-        return False
-    frontend, client = found[a % len(found)]
-    frontend.close(client)
-    return True
+    return close_one_of(world, loading, a)
 
 
 def submit_again(world: World, a: int, b: int, c: int) -> bool:

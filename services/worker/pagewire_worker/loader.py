@@ -125,7 +125,7 @@ def load_replica(
     offloader = _make_offloader(config, cache)
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
     on_progress(0.95, "warming up")
-    max_num_batched_tokens = _token_budget(shape, backend)
+    max_num_batched_tokens = _token_budget(config, shape, backend)
     executor = Executor(
         backend,
         limits,
@@ -142,12 +142,13 @@ def load_replica(
     return Replica(info, executor, grammars.compiler, offloader, sharer)
 
 
-def _token_budget(shape: _Shape, backend: ModelBackend) -> int:
+def _token_budget(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> int:
     if shape.max_num_batched_tokens is not None:
         return shape.max_num_batched_tokens
     if shape.device.type != "cpu":
         return CUDA_NUM_BATCHED_TOKENS
-    budget = calibrated_budget(backend, shape.max_model_len, cache_folder())
+    model = f"{model_fingerprint(shape.folder).hex()} {config.quantization}"
+    budget = calibrated_budget(backend, model, shape.max_model_len, cache_folder())
     return max(budget, shape.max_num_seqs)
 
 

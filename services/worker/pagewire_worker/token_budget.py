@@ -38,16 +38,19 @@ def choose_budget(seconds_per_token: float) -> int:
     return min(max(tokens, LEAST_TOKENS), MOST_TOKENS)
 
 
-def calibrated_budget(backend: ModelBackend, max_model_len: int, cache_folder: Path) -> int:
+def calibrated_budget(
+    backend: ModelBackend, model: str, max_model_len: int, cache_folder: Path
+) -> int:
     """Return the tokens of a step for this model here, measured now or earlier.
 
     Args:
         backend: The model over its cache, whose first blocks are written.
+        model: Tells it, and how its weights are stored, from others.
         max_model_len: Longest sequence.
         cache_folder: Where measurements are kept.
     """
     num_tokens = min(MEASURED_TOKENS, max_model_len)
-    known = _Known(cache_folder / "step_seconds.json", backend)
+    known = _Known(cache_folder / "step_seconds.json", backend, model)
     best = known.seconds
     if best is None or best * num_tokens * MEASURED_TIMES < AFFORDABLE_SECONDS:
         # Other work on the machine only ever makes it slower.
@@ -81,9 +84,10 @@ def _seconds_per_token(backend: ModelBackend, num_tokens: int, clock: Callable[[
 class _Known:
     """What was measured before of the same model, kernels and machine."""
 
-    def __init__(self, path: Path, backend: ModelBackend) -> None:
+    def __init__(self, path: Path, backend: ModelBackend, model: str) -> None:
         cache = backend.kv_cache
         facts = [
+            model,
             backend.kernel_set,
             torch.get_num_threads(),
             backend.embedding_size,

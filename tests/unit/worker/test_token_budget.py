@@ -15,6 +15,8 @@ from pagewire_worker.kv_cache import CacheShape, KvCache
 from pagewire_worker.token_budget import cache_folder, calibrated_budget, choose_budget
 from support.worker_driver import load
 
+MODEL = "a model, as it is"
+
 FILE = "step_seconds.json"
 
 
@@ -69,7 +71,7 @@ def budget_of(backend: TimedBackend, tmp_path: Path) -> Callable[..., int]:
     def start(*seconds: float) -> int:
         backend.seconds = list(seconds)
         backend.batches = []
-        return calibrated_budget(backend, 2048, tmp_path / "cache")
+        return calibrated_budget(backend, MODEL, 2048, tmp_path / "cache")
 
     return start
 
@@ -87,8 +89,18 @@ def test_the_measurement_is_a_prompt_in_the_first_blocks(
 
 def test_a_short_context_is_measured_within_it(backend: TimedBackend, tmp_path: Path) -> None:
     backend.seconds = [0.125]
-    assert calibrated_budget(backend, 64, tmp_path) == 64
+    assert calibrated_budget(backend, MODEL, 64, tmp_path) == 64
     assert {len(batch.token_ids) for batch in backend.batches} == {64}
+
+
+def test_weights_that_are_stored_otherwise_are_measured_anew(
+    backend: TimedBackend, tmp_path: Path
+) -> None:
+    budgets = []
+    for model, seconds in (("one int8", 0.0625), ("one none", 0.125), ("two none", 0.25)):
+        backend.seconds = [seconds]
+        budgets.append(calibrated_budget(backend, model, 2048, tmp_path))
+    assert budgets == [288, 128, 64]
 
 
 def test_a_quick_measurement_is_repeated_and_the_best_one_counts(
@@ -166,7 +178,7 @@ def test_a_user_without_a_home_is_measured_each_time(
         monkeypatch.delenv(name, raising=False)
     for seconds, budget in ((0.25, 64), (0.125, 128)):
         backend.seconds = [seconds]
-        assert calibrated_budget(backend, 2048, cache_folder()) == budget
+        assert calibrated_budget(backend, MODEL, 2048, cache_folder()) == budget
 
 
 def test_nothing_else_is_left_in_the_folder(budget_of: Callable[..., int], tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pagewire_worker.fused import abi
 from pagewire_worker.fused.decoder import FusedDecoder, FusedLayer
 from pagewire_worker.fused.library import TYPES, KernelPool, pointer
 from pagewire_worker.fused.packing import PackedLinear
+from pagewire_worker.fused.probe import numerics_probe
 from pagewire_worker.kv_cache import KvCache, LayerCache
 from pagewire_worker.layer_watch import LayerWatch
 
@@ -40,6 +41,7 @@ class FusedBackend:
         self._decoder = decoder
         self._kv_cache = kv_cache
         self._pool = pool
+        self._probe = numerics_probe(pool, decoder.dtype)
         self._on_layer = on_layer
         self._layers = (abi.Layer * len(decoder.layers))(
             *map(_layer_structure, decoder.layers, kv_cache.layers)
@@ -59,8 +61,8 @@ class FusedBackend:
 
     @property
     def kernel_set(self) -> str:
-        """Names of the implementations in use."""
-        return f"fused-1,{self._pool.instruction_set}"
+        """Names of the implementations in use, and what the processor makes of them."""
+        return f"fused-1,{self._pool.instruction_set},{self._probe}"
 
     @property
     def is_exact(self) -> bool:

@@ -10,7 +10,7 @@ from pagewire_worker.fused.packing import PANEL
 from pagewire_worker.models.config import ModelConfig
 from pagewire_worker.models.source import LoadSettings
 
-MEASURED_LOSS = "a token of one stream takes 1.4 times as long, and one of many 1.3 times"
+MEASURED_LOSS = "a token takes 1.4 times as long, and a prompt 1.7 times"
 """Of torch's own ops against the kernels; docs/performance.md has the tables."""
 
 MAX_HEAD_DIM = 512
