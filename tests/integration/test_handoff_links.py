@@ -25,7 +25,7 @@ FEW_TOKENS = 4
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("links") / "model"
-    return make_checkpoint(folder, architecture="Qwen3ForCausalLM", hidden=256, layers=4)
+    return make_checkpoint(folder, architecture="Qwen3ForCausalLM", hidden=256, layers=8)
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def pair(network: Network, checkpoint: Path, handoff: str) -> Iterator[Scene]:
 
 
 async def until_left_alone(scene: Scene, *verdicts: str) -> None:
-    """Send waves until nobody of one waits for a transfer, because of one of `verdicts`.
+    """Send waves until nobody of one waits for a transfer, and a wave's worth were for `verdicts`.
 
     A pair that is left alone is tried again by one stream now and then.
     """
@@ -51,13 +51,12 @@ async def until_left_alone(scene: Scene, *verdicts: str) -> None:
     async def is_left_alone() -> bool:
         streams = await scene.follow(FEW_TOKENS)
         waits = [stream.timeline["transfer_ms"] for stream in streams]
-        return not any(stream.is_handed_off for stream in streams) and not any(waits)
-
-    async def is_counted() -> bool:  # the scheduler shows its counts once a second
+        if any(stream.is_handed_off for stream in streams) or any(waits):
+            return False
+        # The scheduler shows its counts once a second; meanwhile there are more waves.
         return scene.num_verdicts(*verdicts) >= NUM_STREAMS
 
-    await eventually(is_left_alone, "nobody waits for a transfer")
-    await eventually(is_counted, f"prompts are {verdicts}")
+    await eventually(is_left_alone, f"nobody waits for a transfer, and prompts are {verdicts}")
 
 
 def test_a_pair_that_is_parted_is_left_alone_and_tried_again(

@@ -28,6 +28,7 @@ class Configuration:
     num_stores: int = 0
     roles: str = "both"
     handoff: str = "auto"
+    shared_step_tokens: int = 0
 
 
 def draw(seed: int) -> Configuration:
@@ -63,4 +64,5 @@ def draw(seed: int) -> Configuration:
         # Of both kinds in every cell.
         num_workers=configuration.num_workers if roles == "both" else dice.choice([2, 3, 4]),
         window=configuration.window if roles == "both" else None,
+        shared_step_tokens=dice.choice([0, max_num_seqs, max(max_num_seqs, batched // 3)]),
     )

@@ -128,8 +128,8 @@ STEPS: list[Mutant] = [
         "budget_off_by_one",
         "A step may hold one token more than the worker takes.",
         CORE + "planner",
-        "is_caching, worker.info.max_num_batched_tokens, now)",
-        "is_caching, worker.info.max_num_batched_tokens + 1, now)",
+        "is_caching, worker.shared_step_tokens, now)",
+        "is_caching, worker.shared_step_tokens + 1, now)",
         "step_within_bounds",
     ),
     mutant(

@@ -135,7 +135,7 @@ class Observers:
         """9: what would fit is not held up for long by what does not."""
         plan = worker.outstanding[-1].step_id if worker.outstanding else 0
         newest = worker.outstanding[-1].plan.num_new_tokens if worker.outstanding else []
-        has_tokens = sum(newest) < worker.info.max_num_batched_tokens
+        has_tokens = sum(newest) < worker.shared_step_tokens
         looked_at = [worker.waiting.at(index) for index in range(MAX_BLOCKED)]
         for sequence in worker.waiting:
             me = _choice(sequence)

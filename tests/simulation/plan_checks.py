@@ -105,7 +105,11 @@ class PlanChecks:
         self.last_step_id = plan.step_id
         self._need(len(self.unanswered) < info.steps_in_flight, name, "more steps than credit")
         num_tokens = sum(plan.num_new_tokens)
-        self._need(num_tokens <= info.max_num_batched_tokens, name, f"{num_tokens} tokens")
+        shared = info.shared_step_tokens or info.max_num_batched_tokens
+        # Forks of a sequence compute nothing in the step that ends its prompt.
+        is_shared = sum(map(bool, plan.num_new_tokens)) > 1
+        most = shared if is_shared else info.max_num_batched_tokens
+        self._need(num_tokens <= most, name, f"{num_tokens} tokens")
         self._need(len(set(plan.slots)) == len(plan.slots), name, "a slot is scheduled twice")
         self._need(len(plan.slots) <= info.max_num_seqs, name, "too many sequences")
         self._need(max(plan.slots, default=0) < info.max_num_seqs, name, "no such slot")

@@ -140,6 +140,7 @@ class World:
             max_num_seqs=configuration.max_num_seqs,
             max_num_batched_tokens=configuration.max_num_batched_tokens,
             steps_in_flight=configuration.steps_in_flight,
+            shared_step_tokens=configuration.shared_step_tokens,
             window=configuration.window,
             bytes_per_block=BYTES_PER_BLOCK,
             loads_blocks=configuration.num_stores > 0 and number % 5 > 0,

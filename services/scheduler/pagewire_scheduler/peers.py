@@ -125,6 +125,10 @@ def _check_capacity(info: WorkerInfo) -> None:
     ):
         if value < 1:
             raise PeerRefusedError(f"{name} must be at least 1", field=name)
+    if info.shared_step_tokens > info.max_num_batched_tokens:
+        raise PeerRefusedError(
+            "shared_step_tokens must not exceed max_num_batched_tokens", field="shared_step_tokens"
+        )
     if info.model.max_model_len < 2:
         raise PeerRefusedError("max_model_len must be at least 2", field="max_model_len")
 

@@ -62,6 +62,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         num_blocks=capacity.num_blocks,
         max_num_seqs=capacity.max_num_seqs,
         max_num_batched_tokens=capacity.max_num_batched_tokens,
+        shared_step_tokens=capacity.shared_step_tokens,
         steps_in_flight=capacity.steps_in_flight,
         window=_window(group),
         held=_held(hello, capacity.num_blocks),

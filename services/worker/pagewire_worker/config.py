@@ -54,7 +54,8 @@ class WorkerConfig(ProcessConfig):
     )
     max_num_seqs: int | None = setting(None, "Most sequences at once (64 on CPU, 256 on CUDA)")
     max_num_batched_tokens: int | None = setting(
-        None, "Most tokens per step (2048 on CUDA; on a CPU those of 0.15 s, 64 to 512)"
+        None,
+        "Most tokens per step (2048 on CUDA; on a CPU those of 0.15 s, or 0.5 for a prompt alone)",
     )
     max_model_len: int | None = setting(
         None, "Longest sequence, prompt and output together; the model's own by default"

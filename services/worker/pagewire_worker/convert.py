@@ -176,6 +176,7 @@ def hello_to_message(
         num_blocks=info.num_blocks,
         max_num_seqs=info.max_num_seqs,
         max_num_batched_tokens=info.max_num_batched_tokens,
+        shared_step_tokens=info.shared_step_tokens,
         max_model_len=info.max_model_len,
         steps_in_flight=info.steps_in_flight,
         vocab_size=info.vocab_size,

@@ -37,7 +37,7 @@ from pagewire_worker.offload.block_watch import Watches
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.roles import parse_roles
 from pagewire_worker.slots import SlotLimits
-from pagewire_worker.token_budget import cache_folder, calibrated_budget
+from pagewire_worker.token_budget import StepTokens, cache_folder, calibrated_budget
 from pagewire_worker.transfer.block_sharer import BlockSharer
 from pagewire_worker.warm_up import warm_up
 
@@ -125,31 +125,34 @@ def load_replica(
     offloader = _make_offloader(config, cache)
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
     on_progress(0.95, "warming up")
-    max_num_batched_tokens = _token_budget(config, shape, backend)
+    step_tokens = _step_tokens(config, shape, backend)
     executor = Executor(
         backend,
         limits,
-        max_num_batched_tokens,
+        step_tokens.most,
         shape.device,
         config.steps_in_flight,
         grammars.table,
         Watches(*(watch for watch in (offloader, sharer) if watch is not None)),
         names,
     )
-    warm_up(executor, limits, max_num_batched_tokens)
+    warm_up(executor, limits, step_tokens.shared)
     on_progress(1.0, "loaded")
-    info = _describe(config, shape, backend, max_num_batched_tokens)
+    info = _describe(config, shape, backend, step_tokens)
     return Replica(info, executor, grammars.compiler, offloader, sharer)
 
 
-def _token_budget(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> int:
-    if shape.max_num_batched_tokens is not None:
-        return shape.max_num_batched_tokens
-    if shape.device.type != "cpu":
-        return CUDA_NUM_BATCHED_TOKENS
+def _step_tokens(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> StepTokens:
+    fixed = shape.max_num_batched_tokens
+    if fixed is None and shape.device.type != "cpu":
+        fixed = CUDA_NUM_BATCHED_TOKENS
+    if fixed is not None:
+        return StepTokens(fixed, fixed)
     model = f"{model_fingerprint(shape.folder).hex()} {config.quantization}"
-    budget = calibrated_budget(backend, model, shape.max_model_len, cache_folder())
-    return max(budget, shape.max_num_seqs)
+    tokens = calibrated_budget(backend, model, shape.max_model_len, cache_folder())
+    # A step must have room for one token of every running sequence.
+    least = shape.max_num_seqs
+    return StepTokens(max(tokens.shared, least), max(tokens.most, least))
 
 
 def _limits(shape: _Shape, cache: KvCache, window: int | None) -> SlotLimits:
@@ -233,7 +236,7 @@ def _make_cache(config: WorkerConfig, shape: _Shape, model: LoadedModel) -> KvCa
 
 
 def _describe(
-    config: WorkerConfig, shape: _Shape, backend: ModelBackend, max_num_batched_tokens: int
+    config: WorkerConfig, shape: _Shape, backend: ModelBackend, step_tokens: StepTokens
 ) -> ReplicaInfo:
     cache = backend.kv_cache
     return ReplicaInfo(
@@ -251,7 +254,8 @@ def _describe(
         cache_groups=tuple(cache.layout()),
         num_blocks=cache.num_blocks,
         max_num_seqs=shape.max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_batched_tokens=step_tokens.most,
+        shared_step_tokens=step_tokens.shared,
         max_model_len=shape.max_model_len,
         steps_in_flight=config.steps_in_flight,
         vocab_size=shape.model.vocab_size,

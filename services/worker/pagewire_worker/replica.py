@@ -13,7 +13,8 @@ class ReplicaInfo:
     """Identity, fingerprints, layout and capacity of one loaded replica.
 
     `embedding_size` is the length of its vectors, 0 when it cannot pool; `loads_blocks` says
-    whether it loads blocks from KV stores. `kv_transports` and `pull_transports` are how it hands
+    whether it loads blocks from KV stores. `shared_step_tokens` are those of a step that several
+    sequences share. `kv_transports` and `pull_transports` are how it hands
     out blocks to other workers and takes theirs; `host_id` is the boot id of its host, "" when it
     is not known.
     """
@@ -27,6 +28,7 @@ class ReplicaInfo:
     num_blocks: int
     max_num_seqs: int
     max_num_batched_tokens: int
+    shared_step_tokens: int
     max_model_len: int
     steps_in_flight: int
     vocab_size: int

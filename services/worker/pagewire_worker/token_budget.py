@@ -2,8 +2,8 @@
 
 A step with prompts holds up every stream that decodes, and a first token waits for the step that
 its prompt ends in. Larger steps gain little: the kernels reach their speed with a few dozen rows.
-So the budget is what the machine computes of the model in STEP_SECONDS, which is measured once and
-kept in a file.
+So the budget is what the machine computes of the model in SHARED_SECONDS, which is measured once
+and kept in a file. A long prompt that runs alone holds up nobody: its steps are longer.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,9 @@ import torch
 from pagewire_worker.attention.base import AttentionMetadata
 from pagewire_worker.backend import ModelBackend, StepBatch
 
-STEP_SECONDS = 0.15
-LEAST_TOKENS, MOST_TOKENS = 64, 512
+SHARED_SECONDS, ALONE_SECONDS = 0.15, 0.5
+LEAST_TOKENS = 64
+MOST_SHARED_TOKENS, MOST_ALONE_TOKENS = 512, 1024
 ROUNDED_TO = 32
 
 MEASURED_TOKENS = 128
@@ -32,15 +34,29 @@ AFFORDABLE_SECONDS = 0.5
 _logger = logging.getLogger(__name__)
 
 
-def choose_budget(seconds_per_token: float) -> int:
+@dataclass(frozen=True, slots=True)
+class StepTokens:
+    """Most tokens of a step: of one that several sequences share, and of any."""
+
+    shared: int
+    most: int
+
+
+def choose_budget(seconds_per_token: float) -> StepTokens:
     """Return the tokens of a step on a machine that takes so long for one of many."""
-    tokens = int(STEP_SECONDS / seconds_per_token) // ROUNDED_TO * ROUNDED_TO
-    return min(max(tokens, LEAST_TOKENS), MOST_TOKENS)
+
+    def tokens(seconds: float, most: int) -> int:
+        found = int(seconds / seconds_per_token) // ROUNDED_TO * ROUNDED_TO
+        return min(max(found, LEAST_TOKENS), most)
+
+    return StepTokens(
+        tokens(SHARED_SECONDS, MOST_SHARED_TOKENS), tokens(ALONE_SECONDS, MOST_ALONE_TOKENS)
+    )
 
 
 def calibrated_budget(
     backend: ModelBackend, model: str, max_model_len: int, cache_folder: Path
-) -> int:
+) -> StepTokens:
     """Return the tokens of a step for this model here, measured now or earlier.
 
     Args:

@@ -54,6 +54,7 @@ INFO = ReplicaInfo(
     num_blocks=1,
     max_num_seqs=1,
     max_num_batched_tokens=1,
+    shared_step_tokens=1,
     max_model_len=1,
     steps_in_flight=1,
     vocab_size=VOCAB,

@@ -12,7 +12,12 @@ import torch
 from pagewire_worker import loader, token_budget
 from pagewire_worker.backend import StepBatch
 from pagewire_worker.kv_cache import CacheShape, KvCache
-from pagewire_worker.token_budget import cache_folder, calibrated_budget, choose_budget
+from pagewire_worker.token_budget import (
+    StepTokens,
+    cache_folder,
+    calibrated_budget,
+    choose_budget,
+)
 from support.worker_driver import load
 
 MODEL = "a model, as it is"
@@ -21,22 +26,22 @@ FILE = "step_seconds.json"
 
 
 @pytest.mark.parametrize(
-    ("tokens_per_second", "budget"),
+    ("tokens_per_second", "shared", "most"),
     [
-        (1, 64),
-        (400, 64),
-        (640.1, 96),
-        (853.3, 96),
-        (853.4, 128),
-        (2000, 288),
-        (3500, 512),
-        (1e9, 512),
+        (1, 64, 64),
+        (320.1, 64, 160),
+        (640.1, 96, 320),
+        (853.3, 96, 416),
+        (853.4, 128, 416),
+        (2000, 288, 992),
+        (3500, 512, 1024),
+        (1e9, 512, 1024),
     ],
 )
 def test_the_budget_is_what_a_step_of_fixed_length_computes(
-    tokens_per_second: float, budget: int
+    tokens_per_second: float, shared: int, most: int
 ) -> None:
-    assert choose_budget(1 / tokens_per_second) == budget
+    assert choose_budget(1 / tokens_per_second) == StepTokens(shared, most)
 
 
 class TimedBackend:
@@ -71,7 +76,7 @@ def budget_of(backend: TimedBackend, tmp_path: Path) -> Callable[..., int]:
     def start(*seconds: float) -> int:
         backend.seconds = list(seconds)
         backend.batches = []
-        return calibrated_budget(backend, MODEL, 2048, tmp_path / "cache")
+        return calibrated_budget(backend, MODEL, 2048, tmp_path / "cache").shared
 
     return start
 
@@ -89,7 +94,7 @@ def test_the_measurement_is_a_prompt_in_the_first_blocks(
 
 def test_a_short_context_is_measured_within_it(backend: TimedBackend, tmp_path: Path) -> None:
     backend.seconds = [0.125]
-    assert calibrated_budget(backend, MODEL, 64, tmp_path) == 64
+    assert calibrated_budget(backend, MODEL, 64, tmp_path).shared == 64
     assert {len(batch.token_ids) for batch in backend.batches} == {64}
 
 
@@ -99,7 +104,7 @@ def test_weights_that_are_stored_otherwise_are_measured_anew(
     budgets = []
     for model, seconds in (("one int8", 0.0625), ("one none", 0.125), ("two none", 0.25)):
         backend.seconds = [seconds]
-        budgets.append(calibrated_budget(backend, model, 2048, tmp_path))
+        budgets.append(calibrated_budget(backend, model, 2048, tmp_path).shared)
     assert budgets == [288, 128, 64]
 
 
@@ -178,7 +183,7 @@ def test_a_user_without_a_home_is_measured_each_time(
         monkeypatch.delenv(name, raising=False)
     for seconds, budget in ((0.25, 64), (0.125, 128)):
         backend.seconds = [seconds]
-        assert calibrated_budget(backend, MODEL, 2048, cache_folder()) == budget
+        assert calibrated_budget(backend, MODEL, 2048, cache_folder()).shared == budget
 
 
 def test_nothing_else_is_left_in_the_folder(budget_of: Callable[..., int], tmp_path: Path) -> None:
@@ -188,26 +193,28 @@ def test_nothing_else_is_left_in_the_folder(budget_of: Callable[..., int], tmp_p
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[StepTokens]]:
     """Budgets that are handed out instead of measured ones; taken from the end."""
-    budgets: list[int] = []
+    budgets: list[StepTokens] = []
     monkeypatch.setattr(loader, "calibrated_budget", lambda *given: budgets.pop())
     yield budgets
     assert budgets == []
 
 
-@pytest.mark.parametrize(("measures", "num_seqs", "budget"), [(96, 8, 96), (96, 200, 200)])
+@pytest.mark.parametrize(
+    ("num_seqs", "shared", "most"), [(8, 96, 320), (200, 200, 320), (400, 400, 400)]
+)
 def test_every_sequence_gets_a_token(
-    measures: int, num_seqs: int, budget: int, measured: list[int], checkpoint: Any
+    num_seqs: int, shared: int, most: int, measured: list[StepTokens], checkpoint: Any
 ) -> None:
-    measured.append(measures)
+    measured.append(StepTokens(96, 320))
     info = load(checkpoint("llama"), max_num_seqs=num_seqs).info
-    assert info.max_num_batched_tokens == budget
+    assert (info.shared_step_tokens, info.max_num_batched_tokens) == (shared, most)
 
 
-def test_the_flag_wins(measured: list[int], checkpoint: Any) -> None:
+def test_the_flag_wins(measured: list[StepTokens], checkpoint: Any) -> None:
     info = load(checkpoint("llama"), max_num_seqs=40, max_num_batched_tokens=17).info
-    assert info.max_num_batched_tokens == 17
+    assert (info.shared_step_tokens, info.max_num_batched_tokens) == (17, 17)
 
 
 def test_a_loaded_model_is_measured_and_kept(
@@ -216,4 +223,5 @@ def test_a_loaded_model_is_measured_and_kept(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     info = load(checkpoint("llama"), max_num_seqs=8).info
     (seconds,) = json.loads((tmp_path / "pagewire" / FILE).read_text()).values()
-    assert info.max_num_batched_tokens == choose_budget(seconds)
+    found = StepTokens(info.shared_step_tokens, info.max_num_batched_tokens)
+    assert found == choose_budget(seconds)

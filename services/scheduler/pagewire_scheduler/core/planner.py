@@ -21,14 +21,18 @@ def plan_step(
     The worker must have credit for a step.
     """
     plan = StepPlan(generation, worker.info.incarnation, worker.next_step_id)
-    draft = Draft(worker, plan, policy, is_caching, worker.info.max_num_batched_tokens, now)
+    draft = Draft(worker, plan, policy, is_caching, worker.shared_step_tokens, now)
     if worker.trials:
         worker.trials.forget_absent(worker)
     if worker.trials:
         _schedule_trial(draft)
     else:
         make_way(draft)
+        num_alone = worker.num_tokens_alone
+        draft.num_tokens_left += num_alone
         schedule_running(draft)
+        # Who joins it shares the step.
+        draft.num_tokens_left = max(0, draft.num_tokens_left - num_alone)
         if draft.is_short:
             worker.is_blocked = len(worker.waiting) > 0
         else:
@@ -39,8 +43,6 @@ def plan_step(
         return draft
     _complete(draft)
     draft.is_sent = True
-    if plan.slots:
-        worker.totals.note_step(sum(plan.num_new_tokens))
     return draft
 
 
@@ -86,7 +88,7 @@ def _complete(draft: Draft) -> None:
     plan.freed_slots = worker.collect_untold()
     worker.next_step_id += 1
     plan.released_grammars = worker.grammars.take_released()
-    num_tokens = worker.info.max_num_batched_tokens - draft.num_tokens_left
+    num_tokens = sum(plan.num_new_tokens)
     step = OutstandingStep(
         plan,
         draft.sequences,
@@ -100,6 +102,8 @@ def _complete(draft: Draft) -> None:
     )
     worker.outstanding.append(step)
     worker.counts.num_computed_tokens += num_tokens
+    if plan.slots:
+        worker.totals.note_step(num_tokens)
     for block, name in worker.take_void_names() if worker.void_blocks else ():
         plan.named_blocks.append(block)
         plan.names.append(name)

@@ -29,6 +29,8 @@ class WorkerInfo:
 
     Attributes:
         layout_fingerprint: Hash of its cache groups and numerics; part of every block's name.
+        shared_step_tokens: Most tokens of a step that several sequences share; 0 for
+            `max_num_batched_tokens`.
         window: Positions that attention looks back, itself included; None for all.
         held: (name, block) of blocks that are VALID on the worker from before.
         bytes_per_block: Of all layers.
@@ -49,6 +51,7 @@ class WorkerInfo:
     max_num_seqs: int
     max_num_batched_tokens: int
     steps_in_flight: int
+    shared_step_tokens: int = 0
     window: int | None = None
     held: tuple[tuple[BlockName, int], ...] = ()
     bytes_per_block: int = 0

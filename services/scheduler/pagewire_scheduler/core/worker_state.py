@@ -87,7 +87,7 @@ class WorkerState:
         self.roles = info.roles
         self.pool = BlockPool(info.num_blocks)
         # A step must have room for one token of every running sequence.
-        num_slots = min(info.max_num_seqs, info.max_num_batched_tokens)
+        num_slots = min(info.max_num_seqs, self.shared_step_tokens)
         self.slots: list[Sequence | None] = [None] * num_slots
         self.free_slots = list(range(num_slots))  # a heap: low numbers first
         self.untold_slots: list[int] = []
@@ -119,6 +119,20 @@ class WorkerState:
     def has_credit(self) -> bool:
         """Whether another plan may be sent."""
         return len(self.outstanding) < self.info.steps_in_flight
+
+    @property
+    def shared_step_tokens(self) -> int:
+        """Most tokens of a step that several sequences share."""
+        return self.info.shared_step_tokens or self.info.max_num_batched_tokens
+
+    @property
+    def num_tokens_alone(self) -> int:
+        """Tokens beyond those of a shared step for the only sequence that runs: a long prompt then
+        holds up nobody."""
+        if len(self.running) != 1:
+            return 0
+        num_own = min(self.running[0].num_to_compute, self.info.max_num_batched_tokens)
+        return max(0, num_own - self.shared_step_tokens)
 
     @property
     def num_free_slots(self) -> int:

@@ -12,6 +12,7 @@ namespace PW_ISA {
 static constexpr int64_t SPLIT = 512;
 static constexpr int64_t SPLIT_GROUPS = SPLIT / PANEL;
 static constexpr int64_t GROUPS_AHEAD = 8;  // read before they are needed: blocks lie anywhere
+static constexpr int64_t GROUPS_AT_ONCE = 4;  // with sums of their own: none waits for another
 static constexpr float HIDDEN = -1e30f;
 static constexpr float LOG2_E = 1.44269504088896341f;
 
@@ -32,7 +33,7 @@ static void weigh_tile(const typename T::Element* p, const typename T::Element* 
       ahead[n] = groups[begin / PANEL + GROUPS_AHEAD] + (first_panel + n) * PANEL * PANEL;
     }
     int64_t size = least(PANEL, num_tokens - begin) / T::STEP * T::STEP;
-    multiply<T, M, NB>(sums, p + begin, SPLIT, size, panels, {ahead, 0});
+    multiply<T, M, NB>(sums, p + begin, SPLIT, 0, size, panels, ahead, 0);
   }
   if (num_tokens % T::STEP) {
     // The partner of the last token was never written: it may be anything, and 0 * NaN is NaN.
@@ -108,27 +109,37 @@ struct AttentionMemory {
 };
 
 // From products to weights of one row and split: positions [begin, end) of it are seen. `scale` is
-// that of the products, for powers of 2. A row that sees nothing has weights of 1.
+// that of the products, for powers of 2. A row that sees nothing has weights of 1. Groups up to the
+// next multiple of GROUPS_AT_ONCE are written, too.
 template <class T>
 static inline void soften(float* products, typename T::Element* weights, int64_t num_groups,
                           int64_t begin, int64_t end, float scale, float* greatest, float* total) {
-  V high = set1(HIDDEN);
-  for (int64_t g = 0; g < num_groups; g++) {
-    V s = load(products + g * PANEL);
-    if (begin > g * PANEL || end < (g + 1) * PANEL) {
-      s = in_range(s, set1(HIDDEN), (int)(begin - g * PANEL), (int)(end - g * PANEL));
-      store(products + g * PANEL, s);
+  V high[GROUPS_AT_ONCE];
+  for (V& one : high) one = set1(HIDDEN);
+  for (int64_t g = 0; g < num_groups; g += GROUPS_AT_ONCE) {
+    const bool is_seen = begin <= g * PANEL && end >= (g + GROUPS_AT_ONCE) * PANEL;
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < GROUPS_AT_ONCE; i++) {
+      const int64_t first = (g + i) * PANEL;
+      V s = load(products + first);
+      if (!is_seen) {
+        s = in_range(s, set1(HIDDEN), (int)(begin - first), (int)(end - first));
+        store(products + first, s);
+      }
+      high[i] = max(high[i], s);
     }
-    high = max(high, s);
   }
-  *greatest = greatest_of(high);
-  V sum = zero(), top = set1(*greatest), factor = set1(scale);
-  for (int64_t g = 0; g < num_groups; g++) {
-    V e = exp2(mul(sub(load(products + g * PANEL), top), factor));
-    sum = add(sum, e);
-    store(weights + g * PANEL, e);
-  }
-  *total = sum_of(sum);
+  *greatest = greatest_of(max(max(high[0], high[1]), max(high[2], high[3])));
+  V sums[GROUPS_AT_ONCE], top = set1(*greatest), factor = set1(scale);
+  for (V& one : sums) one = zero();
+  for (int64_t g = 0; g < num_groups; g += GROUPS_AT_ONCE)
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < GROUPS_AT_ONCE; i++) {
+      V e = softmax_power<T>(mul(sub(load(products + (g + i) * PANEL), top), factor));
+      sums[i] = add(sums[i], e);
+      store(weights + (g + i) * PANEL, e);
+    }
+  *total = sum_of(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
 }
 
 // Merge a split into what came before it; one that a row sees nothing of gets the factor 0.
@@ -173,14 +184,16 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
     values[g] = (const Element*)layer.value + offset;
   }
   const int64_t most_rows = tile_rows(num_rows);
+  // What a window leaves out before the first group: each group is added to the same sum always.
+  const int64_t lead = first % (GROUPS_AT_ONCE * PANEL);
   if (first < SPLIT)
     for (int64_t g = 0; g < least(GROUPS_AHEAD, num_groups); g++) read_group<T>(keys[g], d);
   for (int64_t g = 0, width; g < num_groups; g += width) {
     width = least(GROUPS_AHEAD, num_groups - g);
     for (int64_t row = 0; row < num_rows; row += most_rows)
-      multiply_rows<T>(memory.query + row * d, d, (int)least(most_rows, num_rows - row), d, 0, keys + g,
-                       (int)width, memory.products + row * SPLIT + g * PANEL, SPLIT,
-                       {keys + g + (row == 0 ? GROUPS_AHEAD : 0), 0});
+      multiply_rows<T>(memory.query + row * d, d, (int)least(most_rows, num_rows - row), d, 0,
+                       keys + g, (int)width, memory.products + row * SPLIT + lead + g * PANEL, SPLIT,
+                       {keys + g + (row == 0 ? GROUPS_AHEAD : 0), 0, keys + g, d});
   }
   for (int64_t g = 0; g < least(GROUPS_AHEAD, num_groups); g++) read_group<T>(values[g], d);
   const float scale = model.score_scale * LOG2_E;
@@ -188,8 +201,9 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
   for (int64_t row = 0; row < num_rows; row++) {
     int64_t position = batch.positions[tile.first_token + row / num_query];
     int64_t from = model.window ? most(0, position + 1 - model.window) : 0;
-    soften<T>(memory.products + row * SPLIT, memory.weights + row * SPLIT, num_groups,
-              from - first, position + 1 - first, scale, split.greatest + row, split.total + row);
+    soften<T>(memory.products + row * SPLIT, memory.weights + row * SPLIT,
+              num_groups + lead / PANEL, from - first + lead, position + 1 - first + lead, scale,
+              split.greatest + row, split.total + row);
   }
   merge_totals(before, split, num_rows, scale);
   for (int64_t row = 0; row < num_rows; row += most_rows) {
@@ -200,8 +214,8 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
     const int64_t num_tiles = ceil_div(d / PANEL, most_panels);
     for (int64_t panel = 0, width, left = num_tiles; left > 0; panel += width, left--) {
       width = ceil_div(d / PANEL - panel, left);
-      WEIGH_TILES<T>[rows - 1][width - 1](memory.weights + row * SPLIT, values, end - first, panel,
-                                          memory.split_sums + row * d, d);
+      WEIGH_TILES<T>[rows - 1][width - 1](memory.weights + row * SPLIT + lead, values, end - first,
+                                          panel, memory.split_sums + row * d, d);
     }
   }
   for (int64_t row = 0; row < num_rows; row++) {

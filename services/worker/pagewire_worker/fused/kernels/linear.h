@@ -41,21 +41,28 @@ static inline Cut cut(int64_t num_panels, int64_t num_rows, int num_threads, boo
   return best;
 }
 
-// Say what a tile reads ahead, the `index`th of `count` tiles over the same panels [size each]: where
-// there is one only, a little further on; else its share of the panels that come next, which are
-// `next` elements away. `ahead` holds it.
+// Say what a tile reads ahead, the `index`th of `count` tiles over the same panels [size each], where
+// the panels that come next are `next` elements away: where there is one tile only, a little
+// further on and then those; else its share of those. `ahead` and `later` hold it.
 template <class T>
 static inline Prefetch<T> read_ahead(int64_t index, int64_t count, int64_t size, int64_t next,
                                      const typename T::Element* const* panels, int num_panels,
-                                     const typename T::Element** ahead) {
-  int64_t offset = AHEAD_BYTES / (int64_t)sizeof(typename T::Element);
-  int shift = 0;
+                                     const typename T::Element** ahead,
+                                     const typename T::Element** later) {
   if (count > 1) {
+    int shift = 0;
     while ((int64_t)1 << shift < count) shift++;
-    offset = next + (index * size >> shift) * PANEL;
+    int64_t offset = next + (index * size >> shift) * PANEL;
+    for (int n = 0; n < num_panels; n++) ahead[n] = panels[n] + offset;
+    return {ahead, shift, ahead, size};
   }
-  for (int n = 0; n < num_panels; n++) ahead[n] = panels[n] + offset;
-  return {ahead, shift};
+  constexpr int64_t AHEAD = AHEAD_BYTES / (PANEL * (int64_t)sizeof(typename T::Element));
+  const int64_t turn = most(0, size - AHEAD);
+  for (int n = 0; n < num_panels; n++) {
+    ahead[n] = panels[n] + AHEAD * PANEL;
+    later[n] = panels[n] + next - (T::STEP < 8 ? turn * PANEL : 0);
+  }
+  return {ahead, 0, later, turn};
 }
 
 // Input rows of a product lie this far apart, counted in elements.
@@ -100,7 +107,7 @@ static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& li
   for (int64_t item; (item = pool->next(phase, thread, c.num_items())) < c.num_items();) {
     int64_t first_panel = item / c.num_row_blocks * c.width;
     int num_panels = (int)least(c.width, c.num_panels - first_panel);
-    const Element *panels[MAX_ITEM_PANELS], *ahead[MAX_ITEM_PANELS];
+    const Element *panels[MAX_ITEM_PANELS], *ahead[MAX_ITEM_PANELS], *later[MAX_ITEM_PANELS];
     for (int n = 0; n < num_panels; n++)
       panels[n] = (const Element*)linear.weight + (first_panel + n) * panel_size;
     int64_t block = item % c.num_row_blocks, begin = block * c.num_rows;
@@ -114,7 +121,7 @@ static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& li
       const Input* first = (const Input*)x + row * stride;
       multiply_rows<T>(first, stride, (int)rows, size, linear.group, panels, num_panels, sums[0],
                        MAX_ITEM_PANELS * PANEL,
-                       read_ahead<T>(t, num_tiles, size, next, panels, num_panels, ahead));
+                       read_ahead<T>(t, num_tiles, size, next, panels, num_panels, ahead, later));
       for (int64_t m = 0; m < rows; m++) {
         rescale<T>(linear, first + m * stride, first_panel, num_panels, sums[m]);
         finish(row + m, first_panel, num_panels, sums[m]);

@@ -47,23 +47,25 @@ static inline void quantize_row(const In* x, int64_t size, int64_t group, int8_t
   float greatest = greatest_of(high);
   *(float*)(row + size) = greatest / 127.0f;
   V factor = set1(greatest > 0.0f ? 127.0f / greatest : 0.0f);
-  alignas(64) float lanes[PANEL];
-  for (int64_t i = 0; i < size; i += PANEL) {
-    store(lanes, round_even(mul(load(x + i), factor)));
-    for (int lane = 0; lane < PANEL; lane++) row[i + lane] = (int8_t)lanes[lane];
-  }
   int32_t* sums = (int32_t*)(row + size + 4);
   for (int64_t g = 0; g < size / group; g++) {
-    int32_t sum = 0;
-    for (int64_t i = 0; i < group; i++) sum += row[g * group + i];
-    sums[g] = sum;
+    V sum = zero();  // of whole numbers below 2^24: exact
+    for (int64_t i = g * group; i < (g + 1) * group; i += PANEL) {
+      V whole = round_even(mul(load(x + i), factor));
+      store_bytes(row + i, whole);
+      sum = add(sum, whole);
+    }
+    sums[g] = (int32_t)sum_of(sum);
   }
 }
+
+static constexpr int64_t INT4_GROUPS_AHEAD = 2;  // read before they are needed
 
 // out[M rows, stride] = x * panels of an int4 matrix, without the scale of the rows.
 template <int M, int NB>
 static void int4_tile(const int8_t* x, int64_t x_stride, int64_t size, int64_t group,
-                      const uint8_t* const* panels, float* out, int64_t stride) {
+                      const uint8_t* const* panels, float* out, int64_t stride,
+                      const uint8_t* const* next) {
   for (int m = 0; m < M; m++)
     for (int n = 0; n < NB; n++) store(out + m * stride + n * PANEL, zero());
   const int64_t group_bytes = GROUP_SCALES + group * PANEL / 2;
@@ -73,12 +75,18 @@ static void int4_tile(const int8_t* x, int64_t x_stride, int64_t size, int64_t g
     for (int m = 0; m < M; m++)
 #pragma GCC unroll 8
       for (int n = 0; n < NB; n++) sums[m][n] = no_integers();
+    // Behind the last groups of these panels come the first ones of the next.
+    const bool is_near = (g + INT4_GROUPS_AHEAD) * group < size;
+    const uint8_t* ahead[NB];
+    for (int n = 0; n < NB; n++)
+      ahead[n] = is_near ? panels[n] + (g + INT4_GROUPS_AHEAD) * group_bytes
+                         : next[n] + ((g + INT4_GROUPS_AHEAD) * group - size) / group * group_bytes;
     for (int64_t k = 0; k < group; k += 8) {
       VI low[NB], high[NB];
 #pragma GCC unroll 8
       for (int n = 0; n < NB; n++) {
         const uint8_t* p = panels[n] + g * group_bytes + GROUP_SCALES + k * PANEL / 2;
-        __builtin_prefetch(p + 1024, 0, 2);
+        __builtin_prefetch(ahead[n] + k * PANEL / 2, 0, 2);
         VI both = bytes(p);
         low[n] = low_nibbles(both);
         high[n] = high_nibbles(both);

@@ -7,25 +7,32 @@
 namespace PW_ISA {
 
 // What is read ahead while panels are multiplied: for each of them the place `ahead`, and on from
-// there, an element for every 2^shift inputs of the panel.
+// there, an element for every 2^shift inputs of the panel; from input `turn` on it is `later`.
+//
+// It is handed on by reference: a copy of it would be read before its parts are written, and wait for
+// all that was written before, which is the results of a tile.
 template <class T>
 struct Prefetch {
   const typename T::Element* const* ahead;
   int shift;
+  const typename T::Element* const* later;
+  int64_t turn;
 };
 
-// sums[M][NB] += x[M rows of K] * panels[NB]; a panel is [K / STEP][16][STEP].
+// sums[M][NB] += x[M rows of K] * panels[NB] for inputs from `k` to `end`; a panel is
+// [K / STEP][16][STEP].
 template <class T, int M, int NB>
 static inline __attribute__((always_inline)) void multiply(
-    typename T::Sum (&sums)[M][NB], const typename T::Input* x, int64_t x_stride, int64_t size,
-    const typename T::Element* const* panels, Prefetch<T> prefetch) {
+    typename T::Sum (&sums)[M][NB], const typename T::Input* x, int64_t x_stride, int64_t k,
+    int64_t end, const typename T::Element* const* panels,
+    const typename T::Element* const* ahead, int shift) {
   constexpr int STEP = T::STEP;
-  for (int64_t k = 0; k < size; k += STEP) {
+  for (; k < end; k += STEP) {
     typename T::Columns w[NB];
 #pragma GCC unroll 8
     for (int n = 0; n < NB; n++) {
       const typename T::Element* p = panels[n] + k * PANEL;
-      __builtin_prefetch(prefetch.ahead[n] + (k >> prefetch.shift) * PANEL, 0, 2);
+      __builtin_prefetch(ahead[n] + (k >> shift) * PANEL, 0, 2);
       w[n] = T::columns(p);
     }
 #pragma GCC unroll 8
@@ -37,17 +44,23 @@ static inline __attribute__((always_inline)) void multiply(
   }
 }
 
-// out[M rows, stride] = x * panels; out has 16 columns per panel, of integers for int8.
-template <class T, int M, int NB>
-static inline void whole_tile(const typename T::Input* x, int64_t x_stride, int64_t size,
-                              const typename T::Element* const* panels, float* out, int64_t stride,
-                              Prefetch<T> prefetch) {
+// out[M rows, stride] = x * panels; out has 16 columns per panel, of integers for int8. With HAS_TURN
+// it reads `later`, too; the loop of the others has registers for one place only.
+template <class T, int M, int NB, bool HAS_TURN>
+static __attribute__((noinline)) void whole_tile(const typename T::Input* x, int64_t x_stride,
+                                                 int64_t size,
+                                                 const typename T::Element* const* panels,
+                                                 float* out, int64_t stride,
+                                                 const Prefetch<T>& prefetch) {
   typename T::Sum sums[M][NB];
 #pragma GCC unroll 8
   for (int m = 0; m < M; m++)
 #pragma GCC unroll 8
     for (int n = 0; n < NB; n++) sums[m][n] = T::nothing();
-  multiply<T, M, NB>(sums, x, x_stride, size, panels, prefetch);
+  const int64_t turn = HAS_TURN ? prefetch.turn : size;
+  multiply<T, M, NB>(sums, x, x_stride, 0, turn, panels, prefetch.ahead, prefetch.shift);
+  if constexpr (HAS_TURN)
+    multiply<T, M, NB>(sums, x, x_stride, turn, size, panels, prefetch.later, prefetch.shift);
 #pragma GCC unroll 8
   for (int m = 0; m < M; m++)
 #pragma GCC unroll 8
@@ -57,19 +70,22 @@ static inline void whole_tile(const typename T::Input* x, int64_t x_stride, int6
 template <class T, int M, int NB>
 static void tile(const typename T::Input* x, int64_t x_stride, int64_t size, int64_t group,
                  const typename T::Element* const* panels, float* out, int64_t stride,
-                 Prefetch<T> prefetch) {
+                 const Prefetch<T>& prefetch) {
   if constexpr (T::STEP == 8) {
-    int4_tile<M, NB>(x, x_stride, size, group, panels, out, stride);
+    int4_tile<M, NB>(x, x_stride, size, group, panels, out, stride, prefetch.later);
   } else {
     (void)group;
-    whole_tile<T, M, NB>(x, x_stride, size, panels, out, stride, prefetch);
+    if (prefetch.turn < size)
+      whole_tile<T, M, NB, true>(x, x_stride, size, panels, out, stride, prefetch);
+    else
+      whole_tile<T, M, NB, false>(x, x_stride, size, panels, out, stride, prefetch);
   }
 }
 
 template <class T>
 using Tile = void (*)(const typename T::Input* x, int64_t x_stride, int64_t size, int64_t group,
                       const typename T::Element* const* panels, float* out, int64_t stride,
-                      Prefetch<T> prefetch);
+                      const Prefetch<T>& prefetch);
 
 template <class T, int M, int NB>
 constexpr Tile<T> tile_or_null() {
@@ -109,7 +125,8 @@ static inline int64_t tile_rows(int64_t num_rows) {
 template <class T>
 static inline void multiply_rows(const typename T::Input* x, int64_t x_stride, int num_rows,
                                  int64_t size, int64_t group, const typename T::Element* const* panels,
-                                 int num_panels, float* out, int64_t stride, Prefetch<T> prefetch) {
+                                 int num_panels, float* out, int64_t stride,
+                                 const Prefetch<T>& prefetch) {
   for (int n = 0; n < num_panels;) {
     int width = num_panels - n < WIDEST_TILE ? num_panels - n : WIDEST_TILE;
     while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;
@@ -118,7 +135,8 @@ static inline void multiply_rows(const typename T::Input* x, int64_t x_stride, i
     if (left > width && left < 2 * width && left % 2 == 0) width = left / 2;
     while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;
     TILES<T>[num_rows - 1][width - 1](x, x_stride, size, group, panels + n, out + n * PANEL, stride,
-                                      {prefetch.ahead + n, prefetch.shift});
+                                      {prefetch.ahead + n, prefetch.shift, prefetch.later + n,
+                                       prefetch.turn});
     n += width;
   }
 }

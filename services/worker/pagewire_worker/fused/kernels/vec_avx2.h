@@ -51,6 +51,11 @@ static inline __m256 scale_half_or_vanish(__m256 p, __m256 n) {
 static inline V scale_or_vanish(V p, V n) {
   return {scale_half_or_vanish(p.low, n.low), scale_half_or_vanish(p.high, n.high)};
 }
+// x less its floor, and in `whole` what scale_or_vanish takes for the floor.
+static inline V fraction_of(V x, V* whole) {
+  *whole = {_mm256_floor_ps(x.low), _mm256_floor_ps(x.high)};
+  return sub(x, *whole);
+}
 // x where a > b, else y.
 static inline V select_greater(V a, V b, V x, V y) {
   return {_mm256_blendv_ps(y.low, x.low, _mm256_cmp_ps(a.low, b.low, _CMP_GT_OQ)),
@@ -118,6 +123,14 @@ static inline void store(float* p, VI x) {
 }
 static inline VI subtract(VI a, VI b) {
   return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
+}
+// Whole numbers that bytes hold, as bytes.
+static inline void store_bytes(int8_t* p, V x) {
+  // The halves of 128 bits are packed by themselves: eight words of each come out apart.
+  __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high));
+  words = _mm256_permute4x64_epi64(words, 0xd8);
+  __m128i low = _mm256_castsi256_si128(words), high = _mm256_extracti128_si256(words, 1);
+  _mm_storeu_si128((__m128i*)p, _mm_packs_epi16(low, high));
 }
 static inline V to_floats(VI x) { return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)}; }
 

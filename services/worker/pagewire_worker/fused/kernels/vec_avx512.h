@@ -29,6 +29,11 @@ static inline V scale_by_power(V p, V n) {
 }
 // p * 2^n for integral n of any size; 0 where that is too small.
 static inline V scale_or_vanish(V p, V n) { return _mm512_scalef_ps(p, n); }
+// x less its floor, and in `whole` what scale_or_vanish takes for the floor: it rounds down itself.
+static inline V fraction_of(V x, V* whole) {
+  *whole = x;
+  return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
 // x where a > b, else y.
 static inline V select_greater(V a, V b, V x, V y) {
   return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), x);
@@ -80,6 +85,10 @@ static inline VI integers(int32_t x) { return _mm512_set1_epi32(x); }
 static inline VI load_integers(const float* p) { return _mm512_loadu_si512(p); }
 static inline void store(float* p, VI x) { _mm512_storeu_si512(p, x); }
 static inline VI subtract(VI a, VI b) { return _mm512_sub_epi32(a, b); }
+// Whole numbers that bytes hold, as bytes.
+static inline void store_bytes(int8_t* p, V x) {
+  _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
+}
 static inline V to_floats(VI x) { return _mm512_cvtepi32_ps(x); }
 
 #ifdef __AVX512VNNI__
