@@ -1,5 +1,5 @@
-"""Kernels for CUDA in Triton: each file has a kernel, the function that launches it, and the same in
-plain torch, its oracle.
+"""Kernels for CUDA in Triton: each file has a kernel, the function that launches it, and the same
+in plain torch, its oracle.
 
 Imported only where a device runs them, or Triton's interpreter does.
 """

@@ -2,7 +2,7 @@
 
 The interpreter proves indices, masks and algebra, and says nothing of rounding, races or speed. It
 holds bfloat16 as whole numbers and computes nonsense with them: kernels load and store that type,
-and compute in float32. Where only `tl.dot` would take it, they are told INTERPRETED and widen first.
+and compute in float32. Where `tl.dot` would take it on a device, they widen first if INTERPRETED.
 """
 
 import os

@@ -1,0 +1,98 @@
+"""Attention of some query rows over one split of paged keys and values: what prefill chunks and
+decodes share, so that a token gets the same bits from both."""
+
+import triton
+import triton.language as tl
+
+HIDDEN = tl.constexpr(-1e30)
+"""Score of what a row does not see: finite, so that rows that see nothing yet make no NaN."""
+
+
+@triton.jit
+def attend_split(
+    query,
+    key,
+    value,
+    table,
+    row_positions,
+    first_visible,
+    end,
+    split_begin,
+    score_scale,
+    softcap,
+    block_stride,
+    token_stride,
+    head_dim,
+    WINDOW: tl.constexpr,
+    HAS_SOFTCAP: tl.constexpr,
+    SPLIT: tl.constexpr,
+    TILE: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Return sums [ROWS, WIDTH], greatest scores [ROWS] and total weights [ROWS], in float32.
+
+    Scores count powers of 2. `key` and `value` point to the KV head; positions from `first_visible`
+    to `end` are read, those that some row of the tile sees.
+    """
+    columns = tl.arange(0, WIDTH)
+    is_column = columns < head_dim
+    greatest = tl.full([ROWS], HIDDEN, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    sums = tl.zeros([ROWS, WIDTH], tl.float32)
+    begin = tl.maximum(split_begin, first_visible // TILE * TILE)
+    for tile_begin in range(begin, tl.minimum(split_begin + SPLIT, end), TILE):
+        positions = tile_begin + tl.arange(0, TILE)
+        # Blocks outside may be others', or never written: not even their zeros are added.
+        is_there = (positions >= first_visible) & (positions < end)
+        blocks = tl.load(table + positions // BLOCK_SIZE, mask=is_there, other=0).to(tl.int64)
+        places = blocks * block_stride + (positions % BLOCK_SIZE) * token_stride
+        offsets = places[:, None] + columns[None, :]
+        is_read = is_there[:, None] & is_column[None, :]
+        keys = tl.load(key + offsets, mask=is_read, other=0.0).to(query.dtype)
+        values = tl.load(value + offsets, mask=is_read, other=0.0).to(query.dtype)
+        scores = _product(query, tl.trans(keys), INTERPRETED) * score_scale
+        if HAS_SOFTCAP:
+            # softcap * tanh(scores), in powers of 2
+            scores = softcap * (1.0 - 2.0 / (tl.exp(2.0 * scores) + 1.0))
+        is_seen = (positions[None, :] <= row_positions[:, None]) & is_there[None, :]
+        if WINDOW > 0:
+            is_seen = is_seen & (positions[None, :] > row_positions[:, None] - WINDOW)
+        scores = tl.where(is_seen, scores, HIDDEN)
+        highest = tl.maximum(greatest, tl.max(scores, axis=1))
+        factor = tl.exp2(greatest - highest)
+        weights = tl.exp2(scores - highest[:, None])
+        total = tl.fma(total, factor, tl.sum(weights, axis=1))
+        product = _product(weights.to(query.dtype), values, INTERPRETED)
+        sums = tl.fma(sums, tl.broadcast_to(factor[:, None], [ROWS, WIDTH]), product)
+        greatest = highest
+    return sums, greatest, total
+
+
+@triton.jit
+def merge_split(sums, greatest, total, split_sums, split_greatest, split_total):
+    """Return what splits so far and the next one amount to; the first has `greatest` of HIDDEN.
+
+    The order of operations is spelt out: a compiler that contracts one kernel's and not the
+    other's would change bits.
+    """
+    highest = tl.maximum(greatest, split_greatest)
+    factor = tl.exp2(greatest - highest)
+    split_factor = tl.exp2(split_greatest - highest)
+    total = tl.fma(total, factor, split_total * split_factor)
+    wide, split_wide = factor, split_factor
+    if len(sums.shape) == 2:
+        wide = tl.broadcast_to(factor[:, None], sums.shape)
+        split_wide = tl.broadcast_to(split_factor[:, None], sums.shape)
+    sums = tl.fma(sums, wide + tl.zeros_like(sums), split_sums * split_wide)
+    return sums, highest, total
+
+
+@triton.jit
+def _product(a, b, INTERPRETED: tl.constexpr):
+    if INTERPRETED:
+        a, b = a.to(tl.float32), b.to(tl.float32)
+    # float32 would be cut to 19 bits by default.
+    return tl.dot(a, b, input_precision="ieee")

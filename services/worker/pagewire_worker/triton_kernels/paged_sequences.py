@@ -1,0 +1,85 @@
+"""Where the sequences of a step lie, on the device, and how attention over them is cut."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pagewire_worker.attention.base import AttentionMetadata
+from pagewire_worker.kv_cache import LayerCache
+
+
+@dataclass(frozen=True, slots=True)
+class PagedSequences:
+    """The small arrays of AttentionMetadata on the device, all int32.
+
+    Attributes:
+        query_starts: [num_seqs + 1].
+        seq_lens: [num_seqs].
+        block_tables: [num_seqs, max_blocks].
+    """
+
+    query_starts: Tensor
+    seq_lens: Tensor
+    block_tables: Tensor
+
+    @classmethod
+    def of(cls, metadata: AttentionMetadata, device: torch.device) -> "PagedSequences":
+        """Copy `metadata` to a device."""
+
+        def moved(array: object) -> Tensor:
+            return torch.as_tensor(array, dtype=torch.int32).to(device, non_blocking=True)
+
+        return cls(
+            moved(metadata.query_starts), moved(metadata.seq_lens), moved(metadata.block_tables)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How the positions of a sequence are cut; part of what fixes the bits of a result.
+
+    Positions are cut into splits of fixed size, at its multiples, whatever else is in the batch.
+    Within a split tiles follow each other as in online softmax (Milakov and Gimelshein, 2018;
+    FlashAttention, Dao et al., 2022), and splits are merged in ascending order. What a row does not
+    see adds exact zeros, so that it does not matter who else shares its tiles.
+
+    Attributes:
+        split: Positions of a split, a multiple of `tile`.
+        tile: Positions that are multiplied at a time, a power of 2, at least 16.
+    """
+
+    split: int = 256
+    tile: int = 64
+
+    def __post_init__(self) -> None:
+        assert self.tile >= 16
+        assert self.tile & (self.tile - 1) == 0
+        assert self.split % self.tile == 0
+
+    def num_splits(self, num_positions: int) -> int:
+        """Return how many splits so many positions take."""
+        return -(-num_positions // self.split)
+
+
+@dataclass(frozen=True, slots=True)
+class PagedLayer:
+    """Keys and values of one layer, of the type of the queries or of 8-bit floats.
+
+    Attributes:
+        cache: Views of [num_blocks, block_size, kv_heads, head_dim], alike in their strides, the
+            last of which is 1.
+        key_scale, value_scale: What stored numbers are multiplied with; 1 unless they have 8 bits.
+    """
+
+    cache: LayerCache
+    key_scale: float = 1.0
+    value_scale: float = 1.0
+
+    @property
+    def strides(self) -> tuple[int, int, int]:
+        """Elements from one block, token and head to the next."""
+        key, value = self.cache.key, self.cache.value
+        assert key.stride() == value.stride()
+        assert key.stride(3) == 1
+        return key.stride(0), key.stride(1), key.stride(2)
