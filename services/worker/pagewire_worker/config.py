@@ -10,7 +10,7 @@ from pagewire_worker.roles import parse_roles
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-ATTENTION_BACKENDS = ("auto", "reference", "sdpa")
+ATTENTION_BACKENDS = ("auto", "reference", "sdpa", "triton")
 LINEAR_BACKENDS = ("auto", "torch", "packed")
 QUANTIZATIONS = ("none", "int8", "int4")
 CPU_BACKENDS = ("auto", "fused", "torch")

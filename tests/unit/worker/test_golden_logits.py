@@ -54,7 +54,7 @@ def captured(monkeypatch):
     return record
 
 
-@pytest.mark.parametrize("attention", ["reference", "sdpa"])
+@pytest.mark.parametrize("attention", ["reference", "sdpa", "triton"])
 @pytest.mark.parametrize("name", VARIANT_NAMES)
 def test_logits_of_chunks_and_decodes(name, attention, driver, oracle, captured):
     (prompt,) = prompts_of([37])

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from pagewire_shared.errors import StartupError
 from pagewire_worker.attention.base import AttentionBackend, AttentionKind
 from pagewire_worker.attention.reference import ReferenceAttention
 from pagewire_worker.attention.sdpa import SdpaAttention
@@ -24,9 +25,29 @@ def _fused(
     return WindowedAttention(device, dtype, block_size, kind.window, kind.scale)
 
 
+def _triton(
+    device: torch.device, dtype: torch.dtype, block_size: int, kind: AttentionKind
+) -> AttentionBackend:
+    try:
+        from pagewire_worker.attention.triton import TritonAttention
+        from pagewire_worker.triton_kernels.interpreter import INTERPRETED
+    except ImportError as error:
+        raise StartupError(
+            f"--attention-backend: triton is not installed ({error}): pip install 'pagewire[cuda]'",
+            field="attention_backend",
+        ) from error
+    if device.type != "cuda" and not INTERPRETED:
+        raise StartupError(
+            f"--attention-backend: triton runs on CUDA, the device is {device.type}",
+            field="attention_backend",
+        )
+    return TritonAttention(device, kind)
+
+
 FACTORIES: Mapping[str, Factory] = {
     "reference": lambda device, dtype, block_size, kind: ReferenceAttention(kind),
     "sdpa": _fused,
+    "triton": _triton,
 }
 
 AUTO = "sdpa"

@@ -6,71 +6,9 @@ import numpy as np
 import pytest
 import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
-from unit.worker.triton_kernels.paged_cases import PagedCase
 
-from pagewire_worker.attention.base import AttentionKind
-from pagewire_worker.triton_kernels.chunk_attention import QueryTiles, chunk_attention
-from pagewire_worker.triton_kernels.decode_attention import Partials, decode_attention
-from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedSequences
-
-CPU = torch.device("cpu")
-CUT = Cut(split=32, tile=16)
-UNTOUCHED = 7.0
-
-
-def decode(case, which=None, cut=CUT):
-    which = range(len(case.lengths)) if which is None else which
-    attended = torch.full_like(case.query, UNTOUCHED)
-    longest = max(length for length, _ in case.lengths)
-    partials = Partials.allocate(
-        len(which), case.heads, cut.num_splits(longest), case.head_dim, CPU
-    )
-    for part in (partials.sums, partials.greatest, partials.total):
-        part.fill_(float("nan"))
-    sequences = PagedSequences.of(case.metadata, CPU)
-    index = torch.tensor(list(which), dtype=torch.int32)
-    decode_attention(case.query, case.layer, sequences, index, attended, partials, case.kind, cut)
-    return attended
-
-
-def chunks(case, which=None, num_rows=16, cut=CUT):
-    which = range(len(case.lengths)) if which is None else which
-    attended = torch.full_like(case.query, UNTOUCHED)
-    sequences = PagedSequences.of(case.metadata, CPU)
-    group = case.heads // case.kv_heads
-    index = np.array(list(which), dtype=np.int64)
-    tiles = QueryTiles.of(case.metadata, index, group, num_rows, CPU)
-    chunk_attention(case.query, case.layer, sequences, tiles, attended, case.kind, cut)
-    return attended
-
-
-def assert_right(case, attended, tolerance=None):
-    tolerance = tolerance or TOLERANCES[case.dtype]
-    for row, (_, new) in enumerate(case.lengths):
-        begin = int(case.metadata.query_starts[row])
-        found = attended[begin : begin + new].double()
-        torch.testing.assert_close(found, case.expected(row), **tolerance)
-
-
-def draw_kind(dice):
-    return AttentionKind(
-        window=dice.choice([None, None, 1, 5, 16, 40]),
-        scale=dice.choice([None, None, 0.2]),
-        softcap=dice.choice([None, None, 3.0]),
-    )
-
-
-def draw(dice, dtype, lengths):
-    kv_heads, group = dice.choice([(1, 1), (2, 1), (1, 4), (2, 3), (1, 7)])
-    return PagedCase(
-        lengths,
-        heads=kv_heads * group,
-        kv_heads=kv_heads,
-        head_dim=dice.choice([16, 32, 24]),
-        block_size=dice.choice([4, 16]),
-        dtype=dtype,
-        kind=draw_kind(dice),
-    )
+from pagewire_worker.triton_kernels.paged_sequences import Cut
+from support.paged_cases import UNTOUCHED, PagedCase, assert_right, chunks, decode, draw
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
@@ -78,7 +16,7 @@ def draw(dice, dtype, lengths):
 def test_decodes_equal_float64(seed, dtype, dice):
     lengths = [(dice.choice([1, 2, 15, 16, 17, 33, 64, 70]), 1) for _ in range(dice.randint(1, 3))]
     case = draw(dice, dtype, lengths)
-    assert_right(case, decode(case))
+    assert_right(case, decode(case), TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("num_rows", [16, 32])
@@ -90,7 +28,7 @@ def test_chunks_equal_float64(seed, dtype, num_rows, dice):
         length = dice.choice([1, 7, 16, 33, 50])
         lengths.append((length, dice.randint(1, min(length, 20))))
     case = draw(dice, dtype, lengths)
-    assert_right(case, chunks(case, num_rows=num_rows))
+    assert_right(case, chunks(case, num_rows=num_rows), TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
@@ -99,8 +37,8 @@ def test_keys_and_values_of_eight_bits(seed, dtype, dice):
     case = draw(dice, dtype, [(dice.randint(1, 50), 1) for _ in range(2)])
     scales = {"key_scale": 0.5, "value_scale": 0.25}
     case = replace(case, cache_dtype=torch.float8_e4m3fn, **scales)
-    assert_right(case, decode(case))
-    assert_right(case, chunks(case))
+    assert_right(case, decode(case), TOLERANCES[dtype])
+    assert_right(case, chunks(case), TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -134,4 +72,4 @@ def test_more_splits_than_a_sequence_has_change_nothing(dice):
 
 def test_another_cut_is_another_sum_of_the_same(dice):
     case = draw(dice, torch.float32, [(70, 5)])
-    assert_right(case, chunks(case, cut=Cut(split=64, tile=32)))
+    assert_right(case, chunks(case, cut=Cut(split=64, tile=32)), TOLERANCES[torch.float32])

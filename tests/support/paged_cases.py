@@ -7,9 +7,14 @@ import torch
 
 from pagewire_worker.attention.base import AttentionKind, AttentionMetadata
 from pagewire_worker.kv_cache import LayerCache
-from pagewire_worker.triton_kernels.paged_sequences import PagedLayer
+from pagewire_worker.triton_kernels.chunk_attention import QueryTiles, chunk_attention
+from pagewire_worker.triton_kernels.decode_attention import Partials, decode_attention
+from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedLayer, PagedSequences
 
 NUM_LAYERS = 2
+CUT = Cut(split=32, tile=16)
+UNTOUCHED = 7.0
+CPU = torch.device("cpu")
 
 
 @dataclass
@@ -85,3 +90,69 @@ class PagedCase:
         is_seen = (positions <= rows) & (positions > rows - window)
         weights = scores.masked_fill(~is_seen, float("-inf")).softmax(dim=-1)
         return torch.einsum("htp,phd->thd", weights, value)
+
+
+def on_device(case, device):
+    """Return queries, keys and values there."""
+    storage = case.storage.to(device)
+    cache = LayerCache(storage[:, 1, 0], storage[:, 1, 1])
+    return case.query.to(device), PagedLayer(cache, case.key_scale, case.value_scale)
+
+
+def decode(case, which=None, cut=CUT, device=CPU):
+    """Attention of the sequences `which`, all of them by default, as decodes."""
+    which = range(len(case.lengths)) if which is None else which
+    query, layer = on_device(case, device)
+    attended = torch.full_like(query, UNTOUCHED)
+    longest = max(length for length, _ in case.lengths)
+    num_splits = cut.num_splits(longest)
+    partials = Partials.allocate(len(which), case.heads, num_splits, case.head_dim, device)
+    for part in (partials.sums, partials.greatest, partials.total):
+        part.fill_(float("nan"))
+    sequences = PagedSequences.of(case.metadata, device)
+    index = torch.tensor(list(which), dtype=torch.int32, device=device)
+    decode_attention(query, layer, sequences, index, attended, partials, case.kind, cut)
+    return attended.cpu()
+
+
+def chunks(case, which=None, num_rows=16, cut=CUT, device=CPU):
+    """The same as chunks."""
+    which = range(len(case.lengths)) if which is None else which
+    query, layer = on_device(case, device)
+    attended = torch.full_like(query, UNTOUCHED)
+    sequences = PagedSequences.of(case.metadata, device)
+    group = case.heads // case.kv_heads
+    index = np.array(list(which), dtype=np.int64)
+    tiles = QueryTiles.of(case.metadata, index, group, num_rows, device)
+    chunk_attention(query, layer, sequences, tiles, attended, case.kind, cut)
+    return attended.cpu()
+
+
+def assert_right(case, attended, tolerance):
+    """Fail unless each sequence has what float64 gives."""
+    for row, (_, new) in enumerate(case.lengths):
+        begin = int(case.metadata.query_starts[row])
+        found = attended[begin : begin + new].double()
+        torch.testing.assert_close(found, case.expected(row), **tolerance)
+
+
+def draw_kind(dice):
+    return AttentionKind(
+        window=dice.choice([None, None, 1, 5, 16, 40]),
+        scale=dice.choice([None, None, 0.2]),
+        softcap=dice.choice([None, None, 3.0]),
+    )
+
+
+def draw(dice, dtype, lengths):
+    """Return some case with such lengths."""
+    kv_heads, group = dice.choice([(1, 1), (2, 1), (1, 4), (2, 3), (1, 7)])
+    return PagedCase(
+        lengths,
+        heads=kv_heads * group,
+        kv_heads=kv_heads,
+        head_dim=dice.choice([16, 32, 24]),
+        block_size=dice.choice([4, 16]),
+        dtype=dtype,
+        kind=draw_kind(dice),
+    )

@@ -1,0 +1,92 @@
+"""Attention by Triton kernels over the blocks where they lie: decodes in parallel over splits of
+fixed size, chunks in tiles of queries."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
+from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.triton_kernels.chunk_attention import QueryTiles, chunk_attention
+from pagewire_worker.triton_kernels.decode_attention import Partials, decode_attention
+from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedLayer, PagedSequences
+
+CHUNK_ROWS = 64
+"""Rows of a tile of a chunk: tokens times query heads of a KV head."""
+
+
+class TritonAttention:
+    """Kernels of triton_kernels.
+
+    Args:
+        device: Where they run; the CPU only in Triton's interpreter.
+        kind: How the layers of the model attend.
+        cut: How positions are cut.
+    """
+
+    def __init__(self, device: torch.device, kind: AttentionKind, cut: Cut | None = None) -> None:
+        self._device = device
+        self._kind = kind
+        self._cut = Cut() if cut is None else cut
+
+    @property
+    def name(self) -> str:
+        """With what fixes the order of sums."""
+        return f"triton-{self._cut.split}-{self._cut.tile}"
+
+    def prepare(self, metadata: AttentionMetadata) -> "TritonStep":
+        """Copy the small arrays to the device."""
+        return TritonStep(metadata, self._device, self._kind, self._cut)
+
+
+class TritonStep:
+    """Attention of one step, called once per layer."""
+
+    def __init__(
+        self, metadata: AttentionMetadata, device: torch.device, kind: AttentionKind, cut: Cut
+    ) -> None:
+        self._metadata = metadata
+        self._device = device
+        self._kind = kind
+        self._cut = cut
+        is_decode = metadata.query_lens == 1
+        self._chunks: Int64Array = np.flatnonzero(~is_decode)
+        decodes = np.flatnonzero(is_decode)
+        self._num_splits = cut.num_splits(int(metadata.seq_lens[decodes].max(initial=1)))
+        index = torch.from_numpy(decodes.astype(np.int32))
+        self._decodes = index.to(device, non_blocking=True)
+        self._sequences = PagedSequences.of(metadata, device)
+        self._tiles: QueryTiles | None = None
+        self._partials: Partials | None = None
+
+    def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
+        """Attend over one layer, [tokens, heads, head_dim]."""
+        query = query.contiguous()
+        if self._tiles is None or self._partials is None:
+            self._tiles, self._partials = self._plan(query, cache)
+        attended = torch.empty_like(query)
+        layer = PagedLayer(cache)
+        decode_attention(
+            query,
+            layer,
+            self._sequences,
+            self._decodes,
+            attended,
+            self._partials,
+            self._kind,
+            self._cut,
+        )
+        chunk_attention(
+            query, layer, self._sequences, self._tiles, attended, self._kind, self._cut
+        )
+        return attended
+
+    def _plan(self, query: Tensor, cache: LayerCache) -> tuple[QueryTiles, Partials]:
+        """Return what all layers share, once their shape is known."""
+        _, num_heads, head_dim = query.shape
+        group = num_heads // cache.num_kv_heads
+        tiles = QueryTiles.of(self._metadata, self._chunks, group, CHUNK_ROWS, self._device)
+        partials = Partials.allocate(
+            len(self._decodes), num_heads, self._num_splits, head_dim, self._device
+        )
+        return tiles, partials
