@@ -79,6 +79,11 @@ class ServeConfig:
         "What computes on CPUs: fused for kernels that were compiled on installation, or torch",
         choices=("auto", "fused", "torch"),
     )
+    attention_backend: str = setting(
+        "auto",
+        "Implementation of attention; triton needs CUDA, the others are torch's",
+        choices=("auto", "reference", "sdpa", "triton"),
+    )
     quantization: str = setting(
         "none",
         "Type that weights are turned into while they are loaded, to compute on CPUs",

@@ -17,6 +17,7 @@ _WORKER_SETTINGS = (
     "dtype",
     "model_impl",
     "cpu_backend",
+    "attention_backend",
     "quantization",
     "max_model_len",
     "block_size",

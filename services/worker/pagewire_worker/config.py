@@ -85,7 +85,9 @@ class WorkerConfig(ProcessConfig):
         choices=QUANTIZATIONS,
     )
     attention_backend: str = setting(
-        "auto", "Implementation of attention", choices=ATTENTION_BACKENDS
+        "auto",
+        "Implementation of attention; triton needs CUDA, the others are torch's",
+        choices=ATTENTION_BACKENDS,
     )
     linear_backend: str = setting(
         "auto", "Implementation of linear layers", choices=LINEAR_BACKENDS

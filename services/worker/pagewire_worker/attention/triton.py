@@ -76,9 +76,7 @@ class TritonStep:
             self._kind,
             self._cut,
         )
-        chunk_attention(
-            query, layer, self._sequences, self._tiles, attended, self._kind, self._cut
-        )
+        chunk_attention(query, layer, self._sequences, self._tiles, attended, self._kind, self._cut)
         return attended
 
     def _plan(self, query: Tensor, cache: LayerCache) -> tuple[QueryTiles, Partials]:
