@@ -228,7 +228,7 @@ def _access(config: ServeConfig) -> list[str]:
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return `environ` without the settings that children get as flags.
 
-    What `serve` has no flag for, such as PAGEWIRE_ATTENTION_BACKEND, still reaches the role.
+    What `serve` has no flag for, such as PAGEWIRE_LINEAR_BACKEND, still reaches the role.
     """
     own = {ENVIRONMENT_PREFIX + item.name.upper() for item in fields(ServeConfig)}
     own.add(ENVIRONMENT_PREFIX + "CONFIG")

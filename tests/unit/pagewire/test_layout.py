@@ -159,10 +159,10 @@ def test_children_get_no_setting_twice() -> None:
         "PAGEWIRE_PORT": "1",
         "PAGEWIRE_CONFIG": "x.yaml",
         "PAGEWIRE_MODEL": "m",
-        "PAGEWIRE_ATTENTION_BACKEND": "reference",
+        "PAGEWIRE_LINEAR_BACKEND": "torch",
         "HOME": "h",
     }
-    assert child_environment(environ) == {"PAGEWIRE_ATTENTION_BACKEND": "reference", "HOME": "h"}
+    assert child_environment(environ) == {"PAGEWIRE_LINEAR_BACKEND": "torch", "HOME": "h"}
 
 
 def test_keywords_are_the_flags_of_serve() -> None:
