@@ -1,13 +1,45 @@
 """The model in plain torch ops, on any device: the backend that every other is compared to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionBackend
+from pagewire_worker.attention.base import AttentionBackend, StepAttention
 from pagewire_worker.backend import StepBatch
-from pagewire_worker.kv_cache import KvCache
-from pagewire_worker.models.decoder import Decoder
+from pagewire_worker.kv_cache import KvCache, LayerCache
+from pagewire_worker.models.config import ModelConfig
+
+
+class DecoderModel(Protocol):
+    """A decoder with its weights; Decoder says what its methods do."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its shape."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Of what computes it, part of the numerics fingerprint."""
+        ...
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        slot_mapping: Tensor,
+        rows: Tensor,
+        caches: Sequence[LayerCache],
+        attend: StepAttention,
+        on_layer: Callable[[], None],
+    ) -> Tensor:
+        """Run one flat batch."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in float32."""
+        ...
 
 
 class TorchBackend:
@@ -23,7 +55,7 @@ class TorchBackend:
 
     def __init__(
         self,
-        model: Decoder,
+        model: DecoderModel,
         kv_cache: KvCache,
         attention: AttentionBackend,
         linear_name: str,
@@ -43,7 +75,7 @@ class TorchBackend:
     @property
     def kernel_set(self) -> str:
         """Names of the implementations in use."""
-        return f"torch,attention={self._attention.name},linear={self._linear_name}"
+        return f"{self._model.name},attention={self._attention.name},linear={self._linear_name}"
 
     @property
     def is_exact(self) -> bool:

@@ -57,15 +57,17 @@ def captured(monkeypatch):
 @pytest.mark.parametrize("attention", ["reference", "sdpa", "triton"])
 @pytest.mark.parametrize("name", VARIANT_NAMES)
 def test_logits_of_chunks_and_decodes(name, attention, driver, oracle, captured):
-    (prompt,) = prompts_of([37])
+    # The interpreter takes a second for a few tokens.
+    length, num_outputs = (19, 3) if attention == "triton" else (37, 12)
+    (prompt,) = prompts_of([length])
     one = driver(name, attention_backend=attention, block_size=8)
     steps = captured(one)
-    sequence = Running(slot=3, prompt=prompt, sampling=GREEDY, max_tokens=12)
-    while len(sequence.output) < 12:
+    sequence = Running(slot=3, prompt=prompt, sampling=GREEDY, max_tokens=num_outputs)
+    while len(sequence.output) < num_outputs:
         one.step([sequence], budget=16)
     expected = oracle(name, prompt + sequence.output)
     sampled = [logits for logits in steps if len(logits)]
-    assert len(sampled) == 12
+    assert len(sampled) == num_outputs
     for index, logits in enumerate(sampled):
         wanted = expected[len(prompt) + index - 1]
         torch.testing.assert_close(logits[0], wanted, atol=TOLERANCE, rtol=1e-4)

@@ -17,6 +17,7 @@ from pagewire_worker.layers.mlp import GatedMlp
 from pagewire_worker.layers.norm import RmsNorm
 from pagewire_worker.layers.rotary import RotaryTable, Rotation
 from pagewire_worker.models.config import ModelConfig
+from pagewire_worker.models.layer_linears import load_layer_linears, load_output
 from pagewire_worker.weights import WeightReader
 
 
@@ -49,6 +50,8 @@ class DecoderLayer:
 
 class Decoder:
     """Token ids in, hidden states of the wanted rows out, and their logits."""
+
+    name = "torch"
 
     def __init__(
         self,
@@ -116,91 +119,27 @@ def load_decoder(
         for index in range(config.num_layers)
     ]
     norm = _load_norm(config, weights, "model.norm", config.hidden_size)
-    if config.is_tied:
-        output_weight = embedding
-        weights.ignore("lm_head.weight")
-    else:
-        output_weight = weights.take("lm_head.weight", (config.vocab_size, config.hidden_size))
+    output = load_output(config, weights, make_linear, embedding)
     rotary = RotaryTable(config.rope, config.head_dim, num_positions, device, embedding.dtype)
-    return Decoder(config, embedding, layers, norm, make_linear(output_weight, None), rotary)
+    return Decoder(config, embedding, layers, norm, output, rotary)
 
 
 def _load_layer(
     config: ModelConfig, weights: WeightReader, make_linear: LinearFactory, prefix: str
 ) -> DecoderLayer:
-    hidden, intermediate = config.hidden_size, config.intermediate_size
-    attention = _load_attention(config, weights, make_linear, f"{prefix}.self_attn")
-    gate_up = _load_merged(
-        weights,
-        make_linear,
-        [(f"{prefix}.mlp.{name}", intermediate) for name in ("gate_proj", "up_proj")],
-        hidden,
-        config.has_mlp_bias,
-    )
-    down = _load_merged(
-        weights,
-        make_linear,
-        [(f"{prefix}.mlp.down_proj", hidden)],
-        intermediate,
-        config.has_mlp_bias,
-    )
-    return DecoderLayer(
-        _load_norm(config, weights, f"{prefix}.input_layernorm", hidden),
-        attention,
-        _load_norm(config, weights, f"{prefix}.post_attention_layernorm", hidden),
-        GatedMlp(gate_up, down),
-    )
-
-
-def _load_attention(
-    config: ModelConfig, weights: WeightReader, make_linear: LinearFactory, prefix: str
-) -> SelfAttention:
-    num_query = config.num_heads * config.head_dim
-    num_key = config.num_kv_heads * config.head_dim
-    qkv = _load_merged(
-        weights,
-        make_linear,
-        [
-            (f"{prefix}.q_proj", num_query),
-            (f"{prefix}.k_proj", num_key),
-            (f"{prefix}.v_proj", num_key),
-        ],
-        config.hidden_size,
-        config.has_qkv_bias,
-    )
-    output = _load_merged(
-        weights,
-        make_linear,
-        [(f"{prefix}.o_proj", config.hidden_size)],
-        num_query,
-        config.has_output_bias,
-    )
+    linears = load_layer_linears(config, weights, make_linear, prefix)
     norms = [
-        _load_norm(config, weights, f"{prefix}.{name}", config.head_dim)
+        _load_norm(config, weights, f"{prefix}.self_attn.{name}", config.head_dim)
         if config.has_qk_norm
         else None
         for name in ("q_norm", "k_norm")
     ]
-    return SelfAttention(config, qkv, output, norms[0], norms[1])
-
-
-def _load_merged(
-    weights: WeightReader,
-    make_linear: LinearFactory,
-    parts: Sequence[tuple[str, int]],
-    num_inputs: int,
-    has_bias: bool,
-) -> Linear:
-    """Return one linear layer from several that read the same input: (name, outputs) each."""
-    weight = weights.take_stacked(
-        [(f"{name}.weight", (num_outputs, num_inputs)) for name, num_outputs in parts]
+    return DecoderLayer(
+        _load_norm(config, weights, f"{prefix}.input_layernorm", config.hidden_size),
+        SelfAttention(config, linears.qkv, linears.output, norms[0], norms[1]),
+        _load_norm(config, weights, f"{prefix}.post_attention_layernorm", config.hidden_size),
+        GatedMlp(linears.gate_up, linears.down),
     )
-    bias = None
-    if has_bias:
-        bias = weights.take_stacked(
-            [(f"{name}.bias", (num_outputs,)) for name, num_outputs in parts]
-        )
-    return make_linear(weight, bias)
 
 
 def _load_norm(config: ModelConfig, weights: WeightReader, prefix: str, size: int) -> RmsNorm:

@@ -14,12 +14,11 @@ from pagewire_worker.fused.decoder import load_decoder as load_fused_decoder
 from pagewire_worker.fused.library import KernelPool
 from pagewire_worker.kv_cache import CacheShape, KvCache
 from pagewire_worker.layer_watch import LayerWatch
-from pagewire_worker.layers.linear import pick_linear
+from pagewire_worker.layers.linear import LinearFactory, pick_linear
 from pagewire_worker.models.config import ModelConfig
-from pagewire_worker.models.decoder import Decoder
 from pagewire_worker.models.registry import BUILDERS
 from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSummary
-from pagewire_worker.torch_backend import TorchBackend
+from pagewire_worker.torch_backend import DecoderModel, TorchBackend
 from pagewire_worker.weights import WeightReader
 
 
@@ -27,7 +26,7 @@ from pagewire_worker.weights import WeightReader
 class NativeModel:
     """A decoder with its weights."""
 
-    decoder: Decoder
+    decoder: DecoderModel
     attention: AttentionBackend
     linear_name: str
 
@@ -83,10 +82,6 @@ class NativeSource:
         linear_name, make_linear = pick_linear(
             settings.linear_backend, settings.device, settings.dtype
         )
-        reader = WeightReader(self.folder, settings.device, settings.dtype, settings.on_progress)
-        build = BUILDERS[self.config.architecture]
-        decoder = build(self.config, reader, make_linear, settings.max_model_len, settings.device)
-        reader.finish()
         attention = make_attention(
             settings.attention_backend,
             settings.device,
@@ -94,7 +89,20 @@ class NativeSource:
             settings.block_size,
             AttentionKind(window=self.config.sliding_window),
         )
+        reader = WeightReader(self.folder, settings.device, settings.dtype, settings.on_progress)
+        decoder = self._load_decoder(reader, make_linear, settings)
+        reader.finish()
         return NativeModel(decoder, attention, linear_name)
+
+    def _load_decoder(
+        self, reader: WeightReader, make_linear: LinearFactory, settings: LoadSettings
+    ) -> DecoderModel:
+        if settings.attention_backend == "triton":
+            from pagewire_worker.models.triton_decoder import load_triton_decoder
+
+            return load_triton_decoder(self.config, reader, make_linear, settings.max_model_len)
+        build = BUILDERS[self.config.architecture]
+        return build(self.config, reader, make_linear, settings.max_model_len, settings.device)
 
     def _load_fused(self, pool: KernelPool, settings: LoadSettings) -> LoadedModel:
         reader = WeightReader(self.folder, settings.device, settings.dtype, settings.on_progress)
