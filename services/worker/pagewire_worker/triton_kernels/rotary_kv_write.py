@@ -1,0 +1,271 @@
+"""From a merged projection: rotated queries; rotated keys and values written to the paged cache.
+
+Rotary position embedding (Su et al., 2021) of pairs i and i + head_dim / 2, where asked after a
+root mean square norm of each head of queries and keys (QK-norm; Dehghani et al., 2023).
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+FP8_MAX = 448.0
+"""The largest finite float8_e4m3fn."""
+
+_FP8_MAX = tl.constexpr(FP8_MAX)
+_MAX_HEADS_PER_PROGRAM = 8  # they share a row of the tables
+_ELEMENTS_PER_WARP = 256  # 8 a lane: one load of 16 bytes in a type of 2 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """Norms of each head of queries and keys.
+
+    Weights are [head_dim]; `epsilon` is added to the mean square.
+    """
+
+    query: Tensor
+    key: Tensor
+    epsilon: float
+
+
+def rotary_kv_write(
+    qkv: Tensor,
+    positions: Tensor,
+    slot_mapping: Tensor,
+    cosines: Tensor,
+    sines: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    norms: HeadNorms | None = None,
+    scales: Tensor | None = None,
+) -> Tensor:
+    """Write rotated keys, and values, to the cache; return the rotated queries.
+
+    Computed in float32. Norms round as in layers/norm.py; a rotation is rounded once, to the type
+    it is stored in: keys of an fp8 cache have no other type before.
+
+    Args:
+        qkv: [tokens, (heads + 2 * kv_heads) * head_dim]: queries, keys, values. Rows are contiguous
+            and may lie apart.
+        positions: [tokens] int64, rows of the tables.
+        slot_mapping: [tokens] int64, block * block_size + offset, each at most once. Negative: a
+            row of padding, of which nothing is written; its position is any row of the tables.
+        cosines, sines: [positions, head_dim] contiguous, of any floating type. Both halves of a row
+            are the same (layers/rotary.py): only the first is read.
+        key_cache, value_cache: [num_blocks, block_size, kv_heads, head_dim], of the type of `qkv`
+            or float8_e4m3fn. Any strides, the same for both, but the last dimension is contiguous.
+        norms: Of the type of `qkv`; None for none.
+        scales: [2] float32 on the device, with fp8 caches only: keys are divided by the first and
+            values by the second, then limited to what fp8 can hold.
+
+    Returns:
+        Queries, [tokens, heads, head_dim] contiguous, of the type of `qkv`.
+    """
+    num_tokens, (block_size, num_kv_heads, head_dim) = qkv.shape[0], key_cache.shape[1:]
+    num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
+    assert qkv.shape[1] == (num_heads + 2 * num_kv_heads) * head_dim
+    for index in (positions, slot_mapping):
+        _check_tensor(index, (num_tokens,), torch.int64)
+    for table in (cosines, sines):
+        _check_tensor(table, (len(cosines), head_dim), cosines.dtype)
+    for weight in (norms.query, norms.key) if norms else ():
+        _check_tensor(weight, (head_dim,), qkv.dtype)
+    _check_heads(qkv, key_cache, value_cache, scales)
+    queries = torch.empty((num_tokens, num_heads, head_dim), dtype=qkv.dtype, device=qkv.device)
+    heads = min(triton.next_power_of_2(max(num_heads, num_kv_heads)), _MAX_HEADS_PER_PROGRAM)
+    block = triton.next_power_of_2(head_dim // 2)
+    grid = (num_tokens, triton.cdiv(num_heads, heads) + 2 * triton.cdiv(num_kv_heads, heads))
+    _rotary_kv_write[grid](
+        qkv,
+        positions,
+        slot_mapping,
+        cosines,
+        sines,
+        queries,
+        key_cache,
+        value_cache,
+        norms and norms.query,
+        norms and norms.key,
+        scales,
+        qkv.stride(0),
+        *key_cache.stride()[:3],
+        norms.epsilon if norms else 0.0,
+        BLOCK_SIZE=block_size,
+        NUM_HEADS=num_heads,
+        NUM_KV_HEADS=num_kv_heads,
+        HEAD_DIM=head_dim,
+        HEADS=heads,
+        BLOCK=block,
+        num_warps=max(heads * block // _ELEMENTS_PER_WARP, 1),
+    )
+    return queries
+
+
+def _check_tensor(tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    assert tensor.shape == shape
+    assert tensor.dtype == dtype
+    assert tensor.is_contiguous()
+
+
+def _check_heads(qkv: Tensor, key: Tensor, value: Tensor, scales: Tensor | None) -> None:
+    assert qkv.stride(1) == 1
+    assert key.shape == value.shape
+    assert key.shape[3] % 2 == 0
+    assert key.stride() == value.stride()
+    assert key.stride(3) == 1
+    assert key.dtype == value.dtype == (qkv.dtype if scales is None else torch.float8_e4m3fn)
+    if scales is not None:
+        _check_tensor(scales, (2,), torch.float32)
+
+
+@triton.jit
+def _rotary_kv_write(
+    qkv,
+    positions,
+    slot_mapping,
+    cosines,
+    sines,
+    queries,
+    key_cache,
+    value_cache,
+    query_norm,
+    key_norm,
+    scales,
+    qkv_stride,
+    block_stride,
+    token_stride,
+    head_stride,
+    epsilon,
+    BLOCK_SIZE: tl.constexpr,
+    NUM_HEADS: tl.constexpr,
+    NUM_KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEADS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    QUERY_GROUPS: tl.constexpr = (NUM_HEADS + HEADS - 1) // HEADS
+    KV_GROUPS: tl.constexpr = (NUM_KV_HEADS + HEADS - 1) // HEADS
+    token, group = tl.program_id(0).to(tl.int64), tl.program_id(1)  # rows may pass 2**31 elements
+    pairs = _pairs(HEADS, BLOCK)
+    row = qkv + token * qkv_stride + pairs
+    angles = tl.load(positions + token) * HEAD_DIM + pairs
+    slot = tl.load(slot_mapping + token)
+    place = slot // BLOCK_SIZE * block_stride + slot % BLOCK_SIZE * token_stride + pairs
+    num_kept = tl.where(slot >= 0, NUM_KV_HEADS, 0)  # of padding none
+    if group < QUERY_GROUPS:
+        head, mask = _heads(group, NUM_HEADS, pairs, HEAD_DIM)
+        first, second = _load(row + head * HEAD_DIM, mask, HEAD_DIM)
+        first, second = _norm(first, second, query_norm, epsilon, HEAD_DIM)
+        first, second = _rotate(first, second, cosines, sines, angles, HEAD_DIM)
+        target = queries + (token * NUM_HEADS + head) * HEAD_DIM + pairs
+        _store(target, first, second, None, 0, mask, HEAD_DIM)
+    elif group < QUERY_GROUPS + KV_GROUPS:
+        head, mask = _heads(group - QUERY_GROUPS, num_kept, pairs, HEAD_DIM)
+        first, second = _load(row + (NUM_HEADS + head) * HEAD_DIM, mask, HEAD_DIM)
+        first, second = _norm(first, second, key_norm, epsilon, HEAD_DIM)
+        first, second = _rotate(first, second, cosines, sines, angles, HEAD_DIM)
+        _store(key_cache + place + head * head_stride, first, second, scales, 0, mask, HEAD_DIM)
+    else:
+        head, mask = _heads(group - QUERY_GROUPS - KV_GROUPS, num_kept, pairs, HEAD_DIM)
+        first, second = _load(row + (NUM_HEADS + NUM_KV_HEADS + head) * HEAD_DIM, mask, HEAD_DIM)
+        _store(value_cache + place + head * head_stride, first, second, scales, 1, mask, HEAD_DIM)
+
+
+@triton.jit
+def _pairs(HEADS: tl.constexpr, BLOCK: tl.constexpr):
+    # As wide as heads: rows of tables are then loaded as heads are, and need no shared memory.
+    return tl.broadcast_to(tl.arange(0, BLOCK)[None, :], (HEADS, BLOCK))
+
+
+@triton.jit
+def _heads(group, count, pairs, HEAD_DIM: tl.constexpr):
+    HEADS: tl.constexpr = pairs.shape[0]
+    # int64: heads times their stride may pass 2**31 in a cache that has them outermost.
+    head = group * HEADS + tl.arange(0, HEADS)[:, None].to(tl.int64)
+    return head, (head < count) & (pairs < HEAD_DIM // 2)
+
+
+@triton.jit
+def _load(first, mask, HEAD_DIM: tl.constexpr):
+    second = tl.load(first + HEAD_DIM // 2, mask=mask, other=0.0)
+    return tl.load(first, mask=mask, other=0.0).to(tl.float32), second.to(tl.float32)
+
+
+@triton.jit
+def _norm(first, second, weight, epsilon, HEAD_DIM: tl.constexpr):
+    if weight is not None:
+        dtype = weight.dtype.element_ty
+        pairs = _pairs(first.shape[0], first.shape[1])
+        squares = tl.sum(first * first + second * second, axis=1) / HEAD_DIM
+        scale = tl.rsqrt(squares + epsilon)[:, None]
+        weights = _load(weight + pairs, pairs < HEAD_DIM // 2, HEAD_DIM)
+        first = ((first * scale).to(dtype).to(tl.float32) * weights[0]).to(dtype).to(tl.float32)
+        second = ((second * scale).to(dtype).to(tl.float32) * weights[1]).to(dtype).to(tl.float32)
+    return first, second
+
+
+@triton.jit
+def _rotate(first, second, cosines, sines, angles, HEAD_DIM: tl.constexpr):
+    mask = _pairs(first.shape[0], first.shape[1]) < HEAD_DIM // 2
+    cosine = tl.load(cosines + angles, mask=mask, other=0.0).to(tl.float32)
+    sine = tl.load(sines + angles, mask=mask, other=0.0).to(tl.float32)
+    return first * cosine - second * sine, second * cosine + first * sine
+
+
+@triton.jit
+def _store(target, first, second, scales, index, mask, HEAD_DIM: tl.constexpr):
+    if scales is not None:
+        scale = tl.load(scales + index)
+        # What is no number stays none: a fault before this has to be seen.
+        nan: tl.constexpr = tl.PropagateNan.ALL
+        first = tl.clamp(first / scale, -_FP8_MAX, _FP8_MAX, propagate_nan=nan)
+        second = tl.clamp(second / scale, -_FP8_MAX, _FP8_MAX, propagate_nan=nan)
+    tl.store(target, first.to(target.dtype.element_ty), mask=mask)
+    tl.store(target + HEAD_DIM // 2, second.to(target.dtype.element_ty), mask=mask)
+
+
+def rotary_kv_write_oracle(
+    qkv: Tensor,
+    positions: Tensor,
+    slot_mapping: Tensor,
+    cosines: Tensor,
+    sines: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    norms: HeadNorms | None = None,
+    scales: Tensor | None = None,
+) -> Tensor:
+    """Do and return what `rotary_kv_write` does."""
+    num_kv_heads, head_dim = key_cache.shape[2:]
+    heads = qkv.unflatten(1, (-1, head_dim))
+    query, key, value = heads.split((heads.shape[1] - 2 * num_kv_heads, *2 * (num_kv_heads,)), 1)
+    if norms is not None:
+        query = _normed(query, norms.query, norms.epsilon)
+        key = _normed(key, norms.key, norms.epsilon)
+    cosine, sine = (table[positions].float().unsqueeze(1) for table in (cosines, sines))
+    key, value = _rotated(key, cosine, sine), value.float()
+    if scales is not None:
+        key, value = (
+            (x / scale).clamp(-FP8_MAX, FP8_MAX)
+            for x, scale in zip((key, value), scales, strict=True)
+        )
+    is_kept = slot_mapping >= 0
+    places = slot_mapping[is_kept]
+    index = (places // key_cache.shape[1], places % key_cache.shape[1])
+    key_cache[index] = key[is_kept].to(key_cache.dtype)
+    value_cache[index] = value[is_kept].to(value_cache.dtype)
+    return _rotated(query, cosine, sine).to(qkv.dtype)
+
+
+def _normed(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    wide = x.float()
+    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
+    return weight * (wide * scale).to(x.dtype)
+
+
+def _rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    first, second = x.float().chunk(2, dim=-1)
+    return x.float() * cosine + torch.cat((-second, first), dim=-1) * sine
