@@ -8,29 +8,14 @@ HIDDEN = tl.constexpr(-1e30)
 """Score of what a row does not see: finite, so that rows that see nothing yet make no NaN."""
 
 
+# A line for each argument would hide what the kernel does.
+# fmt: off
 @triton.jit
 def attend_split(
-    query,
-    key,
-    value,
-    table,
-    row_positions,
-    first_visible,
-    end,
-    split_begin,
-    score_scale,
-    softcap,
-    block_stride,
-    token_stride,
-    head_dim,
-    WINDOW: tl.constexpr,
-    HAS_SOFTCAP: tl.constexpr,
-    SPLIT: tl.constexpr,
-    TILE: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    INTERPRETED: tl.constexpr,
+    query, key, value, table, row_positions, first_visible, end, split_begin, score_scale,
+    softcap, block_stride, token_stride, head_dim, WINDOW: tl.constexpr,
+    HAS_SOFTCAP: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, INTERPRETED: tl.constexpr
 ):
     """Return sums [ROWS, WIDTH], greatest scores [ROWS] and total weights [ROWS], in float32.
 
@@ -69,6 +54,7 @@ def attend_split(
         sums = tl.fma(sums, tl.broadcast_to(factor[:, None], [ROWS, WIDTH]), product)
         greatest = highest
     return sums, greatest, total
+# fmt: on
 
 
 @triton.jit

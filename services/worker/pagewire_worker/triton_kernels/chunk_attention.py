@@ -110,35 +110,15 @@ def chunk_attention(
     )
 
 
+# A line for each argument would hide what the kernel does.
+# fmt: off
 @triton.jit
 def _attend_tiles(
-    query,
-    key,
-    value,
-    tile_sequences,
-    tile_firsts,
-    query_starts,
-    seq_lens,
-    tables,
-    attended,
-    score_scale,
-    softcap,
-    value_scale,
-    table_stride,
-    block_stride,
-    token_stride,
-    head_stride,
-    head_dim,
-    NUM_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    WINDOW: tl.constexpr,
-    HAS_SOFTCAP: tl.constexpr,
-    SPLIT: tl.constexpr,
-    TILE: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    INTERPRETED: tl.constexpr,
+    query, key, value, tile_sequences, tile_firsts, query_starts, seq_lens, tables, attended,
+    score_scale, softcap, value_scale, table_stride, block_stride, token_stride, head_stride,
+    head_dim, NUM_HEADS: tl.constexpr, GROUP: tl.constexpr, WINDOW: tl.constexpr,
+    HAS_SOFTCAP: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, INTERPRETED: tl.constexpr
 ):
     tile, kv_head = tl.program_id(0), tl.program_id(1)
     sequence, first = tl.load(tile_sequences + tile), tl.load(tile_firsts + tile)
@@ -163,27 +143,10 @@ def _attend_tiles(
     total = tl.zeros([ROWS], tl.float32)
     for split_begin in range(first_visible // SPLIT * SPLIT, end, SPLIT):
         split_sums, split_greatest, split_total = attend_split(
-            queries,
-            key + kv_head * head_stride,
-            value + kv_head * head_stride,
-            tables + sequence.to(tl.int64) * table_stride,
-            row_positions,
-            first_visible,
-            end,
-            split_begin,
-            score_scale,
-            softcap,
-            block_stride,
-            token_stride,
-            head_dim,
-            WINDOW,
-            HAS_SOFTCAP,
-            SPLIT,
-            TILE,
-            BLOCK_SIZE,
-            ROWS,
-            WIDTH,
-            INTERPRETED,
+            queries, key + kv_head * head_stride, value + kv_head * head_stride,
+            tables + sequence.to(tl.int64) * table_stride, row_positions, first_visible, end,
+            split_begin, score_scale, softcap, block_stride, token_stride, head_dim, WINDOW,
+            HAS_SOFTCAP, SPLIT, TILE, BLOCK_SIZE, ROWS, WIDTH, INTERPRETED
         )
         sums, greatest, total = merge_split(
             sums, greatest, total, split_sums, split_greatest, split_total

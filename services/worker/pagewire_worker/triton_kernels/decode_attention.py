@@ -65,30 +65,39 @@ def decode_attention(
         partials: Scratch; its splits bound the length of a sequence.
         kind, cut: How.
     """
-    num_decodes = len(which)
-    if num_decodes == 0:
+    if len(which) == 0:
         return
+    _launch_splits(query, layer, sequences, which, partials, kind, cut)
+    _launch_merge(attended, sequences, which, partials, layer.value_scale, kind.window or 0, cut)
+
+
+def _launch_splits(
+    query: Tensor,
+    layer: PagedLayer,
+    sequences: PagedSequences,
+    which: Tensor,
+    partials: Partials,
+    kind: AttentionKind,
+    cut: Cut,
+) -> None:
     num_heads, head_dim = query.shape[1:]
-    num_kv_heads = layer.cache.num_kv_heads
+    num_kv_heads, num_splits = layer.cache.num_kv_heads, partials.greatest.shape[2]
     group = num_heads // num_kv_heads
-    num_splits = partials.greatest.shape[2]
     scale = ScoreScale.of(kind, head_dim, layer.key_scale)
-    tables = sequences.block_tables
-    width = max(16, triton.next_power_of_2(head_dim))
-    _decode_splits[(num_decodes, num_kv_heads, num_splits)](
+    _decode_splits[(len(which), num_kv_heads, num_splits)](
         query,
         layer.cache.key,
         layer.cache.value,
         which,
         sequences.query_starts,
         sequences.seq_lens,
-        tables,
+        sequences.block_tables,
         partials.sums,
         partials.greatest,
         partials.total,
         scale.factor,
         scale.softcap,
-        tables.stride(0),
+        sequences.block_tables.stride(0),
         *layer.strides,
         num_splits,
         head_dim,
@@ -100,10 +109,22 @@ def decode_attention(
         TILE=cut.tile,
         BLOCK_SIZE=layer.cache.block_size,
         ROWS=max(LEAST_ROWS, triton.next_power_of_2(group)),
-        WIDTH=width,
+        WIDTH=max(16, triton.next_power_of_2(head_dim)),
         INTERPRETED=INTERPRETED,
     )
-    _merge_splits[(num_decodes, num_heads)](
+
+
+def _launch_merge(
+    attended: Tensor,
+    sequences: PagedSequences,
+    which: Tensor,
+    partials: Partials,
+    value_scale: float,
+    window: int,
+    cut: Cut,
+) -> None:
+    num_heads, head_dim = attended.shape[1:]
+    _merge_splits[(len(which), num_heads)](
         which,
         sequences.query_starts,
         sequences.seq_lens,
@@ -111,46 +132,25 @@ def decode_attention(
         partials.greatest,
         partials.total,
         attended,
-        layer.value_scale,
-        num_splits,
+        value_scale,
+        partials.greatest.shape[2],
         head_dim,
         NUM_HEADS=num_heads,
-        WINDOW=kind.window or 0,
+        WINDOW=window,
         SPLIT=cut.split,
-        WIDTH=width,
+        WIDTH=max(16, triton.next_power_of_2(head_dim)),
     )
 
 
+# A line for each argument would hide what the kernel does.
+# fmt: off
 @triton.jit
 def _decode_splits(
-    query,
-    key,
-    value,
-    which,
-    query_starts,
-    seq_lens,
-    tables,
-    sums_out,
-    greatest_out,
-    total_out,
-    score_scale,
-    softcap,
-    table_stride,
-    block_stride,
-    token_stride,
-    head_stride,
-    num_splits,
-    head_dim,
-    NUM_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    WINDOW: tl.constexpr,
-    HAS_SOFTCAP: tl.constexpr,
-    SPLIT: tl.constexpr,
-    TILE: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    INTERPRETED: tl.constexpr,
+    query, key, value, which, query_starts, seq_lens, tables, sums_out, greatest_out, total_out,
+    score_scale, softcap, table_stride, block_stride, token_stride, head_stride, num_splits,
+    head_dim, NUM_HEADS: tl.constexpr, GROUP: tl.constexpr, WINDOW: tl.constexpr,
+    HAS_SOFTCAP: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, INTERPRETED: tl.constexpr
 ):
     decode, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     sequence = tl.load(which + decode)
@@ -166,32 +166,19 @@ def _decode_splits(
     is_row = (rows[:, None] < GROUP) & (columns[None, :] < head_dim)
     offsets = (token * NUM_HEADS + heads[:, None]) * head_dim + columns[None, :]
     sums, greatest, total = attend_split(
-        tl.load(query + offsets, mask=is_row, other=0.0),
-        key + kv_head * head_stride,
-        value + kv_head * head_stride,
-        tables + sequence.to(tl.int64) * table_stride,
-        tl.full([ROWS], 0, tl.int32) + end - 1,
-        first_visible,
-        end,
-        split * SPLIT,
-        score_scale,
-        softcap,
-        block_stride,
-        token_stride,
-        head_dim,
-        WINDOW,
-        HAS_SOFTCAP,
-        SPLIT,
-        TILE,
-        BLOCK_SIZE,
-        ROWS,
-        WIDTH,
-        INTERPRETED,
+        tl.load(query + offsets, mask=is_row, other=0.0), key + kv_head * head_stride,
+        value + kv_head * head_stride, tables + sequence.to(tl.int64) * table_stride,
+        tl.full([ROWS], 0, tl.int32) + end - 1, first_visible, end, split * SPLIT, score_scale,
+        softcap, block_stride, token_stride, head_dim, WINDOW, HAS_SOFTCAP, SPLIT, TILE,
+        BLOCK_SIZE, ROWS, WIDTH, INTERPRETED
     )
     places = (decode.to(tl.int64) * NUM_HEADS + heads) * num_splits + split
     tl.store(sums_out + places[:, None] * head_dim + columns[None, :], sums, mask=is_row)
     tl.store(greatest_out + places, greatest, mask=rows < GROUP)
     tl.store(total_out + places, total, mask=rows < GROUP)
+
+
+# fmt: on
 
 
 @triton.jit
