@@ -1,10 +1,10 @@
 """The lowest value that min-p, top-k and top-p leave in a row, found without sorting.
 
-Each filter of `pagewire_worker.filters` keeps or drops a token by its value alone, so what all three
-leave is what reaches one threshold. Floats are in the order of unsigned integers once their bits are
-turned. A search over those integers cuts the range that has the answer to a quarter with each pass
-over the row, which stays in the second-level cache, and ends where one value is left in the range:
-after 17 passes at most, most often after half as many.
+Each filter of `pagewire_worker.filters` keeps or drops a token by its value alone, so what all
+three leave is what reaches one threshold. Floats are in the order of unsigned integers once their
+bits are turned. A search over those integers cuts the range that has the answer to a quarter with
+each pass over the row, which stays in the second-level cache, and ends where one value is left in
+the range: after 17 passes at most, most often after half as many.
 
 The search runs over the logits themselves: dividing by the temperature keeps their order.
 """
@@ -42,7 +42,8 @@ def filter_thresholds(
         block: Values that are looked at together, a power of two; changes no outcome.
     """
     num_rows, vocab_size = logits.shape
-    assert logits.dtype == torch.float32 and logits.stride(1) == 1
+    assert logits.dtype == torch.float32
+    assert logits.stride(1) == 1
     assert vocab_size <= _MAX_BLOCKS * block
     rows = (temperature, min_p.log(), top_k, top_p)
     assert all(column.shape == (num_rows,) and column.is_contiguous() for column in rows)

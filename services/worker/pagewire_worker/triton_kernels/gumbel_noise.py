@@ -51,10 +51,13 @@ def _gumbel_noise(seed_low, seed_high, position, choice, noise, vocab_size, BLOC
 
 
 @triton.jit
-def token_words(seed_low, seed_high, position, choice, row, first, BLOCK: tl.constexpr):
-    """The random words of tokens `first` to `first` + BLOCK of a row, [BLOCK] uint32.
+def token_words(
+    seed_low, seed_high, position, choice, row, first, BLOCK: tl.constexpr
+) -> tl.tensor:
+    """Return the random words of tokens `first` to `first` + BLOCK of a row, [BLOCK] uint32.
 
-    `first` is a multiple of 4; the others are pointers to [rows] int64. Four tokens share a counter.
+    `first` is a multiple of 4; the columns are pointers to [rows] int64. Four tokens share a
+    counter, which is computed once.
     """
     groups = (first // 4 + tl.arange(0, BLOCK // 4)).to(tl.uint32)
     word0, word1, word2, word3 = philox4x32(
@@ -69,10 +72,9 @@ def token_words(seed_low, seed_high, position, choice, row, first, BLOCK: tl.con
 
 
 @triton.jit
-def philox4x32(c0, c1, c2, c3, k0, k1):
-    """Philox4x32-10: four random words of a counter and a key, all uint32."""
+def philox4x32(c0, c1, c2, c3, k0, k1) -> tuple[tl.tensor, ...]:
+    """Return four random words of a counter and a key, all uint32: Philox4x32-10."""
     for _ in tl.static_range(10):
-        # As in `pagewire_worker.philox`: a counter of 64-bit products, then the key moves on.
         high0, low0 = tl.umulhi(c0, 0xD2511F53), c0 * 0xD2511F53
         high1, low1 = tl.umulhi(c2, 0xCD9E8D57), c2 * 0xCD9E8D57
         c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
@@ -81,14 +83,14 @@ def philox4x32(c0, c1, c2, c3, k0, k1):
 
 
 @triton.jit
-def uniform(words):
-    """((x >> 9) + 0.5) * 2**-23, exact in float32 and never 0 or 1."""
+def uniform(words) -> tl.tensor:
+    """Return ((x >> 9) + 0.5) * 2**-23, exact in float32 and never 0 or 1."""
     return ((words >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07
 
 
 @triton.jit
-def gumbel(words):
-    """-log(-log(u)) in float64, rounded to float32."""
+def gumbel(words) -> tl.tensor:
+    """Return -log(-log(u)) in float64, rounded to float32."""
     return (-tl.log(-tl.log(uniform(words).to(tl.float64)))).to(tl.float32)
 
 

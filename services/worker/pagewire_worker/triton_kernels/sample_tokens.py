@@ -1,7 +1,8 @@
 """Chooses one token per row: argmax(logits / temperature + Gumbel noise), or argmax of the logits.
 
-The Gumbel-max trick (Maddison et al., 2014), as `pagewire_worker.sampler` does it. A row is cut into
-splits, so that one row alone uses the whole device; a second kernel takes the best of its splits.
+The Gumbel-max trick (Maddison et al., 2014), as `pagewire_worker.sampler` does it. A row is cut
+into splits, so that one row alone uses the whole device; a second kernel takes the best of its
+splits.
 """
 
 import torch
@@ -48,7 +49,8 @@ def greedy_tokens(logits: Tensor, split: int = _SPLIT) -> Tensor:
 
 
 def _launch(logits: Tensor, rows: tuple[Tensor | None, ...], split: int) -> Tensor:
-    assert logits.dtype == torch.float32 and logits.stride(1) == 1
+    assert logits.dtype == torch.float32
+    assert logits.stride(1) == 1
     num_rows, vocab_size = logits.shape
     num_splits = triton.cdiv(vocab_size, split)
     sums = torch.empty((num_rows, num_splits), dtype=torch.float32, device=logits.device)

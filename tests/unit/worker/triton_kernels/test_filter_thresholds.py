@@ -152,6 +152,20 @@ def test_top_p_that_rounding_never_reaches_drops_nothing_that_counts():
     assert threshold[0] <= -2.0
 
 
+def test_min_p_holds_where_top_p_is_never_reached():
+    # Rounded thirds, fifths and so on sum up to a bit less than 1, or a bit more.
+    for num_kept in range(2, 12):
+        logits = torch.tensor([[0.0] * num_kept + [-5.0]])
+        assert check(logits, min_p=0.5, top_p=1 - 2.0**-24) == [0.0]
+
+
+def test_many_tokens_of_hardly_any_probability_count_together():
+    # 600 at about 2**-23 each; the middle third reaches top_p.
+    rare = torch.tensor([-16.0, -16.1, -16.2]).repeat_interleave(200)
+    logits = torch.cat((rare, torch.zeros(1))).unsqueeze(0)
+    assert check(logits, top_p=1 - 2.8e-5) == [float(rare[200])]
+
+
 def test_a_tiny_top_p_keeps_the_most_likely():
     assert check(torch.tensor([[1.0, 4.0, 2.0]]), top_p=1e-9) == [4.0]
 
