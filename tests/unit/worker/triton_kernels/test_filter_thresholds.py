@@ -152,18 +152,20 @@ def test_top_p_that_rounding_never_reaches_drops_nothing_that_counts():
     assert threshold[0] <= -2.0
 
 
-def test_min_p_holds_where_top_p_is_never_reached():
-    # Rounded thirds, fifths and so on sum up to a bit less than 1, or a bit more.
-    for num_kept in range(2, 12):
-        logits = torch.tensor([[0.0] * num_kept + [-5.0]])
-        assert check(logits, min_p=0.5, top_p=1 - 2.0**-24) == [0.0]
+@pytest.mark.parametrize("num_kept", [67, 134, 195])
+def test_min_p_holds_where_top_p_is_never_reached(num_kept):
+    # So many equal shares, each rounded, sum up to 1 - 2e-7.
+    logits = torch.tensor([[0.0] * num_kept + [-5.0]])
+    threshold = check(logits, min_p=0.5, top_p=1 - 2.0**-24)
+    assert threshold == check(logits, min_p=0.5)
 
 
-def test_many_tokens_of_hardly_any_probability_count_together():
-    # 600 at about 2**-23 each; the middle third reaches top_p.
-    rare = torch.tensor([-16.0, -16.1, -16.2]).repeat_interleave(200)
+@pytest.mark.parametrize("last", [-16.05, -16.15, -16.25])
+def test_many_tokens_of_hardly_any_probability_count_together(last):
+    # 341 each, at about 2**-23: 3.8e-5 to 2.6e-5. Each key of a quarter finds one `last`.
+    rare = torch.tensor([-16.0, last, -16.4]).repeat_interleave(341)
     logits = torch.cat((rare, torch.zeros(1))).unsqueeze(0)
-    assert check(logits, top_p=1 - 2.8e-5) == [float(rare[200])]
+    assert check(logits, top_p=1 - 4.1e-5) == pytest.approx([last])
 
 
 def test_a_tiny_top_p_keeps_the_most_likely():
