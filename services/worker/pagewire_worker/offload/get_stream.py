@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import grpc.aio
@@ -10,7 +11,7 @@ import numpy as np
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as wire
 from pagewire_shared.arrays import pack_names, unpack_names
-from pagewire_shared.errors import DeadlineError, UnavailableError, WireError
+from pagewire_shared.errors import UnavailableError, WireError
 from pagewire_shared.kv_chunk_convert import MAX_DATA_BYTES, KvPiece
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import LoadedBlock
@@ -41,7 +42,7 @@ async def read_blocks(
     call: "grpc.aio.StreamStreamCall[Any, Any]",
     layout: layout_pb2.KvLayout,
     names: Sequence[bytes],
-    open_seconds: float,
+    opening: AbstractAsyncContextManager[None],
     arena: SharedArena | None = None,
 ) -> AsyncGenerator[LoadedBlock, None]:
     """Yield the blocks `names` from a new stream until one is missing or damaged.
@@ -51,7 +52,7 @@ async def read_blocks(
 
     Raises:
         WireError: The store broke the contract.
-        DeadlineError: It did not take the request within `open_seconds`.
+        DeadlineError: It did not take the request in time; `opening` says what that is.
         PagewireError: The stream ended before its time.
         grpc.RpcError: It failed.
     """
@@ -62,8 +63,7 @@ async def read_blocks(
         layout=layout, names=pack_names(names), use_shared_memory=arena is not None
     )
     try:
-        # A call over a channel that was closed meanwhile never begins, and has no deadline then.
-        async with asyncio.timeout(open_seconds):
+        async with opening:
             await call.write(wire.GetRequest(open=request))
             await call.write(wire.GetRequest(credit=credit))
         while not incoming.is_over:
@@ -83,8 +83,6 @@ async def read_blocks(
                 _take(message, incoming)
         if incoming.damage is not None:
             metrics.DAMAGED_BLOCKS.labels(incoming.damage).inc()
-    except TimeoutError as error:
-        raise DeadlineError(f"the store took no request for {open_seconds:g} s") from error
     except asyncio.InvalidStateError as error:
         raise UnavailableError("the store ended the stream") from error
     finally:

@@ -27,6 +27,7 @@ from pagewire_shared.rpc.kv_streams import deserializer, serializer
 from pagewire_shared.rpc.options import kv_channel_options
 from pagewire_worker.offload.connector import LoadedBlock, OutgoingBlock
 from pagewire_worker.offload.get_stream import blocks_per_stream, read_blocks
+from pagewire_worker.offload.opening_calls import OpeningCalls
 from pagewire_worker.offload.put_stream import PutStream
 from pagewire_worker.offload.shared_arena import SharedArena, open_arena
 
@@ -61,6 +62,7 @@ class KvStoreLink:
         self._is_closed = False
         self._put_streams: set[PutStream] = set()
         self._idle_put_streams: list[PutStream] = []
+        self._opening_calls = OpeningCalls()
         self._arena: SharedArena | None = None
         self._touching: asyncio.Task[None] | None = None
 
@@ -118,7 +120,8 @@ class KvStoreLink:
                     seconds = end - time.monotonic()
                     call = self._open_get_stream(channel, seconds)
                     num_blocks = 0
-                    reading = read_blocks(call, self._layout, wanted, seconds, self._arena)
+                    opening = self._opening_calls.opening(seconds)
+                    reading = read_blocks(call, self._layout, wanted, opening, self._arena)
                     async with aclosing(reading) as blocks:
                         async for block in blocks:
                             num_blocks += 1
@@ -141,6 +144,7 @@ class KvStoreLink:
         self._put_streams.clear()
         self._idle_put_streams.clear()
         channel, self._channel = self._channel, None
+        self._opening_calls.end()
         if channel is not None:
             await channel.close()
 
