@@ -99,13 +99,13 @@ def on_device(case, device):
     return case.query.to(device), PagedLayer(cache, case.key_scale, case.value_scale)
 
 
-def decode(case, which=None, cut=CUT, device=CPU):
+def decode(case, which=None, cut=CUT, device=CPU, num_splits=None):
     """Attention of the sequences `which`, all of them by default, as decodes."""
     which = range(len(case.lengths)) if which is None else which
     query, layer = on_device(case, device)
     attended = torch.full_like(query, UNTOUCHED)
     longest = max(length for length, _ in case.lengths)
-    num_splits = cut.num_splits(longest)
+    num_splits = num_splits or cut.num_splits(longest)
     partials = Partials.allocate(len(which), case.heads, num_splits, case.head_dim, device)
     for part in (partials.sums, partials.greatest, partials.total):
         part.fill_(float("nan"))

@@ -26,10 +26,7 @@ class DecoderModel(Protocol):
 
     def forward(
         self,
-        token_ids: Tensor,
-        positions: Tensor,
-        slot_mapping: Tensor,
-        rows: Tensor,
+        batch: StepBatch,
         caches: Sequence[LayerCache],
         attend: StepAttention,
         on_layer: Callable[[], None],
@@ -89,15 +86,8 @@ class TorchBackend:
 
     def forward(self, batch: StepBatch) -> Tensor:
         """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
-        return self._model.forward(
-            batch.token_ids,
-            batch.positions,
-            batch.slot_mapping,
-            batch.output_rows,
-            self._kv_cache.layers,
-            self._attention.prepare(batch.attention),
-            self._on_layer,
-        )
+        attend = self._attention.prepare(batch.attention)
+        return self._model.forward(batch, self._kv_cache.layers, attend, self._on_layer)
 
     def greedy(self, hidden: Tensor) -> Tensor:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""

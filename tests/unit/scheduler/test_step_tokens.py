@@ -1,6 +1,11 @@
 """How many tokens a step takes: fewer where sequences share it than where one runs alone."""
 
+import pytest
 from unit.scheduler.cell import Cell
+from unit.scheduler.hellos import worker_info
+
+from pagewire_scheduler.peers import check_worker
+from pagewire_shared.errors import PeerRefusedError
 
 
 def run(cell: Cell, num_steps: int) -> list[list[int]]:
@@ -48,3 +53,10 @@ def test_no_more_sequences_run_than_a_shared_step_has_tokens() -> None:
     for number in range(1, 4):
         cell.submit(number, [number])
     assert run(cell, 2) == [[1, 1], [1, 1]]
+
+
+def test_a_shared_step_is_no_longer_than_any_other() -> None:
+    check_worker(worker_info(1, max_num_batched_tokens=20, shared_step_tokens=20), [], [])
+    with pytest.raises(PeerRefusedError, match="must not exceed") as refusal:
+        check_worker(worker_info(1, max_num_batched_tokens=20, shared_step_tokens=21), [], [])
+    assert refusal.value.field == "shared_step_tokens"

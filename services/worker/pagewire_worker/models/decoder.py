@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pagewire_worker.attention.base import StepAttention
+from pagewire_worker.backend import StepBatch
 from pagewire_worker.kv_cache import LayerCache
 from pagewire_worker.layers.attention import SelfAttention
 from pagewire_worker.layers.linear import Linear, LinearFactory
@@ -71,10 +72,7 @@ class Decoder:
 
     def forward(
         self,
-        token_ids: Tensor,
-        positions: Tensor,
-        slot_mapping: Tensor,
-        rows: Tensor,
+        batch: StepBatch,
         caches: Sequence[LayerCache],
         attend: StepAttention,
         on_layer: Callable[[], None],
@@ -82,10 +80,7 @@ class Decoder:
         """Run one flat batch.
 
         Args:
-            token_ids: [tokens] int64.
-            positions: [tokens] int64, position of each token in its sequence.
-            slot_mapping: [tokens] int64, where the KV of each token goes.
-            rows: [outputs] int64, indices of the tokens whose hidden states are wanted.
+            batch: Its tokens; where its sequences lie is known to `attend`.
             caches: One per layer.
             attend: Attention, prepared for this step.
             on_layer: Called after each layer.
@@ -93,12 +88,12 @@ class Decoder:
         Returns:
             Hidden states after the last norm, [outputs, hidden].
         """
-        hidden = functional.embedding(token_ids, self._embedding)
-        rotation = self._rotary.at(positions)
+        hidden = functional.embedding(batch.token_ids, self._embedding)
+        rotation = self._rotary.at(batch.positions)
         for layer, cache in zip(self._layers, caches, strict=True):
-            hidden = layer(hidden, rotation, slot_mapping, cache, attend)
+            hidden = layer(hidden, rotation, batch.slot_mapping, cache, attend)
             on_layer()
-        return self._norm(hidden.index_select(0, rows))
+        return self._norm(hidden.index_select(0, batch.output_rows))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for what `forward` returned."""

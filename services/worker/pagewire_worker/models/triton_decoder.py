@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pagewire_worker.attention.base import StepAttention
+from pagewire_worker.backend import StepBatch
 from pagewire_worker.kv_cache import LayerCache
 from pagewire_worker.layers.linear import Linear, LinearFactory
 from pagewire_worker.layers.rotary import rotary_angles
@@ -28,15 +29,6 @@ class TritonLayer:
     mlp_norm: Tensor
     head_norms: HeadNorms | None
     linears: LayerLinears
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """What all layers of a step share."""
-
-    positions: Tensor
-    slot_mapping: Tensor
-    attend: StepAttention
 
 
 class TritonDecoder:
@@ -64,24 +56,20 @@ class TritonDecoder:
 
     def forward(
         self,
-        token_ids: Tensor,
-        positions: Tensor,
-        slot_mapping: Tensor,
-        rows: Tensor,
+        batch: StepBatch,
         caches: Sequence[LayerCache],
         attend: StepAttention,
         on_layer: Callable[[], None],
     ) -> Tensor:
         """Run one flat batch; arguments and result as of Decoder.forward."""
-        residual = functional.embedding(token_ids, self._embedding)
-        step = _Step(positions, slot_mapping, attend)
+        residual = functional.embedding(batch.token_ids, self._embedding)
         added: Tensor | None = None
         for layer, cache in zip(self._layers, caches, strict=True):
-            added = self._compute(layer, added, residual, cache, step)
+            added = self._compute(layer, added, residual, cache, batch, attend)
             on_layer()
         assert added is not None
         residual += added
-        return add_rms_norm(None, residual, self._norm, self.config.rms_norm_eps, rows)
+        return add_rms_norm(None, residual, self._norm, self.config.rms_norm_eps, batch.output_rows)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for what `forward` returned."""
@@ -93,22 +81,23 @@ class TritonDecoder:
         added: Tensor | None,
         residual: Tensor,
         cache: LayerCache,
-        step: _Step,
+        batch: StepBatch,
+        attend: StepAttention,
     ) -> Tensor:
         """Add what the layer before left to the residual, and return what this one leaves."""
         epsilon = self.config.rms_norm_eps
         normed = add_rms_norm(added, residual, layer.attention_norm, epsilon)
         query = rotary_kv_write(
             layer.linears.qkv(normed),
-            step.positions,
-            step.slot_mapping,
+            batch.positions,
+            batch.slot_mapping,
             self._cosines,
             self._sines,
             cache.key,
             cache.value,
             layer.head_norms,
         )
-        attended = step.attend(query, cache).view(len(query), -1)
+        attended = attend(query, cache).view(len(query), -1)
         normed = add_rms_norm(layer.linears.output(attended), residual, layer.mlp_norm, epsilon)
         return layer.linears.down(silu_mul(layer.linears.gate_up(normed)))
 
