@@ -21,8 +21,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("ruled"), with_tokenizer=False)
 
 
-@pytest.mark.parametrize("steps_in_flight", [1, 2, 4])
-def test_ruled_tokens_equal_plain_formulas(folder: Path, steps_in_flight: int) -> None:
+@pytest.mark.parametrize(
+    ("steps_in_flight", "reads_late"), [(1, False), (2, False), (4, False), (2, True), (4, True)]
+)
+def test_ruled_tokens_equal_plain_formulas(
+    folder: Path, steps_in_flight: int, reads_late: bool
+) -> None:
     setup = Setup(
         block_size=8,
         # Half of what all need at their full length.
@@ -30,6 +34,7 @@ def test_ruled_tokens_equal_plain_formulas(folder: Path, steps_in_flight: int) -
         max_num_batched_tokens=64,
         is_caching=True,
         steps_in_flight=steps_in_flight,
+        reads_late=reads_late,
     )
     num_resumed = 0
 

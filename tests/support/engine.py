@@ -22,13 +22,18 @@ from pagewire_shared.sampling import SamplingParams
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.convert import hello_to_message, plan_from_message, result_to_message
 from pagewire_worker.loader import Replica, load_replica
+from pagewire_worker.step_in_flight import StepInFlight
+from support.held_readback import HeldReadback
 
 FRONTEND = b"golden-frontend-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """One way of running the same requests."""
+    """One way of running the same requests.
+
+    `reads_late`: results are read when the plans behind them are launched, as from a GPU.
+    """
 
     num_at_once: int = 32
     block_size: int = 16
@@ -36,6 +41,7 @@ class Setup:
     num_blocks: int = 4096
     is_caching: bool = False
     steps_in_flight: int = 2
+    reads_late: bool = False
     cpu_backend: str = "auto"
 
 
@@ -51,7 +57,7 @@ class Engine:
     replica: Replica = field(init=False)
     core: SchedulerCore = field(init=False)
     info: WorkerInfo = field(init=False)
-    _plans: deque[StepPlan] = field(default_factory=deque)
+    _launched: deque[StepInFlight] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         config = json.loads((self.folder / "config.json").read_text())
@@ -72,6 +78,8 @@ class Engine:
                 cpu_backend=self.setup.cpu_backend,
             )
         )
+        if self.setup.reads_late:
+            self.replica.executor._readback = HeldReadback()
         self.core = SchedulerCore(CoreSettings(generation=1, is_caching=self.setup.is_caching))
         hello = hello_to_message(self.replica.info, incarnation=7, highest_generation=0, held={})
         parsed = worker_attach_pb2.WorkerHello.FromString(hello.SerializeToString())
@@ -116,18 +124,15 @@ class Engine:
         self._take(self.core.submit(FRONTEND, submission, 0.0))
 
     def _turn(self) -> None:
-        """Plan as far ahead as allowed, then run the oldest plan."""
-        while True:
-            plan = self.core.plan(self.info.worker_id)
-            if plan is None:
-                break
-            self._plans.append(plan)
-        plan = self._plans.popleft()
-        if self.on_step is not None:
-            self.on_step(self, plan)
-        data = plan_message(plan).SerializeToString()
-        received = plan_from_message(worker_attach_pb2.StepPlan.FromString(data))
-        answer = result_to_message(self.replica.executor.run(received)).SerializeToString()
+        """Plan as far ahead as allowed and launch the plans, then read the oldest one."""
+        while (plan := self.core.plan(self.info.worker_id)) is not None:
+            if self.on_step is not None:
+                self.on_step(self, plan)
+            data = plan_message(plan).SerializeToString()
+            received = plan_from_message(worker_attach_pb2.StepPlan.FromString(data))
+            self._launched.append(self.replica.executor.launch(received))
+        collected = self.replica.executor.collect(self._launched.popleft())
+        answer = result_to_message(collected).SerializeToString()
         result: StepResult = step_result(worker_attach_pb2.StepResult.FromString(answer))
         assert result.failure is None, result.failure
         self._take(self.core.apply(self.info.worker_id, result))

@@ -58,6 +58,9 @@ class ScriptedMasks:
         self.calls.append(("clear",))
         self.followed.clear()
 
+    def follows(self, slots: Int64Array) -> bool:
+        return any(slot in self.followed for slot in slots.tolist())
+
     def begin(
         self, slots: Int64Array, positions: Int64Array, table: SlotTable
     ) -> Callable[[], TokenMasks | None]:

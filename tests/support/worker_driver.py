@@ -159,24 +159,26 @@ class Driver:
 
     def run(self, rows: Sequence[tuple[int, int, int, int, int]], **fields: object) -> StepResult:
         """Run a plan with `rows` of (slot, start, new tokens, samples, new blocks)."""
+        return self.executor.run(self.plan(rows, **fields))
+
+    def plan(self, rows: Sequence[tuple[int, int, int, int, int]], **fields: object) -> StepPlan:
+        """Return the next plan, with `rows` as in `run`."""
         self.step_id += 1
         columns = list(zip(*rows, strict=True)) or [()] * 5
         freed, self.freed = self.freed, []
-        return self.executor.run(
-            StepPlan(
-                generation=1,
-                incarnation=1,
-                step_id=self.step_id,
-                **{
-                    "freed_slots": freed,
-                    "slots": columns[0],
-                    "starts": columns[1],
-                    "num_new_tokens": columns[2],
-                    "samples": columns[3],
-                    "num_new_blocks": columns[4],
-                    **fields,
-                },
-            )
+        return StepPlan(
+            generation=1,
+            incarnation=1,
+            step_id=self.step_id,
+            **{
+                "freed_slots": freed,
+                "slots": columns[0],
+                "starts": columns[1],
+                "num_new_tokens": columns[2],
+                "samples": columns[3],
+                "num_new_blocks": columns[4],
+                **fields,
+            },
         )
 
     def run_well(

@@ -5,10 +5,8 @@ Runs no plan itself: it hands them to the model thread in order and sends what c
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc.aio
 
@@ -38,21 +36,14 @@ from pagewire_worker.offload.load_order import LoadAnswer
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.roles import WorkerRole
 from pagewire_worker.roles_convert import roles_from_message
-from pagewire_worker.step import StepPlan, StepResult
+from pagewire_worker.step import StepPlan
 from pagewire_worker.step_metrics import StepMeter
+from pagewire_worker.step_runner import RunStep, StepRunner
 from pagewire_worker.transfer.kv_transfer import KvTransfer
 
 _logger = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 0.25
-
-
-class RunStep(NamedTuple):
-    """A step that was run, and how long the model thread had it."""
-
-    plan: StepPlan
-    result: StepResult
-    seconds: float
 
 
 class AttachStream:
@@ -98,12 +89,20 @@ class AttachStream:
         self._incarnation = int.from_bytes(mint_id()[:8], "little")
         self._outbox: asyncio.Queue[wire.AttachWorkerRequest] = asyncio.Queue()
         self._num_steps_queued = 0
-        self._is_over = False
+        self._runner: StepRunner | None = None
+        self._call: grpc.aio.StreamStreamCall[Any, Any] | None = None
+        self._fault: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.generation = 0
 
     async def run(self, channel: grpc.aio.Channel, highest_generation: int) -> None:
-        """Run until the stream ends. Raises grpc.RpcError or WireError."""
+        """Run until the stream ends.
+
+        Raises:
+            grpc.RpcError: It broke.
+            WireError: The peer broke the rules.
+            DeviceLostError: The model cannot run here any more.
+        """
         held = await self._thread.submit(self._executor.held_names)
         hello = hello_to_message(
             self._info,
@@ -113,14 +112,25 @@ class AttachStream:
         )
         self._outbox.put_nowait(wire.AttachWorkerRequest(hello=hello))
         stub = worker_attach_pb2_grpc.WorkerAttachServiceStub(channel)
-        call = stub.AttachWorker(self._requests())
+        call = self._call = stub.AttachWorker(self._requests())
+        runner = self._runner = StepRunner(
+            self._executor,
+            self._thread,
+            asyncio.get_running_loop(),
+            self._send_result,
+            self._break,
+        )
         progress = asyncio.create_task(self._report_progress())
         farewell = asyncio.create_task(self._say_leaving())
         try:
             async for response in call:
                 await self._receive(response)
+        except asyncio.CancelledError:
+            if self._fault is not None:
+                raise self._fault from None
+            raise
         finally:
-            self._is_over = True
+            runner.close()
             progress.cancel()
             farewell.cancel()
             for task in self._tasks:
@@ -188,28 +198,21 @@ class AttachStream:
                 f"plan {plan.step_id} exceeds the {self._info.steps_in_flight} steps in flight"
             )
         self._num_steps_queued += 1
-        received = time.perf_counter()
-        future = self._thread.submit(lambda: self._run_plan(plan, received))
-        future.add_done_callback(self._send_result)
+        assert self._runner is not None
+        self._runner.run(plan)
 
-    def _run_plan(self, plan: StepPlan, received: float) -> "RunStep | None":
-        """Run in the model thread, unless the attach ended while the plan waited."""
-        if self._is_over:
-            return None
-        began = time.perf_counter()
-        result = self._executor.run(plan)
-        ended = time.perf_counter()
-        return RunStep(
-            plan, replace(result, step_time_us=int((ended - received) * 1e6)), ended - began
-        )
-
-    def _send_result(self, future: "asyncio.Future[RunStep | None]") -> None:
+    def _send_result(self, step: RunStep) -> None:
         self._num_steps_queued -= 1
-        step = None if future.cancelled() else future.result()
-        if step is not None:
-            message = wire.AttachWorkerRequest(result=result_to_message(step.result))
-            self._outbox.put_nowait(message)
-            self._meter.ran(step.plan, step.result, step.seconds)
+        message = wire.AttachWorkerRequest(result=result_to_message(step.result))
+        self._outbox.put_nowait(message)
+        self._meter.ran(step.plan, step.result, step.seconds)
+
+    def _break(self, error: BaseException) -> None:
+        """End the attach, and with it the process, for what no result can tell."""
+        if self._fault is None:
+            self._fault = error
+            assert self._call is not None
+            self._call.cancel()
 
     def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(job)

@@ -1,4 +1,7 @@
-"""Runs plans one after the other: slots, model, sampler, names. Synchronous, in one thread, no I/O.
+"""Runs plans one after the other: slots, model, sampler, names. In one thread, no I/O.
+
+A plan is launched, and its result is collected when the device is done; the next one may be
+launched before that.
 
 A step that fails answers with a StepFailure and leaves the slots as they were before it, freed
 slots excepted: those had left anyway.
@@ -6,7 +9,8 @@ slots excepted: those had left anyway.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,23 +21,20 @@ from pagewire_shared.ids import short
 from pagewire_worker.audit import SlotAudit, walk_slots
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.block_names import BlockNames
+from pagewire_worker.grammar_changes import follow_grammars, forget_grammars
 from pagewire_worker.input_batch import PreparedStep, prepare_step
 from pagewire_worker.offload.block_copy import copy_in, copy_out
 from pagewire_worker.offload.block_watch import BlockWatch, NoWatch
-from pagewire_worker.pooling import pool
-from pagewire_worker.prompt_logprobs import prompt_logprobs
-from pagewire_worker.results import NO_SAMPLES, StepOutputs, empty_result, pack_result
-from pagewire_worker.sampler import SampledTokens, sample
+from pagewire_worker.pooling_table import StateSum
+from pagewire_worker.readback import DeviceLostError, Readback, make_readback
+from pagewire_worker.results import empty_result, pack_result, step_outputs
+from pagewire_worker.sampler import sample
 from pagewire_worker.slot_changes import apply_plan, undo_plan
-from pagewire_worker.slots import Int64Array, PlanError, SlotLimits, SlotTable
+from pagewire_worker.slots import PlanError, SlotLimits, SlotTable
 from pagewire_worker.step import StepFailure, StepPlan, StepResult
-from pagewire_worker.token_masks import (
-    MaskSource,
-    NoMasks,
-    TokenMasks,
-    apply_masks,
-    require_tokens,
-)
+from pagewire_worker.step_in_flight import LaunchedStep, StepInFlight
+from pagewire_worker.step_sampler import Sampler, WaitForMasks, sample_step
+from pagewire_worker.token_masks import MaskSource, NoMasks
 from pagewire_worker.transfer.layer_copy import block_index, copy_layers_in
 
 _logger = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ class Executor:
         grammars: Says which tokens requests with a grammar may sample; without it they are refused.
         watch: Told of blocks that get names and are written anew.
         names: Those of the blocks, for whoever else reads them; none yet.
+        sampler: Chooses tokens where that takes more than the likeliest one.
+        readback: Copies them to the host; by default as `device` needs it.
     """
 
     def __init__(
@@ -63,6 +66,8 @@ class Executor:
         grammars: MaskSource | None = None,
         watch: BlockWatch | None = None,
         names: BlockNames | None = None,
+        sampler: Sampler = sample,
+        readback: Readback | None = None,
     ) -> None:
         self._backend = backend
         self._max_num_batched_tokens = max_num_batched_tokens
@@ -73,28 +78,59 @@ class Executor:
         self._watch = NoWatch() if watch is None else watch
         self._steps_in_flight = steps_in_flight
         self._num_suspect_steps = 0
+        self._readback = make_readback(device) if readback is None else readback
+        self._sampler = sampler
+        self._unread: deque[StepInFlight] = deque()
+        self._last_ended = 0.0
 
-    @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepResult:
         """Run one step. Never raises for what is wrong with a step: the result says it."""
-        self._forget_grammars(plan)
+        return self.collect(self.launch(plan))
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> StepInFlight:
+        """Apply a plan and give the device its step, without waiting for it where one can.
+
+        Never raises for what is wrong with a step: its result says it. Steps are collected in the
+        order in which they were launched.
+
+        Raises:
+            DeviceLostError: As of `collect`.
+        """
+        forget_grammars(self._grammars, plan, self._slots.limits.num_slots)
         self._watch.leave(plan.freed_slots)
         try:
             undo = apply_plan(self._slots, plan)
         except PlanError as error:
             return self._failed(plan, error, error.culprit_slots)
         try:
-            return self._run_applied(plan)
+            return self._launch_applied(plan)
         except PlanError as error:
             undo_plan(self._slots, undo)
             return self._failed(plan, error, error.culprit_slots)
+        except DeviceLostError:
+            raise
         except Exception as error:
+            if self._readback.is_lost():
+                raise DeviceLostError(f"step {plan.step_id}: {error}") from error
             _logger.exception("step %d failed, with %s", plan.step_id, self._named(plan))
             undo_plan(self._slots, undo)
             return self._failed(plan, error, ())
 
+    @torch.inference_mode()
+    def collect(self, in_flight: StepInFlight) -> StepResult:
+        """Wait for a step and return its result.
+
+        Raises:
+            DeviceLostError: The device failed after the launch; nothing on it can be trusted.
+        """
+        while in_flight.result is None:
+            self._read_late(self._unread.popleft())
+        return in_flight.result
+
     def drop_slots(self) -> None:
         """Forget all requests; blocks keep their content and names."""
+        self._read_all()
         self._slots.clear()
         self._grammars.clear()
         self._watch.drop_slots()
@@ -151,13 +187,13 @@ class Executor:
         """Walk what is held."""
         return walk_slots(self._slots, self._names)
 
-    def _run_applied(self, plan: StepPlan) -> StepResult:
-        self._follow_grammars(plan)
+    def _launch_applied(self, plan: StepPlan) -> StepInFlight:
+        follow_grammars(self._grammars, plan)
         self._watch.follow(plan)
         if len(plan.slots) == 0:
             self._copy_blocks(plan)
             self._apply_names(plan)
-            return empty_result(plan)
+            return StepInFlight(plan, result=empty_result(plan))
         step = prepare_step(self._slots, plan, self._max_num_batched_tokens)
         # From here on the plan is known to be good: only now may KV and names change.
         self._copy_blocks(plan)
@@ -165,93 +201,60 @@ class Executor:
         if self._num_suspect_steps == 0:
             self._watch.begin(plan)
         started = time.perf_counter()
-        wait_for_masks = self._begin_masks(step)
-        hidden = self._backend.forward(step.batch)
-        sampled = self._sample(step, hidden, wait_for_masks)
-        token_ids = sampled.token_ids.cpu().numpy()
-        model_time_us = int((time.perf_counter() - started) * 1e6)
-        outputs = self._outputs(step, hidden, sampled, token_ids)
-        result = pack_result(plan, step, outputs, model_time_us)
-        if len(token_ids):
-            self._grammars.accept(step.sampling_slots, token_ids)
-        # From here on nothing fails: what the step has computed is kept.
-        self._slots.commit(step.slots, step.ends, step.sampling_slots)
-        self._slots.pooling.commit(outputs.pooled.sums)
-        self._apply_names(plan)
-        return result
-
-    def _begin_masks(self, step: PreparedStep) -> Callable[[], TokenMasks | None]:
-        if len(step.sampling_slots) == 0:
-            return lambda: None
-        return self._grammars.begin(step.sampling_slots, step.output_positions, self._slots)
-
-    def _sample(
-        self,
-        step: PreparedStep,
-        hidden: Tensor,
-        wait_for_masks: Callable[[], TokenMasks | None],
-    ) -> SampledTokens:
-        """Sample from the first of the states `hidden` [outputs, hidden], and write it down."""
-        num_rows = len(step.sampling_slots)
-        if num_rows == 0:
-            return NO_SAMPLES
-        sampled = self._sampled(step, hidden[:num_rows], wait_for_masks)
+        hidden, wait_for_masks = self._forward(step)
+        sampled = sample_step(self._backend, self._sampler, step, hidden, wait_for_masks)
         self._slots.write_sampled(step.sampling_slots, step.sampled_positions, sampled.token_ids)
-        return sampled
+        copy = self._readback.start(sampled)
+        in_flight = StepInFlight(plan, LaunchedStep(step, hidden, copy, started))
+        sums: dict[int, StateSum] = {}
+        if copy.event is None or step.needs_states:
+            # States may be overwritten by the next step.
+            self._read_all()
+            sums = self._read(in_flight)
+        else:
+            self._unread.append(in_flight)
+        # From here on nothing fails: what the step computes is kept.
+        self._slots.commit(step.slots, step.ends, step.sampling_slots)
+        self._slots.pooling.commit(sums)
+        self._apply_names(plan)
+        return in_flight
 
-    def _sampled(
-        self,
-        step: PreparedStep,
-        hidden: Tensor,
-        wait_for_masks: Callable[[], TokenMasks | None],
-    ) -> SampledTokens:
-        """Sample from the states `hidden` [samples, hidden]."""
-        if step.sampling.is_plain:
-            masks = wait_for_masks()
-            if masks is None:
-                return SampledTokens(self._backend.greedy(hidden))
-            logits = self._backend.logits(hidden)
-            require_tokens(masks, step.sampling_slots, logits.shape[1])
-            apply_masks(logits, masks)
-            return SampledTokens(logits.argmax(dim=1))
-        logits = self._backend.logits(hidden)
-        masks = wait_for_masks()
-        if masks is not None:
-            require_tokens(masks, step.sampling_slots, logits.shape[1])
-        return sample(logits, step.sampling, masks)
+    def _forward(self, step: PreparedStep) -> tuple[Tensor, WaitForMasks]:
+        """Return the hidden states, and how to get the masks of the rows that sample."""
+        slots = step.sampling_slots
+        if len(slots) == 0:
+            return self._backend.forward(step.batch), _no_masks
+        if self._unread and self._grammars.follows(slots):
+            # The masks need what the step before samples; the device goes on meanwhile.
+            hidden = self._backend.forward(step.batch)
+            self._read_all()
+            return hidden, self._grammars.begin(slots, step.output_positions, self._slots)
+        wait_for_masks = self._grammars.begin(slots, step.output_positions, self._slots)
+        return self._backend.forward(step.batch), wait_for_masks
 
-    def _outputs(
-        self, step: PreparedStep, hidden: Tensor, sampled: SampledTokens, token_ids: Int64Array
-    ) -> StepOutputs:
-        """Return the tokens with what the other states `hidden` [outputs, hidden] say."""
-        num_pooled = len(step.pooling.rows)
-        end = len(hidden) - num_pooled
-        prompt = None
-        if step.prompt is not None:
-            states = hidden[len(token_ids) : end]
-            prompt = prompt_logprobs(step.prompt, states, self._backend.logits)
-        return StepOutputs(
-            sampled, token_ids.astype(np.uint32), prompt, pool(step.pooling, hidden[end:])
-        )
+    def _read_all(self) -> None:
+        while self._unread:
+            self._read_late(self._unread.popleft())
 
-    def _forget_grammars(self, plan: StepPlan) -> None:
-        if plan.released_grammars:
-            self._grammars.release(plan.released_grammars)
-        freed = np.asarray(plan.freed_slots, dtype=np.int64)
-        # A slot that does not exist is found when the plan is applied.
-        for slot in freed[freed < self._slots.limits.num_slots].tolist():
-            self._grammars.free(slot)
+    def _read_late(self, in_flight: StepInFlight) -> None:
+        """Read a step on which others were launched already: it cannot be taken back."""
+        try:
+            self._read(in_flight)
+        except RuntimeError as error:
+            raise DeviceLostError(f"step {in_flight.plan.step_id}: {error}") from error
 
-    def _follow_grammars(self, plan: StepPlan) -> None:
-        """Tell of new requests and forks. Whom a failed plan installed is forgotten when the slot
-        is filled again."""
-        for request in plan.new_requests:
-            self._grammars.install(request)
-        if len(plan.fork_slots):
-            self._grammars.fork(
-                np.asarray(plan.fork_slots, dtype=np.int64),
-                np.asarray(plan.fork_sources, dtype=np.int64),
-            )
+    def _read(self, in_flight: StepInFlight) -> dict[int, StateSum]:
+        """Wait for the device and set the result; return sums to be kept."""
+        plan, launched = in_flight.plan, in_flight.launched
+        assert launched is not None
+        ended, step, sampled = launched.wait(), launched.step, launched.copy.sampled
+        seconds = ended - max(launched.started, self._last_ended)
+        self._last_ended = ended
+        outputs = step_outputs(step, launched.hidden, sampled, self._backend.logits)
+        in_flight.result = pack_result(plan, step, outputs, int(seconds * 1e6))
+        if len(step.sampling_slots):
+            self._grammars.accept(step.sampling_slots, sampled.token_ids.numpy())
+        return outputs.pooled.sums
 
     def _copy_blocks(self, plan: StepPlan) -> None:
         destinations = np.asarray(plan.copy_destinations, dtype=np.int64)
@@ -284,8 +287,13 @@ class Executor:
 
     def _failed(
         self, plan: StepPlan, error: Exception, culprit_slots: tuple[int, ...]
-    ) -> StepResult:
+    ) -> StepInFlight:
         self._num_suspect_steps = self._steps_in_flight - 1
         self._watch.failed()
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        return replace(empty_result(plan), failure=StepFailure(message, culprit_slots))
+        failure = StepFailure(message, culprit_slots)
+        return StepInFlight(plan, result=replace(empty_result(plan), failure=failure))
+
+
+def _no_masks() -> None:
+    return None

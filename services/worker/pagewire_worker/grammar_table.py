@@ -99,6 +99,10 @@ class GrammarTable:
         self._settle()
         self._slots.clear()
 
+    def follows(self, slots: Int64Array) -> bool:
+        """Return whether any of `slots` [n] has a grammar."""
+        return any(slot in self._slots for slot in slots.tolist())
+
     def begin(
         self, slots: Int64Array, positions: Int64Array, table: SlotTable
     ) -> Callable[[], TokenMasks | None]:

@@ -53,6 +53,11 @@ class PreparedStep:
     num_sampled: Int64Array
     begun_blocks: Int64Array
 
+    @property
+    def needs_states(self) -> bool:
+        """Whether more is read from its states than tokens that are sampled."""
+        return self.prompt is not None or len(self.pooling.rows) > 0
+
 
 def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) -> PreparedStep:
     """Return the batch of a plan already applied to `table`.

@@ -51,6 +51,13 @@ class ModelThread:
         """Show progress; called by what runs in the thread."""
         self._progress += 1
 
+    def post(self, job: Callable[[], None], *, may_wait: bool = False) -> None:
+        """Queue `job`, which must not raise, from any thread.
+
+        At the bound it raises queue.Full, or waits if it may.
+        """
+        self._jobs.put(job, block=may_wait)
+
     def submit(self, job: Callable[[], Result]) -> "asyncio.Future[Result]":
         """Queue `job` and return a future of its outcome. Raises queue.Full at the bound."""
         future: asyncio.Future[Result] = self._loop.create_future()

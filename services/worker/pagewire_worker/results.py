@@ -1,13 +1,16 @@
 """What a step answers, packed: the tokens sampled, prompt log-probabilities, vectors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pagewire_worker.input_batch import PreparedStep
 from pagewire_worker.logprobs import NO_TOP, PackedTop, pack_top
-from pagewire_worker.pooling import Pooled
+from pagewire_worker.pooling import Pooled, pool
+from pagewire_worker.prompt_logprobs import prompt_logprobs
 from pagewire_worker.sampler import SampledTokens
 from pagewire_worker.sampling_table import NO_LOGPROBS
 from pagewire_worker.step import (
@@ -28,7 +31,7 @@ class StepOutputs:
     """What the model and what follows it made of a step.
 
     Attributes:
-        sampled: On the device.
+        sampled: On the host.
         token_ids: The tokens sampled, on the host.
         prompt: About prompt tokens; None when nobody asked.
         pooled: Vectors and sums.
@@ -45,6 +48,28 @@ def empty_result(plan: StepPlan) -> StepResult:
     return StepResult(
         generation=plan.generation, incarnation=plan.incarnation, step_id=plan.step_id
     )
+
+
+def step_outputs(
+    step: PreparedStep,
+    hidden: Tensor,
+    sampled: SampledTokens,
+    logits: Callable[[Tensor], Tensor],
+) -> StepOutputs:
+    """Return the tokens of a step with what its other states say.
+
+    Args:
+        step: The step.
+        hidden: [outputs, hidden], on the device.
+        sampled: On the host.
+        logits: Returns logits [rows, vocab] for states [rows, hidden].
+    """
+    token_ids = sampled.token_ids.numpy().astype(np.uint32)
+    end = len(hidden) - len(step.pooling.rows)
+    prompt = None
+    if step.prompt is not None:
+        prompt = prompt_logprobs(step.prompt, hidden[len(token_ids) : end], logits)
+    return StepOutputs(sampled, token_ids, prompt, pool(step.pooling, hidden[end:]))
 
 
 def pack_result(
@@ -77,7 +102,7 @@ def _pack_logprobs(
     if found is None:
         return NO_FLOATS, NO_INTS, NO_TOP
     is_unasked = wanted == NO_LOGPROBS
-    logprobs: Floats = found.logprobs.cpu().numpy()
-    ranks = found.ranks.cpu().numpy().astype(np.uint32)
+    logprobs: Floats = found.logprobs.numpy()
+    ranks = found.ranks.numpy().astype(np.uint32)
     logprobs[is_unasked] = np.nan
     return logprobs, ranks, pack_top(found, wanted)

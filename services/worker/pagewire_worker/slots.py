@@ -214,6 +214,8 @@ class SlotTable:
 
         The sequences grow by it once the step is committed.
         """
+        if len(slots) == 0:
+            return
         is_own = ~self.is_beam[slots]
         if not is_own.all():
             token_ids = token_ids[torch.from_numpy(is_own).to(token_ids.device)]

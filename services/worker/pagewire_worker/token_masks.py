@@ -62,6 +62,10 @@ class MaskSource(Protocol):
         """Forget all slots."""
         ...
 
+    def follows(self, slots: Int64Array) -> bool:
+        """Return whether any of `slots` [n] has a grammar."""
+        ...
+
     def begin(
         self, slots: Int64Array, positions: Int64Array, table: SlotTable
     ) -> Callable[[], TokenMasks | None]:
@@ -79,7 +83,8 @@ class MaskSource(Protocol):
         ...
 
     def accept(self, slots: Int64Array, token_ids: Int64Array) -> None:
-        """Take what a step sampled, both [rows]; the step may still fail. Raises PlanError."""
+        """Take what a step sampled, both [rows]; the step may still fail. Raises PlanError, where
+        no other step was launched since."""
         ...
 
 
@@ -103,6 +108,10 @@ class NoMasks:
 
     def clear(self) -> None:
         """Nothing is held."""
+
+    def follows(self, slots: Int64Array) -> bool:
+        """Return that none has one."""
+        return False
 
     def begin(
         self, slots: Int64Array, positions: Int64Array, table: SlotTable
