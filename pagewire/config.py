@@ -89,6 +89,11 @@ class ServeConfig:
         "Type that weights are turned into while they are loaded, to compute on CPUs",
         choices=("none", "int8", "int4"),
     )
+    load_format: str = setting(
+        "auto",
+        "Where weights come from: auto for the checkpoint, dummy for random ones of its shape",
+        choices=("auto", "dummy"),
+    )
     max_model_len: int | None = setting(
         None, "Longest sequence in tokens (default: the model's)", parse=_COUNT
     )

@@ -19,6 +19,7 @@ _WORKER_SETTINGS = (
     "cpu_backend",
     "attention_backend",
     "quantization",
+    "load_format",
     "max_model_len",
     "block_size",
     "max_num_seqs",

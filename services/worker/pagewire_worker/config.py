@@ -16,6 +16,7 @@ QUANTIZATIONS = ("none", "int8", "int4")
 CPU_BACKENDS = ("auto", "fused", "torch")
 KV_OFFLOADS = ("writethrough", "writeback", "off")
 KV_TRANSPORTS = ("auto", "grpc", "off")
+LOAD_FORMATS = ("auto", "dummy")
 MODEL_IMPLS = ("auto", "native", "transformers")
 
 DEFAULT_NUM_SEQS = {"cpu": 64, "cuda": 256}
@@ -67,7 +68,14 @@ class WorkerConfig(ProcessConfig):
     stuck_seconds: float = setting(
         300.0, "A model that gets no further for so long is not alive, health checks are told"
     )
-    seed: int = setting(0, "Seed of torch's own generators; sampling has seeds per request")
+    seed: int = setting(
+        0, "Seed of torch's generators and of dummy weights; sampling has seeds per request"
+    )
+    load_format: str = setting(
+        "auto",
+        "Where weights come from: auto for the checkpoint, dummy for random ones of its shape",
+        choices=LOAD_FORMATS,
+    )
     cpu_threads: int | None = setting(None, "Threads of the model; physical cores by default")
     model_impl: str = setting(
         "auto",

@@ -13,7 +13,7 @@ import torch
 
 from pagewire_shared.arena_facts import boot_id
 from pagewire_shared.errors import StartupError
-from pagewire_shared.fingerprint import model_fingerprint, tokenizer_fingerprint
+from pagewire_shared.fingerprint import tokenizer_fingerprint
 from pagewire_shared.ids import mint_id
 from pagewire_shared.kv_transport import KvTransport
 from pagewire_worker.backend import ModelBackend
@@ -30,6 +30,7 @@ from pagewire_worker.grammars import make_grammars
 from pagewire_worker.hub import resolve_model
 from pagewire_worker.kv_cache import KvCache, plan_num_blocks
 from pagewire_worker.layer_watch import LayerCalls
+from pagewire_worker.load_format import weights_fingerprint
 from pagewire_worker.models.choice import choose_source
 from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSource, ModelSummary
 from pagewire_worker.offload.block_offloader import BlockOffloader
@@ -73,6 +74,7 @@ class _Shape:
 
     folder: Path
     source: ModelSource
+    fingerprint: bytes
     model: ModelSummary
     device: torch.device
     dtype: torch.dtype
@@ -113,6 +115,8 @@ def load_replica(
             linear_backend=config.linear_backend,
             cpu_backend=config.cpu_backend,
             quantization=config.quantization,
+            load_format=config.load_format,
+            seed=config.seed,
             on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
         )
     )
@@ -148,7 +152,7 @@ def _step_tokens(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> 
         fixed = CUDA_NUM_BATCHED_TOKENS
     if fixed is not None:
         return StepTokens(fixed, fixed)
-    model = f"{model_fingerprint(shape.folder).hex()} {config.quantization}"
+    model = f"{shape.fingerprint.hex()} {config.quantization}"
     tokens = calibrated_budget(backend, model, shape.max_model_len, cache_folder())
     # A step must have room for one token of every running sequence.
     least = shape.max_num_seqs
@@ -178,7 +182,7 @@ def _make_offloader(config: WorkerConfig, cache: KvCache) -> BlockOffloader | No
 
 def _settle(config: WorkerConfig) -> _Shape:
     folder = resolve_model(config.model)
-    source = choose_source(folder, config.model_impl)
+    source = choose_source(folder, config.model_impl, config.load_format)
     model = source.summary
     device = _pick_device(config.device)
     longest = model.max_positions
@@ -194,12 +198,14 @@ def _settle(config: WorkerConfig) -> _Shape:
             field="max_model_len",
         )
     max_num_seqs = config.max_num_seqs or DEFAULT_NUM_SEQS[device.type]
+    dtype = _pick_dtype(config.dtype, model.dtype)
     return _Shape(
         folder=folder,
         source=source,
+        fingerprint=weights_fingerprint(folder, config.load_format, config.seed, device, dtype),
         model=model,
         device=device,
-        dtype=_pick_dtype(config.dtype, model.dtype),
+        dtype=dtype,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_model_len=max_model_len,
@@ -243,7 +249,7 @@ def _describe(
         worker_id=mint_id(),
         served_model_name=config.served_model_name or config.model,
         tokenizer_fingerprint=tokenizer_fingerprint(shape.folder),
-        model_fingerprint=model_fingerprint(shape.folder),
+        model_fingerprint=shape.fingerprint,
         numerics_fingerprint=numerics_fingerprint(
             shape.device.type,
             shape.dtype,

@@ -6,9 +6,9 @@ with one line, since each of them would otherwise be a model that computes somet
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -26,7 +26,31 @@ IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".masked_bias")
 Shape = tuple[int, ...]
 
 
-class WeightReader:
+class WeightReader(Protocol):
+    """Tensors by name and shape, wherever they come from."""
+
+    def take(self, name: str, shape: Shape) -> Tensor:
+        """Return one tensor. Raises StartupError when it is missing or of another shape."""
+        ...
+
+    def take_stacked(self, parts: Sequence[tuple[str, Shape]]) -> Tensor:
+        """Return tensors stacked along their first dimension."""
+        ...
+
+    def borrow(self, name: str, shape: Shape) -> AbstractContextManager[Tensor]:
+        """Give one tensor in the type it is stored in, until the end of the context."""
+        ...
+
+    def ignore(self, name: str) -> None:
+        """Accept that `name` may be stored and is not wanted."""
+        ...
+
+    def finish(self) -> None:
+        """Let go of what was read. Raises StartupError when something was left over."""
+        ...
+
+
+class SafetensorsReader:
     """Tensors of one checkpoint, moved to a device and type as they are taken.
 
     Args:

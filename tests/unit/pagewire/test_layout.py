@@ -135,6 +135,7 @@ def test_every_engine_setting_reaches_the_worker(tmp_path: Path) -> None:
         "model_impl": "native",
         "cpu_backend": "torch",
         "attention_backend": "sdpa",
+        "load_format": "dummy",
         "max_model_len": 64,
         "block_size": 8,
         "max_num_seqs": 4,

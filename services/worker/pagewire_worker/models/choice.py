@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 
+from pagewire_shared.errors import StartupError
 from pagewire_worker.models.config import read_config_json, refuse_quantization
 from pagewire_worker.models.native import NativeSource
 from pagewire_worker.models.registry import native_config
@@ -12,13 +13,14 @@ from pagewire_worker.models.unsupported import UnsupportedModelError
 _logger = logging.getLogger(__name__)
 
 
-def choose_source(folder: Path, model_impl: str) -> ModelSource:
+def choose_source(folder: Path, model_impl: str, load_format: str = "auto") -> ModelSource:
     """Return how the checkpoint in `folder` is run, and log which way and why.
 
     Args:
         folder: Of the checkpoint.
         model_impl: "native" or "transformers" for that one only; "auto" for the native decoder
             where it computes the model, and transformers otherwise.
+        load_format: Where weights are to come from; transformers takes them from the checkpoint.
 
     Raises:
         StartupError: The checkpoint is broken, or no way that is allowed can run it.
@@ -36,6 +38,11 @@ def choose_source(folder: Path, model_impl: str) -> ModelSource:
         else:
             _logger.info("%s runs natively", native.summary.architecture)
             return native
+    if load_format != "auto":
+        raise StartupError(
+            f"--load-format: {load_format} is for models of our own decoder: {reason}",
+            field="load_format",
+        )
     # Takes seconds to import, and workers with a native model never need it.
     from pagewire_worker.fallback.source import TransformersSource, transformers_version
 

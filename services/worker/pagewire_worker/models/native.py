@@ -15,6 +15,7 @@ from pagewire_worker.fused.library import KernelPool
 from pagewire_worker.kv_cache import CacheShape, KvCache
 from pagewire_worker.layer_watch import LayerWatch
 from pagewire_worker.layers.linear import LinearFactory, pick_linear
+from pagewire_worker.load_format import open_weights
 from pagewire_worker.models.config import ModelConfig
 from pagewire_worker.models.registry import BUILDERS
 from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSummary
@@ -89,7 +90,7 @@ class NativeSource:
             settings.block_size,
             AttentionKind(window=self.config.sliding_window),
         )
-        reader = WeightReader(self.folder, settings.device, settings.dtype, settings.on_progress)
+        reader = open_weights(self.folder, settings)
         decoder = self._load_decoder(reader, make_linear, settings)
         reader.finish()
         return NativeModel(decoder, attention, linear_name)
@@ -105,7 +106,7 @@ class NativeSource:
         return build(self.config, reader, make_linear, settings.max_model_len, settings.device)
 
     def _load_fused(self, pool: KernelPool, settings: LoadSettings) -> LoadedModel:
-        reader = WeightReader(self.folder, settings.device, settings.dtype, settings.on_progress)
+        reader = open_weights(self.folder, settings)
         decoder = load_fused_decoder(
             self.config,
             reader,

@@ -43,6 +43,8 @@ class LoadSettings:
         attention_backend, linear_backend, cpu_backend: Names of implementations, or "auto".
         quantization: Of the weights, made while they are loaded: none, int8 or int4.
         on_progress: Called with the fraction of the weights that was read.
+        load_format: Where weights come from: auto for the checkpoint, dummy for `seed`.
+        seed: Of weights that are drawn.
     """
 
     device: torch.device
@@ -54,6 +56,8 @@ class LoadSettings:
     cpu_backend: str
     on_progress: Callable[[float], None]
     quantization: str = "none"
+    load_format: str = "auto"
+    seed: int = 0
 
 
 class LoadedModel(Protocol):
