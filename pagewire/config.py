@@ -84,6 +84,12 @@ class ServeConfig:
         "Implementation of attention; triton needs CUDA, the others are torch's",
         choices=("auto", "reference", "sdpa", "triton"),
     )
+    linear_backend: str = setting(
+        "auto",
+        "Implementation of linear layers; fixed-tile with --attention-backend triton gives tokens"
+        " on CUDA that do not depend on the batch",
+        choices=("auto", "torch", "packed", "fixed-tile"),
+    )
     quantization: str = setting(
         "none",
         "Type that weights are turned into while they are loaded, to compute on CPUs",

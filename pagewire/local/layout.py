@@ -18,6 +18,7 @@ _WORKER_SETTINGS = (
     "model_impl",
     "cpu_backend",
     "attention_backend",
+    "linear_backend",
     "quantization",
     "load_format",
     "max_model_len",
@@ -229,7 +230,7 @@ def _access(config: ServeConfig) -> list[str]:
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return `environ` without the settings that children get as flags.
 
-    What `serve` has no flag for, such as PAGEWIRE_LINEAR_BACKEND, still reaches the role.
+    What `serve` has no flag for, such as PAGEWIRE_STUCK_SECONDS, still reaches the role.
     """
     own = {ENVIRONMENT_PREFIX + item.name.upper() for item in fields(ServeConfig)}
     own.add(ENVIRONMENT_PREFIX + "CONFIG")

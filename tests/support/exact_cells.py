@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -94,20 +95,22 @@ class ExactCell:
         folder: Of the checkpoint.
         dtype: What it computes in.
         num_threads: Of the kernels.
+        settings: What computes it; the kernels for CPUs by default.
     """
 
-    def __init__(self, folder: Path, dtype: str = "bfloat16", num_threads: int = 2) -> None:
+    def __init__(
+        self, folder: Path, dtype: str = "bfloat16", num_threads: int = 2, **settings: Any
+    ) -> None:
         self.replica = load_replica(
             WorkerConfig(
                 model=str(folder),
                 dtype=dtype,
-                device="cpu",
-                cpu_backend="fused",
                 kv_cache_memory=6 * 1024**2,
                 max_num_seqs=24,
                 max_num_batched_tokens=MAX_TOKENS,
                 max_model_len=MAX_TOKENS,
                 cpu_threads=num_threads,
+                **(settings or {"device": "cpu", "cpu_backend": "fused"}),
             )
         )
         self.num_preemptions = 0

@@ -11,7 +11,7 @@ from pagewire_worker.roles import parse_roles
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_BACKENDS = ("auto", "reference", "sdpa", "triton")
-LINEAR_BACKENDS = ("auto", "torch", "packed")
+LINEAR_BACKENDS = ("auto", "torch", "packed", "fixed-tile")
 QUANTIZATIONS = ("none", "int8", "int4")
 CPU_BACKENDS = ("auto", "fused", "torch")
 KV_OFFLOADS = ("writethrough", "writeback", "off")
@@ -98,7 +98,10 @@ class WorkerConfig(ProcessConfig):
         choices=ATTENTION_BACKENDS,
     )
     linear_backend: str = setting(
-        "auto", "Implementation of linear layers", choices=LINEAR_BACKENDS
+        "auto",
+        "Implementation of linear layers; fixed-tile with --attention-backend triton gives tokens"
+        " on CUDA that do not depend on the batch",
+        choices=LINEAR_BACKENDS,
     )
 
     kv_offload: str = setting(

@@ -24,6 +24,11 @@ class DecoderModel(Protocol):
         """Of what computes it, part of the numerics fingerprint."""
         ...
 
+    @property
+    def is_batch_invariant(self) -> bool:
+        """Whether a row depends on no other one in all but its linear layers and attention."""
+        ...
+
     def forward(
         self,
         batch: StepBatch,
@@ -48,6 +53,7 @@ class TorchBackend:
         attention: How attention is computed.
         linear_name: Name of the linear implementation the decoder was built with.
         on_layer: Called after each layer; shows that the step moves on.
+        is_exact: Whether decoder, attention and linear layers are all batch invariant.
     """
 
     def __init__(
@@ -57,12 +63,15 @@ class TorchBackend:
         attention: AttentionBackend,
         linear_name: str,
         on_layer: Callable[[], None],
+        *,
+        is_exact: bool = False,
     ) -> None:
         self._model = model
         self._kv_cache = kv_cache
         self._attention = attention
         self._linear_name = linear_name
         self._on_layer = on_layer
+        self._is_exact = is_exact
 
     @property
     def kv_cache(self) -> KvCache:
@@ -77,7 +86,7 @@ class TorchBackend:
     @property
     def is_exact(self) -> bool:
         """Whether outputs do not depend on the batch: torch's ops do not promise it."""
-        return False
+        return self._is_exact
 
     @property
     def embedding_size(self) -> int:

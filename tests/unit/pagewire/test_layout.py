@@ -136,6 +136,7 @@ def test_every_engine_setting_reaches_the_worker(tmp_path: Path) -> None:
         "cpu_backend": "torch",
         "attention_backend": "sdpa",
         "load_format": "dummy",
+        "linear_backend": "torch",
         "max_model_len": 64,
         "block_size": 8,
         "max_num_seqs": 4,
@@ -160,10 +161,10 @@ def test_children_get_no_setting_twice() -> None:
         "PAGEWIRE_PORT": "1",
         "PAGEWIRE_CONFIG": "x.yaml",
         "PAGEWIRE_MODEL": "m",
-        "PAGEWIRE_LINEAR_BACKEND": "torch",
+        "PAGEWIRE_STUCK_SECONDS": "9",
         "HOME": "h",
     }
-    assert child_environment(environ) == {"PAGEWIRE_LINEAR_BACKEND": "torch", "HOME": "h"}
+    assert child_environment(environ) == {"PAGEWIRE_STUCK_SECONDS": "9", "HOME": "h"}
 
 
 def test_keywords_are_the_flags_of_serve() -> None:

@@ -82,6 +82,12 @@ class AttentionBackend(Protocol):
         """Part of the numerics fingerprint."""
         ...
 
+    @property
+    def is_batch_invariant(self) -> bool:
+        """Whether a token gets the same bits as a decode and in any chunk, whatever else there
+        is."""
+        ...
+
     def prepare(self, metadata: AttentionMetadata) -> StepAttention:
         """Do once per step what all layers share."""
         ...

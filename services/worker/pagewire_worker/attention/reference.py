@@ -13,6 +13,7 @@ class ReferenceAttention:
     """softmax(q k^T / sqrt(d) + causal mask) v, sequence by sequence; all there is in `kind`."""
 
     name = "reference"
+    is_batch_invariant = False
 
     def __init__(self, kind: AttentionKind) -> None:
         self._kind = kind

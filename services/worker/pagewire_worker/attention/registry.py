@@ -4,18 +4,18 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from pagewire_shared.errors import StartupError
 from pagewire_worker.attention.base import AttentionBackend, AttentionKind
 from pagewire_worker.attention.reference import ReferenceAttention
 from pagewire_worker.attention.sdpa import SdpaAttention
 from pagewire_worker.attention.windowed import WindowedAttention
+from pagewire_worker.triton_choice import check_triton
 
-Factory = Callable[[torch.device, torch.dtype, int, AttentionKind], AttentionBackend]
-"""(device, type, block size, kind) -> implementation."""
+Factory = Callable[[torch.device, torch.dtype, int, AttentionKind, bool], AttentionBackend]
+"""(device, type, block size, kind, whether it should not depend on the batch) -> implementation."""
 
 
 def _fused(
-    device: torch.device, dtype: torch.dtype, block_size: int, kind: AttentionKind
+    device: torch.device, dtype: torch.dtype, block_size: int, kind: AttentionKind, exact: bool
 ) -> AttentionBackend:
     if kind.softcap is not None:
         # The fused kernel has no place between scores and softmax.
@@ -26,26 +26,16 @@ def _fused(
 
 
 def _triton(
-    device: torch.device, dtype: torch.dtype, block_size: int, kind: AttentionKind
+    device: torch.device, dtype: torch.dtype, block_size: int, kind: AttentionKind, exact: bool
 ) -> AttentionBackend:
-    try:
-        from pagewire_worker.attention.triton import TritonAttention
-        from pagewire_worker.triton_kernels.interpreter import INTERPRETED
-    except ImportError as error:
-        raise StartupError(
-            f"--attention-backend: triton is not installed ({error}): pip install 'pagewire[cuda]'",
-            field="attention_backend",
-        ) from error
-    if device.type != "cuda" and not INTERPRETED:
-        raise StartupError(
-            f"--attention-backend: triton runs on CUDA, the device is {device.type}",
-            field="attention_backend",
-        )
-    return TritonAttention(device, kind)
+    check_triton("--attention-backend: triton", "attention_backend", device)
+    from pagewire_worker.attention.triton import CHUNK_ROWS, EXACT_CHUNK_ROWS, TritonAttention
+
+    return TritonAttention(device, kind, chunk_rows=EXACT_CHUNK_ROWS if exact else CHUNK_ROWS)
 
 
 FACTORIES: Mapping[str, Factory] = {
-    "reference": lambda device, dtype, block_size, kind: ReferenceAttention(kind),
+    "reference": lambda device, dtype, block_size, kind, exact: ReferenceAttention(kind),
     "sdpa": _fused,
     "triton": _triton,
 }
@@ -54,7 +44,13 @@ AUTO = "sdpa"
 
 
 def make_attention(
-    name: str, device: torch.device, dtype: torch.dtype, block_size: int, kind: AttentionKind
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    block_size: int,
+    kind: AttentionKind,
+    *,
+    exact: bool = False,
 ) -> AttentionBackend:
     """Return the implementation called `name`; "auto" is the fastest one for the device.
 
@@ -63,5 +59,6 @@ def make_attention(
         device, dtype: Of the model.
         block_size: Tokens per block.
         kind: Window, scale and softcap.
+        exact: Whether it should be batch invariant, if it can, although that is slower.
     """
-    return FACTORIES[AUTO if name == "auto" else name](device, dtype, block_size, kind)
+    return FACTORIES[AUTO if name == "auto" else name](device, dtype, block_size, kind, exact)

@@ -26,6 +26,7 @@ class SdpaAttention:
     """torch.nn.functional.scaled_dot_product_attention."""
 
     name = "sdpa"
+    is_batch_invariant = False
 
     def __init__(
         self,

@@ -8,11 +8,20 @@ from torch import Tensor
 from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.chunk_attention import QueryTiles, chunk_attention
-from pagewire_worker.triton_kernels.decode_attention import Partials, decode_attention
+from pagewire_worker.triton_kernels.decode_attention import (
+    LEAST_ROWS,
+    Partials,
+    decode_attention,
+)
 from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedLayer, PagedSequences
 
 CHUNK_ROWS = 64
 """Rows of a tile of a chunk: tokens times query heads of a KV head."""
+
+EXACT_CHUNK_ROWS = LEAST_ROWS
+"""The same where bits must not tell a chunk from a decode: as many as a tile of a decode has. More
+rows are other instructions, since compute capability 9.0 has some for 64 at least, and nobody
+promises that these round partial sums alike."""
 
 
 class TritonAttention:
@@ -22,30 +31,51 @@ class TritonAttention:
         device: Where they run; the CPU only in Triton's interpreter.
         kind: How the layers of the model attend.
         cut: How positions are cut.
+        chunk_rows: Rows of a tile of a chunk, a power of 2.
     """
 
-    def __init__(self, device: torch.device, kind: AttentionKind, cut: Cut | None = None) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        kind: AttentionKind,
+        cut: Cut | None = None,
+        *,
+        chunk_rows: int = CHUNK_ROWS,
+    ) -> None:
         self._device = device
         self._kind = kind
         self._cut = Cut() if cut is None else cut
+        self._chunk_rows = chunk_rows
 
     @property
     def name(self) -> str:
         """With what fixes the order of sums."""
-        return f"triton-{self._cut.split}-{self._cut.tile}"
+        rows = "" if self._chunk_rows == CHUNK_ROWS else f"-{self._chunk_rows}"
+        return f"triton-{self._cut.split}-{self._cut.tile}{rows}"
+
+    @property
+    def is_batch_invariant(self) -> bool:
+        """Whether chunks are computed by the instructions of decodes."""
+        return self._chunk_rows == EXACT_CHUNK_ROWS
 
     def prepare(self, metadata: AttentionMetadata) -> "TritonStep":
         """Copy the small arrays to the device."""
-        return TritonStep(metadata, self._device, self._kind, self._cut)
+        return TritonStep(metadata, self._device, self._kind, self._cut, self._chunk_rows)
 
 
 class TritonStep:
     """Attention of one step, called once per layer."""
 
     def __init__(
-        self, metadata: AttentionMetadata, device: torch.device, kind: AttentionKind, cut: Cut
+        self,
+        metadata: AttentionMetadata,
+        device: torch.device,
+        kind: AttentionKind,
+        cut: Cut,
+        chunk_rows: int,
     ) -> None:
         self._metadata = metadata
+        self._chunk_rows = chunk_rows
         self._device = device
         self._kind = kind
         self._cut = cut
@@ -83,7 +113,7 @@ class TritonStep:
         """Return what all layers share, once their shape is known."""
         _, num_heads, head_dim = query.shape
         group = num_heads // cache.num_kv_heads
-        tiles = QueryTiles.of(self._metadata, self._chunks, group, CHUNK_ROWS, self._device)
+        tiles = QueryTiles.of(self._metadata, self._chunks, group, self._chunk_rows, self._device)
         partials = Partials.allocate(
             len(self._decodes), num_heads, self._num_splits, head_dim, self._device
         )

@@ -24,6 +24,7 @@ class WindowedAttention:
     """
 
     name = "sdpa"
+    is_batch_invariant = False
 
     def __init__(
         self,

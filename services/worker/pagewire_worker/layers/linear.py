@@ -1,11 +1,13 @@
 """Linear layers: y = x W^T + b, in several implementations behind one protocol.
 
 `torch` is what torch does by itself. `packed` keeps bfloat16 weights in oneDNN's layout for x86
-CPUs: with the plain layout, small batches reach half of the memory bandwidth.
+CPUs: with the plain layout, small batches reach half of the memory bandwidth. `fixed-tile` is a
+kernel for CUDA whose rows do not depend on the batch.
 """
 
 import platform
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.triton_choice import check_triton
 
 PACKED_BATCH = 16
 """Batch size the packed layout is chosen for; others work with it too."""
@@ -28,6 +31,23 @@ class Linear(Protocol):
 
 LinearFactory = Callable[[Tensor, Tensor | None], Linear]
 """(weight [out, in], bias [out] or None) -> layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinearKind:
+    """What the linear layers of a model are.
+
+    Attributes:
+        name: Part of the numerics fingerprint.
+        layer: Makes those of transformer blocks.
+        output: Makes the one that gives logits.
+        is_batch_invariant: Whether a row of any of them depends on no other row.
+    """
+
+    name: str
+    layer: LinearFactory
+    output: LinearFactory
+    is_batch_invariant: bool = False
 
 
 class TorchLinear:
@@ -61,24 +81,42 @@ class PackedLinear:
         return result
 
 
-FACTORIES: Mapping[str, LinearFactory] = {"torch": TorchLinear, "packed": PackedLinear}
+def _torch(device: torch.device, dtype: torch.dtype) -> LinearKind:
+    return LinearKind("torch", TorchLinear, TorchLinear)
 
 
-def pick_linear(name: str, device: torch.device, dtype: torch.dtype) -> tuple[str, LinearFactory]:
-    """Return the name and factory that `name` ("auto" or one of FACTORIES) stands for here.
-
-    Raises:
-        StartupError: The implementation does not run on this device with this type.
-    """
-    can_pack = _can_pack(device, dtype)
-    if name == "auto":
-        name = "packed" if can_pack else "torch"
-    if name == "packed" and not can_pack:
+def _packed(device: torch.device, dtype: torch.dtype) -> LinearKind:
+    if not _can_pack(device, dtype):
         raise StartupError(
             "--linear-backend: packed needs bfloat16 and an x86 CPU that computes in it",
             field="linear_backend",
         )
-    return name, FACTORIES[name]
+    return LinearKind("packed", PackedLinear, PackedLinear)
+
+
+def _fixed_tile(device: torch.device, dtype: torch.dtype) -> LinearKind:
+    check_triton("--linear-backend: fixed-tile", "linear_backend", device)
+    from pagewire_worker.layers.tile_linear import TileLinear
+
+    return LinearKind("fixed-tile", TileLinear, TileLinear, is_batch_invariant=True)
+
+
+FACTORIES: Mapping[str, Callable[[torch.device, torch.dtype], LinearKind]] = {
+    "torch": _torch,
+    "packed": _packed,
+    "fixed-tile": _fixed_tile,
+}
+
+
+def pick_linear(name: str, device: torch.device, dtype: torch.dtype) -> LinearKind:
+    """Return the layers that `name` ("auto" or one of FACTORIES) stands for here.
+
+    Raises:
+        StartupError: The implementation does not run on this device with this type.
+    """
+    if name == "auto":
+        name = "packed" if _can_pack(device, dtype) else "torch"
+    return FACTORIES[name](device, dtype)
 
 
 def _can_pack(device: torch.device, dtype: torch.dtype) -> bool:

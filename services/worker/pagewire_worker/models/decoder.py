@@ -13,7 +13,7 @@ from pagewire_worker.attention.base import StepAttention
 from pagewire_worker.backend import StepBatch
 from pagewire_worker.kv_cache import LayerCache
 from pagewire_worker.layers.attention import SelfAttention
-from pagewire_worker.layers.linear import Linear, LinearFactory
+from pagewire_worker.layers.linear import Linear, LinearFactory, LinearKind
 from pagewire_worker.layers.mlp import GatedMlp
 from pagewire_worker.layers.norm import RmsNorm
 from pagewire_worker.layers.rotary import RotaryTable, Rotation
@@ -53,6 +53,7 @@ class Decoder:
     """Token ids in, hidden states of the wanted rows out, and their logits."""
 
     name = "torch"
+    is_batch_invariant = False
 
     def __init__(
         self,
@@ -103,18 +104,18 @@ class Decoder:
 def load_decoder(
     config: ModelConfig,
     weights: WeightReader,
-    make_linear: LinearFactory,
+    linears: LinearKind,
     num_positions: int,
     device: torch.device,
 ) -> Decoder:
     """Build the decoder from a checkpoint. Raises StartupError naming the tensor at fault."""
     embedding = weights.take("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
     layers = [
-        _load_layer(config, weights, make_linear, f"model.layers.{index}")
+        _load_layer(config, weights, linears.layer, f"model.layers.{index}")
         for index in range(config.num_layers)
     ]
     norm = _load_norm(config, weights, "model.norm", config.hidden_size)
-    output = load_output(config, weights, make_linear, embedding)
+    output = load_output(config, weights, linears.output, embedding)
     rotary = RotaryTable(config.rope, config.head_dim, num_positions, device, embedding.dtype)
     return Decoder(config, embedding, layers, norm, output, rotary)
 

@@ -14,7 +14,7 @@ from pagewire_worker.fused.decoder import load_decoder as load_fused_decoder
 from pagewire_worker.fused.library import KernelPool
 from pagewire_worker.kv_cache import CacheShape, KvCache
 from pagewire_worker.layer_watch import LayerWatch
-from pagewire_worker.layers.linear import LinearFactory, pick_linear
+from pagewire_worker.layers.linear import LinearKind, pick_linear
 from pagewire_worker.load_format import open_weights
 from pagewire_worker.models.config import ModelConfig
 from pagewire_worker.models.registry import BUILDERS
@@ -29,7 +29,7 @@ class NativeModel:
 
     decoder: DecoderModel
     attention: AttentionBackend
-    linear_name: str
+    linears: LinearKind
 
     @property
     def cache_shape(self) -> CacheShape:
@@ -38,7 +38,15 @@ class NativeModel:
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the decoder over `kv_cache`."""
-        return TorchBackend(self.decoder, kv_cache, self.attention, self.linear_name, on_layer)
+        parts = (self.decoder, self.attention, self.linears)
+        return TorchBackend(
+            self.decoder,
+            kv_cache,
+            self.attention,
+            self.linears.name,
+            on_layer,
+            is_exact=all(part.is_batch_invariant for part in parts),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,30 +88,29 @@ class NativeSource:
         pool = choose_kernels(self.config, settings)
         if pool is not None:
             return self._load_fused(pool, settings)
-        linear_name, make_linear = pick_linear(
-            settings.linear_backend, settings.device, settings.dtype
-        )
+        linears = pick_linear(settings.linear_backend, settings.device, settings.dtype)
         attention = make_attention(
             settings.attention_backend,
             settings.device,
             settings.dtype,
             settings.block_size,
             AttentionKind(window=self.config.sliding_window),
+            exact=linears.is_batch_invariant,
         )
         reader = open_weights(self.folder, settings)
-        decoder = self._load_decoder(reader, make_linear, settings)
+        decoder = self._load_decoder(reader, linears, settings)
         reader.finish()
-        return NativeModel(decoder, attention, linear_name)
+        return NativeModel(decoder, attention, linears)
 
     def _load_decoder(
-        self, reader: WeightReader, make_linear: LinearFactory, settings: LoadSettings
+        self, reader: WeightReader, linears: LinearKind, settings: LoadSettings
     ) -> DecoderModel:
         if settings.attention_backend == "triton":
             from pagewire_worker.models.triton_decoder import load_triton_decoder
 
-            return load_triton_decoder(self.config, reader, make_linear, settings.max_model_len)
+            return load_triton_decoder(self.config, reader, linears, settings.max_model_len)
         build = BUILDERS[self.config.architecture]
-        return build(self.config, reader, make_linear, settings.max_model_len, settings.device)
+        return build(self.config, reader, linears, settings.max_model_len, settings.device)
 
     def _load_fused(self, pool: KernelPool, settings: LoadSettings) -> LoadedModel:
         reader = open_weights(self.folder, settings)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pagewire_worker.layers.linear import LinearFactory
+from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.models.config import (
     ModelConfig,
     Traits,
@@ -18,7 +18,7 @@ from pagewire_worker.models.unsupported import UnsupportedModelError
 from pagewire_worker.models.window import mistral_window, qwen_window
 from pagewire_worker.weights import WeightReader
 
-Builder = Callable[[ModelConfig, WeightReader, LinearFactory, int, torch.device], Decoder]
+Builder = Callable[[ModelConfig, WeightReader, LinearKind, int, torch.device], Decoder]
 """(shape, weights, linear layers, longest position, device) -> model."""
 
 TRAITS: Mapping[str, Traits] = {

@@ -11,7 +11,7 @@ from torch.nn import functional
 from pagewire_worker.attention.base import StepAttention
 from pagewire_worker.backend import StepBatch
 from pagewire_worker.kv_cache import LayerCache
-from pagewire_worker.layers.linear import Linear, LinearFactory
+from pagewire_worker.layers.linear import Linear, LinearFactory, LinearKind
 from pagewire_worker.layers.rotary import rotary_angles
 from pagewire_worker.models.config import ModelConfig
 from pagewire_worker.models.layer_linears import LayerLinears, load_layer_linears, load_output
@@ -35,6 +35,7 @@ class TritonDecoder:
     """As Decoder."""
 
     name = "triton"
+    is_batch_invariant = True
 
     def __init__(
         self,
@@ -105,17 +106,17 @@ class TritonDecoder:
 def load_triton_decoder(
     config: ModelConfig,
     weights: WeightReader,
-    make_linear: LinearFactory,
+    linears: LinearKind,
     num_positions: int,
 ) -> TritonDecoder:
     """Build the decoder from a checkpoint. Raises StartupError naming the tensor at fault."""
     embedding = weights.take("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
     layers = [
-        _load_layer(config, weights, make_linear, f"model.layers.{index}")
+        _load_layer(config, weights, linears.layer, f"model.layers.{index}")
         for index in range(config.num_layers)
     ]
     norm = weights.take("model.norm.weight", (config.hidden_size,))
-    output = load_output(config, weights, make_linear, embedding)
+    output = load_output(config, weights, linears.output, embedding)
     angles = rotary_angles(config.rope, config.head_dim, num_positions)
     return TritonDecoder(config, embedding, layers, norm, output, angles)
 

@@ -110,9 +110,10 @@ def chunk_attention(
     )
 
 
-# A line for each argument would hide what the kernel does.
+# A line for each argument would hide what the kernel does. The width of a step's tables makes no
+# code of its own: a kernel is not compiled again while requests run.
 # fmt: off
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _attend_tiles(
     query, key, value, tile_sequences, tile_firsts, query_starts, seq_lens, tables, attended,
     score_scale, softcap, value_scale, table_stride, block_stride, token_stride, head_stride,

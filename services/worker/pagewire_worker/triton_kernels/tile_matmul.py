@@ -1,0 +1,165 @@
+"""A matrix product whose rows have the same bits in any batch: one tile shape per type and weight,
+one order over what is summed, and no split of it (He et al., "Defeating Nondeterminism in LLM
+Inference", Thinking Machines, 2025). Tiles are numbered in groups of rows, as in Triton's tutorial
+on matrix products, so that those that run at once share what the L2 cache holds."""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pagewire_worker.triton_kernels.interpreter import INTERPRETED
+
+_GROUP_ROWS = 8
+_COLUMNS = 64
+"""Columns of tiles that a weight has at least where it can: one row of them, all that few tokens
+give, has to keep a device busy."""
+_NARROWEST, _WIDEST = 32, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What one program computes; never chosen by the number of rows.
+
+    Attributes:
+        rows, columns: Of the product.
+        depth: Inputs that are multiplied at a time: with the instruction for `rows`, it fixes the
+            order of sums.
+        num_stages: Loads ahead, and `num_warps`: these fix no order.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    num_stages: int
+    num_warps: int = 4
+
+    @classmethod
+    def of(cls, dtype: torch.dtype, num_outputs: int) -> "Tile":
+        """Return that of a weight."""
+        if dtype == torch.float32:
+            return cls(rows=32, columns=64, depth=32, num_stages=3)
+        wanted = num_outputs // _COLUMNS
+        columns = max(_NARROWEST, min(1 << wanted.bit_length() >> 1, _WIDEST))
+        return cls(rows=64, columns=columns, depth=64, num_stages=4 if columns == _WIDEST else 6)
+
+
+def tile_matmul(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, tile: Tile | None = None
+) -> Tensor:
+    """Return x W^T + b, [tokens, outputs] of the type of `x`: summed in float32, rounded once.
+
+    The bits of a row depend on that row, `weight`, `bias` and `tile` alone.
+
+    Args:
+        x: [tokens, inputs], float32, float16 or bfloat16. Rows are contiguous.
+        weight: [outputs, inputs] of that type. Rows are contiguous.
+        bias: [outputs] of that type.
+        tile: That of the type and the weight by default.
+    """
+    _check_tensors(x, weight, bias)
+    (num_rows, num_inputs), num_outputs = x.shape, len(weight)
+    product = torch.empty((num_rows, num_outputs), dtype=x.dtype, device=x.device)
+    if num_rows == 0:
+        return product
+    tile = Tile.of(x.dtype, num_outputs) if tile is None else tile
+    grid = (triton.cdiv(num_rows, tile.rows) * triton.cdiv(num_outputs, tile.columns),)
+    _tile_matmul[grid](
+        x,
+        weight,
+        bias,
+        product,
+        num_rows,
+        num_outputs,
+        num_inputs,
+        x.stride(0),
+        weight.stride(0),
+        ROWS=tile.rows,
+        COLUMNS=tile.columns,
+        DEPTH=tile.depth,
+        GROUP=_GROUP_ROWS,
+        IS_WHOLE=num_inputs % tile.depth == 0,
+        INTERPRETED=INTERPRETED,
+        num_stages=tile.num_stages,
+        num_warps=tile.num_warps,
+    )
+    return product
+
+
+def _check_tensors(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    assert x.shape[1] == weight.shape[1]
+    assert x.dtype == weight.dtype
+    assert x.stride(1) == weight.stride(1) == 1
+    if bias is not None:
+        assert bias.shape == weight.shape[:1]
+        assert bias.dtype == x.dtype
+        assert bias.is_contiguous()
+
+
+# One code for any number of rows: another for 1, or for multiples of 16, could sum differently.
+@triton.jit(do_not_specialize=["num_rows"])
+def _tile_matmul(
+    x,
+    weight,
+    bias,
+    product,
+    num_rows,
+    num_outputs,
+    num_inputs,
+    x_stride,
+    weight_stride,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    GROUP: tl.constexpr,
+    IS_WHOLE: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    tile_row, tile_column = _place(tl.program_id(0), num_rows, num_outputs, ROWS, COLUMNS, GROUP)
+    # int64: rows times their length may pass 2**31.
+    rows = tile_row.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    columns = tile_column.to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
+    depths = tl.arange(0, DEPTH)
+    lefts = x + rows[:, None] * x_stride + depths[None, :]
+    rights = weight + columns[:, None] * weight_stride + depths[None, :]
+    is_row, is_column = rows[:, None] < num_rows, columns[:, None] < num_outputs
+    sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for begin in range(0, num_inputs, DEPTH):
+        is_left, is_right = is_row, is_column
+        if not IS_WHOLE:
+            is_input = depths[None, :] < num_inputs - begin
+            is_left, is_right = is_row & is_input, is_column & is_input
+        left = tl.load(lefts + begin, mask=is_left, other=0.0)
+        right = tl.load(rights + begin, mask=is_right, other=0.0)
+        if INTERPRETED:
+            left, right = left.to(tl.float32), right.to(tl.float32)
+        # float32 would be cut to 19 bits by default.
+        sums = tl.dot(left, tl.trans(right), sums, input_precision="ieee")
+    is_inside = is_row & (columns[None, :] < num_outputs)
+    if bias is not None:
+        added = tl.load(bias + columns, mask=columns < num_outputs, other=0.0)
+        sums += added.to(tl.float32)[None, :]
+    target = product + rows[:, None] * num_outputs + columns[None, :]
+    tl.store(target, sums.to(product.dtype.element_ty), mask=is_inside)
+
+
+@triton.jit
+def _place(
+    program, num_rows, num_outputs, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr
+):
+    """Return the row and column of a program's tile: a group of rows goes through all columns."""
+    tile_rows, tile_columns = tl.cdiv(num_rows, ROWS), tl.cdiv(num_outputs, COLUMNS)
+    first = program // (GROUP * tile_columns) * GROUP
+    height = tl.minimum(tile_rows - first, GROUP)
+    within = program % (GROUP * tile_columns)
+    return first + within % height, within // height
+
+
+def tile_matmul_oracle(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return what `tile_matmul` does, but for the order of sums."""
+    product = x.double() @ weight.double().T
+    if bias is not None:
+        product += bias.double()
+    return product.to(x.dtype)
