@@ -21,9 +21,10 @@ from pagewire_shared.ids import short
 from pagewire_worker.audit import SlotAudit, walk_slots
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.block_names import BlockNames
+from pagewire_worker.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.grammar_changes import follow_grammars, forget_grammars
 from pagewire_worker.input_batch import PreparedStep, prepare_step
-from pagewire_worker.offload.block_copy import copy_in, copy_out
+from pagewire_worker.offload.block_copy import copy_out, fill_staging, write_blocks
 from pagewire_worker.offload.block_watch import BlockWatch, NoWatch
 from pagewire_worker.pooling_table import StateSum
 from pagewire_worker.readback import DeviceLostError, Readback, make_readback
@@ -52,6 +53,7 @@ class Executor:
         grammars: Says which tokens requests with a grammar may sample; without it they are refused.
         watch: Told of blocks that get names and are written anew.
         names: Those of the blocks, for whoever else reads them; none yet.
+        copies: How blocks come from the host and go there; at once by default.
         sampler: Chooses tokens where that takes more than the likeliest one.
         readback: Copies them to the host; by default as `device` needs it.
     """
@@ -66,6 +68,7 @@ class Executor:
         grammars: MaskSource | None = None,
         watch: BlockWatch | None = None,
         names: BlockNames | None = None,
+        copies: DeviceCopies | None = None,
         sampler: Sampler = sample,
         readback: Readback | None = None,
     ) -> None:
@@ -76,6 +79,7 @@ class Executor:
         self._names = BlockNames() if names is None else names
         self._grammars = NoMasks() if grammars is None else grammars
         self._watch = NoWatch() if watch is None else watch
+        self._copies = ImmediateCopies() if copies is None else copies
         self._steps_in_flight = steps_in_flight
         self._num_suspect_steps = 0
         self._readback = make_readback(device) if readback is None else readback
@@ -149,7 +153,10 @@ class Executor:
             ValueError: A payload has another size than a block; the blocks have no names then.
         """
         self._begin_blocks(blocks)
-        copy_in(self._backend.kv_cache, blocks, payloads, staging)
+        self._copies.wait_for_loads()
+        cache = self._backend.kv_cache
+        rows = fill_staging(cache, payloads, staging)
+        self._copies.load(lambda: write_blocks(cache, blocks, rows))
         for block, name in zip(blocks, names, strict=True):
             self._names.name(block, name)
 
@@ -162,8 +169,8 @@ class Executor:
     ) -> None:
         """Write layers of n blocks that a load has begun; payload as in layer_copy."""
         cache = self._backend.kv_cache
-        index = block_index(cache, list(blocks))
-        copy_layers_in(cache, index, first_layer, num_layers, payload)
+        index = block_index(cache, blocks)
+        self._copies.load(lambda: copy_layers_in(cache, index, first_layer, num_layers, payload))
 
     def name_loaded(self, blocks: Sequence[int], names: Sequence[bytes]) -> None:
         """Name blocks of which a load has written all layers."""
@@ -172,11 +179,13 @@ class Executor:
 
     def copy_out(self, names: Sequence[bytes], staging: Tensor) -> list[int]:
         """Copy the payloads of those of n `names` that are VALID into the rows of `staging`
-        [m, bytes], m >= n; return their indices, one per row."""
+        [m, bytes], m >= n; return their indices, one per row. Waits for the copy."""
         found = [(number, self._names.find(name)) for number, name in enumerate(names)]
         valid = [(number, block) for number, block in found if block is not None]
         if valid:
-            copy_out(self._backend.kv_cache, [block for _, block in valid], staging)
+            cache, blocks = self._backend.kv_cache, [block for _, block in valid]
+            event = self._copies.copy_out(blocks, lambda: copy_out(cache, blocks, staging))
+            event.synchronize()
         return [number for number, _ in valid]
 
     def held_names(self) -> dict[int, bytes]:

@@ -1,4 +1,9 @@
-"""The paged KV tensors: allocated once, written and gathered by block. Knows no names."""
+"""The paged KV tensors: allocated once, written and gathered by block. Knows no names.
+
+They lie in one of two ways: each layer's keys and values by themselves, as the kernels for CPUs
+read them, or each block whole, all its layers one after the other, so that it moves to and from
+hosts in one piece (docs/adr/0018-blocks-lie-whole-on-cuda.md).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +50,10 @@ class CacheGroup:
 
 @dataclass(frozen=True, slots=True)
 class LayerCache:
-    """Keys and values of one layer, each [num_blocks, block_size, kv_heads, head_dim]."""
+    """Keys and values of one layer, each [num_blocks, block_size, kv_heads, head_dim].
+
+    Where blocks lie whole they are views: a block's positions are contiguous, blocks lie apart.
+    """
 
     key: Tensor
     value: Tensor
@@ -62,15 +70,23 @@ class LayerCache:
 
     def write(self, slot_mapping: Tensor, key: Tensor, value: Tensor) -> None:
         """Store [tokens, kv_heads, head_dim] at slot_mapping [tokens], counted in positions."""
-        self.key.flatten(0, 1).index_copy_(0, slot_mapping, key)
-        self.value.flatten(0, 1).index_copy_(0, slot_mapping, value)
+        if self.key.is_contiguous():
+            self.key.flatten(0, 1).index_copy_(0, slot_mapping, key)
+            self.value.flatten(0, 1).index_copy_(0, slot_mapping, value)
+            return
+        places = self._places(slot_mapping)
+        self.key.index_put_(places, key)
+        self.value.index_put_(places, value)
 
     def gather_positions(self, slot_mapping: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values at slot_mapping [n], each [n, kv_heads, head_dim]."""
-        return (
-            self.key.flatten(0, 1).index_select(0, slot_mapping),
-            self.value.flatten(0, 1).index_select(0, slot_mapping),
-        )
+        if self.key.is_contiguous():
+            return (
+                self.key.flatten(0, 1).index_select(0, slot_mapping),
+                self.value.flatten(0, 1).index_select(0, slot_mapping),
+            )
+        blocks, offsets = self._places(slot_mapping)
+        return self.key[blocks, offsets], self.value[blocks, offsets]
 
     def gather(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values of `blocks` [n], each [n * block_size, kv_heads, head_dim]."""
@@ -79,9 +95,27 @@ class LayerCache:
             self.value.index_select(0, blocks).flatten(0, 1),
         )
 
+    def _places(self, slot_mapping: Tensor) -> tuple[Tensor, Tensor]:
+        """Return blocks and offsets within them: flattened, a view of blocks that lie apart would
+        be a copy."""
+        return slot_mapping // self.block_size, slot_mapping % self.block_size
+
 
 class KvCache:
-    """All layers' blocks."""
+    """All layers' blocks.
+
+    Args:
+        shape: What is kept per position.
+        num_blocks: How many there are.
+        block_size: Tokens per block.
+        device, dtype: Where they lie, and as what.
+        has_whole_blocks: Whether each block's layers lie together; None for what suits the device.
+
+    Attributes:
+        layers: Keys and values, layer by layer.
+        blocks: [num_blocks, layers, 2, block_size, kv_heads, head_dim], keys before values; None
+            where layers lie by themselves.
+    """
 
     def __init__(
         self,
@@ -90,16 +124,36 @@ class KvCache:
         block_size: int,
         device: torch.device,
         dtype: torch.dtype,
+        *,
+        has_whole_blocks: bool | None = None,
     ) -> None:
-        size = (num_blocks, block_size, shape.num_kv_heads, shape.head_dim)
-        self.layers: Sequence[LayerCache] = [
-            LayerCache(_zeros(size, device, dtype), _zeros(size, device, dtype))
-            for _ in range(shape.num_layers)
-        ]
+        size = (block_size, shape.num_kv_heads, shape.head_dim)
+        self.blocks: Tensor | None = None
+        self.layers: Sequence[LayerCache]
+        if device.type == "cuda" if has_whole_blocks is None else has_whole_blocks:
+            blocks = _zeros((num_blocks, shape.num_layers, 2, *size), device, dtype)
+            self.layers = [LayerCache(layer[:, 0], layer[:, 1]) for layer in blocks.unbind(1)]
+            self.blocks = blocks
+        else:
+            whole = (num_blocks, *size)
+            self.layers = [
+                LayerCache(_zeros(whole, device, dtype), _zeros(whole, device, dtype))
+                for _ in range(shape.num_layers)
+            ]
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._window = shape.window
         self.bytes_per_block = bytes_per_block(shape, block_size, dtype)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the blocks lie."""
+        return self.layers[0].key.device
+
+    @property
+    def block_bytes(self) -> Tensor | None:
+        """The memory of blocks that lie whole, uint8 [num_blocks, bytes_per_block]; else None."""
+        return None if self.blocks is None else self.blocks.flatten(1).view(torch.uint8)
 
     def layout(self) -> list[CacheGroup]:
         """Return the cache groups, in block table order."""
@@ -110,6 +164,9 @@ class KvCache:
 
     def copy_blocks(self, sources: Tensor, destinations: Tensor) -> None:
         """Copy whole blocks, all reads before all writes; both [n]."""
+        if self.blocks is not None:
+            self.blocks.index_copy_(0, destinations, self.blocks.index_select(0, sources))
+            return
         for layer in self.layers:
             layer.key.index_copy_(0, destinations, layer.key.index_select(0, sources))
             layer.value.index_copy_(0, destinations, layer.value.index_select(0, sources))

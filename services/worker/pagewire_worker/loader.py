@@ -24,6 +24,8 @@ from pagewire_worker.config import (
     WorkerConfig,
 )
 from pagewire_worker.cpu import free_memory_bytes, num_physical_cores
+from pagewire_worker.cuda_copies import make_copies
+from pagewire_worker.device_copies import CopyOrder, DeviceCopies
 from pagewire_worker.executor import Executor
 from pagewire_worker.grammar_compiler import GrammarCompiler
 from pagewire_worker.grammars import make_grammars
@@ -64,6 +66,7 @@ class Replica:
     info: ReplicaInfo
     executor: Executor
     grammars: GrammarCompiler
+    copies: DeviceCopies
     offloader: BlockOffloader | None = None
     sharer: BlockSharer | None = None
 
@@ -122,11 +125,12 @@ def load_replica(
     )
     on_progress(0.9, "allocating the KV cache")
     cache = _make_cache(config, shape, model)
+    copies = make_copies(shape.device)
     names = BlockNames()
-    sharer = BlockSharer(cache, names) if _hands_out(config) else None
+    sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
     backend = model.backend(cache, LayerCalls(on_layer, sharer))
     limits = _limits(shape, cache, model.cache_shape.window)
-    offloader = _make_offloader(config, cache)
+    offloader = _make_offloader(config, cache, copies)
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
     on_progress(0.95, "warming up")
     step_tokens = _step_tokens(config, shape, backend)
@@ -137,13 +141,14 @@ def load_replica(
         shape.device,
         config.steps_in_flight,
         grammars.table,
-        Watches(*(watch for watch in (offloader, sharer) if watch is not None)),
+        Watches(*(w for w in (offloader, sharer, CopyOrder(copies)) if w is not None)),
         names,
+        copies,
     )
     warm_up(executor, limits, step_tokens.shared)
     on_progress(1.0, "loaded")
     info = _describe(config, shape, backend, step_tokens)
-    return Replica(info, executor, grammars.compiler, offloader, sharer)
+    return Replica(info, executor, grammars.compiler, copies, offloader, sharer)
 
 
 def _step_tokens(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> StepTokens:
@@ -174,10 +179,12 @@ def _hands_out(config: WorkerConfig) -> bool:
     return config.kv_transport != "off" and config.listen is not None
 
 
-def _make_offloader(config: WorkerConfig, cache: KvCache) -> BlockOffloader | None:
+def _make_offloader(
+    config: WorkerConfig, cache: KvCache, copies: DeviceCopies
+) -> BlockOffloader | None:
     if config.kv_offload == "off":
         return None
-    return BlockOffloader(cache, is_writeback=config.kv_offload == "writeback")
+    return BlockOffloader(cache, is_writeback=config.kv_offload == "writeback", copies=copies)
 
 
 def _settle(config: WorkerConfig) -> _Shape:

@@ -50,6 +50,8 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
             info = dataclasses.replace(info, kv_endpoints=(endpoint,))
             await server.set_started()
         _share_blocks(config, replica, thread, service, ends)
+        # Before the memory that is copied to goes.
+        ends.callback(replica.copies.close)
         attached = asyncio.Event()
         show_replica(info, attached)
         offload = _make_offload(replica, thread, connector)
@@ -95,7 +97,7 @@ def _share_blocks(
     if replica.sharer is None:
         return
     is_shared = KvTransport.SHARED_MEMORY in replica.info.kv_transports
-    staging = Staging(config.kv_staging_memory, is_shared=is_shared)
+    staging = Staging(config.kv_staging_memory, is_shared=is_shared, pin=replica.copies.pin)
     ends.callback(staging.close)
     replica.sharer.connect(thread.nudge)
     thread.add_low_priority(replica.sharer.turn)

@@ -1,10 +1,12 @@
 """Blocks between the paged cache and flat payloads. Knows no names and no network.
 
 A payload has, per layer, the block's keys and then its values, each [block_size, kv_heads,
-head_dim] in the cache's type.
+head_dim] in the cache's type: the memory of a block that lies whole. Between a device and pinned
+host memory copies are enqueued on the current stream, one for each run of blocks that follow each
+other, by the device's copy engine; the caller sees to the order (see device_copies).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -19,7 +21,7 @@ def make_staging(cache: KvCache, num_bytes: int) -> Tensor:
     Every page is touched: a fault later would take longer than the copy.
     """
     num_blocks = max(1, num_bytes // cache.bytes_per_block)
-    is_cuda = cache.layers[0].key.device.type == "cuda"
+    is_cuda = cache.device.type == "cuda"
     size = (num_blocks, cache.bytes_per_block)
     return torch.empty(size, dtype=torch.uint8, pin_memory=is_cuda).zero_()
 
@@ -29,32 +31,53 @@ def copy_out(cache: KvCache, blocks: Sequence[int], staging: Tensor) -> Tensor:
     """Copy the payloads of n `blocks` into the first rows of `staging` [m, bytes] and return these
     rows, uint8 [n, bytes]."""
     payloads = staging[: len(blocks)]
-    index = torch.tensor(blocks, dtype=torch.int64, device=cache.layers[0].key.device)
+    memory = cache.block_bytes
+    if memory is not None:
+        for row, block, count in _runs(blocks):
+            into = payloads[row : row + count]
+            into.copy_(memory[block : block + count], non_blocking=True)
+        return payloads
+    index = torch.tensor(blocks, dtype=torch.int64, device=cache.device)
     for layer, part in zip(cache.layers, _parts(cache, payloads), strict=True):
         for side, rows in zip((layer.key, layer.value), part, strict=True):
-            if side.device == rows.device:
-                torch.index_select(side, 0, index, out=rows)
-            else:
-                rows.copy_(side.index_select(0, index))
+            torch.index_select(side, 0, index, out=rows)
     return payloads
 
 
-@torch.inference_mode()
-def copy_in(
-    cache: KvCache, blocks: Sequence[int], payloads: Sequence[memoryview | bytes], staging: Tensor
-) -> None:
-    """Write n `payloads` into `blocks`, through the first rows of `staging` [m, bytes], m >= n.
+def fill_staging(cache: KvCache, payloads: Sequence[memoryview | bytes], staging: Tensor) -> Tensor:
+    """Copy n `payloads` into the first rows of `staging` [m, bytes], m >= n, and return these rows.
 
     Raises:
-        ValueError: A payload has another size than a block; nothing is written then.
+        ValueError: A payload has another size than a block.
     """
-    rows = staging[: len(blocks)]
+    rows = staging[: len(payloads)]
     for row, payload in zip(rows.numpy(), payloads, strict=True):
         row[:] = _payload_bytes(payload, cache.bytes_per_block)
-    index = torch.tensor(blocks, dtype=torch.int64, device=cache.layers[0].key.device)
-    for layer, part in zip(cache.layers, _parts(cache, rows), strict=True):
+    return rows
+
+
+@torch.inference_mode()
+def write_blocks(cache: KvCache, blocks: Sequence[int], payloads: Tensor) -> None:
+    """Write `payloads`, uint8 [n, bytes], into n `blocks`."""
+    memory = cache.block_bytes
+    if memory is not None:
+        for row, block, count in _runs(blocks):
+            into = memory[block : block + count]
+            into.copy_(payloads[row : row + count], non_blocking=True)
+        return
+    index = torch.tensor(blocks, dtype=torch.int64, device=cache.device)
+    for layer, part in zip(cache.layers, _parts(cache, payloads), strict=True):
         for side, data in zip((layer.key, layer.value), part, strict=True):
-            side.index_copy_(0, index, data.to(side.device))
+            side.index_copy_(0, index, data)
+
+
+def _runs(blocks: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield (row, block, count) for rows whose blocks follow each other."""
+    begin = 0
+    for end in range(1, len(blocks) + 1):
+        if end == len(blocks) or blocks[end] != blocks[end - 1] + 1:
+            yield begin, blocks[begin], end - begin
+            begin = end
 
 
 def _payload_bytes(

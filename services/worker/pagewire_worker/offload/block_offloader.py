@@ -10,9 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from pagewire_worker.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.kv_cache import KvCache
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.block_copy import copy_out, make_staging
@@ -46,6 +48,7 @@ class BlockOffloader:
         cache: The pool.
         is_writeback: See UnsentBlocks.
         clock: Seconds.
+        copies: How blocks are copied; at once by default.
 
     Attributes:
         load_staging: A buffer for payloads that come in, uint8 [blocks, bytes_per_block].
@@ -57,8 +60,10 @@ class BlockOffloader:
         *,
         is_writeback: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        copies: DeviceCopies | None = None,
     ) -> None:
         self._cache = cache
+        self._copies = ImmediateCopies() if copies is None else copies
         self._clock = clock
         self._unsent = UnsentBlocks(is_writeback=is_writeback)
         self._known = KnownNames()
@@ -144,11 +149,13 @@ class BlockOffloader:
         return [entry for entry in entries if not self._known.holds(entry.name, now)]
 
     def _send(self, entries: list[UnsentBlock]) -> int:
-        """Copy out and send `entries`, no more than a buffer holds; return how many went."""
+        """Copy out `entries`, no more than a buffer holds, to be sent once they are copied; return
+        how many went."""
         assert self._outlet is not None, "nothing is sent before there is an outlet"
         staging = self._free.pop()
+        blocks = [entry.block for entry in entries]
         try:
-            payloads = copy_out(self._cache, [entry.block for entry in entries], staging)
+            copied = self._copies.copy_out(blocks, lambda: copy_out(self._cache, blocks, staging))
         except RuntimeError:
             # Of torch, such as no memory for a temporary: a block less in a store, and no more.
             self._free.append(staging)
@@ -157,7 +164,8 @@ class BlockOffloader:
                 self._has_failed = True
                 _logger.exception("cannot copy blocks out of the cache")
             return 0
-        self._outlet.send(PutBatch(entries, payloads, staging))
+        batch = PutBatch(entries, staging[: len(blocks)], staging)
+        self._copies.call_after(copied, partial(self._outlet.send, batch))
         return len(entries)
 
     def _take_back(self) -> None:

@@ -34,13 +34,13 @@ class PutBatch:
 
 
 class PutOutlet(Protocol):
-    """Where batches go. Both are used in the model thread and must not wait."""
+    """Where batches go. Neither waits."""
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a store that takes blocks at the moment."""
+        """Whether there is a store that takes blocks at the moment; asked in the model thread."""
         ...
 
     def send(self, batch: PutBatch) -> None:
-        """Take a batch; it is settled later, once."""
+        """Take a batch, from any thread; it is settled later, once."""
         ...

@@ -74,7 +74,7 @@ class PutSender:
         self._has_store = is_there
 
     def send(self, batch: PutBatch) -> None:
-        """Take a batch, from the model thread; their number is bounded by its buffers."""
+        """Take a batch, from any thread; their number is bounded by its buffers."""
         self._loop.call_soon_threadsafe(self._batches.put_nowait, batch)
 
     async def run(self) -> None:

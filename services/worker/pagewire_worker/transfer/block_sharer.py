@@ -1,5 +1,6 @@
 """Copies blocks that other workers pull out of the pool, layer by layer while a step computes them.
-Runs in the model thread, does no I/O and never waits: what finds no room is copied later.
+Runs in the model thread, does no I/O and never waits: what finds no room is copied later, and what
+is copied goes out once the copy is done.
 
 The last layer of a block is copied only once its step has succeeded, so that nobody gets whole
 blocks of a step that failed.
@@ -8,12 +9,14 @@ blocks of a step that failed.
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from torch import Tensor
 
 from pagewire_shared.kv_layers_convert import MAX_DATA_BYTES, LayerRange
 from pagewire_worker.block_names import BlockNames
+from pagewire_worker.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.kv_cache import KvCache
 from pagewire_worker.offload.block_watch import NoWatch
 from pagewire_worker.step import StepPlan
@@ -34,10 +37,14 @@ class BlockSharer(NoWatch):
     Args:
         cache: The pool.
         names: Of its VALID blocks.
+        copies: How blocks are copied; at once by default.
     """
 
-    def __init__(self, cache: KvCache, names: BlockNames) -> None:
+    def __init__(
+        self, cache: KvCache, names: BlockNames, copies: DeviceCopies | None = None
+    ) -> None:
         self._cache = cache
+        self._copies = ImmediateCopies() if copies is None else copies
         self._names = names
         self._num_layers = len(cache.layers)
         self._bytes_per_layer = bytes_per_layer(cache)
@@ -190,7 +197,12 @@ class BlockSharer(NoWatch):
         piece = StagedLayers(covered, offset, num_bytes)
         try:
             region = pull.region(piece)
-            copy_layers_out(self._cache, index, covered.first_layer, covered.num_layers, region)
+            copied = self._copies.copy_out(
+                index.tolist(),
+                lambda: copy_layers_out(
+                    self._cache, index, covered.first_layer, covered.num_layers, region
+                ),
+            )
         except RuntimeError:
             # Of torch, such as no memory for a temporary: a pull less, and no more.
             pull.give_back(piece)
@@ -198,7 +210,8 @@ class BlockSharer(NoWatch):
                 self._has_failed = True
                 _logger.exception("cannot copy blocks out of the cache")
             return False
-        pull.put(piece)
+        pull.expect(piece)
+        self._copies.call_after(copied, partial(pull.put, piece))
         return True
 
     def _drop_runs(self, pull: OutgoingPull, number: int) -> None:

@@ -40,7 +40,7 @@ class OutgoingPull:
         num_layers: Layers of a block.
 
     Attributes:
-        num_done: The first blocks, of which all layers are copied.
+        num_done: The first blocks, of which all layers are copied, or are being copied.
         num_wanted: The first blocks that can be sent; fewer than all names once a step was void.
         runs: Those after `num_done` that are under way, in order and without gaps.
     """
@@ -65,6 +65,7 @@ class OutgoingPull:
         self._guard = threading.Lock()
         self._outbox: deque[StagedLayers] = deque()
         self._num_staged_bytes = 0
+        self._expected: set[int] = set()
         self._is_closed = False
 
     @property
@@ -75,7 +76,7 @@ class OutgoingPull:
     @property
     def is_staged(self) -> bool:
         """Whether all that can be sent is in the outbox, or was."""
-        return self.num_done == self.num_wanted
+        return self.num_done == self.num_wanted and not self._expected
 
     @property
     def end(self) -> int:
@@ -99,11 +100,19 @@ class OutgoingPull:
         """Return the memory of a piece, uint8 [bytes]."""
         return self._staging.region(piece.offset, piece.num_bytes)
 
+    def expect(self, piece: StagedLayers) -> None:
+        """Note that a piece is being copied, and `put` once it is there."""
+        with self._guard:
+            self._expected.add(piece.offset)
+
     def put(self, piece: StagedLayers) -> None:
-        """Hand a piece to the event loop."""
+        """Hand a piece to the event loop; from any thread."""
         with self._guard:
             if not self._is_closed:
+                # Before it is not expected any more: whoever sees that finds it.
                 self._outbox.append(piece)
+            self._expected.discard(piece.offset)
+            if not self._is_closed:
                 self._tell()
                 return
         self.give_back(piece)

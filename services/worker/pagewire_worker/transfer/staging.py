@@ -6,6 +6,7 @@ It lies in a file that workers of the same host may map, where there is room for
 import contextlib
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +38,17 @@ class Staging:
         num_bytes: Size; rounded up to whole pages.
         is_shared: Whether others may map it, where the host has a folder in memory.
         folder: That folder.
+        pin: See DeviceCopies; by default nothing copies there by itself.
     """
 
-    def __init__(self, num_bytes: int, *, is_shared: bool, folder: Path = DEFAULT_FOLDER) -> None:
+    def __init__(
+        self,
+        num_bytes: int,
+        *,
+        is_shared: bool,
+        folder: Path = DEFAULT_FOLDER,
+        pin: Callable[[Tensor], Callable[[], None]] | None = None,
+    ) -> None:
         self.num_bytes = -(-num_bytes // GRANULE_BYTES) * GRANULE_BYTES
         self.facts: ArenaFacts | None = None
         """How others find it; None before it is made, and when it is private."""
@@ -47,6 +56,8 @@ class Staging:
         self._folder = folder
         self._arena: Arena | None = None
         self._bytes: Tensor | None = None
+        self._pin = pin
+        self._unpin: Callable[[], None] | None = None
         self._making = threading.Lock()
         self._guard = threading.Lock()
         self._extents = Extents(self.num_bytes)
@@ -68,7 +79,10 @@ class Staging:
                 return
             self._arena = self._make_shared() or Arena(self.num_bytes)
             # Through numpy, which keeps the mapping for as long as the tensor lives.
-            self._bytes = torch.from_numpy(np.frombuffer(self._arena.memory, dtype=np.uint8))
+            memory = torch.from_numpy(np.frombuffer(self._arena.memory, dtype=np.uint8))
+            if self._pin is not None:
+                self._unpin = self._pin(memory)
+            self._bytes = memory
 
     def take(self, num_bytes: int) -> int | None:
         """Return the offset of a region of `num_bytes`; None when there is none so large."""
@@ -91,8 +105,12 @@ class Staging:
         return self._arena.view(offset, num_bytes)
 
     def close(self) -> None:
-        """Remove the file; regions that are in use stay mapped until they are not."""
+        """Remove the file; regions that are in use stay mapped until they are not. No copy to or
+        from a device may be under way."""
         with self._making:
+            if self._unpin is not None:
+                self._unpin()
+                self._unpin = None
             self._bytes = None
             arena, self._arena = self._arena, None
         if arena is not None:
