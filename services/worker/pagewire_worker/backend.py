@@ -19,6 +19,7 @@ class StepBatch:
         slot_mapping: [tokens] int64, block * block_size + offset where each token's KV goes.
         output_rows: [outputs] int64, tokens whose hidden states are wanted.
         attention: Where the sequences lie.
+        is_decode: Every sequence computes one token, and its state is wanted, in their order.
     """
 
     token_ids: Tensor
@@ -26,6 +27,7 @@ class StepBatch:
     slot_mapping: Tensor
     output_rows: Tensor
     attention: AttentionMetadata
+    is_decode: bool = False
 
 
 class ModelBackend(Protocol):

@@ -22,6 +22,7 @@ from pagewire_worker.audit import SlotAudit, walk_slots
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.block_names import BlockNames
 from pagewire_worker.device_copies import DeviceCopies, ImmediateCopies
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.grammar_changes import follow_grammars, forget_grammars
 from pagewire_worker.input_batch import PreparedStep, prepare_step
 from pagewire_worker.offload.block_copy import copy_out, fill_staging, write_blocks
@@ -271,8 +272,8 @@ class Executor:
             return
         self._begin_blocks(destinations.tolist())
         self._backend.kv_cache.copy_blocks(
-            torch.from_numpy(np.asarray(plan.copy_sources, dtype=np.int64)).to(self._device),
-            torch.from_numpy(destinations).to(self._device),
+            to_device(np.asarray(plan.copy_sources, dtype=np.int64), self._device),
+            to_device(destinations, self._device),
         )
 
     def _begin_blocks(self, blocks: Sequence[int]) -> None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.row_sums import logsumexp
 
 SORTED_CANDIDATES = 1024
@@ -41,17 +42,17 @@ def apply_filters(logits: Tensor, min_p: Floats, top_k: Ints, top_p: Floats) -> 
 
 
 def _pick(logits: Tensor, rows: npt.NDArray[np.intp]) -> Tensor:
-    return logits.index_select(0, torch.from_numpy(rows).to(logits.device))
+    return logits.index_select(0, to_device(rows, logits.device))
 
 
 def _replace(logits: Tensor, rows: npt.NDArray[np.intp], values: Tensor) -> Tensor:
     if len(rows) == len(logits):
         return values
-    return logits.index_copy(0, torch.from_numpy(rows).to(logits.device), values)
+    return logits.index_copy(0, to_device(rows, logits.device), values)
 
 
 def _column(values: npt.NDArray[np.generic], logits: Tensor) -> Tensor:
-    return torch.from_numpy(values).to(logits.device).unsqueeze(1)
+    return to_device(values, logits.device).unsqueeze(1)
 
 
 def _keep_from(logits: Tensor, threshold: Tensor) -> Tensor:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from pagewire_worker.attention.base import AttentionMetadata, Int64Array
 from pagewire_worker.backend import StepBatch
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.fork_rows import logits_rows
 from pagewire_worker.pooling import PoolingRows, pooling_rows
 from pagewire_worker.prompt_logprobs import PromptRows, prompt_rows
+from pagewire_worker.resident_tables import ResidentRows
 from pagewire_worker.sampling_table import SamplingRows
 from pagewire_worker.slots import PlanError, SlotTable
 from pagewire_worker.step import StepPlan
@@ -116,14 +117,16 @@ def _batch(
     blocks = table.block_table[token_slots, positions // block_size]
     offsets = positions % block_size
     device = table.tokens.device
-    packed = torch.from_numpy(np.stack((token_slots, positions, blocks * block_size + offsets)))
-    packed = packed.to(device, non_blocking=True)
+    places = np.stack((token_slots, positions, blocks * block_size + offsets))
+    packed = to_device(places, device)
+    wanted = np.concatenate(output_rows)
     batch = StepBatch(
         token_ids=table.tokens[packed[0], packed[1]].long(),
         positions=packed[1],
         slot_mapping=packed[2],
-        output_rows=torch.from_numpy(np.concatenate(output_rows)).to(device, non_blocking=True),
+        output_rows=to_device(wanted, device),
         attention=_attention_metadata(table, slots, query_starts, ends),
+        is_decode=all(np.array_equal(rows, np.arange(len(slots))) for rows in (sequence, wanted)),
     )
     return batch, blocks[offsets == 0]
 
@@ -144,7 +147,11 @@ def _attention_metadata(
         slots, ends = slots[is_computing], ends[is_computing]
         query_starts = np.append(query_starts[:-1][is_computing], query_starts[-1])
     num_blocks = -(-int(ends.max()) // table.limits.block_size)
-    return AttentionMetadata(query_starts, ends, table.block_table[slots, :num_blocks])
+    rows = None
+    if table.resident is not None:
+        table.resident.update(table.num_blocks)
+        rows = ResidentRows(table.resident.tables, slots)
+    return AttentionMetadata(query_starts, ends, table.block_table[slots, :num_blocks], rows)
 
 
 def _check_rows(

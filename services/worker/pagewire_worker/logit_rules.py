@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.penalties import apply_penalties
 from pagewire_worker.sampling_table import SamplingRows
 from pagewire_worker.token_history import Int64Array, TokenHistory
@@ -44,7 +45,7 @@ def _required(history: TokenHistory | None) -> TokenHistory:
 
 def _exclude(logits: Tensor, rows: Int64Array, is_excluded: Tensor) -> None:
     """Set what is excluded, [n, vocab] bool, to -inf in `rows` [n] where something is left."""
-    index = torch.from_numpy(rows).to(logits.device, non_blocking=True)
+    index = to_device(rows, logits.device)
     picked = logits.index_select(0, index)
     rest = picked.masked_fill(is_excluded, float("-inf"))
     is_empty = rest.amax(dim=1, keepdim=True) == float("-inf")
@@ -64,7 +65,7 @@ def _ban_ends(logits: Tensor, banned: tuple[tuple[int, Int64Array], ...]) -> Non
     if not banned:
         return
     # A checkpoint may name an end-of-sequence id that its vocabulary lacks: none to ban.
-    ids = [torch.from_numpy(one[one < logits.shape[1]]).to(logits.device) for _, one in banned]
+    ids = [to_device(one[one < logits.shape[1]], logits.device) for _, one in banned]
     rows = np.array([row for row, _ in banned], dtype=np.int64)
     _exclude(logits, rows, _marked(ids, logits))
 
@@ -90,4 +91,4 @@ def _add_bias(logits: Tensor, rules: RowRules) -> None:
 def _owners(values: list[int], parts: list[Tensor]) -> Tensor:
     """Return `values` [n], on the device of n `parts`, each as often as its part is long."""
     repeated = np.array(values, dtype=np.int64).repeat([len(part) for part in parts])
-    return torch.from_numpy(repeated).to(parts[0].device, non_blocking=True)
+    return to_device(repeated, parts[0].device)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.token_history import TokenHistory
 
 Floats = npt.NDArray[np.float32]
@@ -48,9 +49,9 @@ def apply_penalties(logits: Tensor, penalties: PenaltyRows, history: TokenHistor
     device = logits.device
     counts = history.counts(rows, logits.shape[1])
     columns = np.stack((penalties.repetition, penalties.frequency, penalties.presence))[:, rows]
-    values = torch.from_numpy(columns).to(device, non_blocking=True).unsqueeze(2)
+    values = to_device(columns, device).unsqueeze(2)
     repetition, frequency, presence = values
-    index = torch.from_numpy(rows).to(device, non_blocking=True)
+    index = to_device(rows, device)
     picked = logits.index_select(0, index)
     repeated = torch.where(picked > 0, picked / repetition, picked * repetition)
     picked = torch.where(counts.occurs, repeated, picked)

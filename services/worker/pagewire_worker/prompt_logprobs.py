@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.logprobs import join_logprobs, pack_top, token_logprobs
 from pagewire_worker.sampling_table import NO_LOGPROBS
 from pagewire_worker.slots import Int64Array, SlotTable
@@ -56,8 +56,8 @@ def prompt_rows(
     counts = counts[which]
     sequence = which.repeat(counts)
     offsets = np.arange(len(sequence)) - (np.cumsum(counts) - counts).repeat(counts)
-    where = torch.from_numpy(np.stack((slots[sequence], starts[sequence] + offsets + 1)))
-    token_slots, positions = where.to(table.tokens.device, non_blocking=True)
+    where = np.stack((slots[sequence], starts[sequence] + offsets + 1))
+    token_slots, positions = to_device(where, table.tokens.device)
     return PromptRows(
         slots=slots[which],
         first_positions=starts[which] + 1,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.filters import apply_filters
 from pagewire_worker.logit_rules import apply_rules
 from pagewire_worker.logprobs import TokenLogprobs, token_logprobs
@@ -52,7 +53,7 @@ def sample(logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None) 
     token_ids = ruled.argmax(dim=1)
     random_rows = np.flatnonzero(rows.temperature > 0)
     if len(random_rows):
-        index = torch.from_numpy(random_rows).to(logits.device)
+        index = to_device(random_rows, logits.device)
         chosen = _sample_random(ruled.index_select(0, index), rows, random_rows, index)
         token_ids = token_ids.index_copy(0, index, chosen)
     if (rows.num_logprobs == NO_LOGPROBS).all():
@@ -65,7 +66,7 @@ def _sample_random(
     logits: Tensor, rows: SamplingRows, which: npt.NDArray[np.intp], index: Tensor
 ) -> Tensor:
     """Return one token per row of `logits`; `which` and `index` (on the device) are its rows."""
-    temperature = torch.from_numpy(rows.temperature[which]).to(logits.device)
+    temperature = to_device(rows.temperature[which], logits.device)
     filtered = apply_filters(
         logits / temperature.unsqueeze(1), rows.min_p[which], rows.top_k[which], rows.top_p[which]
     )

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.penalties import PenaltyRows
 from pagewire_worker.step import NewRequest
 from pagewire_worker.token_history import TokenHistory
@@ -209,7 +210,7 @@ class SamplingTable:
                 positions,
             )
         )
-        low, high, choice, position = torch.from_numpy(words).to(self._device, non_blocking=True)
+        low, high, choice, position = to_device(words, self._device)
         return SamplingRows(
             is_plain=False,
             temperature=self._temperature[slots],

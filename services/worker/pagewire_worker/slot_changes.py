@@ -7,8 +7,8 @@ blocks, block copies.
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.slots import Int64Array, PlanError, SavedSlots, SlotTable
 from pagewire_worker.step import Ints, StepPlan
 
@@ -142,7 +142,7 @@ def _append_tokens(table: SlotTable, plan: StepPlan) -> None:
         if is_broken.any():
             culprits = tuple(slots[is_broken].tolist())
             raise PlanError(f"slots {list(culprits)}: {text}", culprits)
-    ids = torch.from_numpy(token_ids).to(table.tokens.device, non_blocking=True)
+    ids = to_device(token_ids, table.tokens.device)
     table.write_tokens(slots, table.num_tokens[slots], ids)
     table.num_tokens[slots] += 1
 
@@ -179,6 +179,7 @@ def _replace_copied(table: SlotTable, plan: StepPlan) -> None:
             raise PlanError(f"slot {slot} does not hold block {source} of a copy", (slot,))
         # An earlier place is one before the attention window, given back and handed out again.
         row[places[-1]] = destination
+    table.tables_changed(slots)
 
 
 def _require_distinct(values: Int64Array, name: str) -> None:

@@ -12,7 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.pooling_table import PoolingTable
+from pagewire_worker.resident_tables import ResidentTables
 from pagewire_worker.sampling_table import SamplingTable, SavedSampling
 from pagewire_worker.step import NewRequest
 from pagewire_worker.token_rules import largest_token_id
@@ -74,9 +76,16 @@ class SlotTable:
         is_beam: Grows by appended tokens, never by its own samples.
         block_table, num_blocks: Blocks of each sequence, in order of position. Those before the
             attention window may belong to others by now.
+        resident: The block tables on the device; None where that is the host.
     """
 
-    def __init__(self, limits: SlotLimits, device: torch.device) -> None:
+    def __init__(
+        self,
+        limits: SlotLimits,
+        device: torch.device,
+        *,
+        has_resident_tables: bool | None = None,
+    ) -> None:
         num_slots = limits.num_slots
         self.limits = limits
         self.sampling = SamplingTable(num_slots, device)
@@ -91,6 +100,9 @@ class SlotTable:
         self.num_blocks = np.zeros(num_slots, dtype=np.int64)
         self.is_beam = np.zeros(num_slots, dtype=bool)
         self.block_table = np.zeros((num_slots, limits.max_blocks), dtype=np.int64)
+        # The host reads its own tables faster than any copy.
+        is_apart = device.type != "cpu" if has_resident_tables is None else has_resident_tables
+        self.resident = ResidentTables(self.block_table, device) if is_apart else None
         self.request_ids: list[bytes | None] = [None] * num_slots
 
     def install(self, request: NewRequest, start: int) -> None:
@@ -109,7 +121,7 @@ class SlotTable:
         if int(ids.max()) >= self.limits.vocab_size:
             raise PlanError(f"slot {slot}: token id {int(ids.max())} is no id", (slot,))
         self._check_sampling(request)
-        self.tokens[slot, : len(ids)] = torch.from_numpy(ids.astype(np.int32))
+        self.tokens[slot, : len(ids)] = to_device(ids.astype(np.int32), self.tokens.device)
         self.num_tokens[slot] = len(ids)
         self.prompt_lens[slot] = len(request.prompt_token_ids)
         self.num_blocks[slot] = 0
@@ -143,6 +155,13 @@ class SlotTable:
             raise PlanError(f"slot {slot}: block {int(blocks.max())} does not exist", (slot,))
         self.block_table[slot, begin:end] = blocks
         self.num_blocks[slot] = end
+        if len(blocks):
+            self.tables_changed([slot])
+
+    def tables_changed(self, slots: Int64Array | list[int]) -> None:
+        """Tell that the block tables of `slots` are not what they were."""
+        if self.resident is not None:
+            self.resident.changed(slots)
 
     def free(self, slot: int) -> None:
         """Empty a slot."""
@@ -177,7 +196,7 @@ class SlotTable:
     def save(self, slots: Int64Array) -> SavedSlots:
         """Return a copy of the state of `slots` [n]."""
         longest = int(self.num_tokens[slots].max(initial=0))
-        index = torch.from_numpy(slots).to(self.tokens.device)
+        index = to_device(slots, self.tokens.device)
         return SavedSlots(
             tokens=self.tokens[:, :longest].index_select(0, index),
             columns=tuple(column[slots] for column in self._columns()),
@@ -188,11 +207,12 @@ class SlotTable:
 
     def restore(self, slots: Int64Array, saved: SavedSlots) -> None:
         """Give `slots` [n] the saved state of n slots, these or others."""
-        index = torch.from_numpy(slots).to(self.tokens.device)
+        index = to_device(slots, self.tokens.device)
         self.tokens[:, : saved.tokens.shape[1]].index_copy_(0, index, saved.tokens)
         for column, values in zip(self._columns(), saved.columns, strict=True):
             column[slots] = values
         self.block_table[slots] = saved.block_table
+        self.tables_changed(slots)
         for slot, request_id in zip(slots.tolist(), saved.request_ids, strict=True):
             self.request_ids[slot] = request_id
         self.sampling.restore(slots, saved.sampling)
@@ -204,8 +224,8 @@ class SlotTable:
             self._host_tokens[slots, positions] = token_ids.numpy()
             return
         where = (
-            torch.from_numpy(slots).to(device, non_blocking=True),
-            torch.from_numpy(positions).to(device, non_blocking=True),
+            to_device(slots, device),
+            to_device(positions, device),
         )
         self.tokens.index_put_(where, token_ids.to(torch.int32))
 
@@ -218,7 +238,7 @@ class SlotTable:
             return
         is_own = ~self.is_beam[slots]
         if not is_own.all():
-            token_ids = token_ids[torch.from_numpy(is_own).to(token_ids.device)]
+            token_ids = token_ids[to_device(np.flatnonzero(is_own), token_ids.device)]
             slots, positions = slots[is_own], positions[is_own]
         self.write_tokens(slots, positions, token_ids)
 

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_worker.device_copy import to_device
+
 Int64Array = npt.NDArray[np.int64]
 
 
@@ -35,7 +37,7 @@ class TokenHistory:
         longest = int(self.num_tokens[rows].max())
         device = self.tokens.device
         columns = np.stack((self.slots[rows], self.prompt_lens[rows], self.num_tokens[rows]))
-        slots, prompt_lens, num_tokens = torch.from_numpy(columns).to(device, non_blocking=True)
+        slots, prompt_lens, num_tokens = to_device(columns, device)
         token_ids = self.tokens[:, :longest].index_select(0, slots).long()
         positions = torch.arange(longest, device=device).unsqueeze(0)
         is_known = positions < num_tokens.unsqueeze(1)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.slots import Int64Array, PlanError, SlotTable
 from pagewire_worker.step import NewRequest
 
@@ -127,7 +128,7 @@ def unpack_bits(masks: TokenMasks, vocab_size: int, device: torch.device) -> Ten
     """Return which tokens are allowed, [n, vocab_size] bool on `device`."""
     # Bits may be a view of another library's memory, which torch takes only when it is writable.
     words = np.require(masks.bits, np.int32, ["C", "W"])
-    bits = torch.from_numpy(words).to(device, non_blocking=True)
+    bits = to_device(words, device)
     shifts = torch.arange(WORD_BITS, dtype=torch.int32, device=device)
     is_allowed = ((bits.unsqueeze(2) >> shifts) & 1).bool().flatten(1)
     missing = vocab_size - is_allowed.shape[1]
@@ -149,7 +150,7 @@ def require_tokens(masks: TokenMasks, slots: Int64Array, vocab_size: int) -> Non
 
 def apply_masks(logits: Tensor, masks: TokenMasks) -> None:
     """Set the logits [rows, vocab] of tokens that `masks` excludes to -inf, in place."""
-    index = torch.from_numpy(masks.rows).to(logits.device, non_blocking=True)
+    index = to_device(masks.rows, logits.device)
     is_allowed = unpack_bits(masks, logits.shape[1], logits.device)
     masked = logits.index_select(0, index).masked_fill_(~is_allowed, float("-inf"))
     logits.index_copy_(0, index, masked)

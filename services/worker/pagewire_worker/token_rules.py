@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.sampling import SamplingParams
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.token_history import Int64Array, TokenHistory
 
 
@@ -82,7 +83,7 @@ def make_rules(sampling: SamplingParams, device: torch.device) -> TokenRules | N
     bias = None
     if sampling.logit_bias:
         values = np.array(list(sampling.logit_bias.values()), dtype=np.float32)
-        bias = (_ids(list(sampling.logit_bias), device), torch.from_numpy(values).to(device))
+        bias = (_ids(list(sampling.logit_bias), device), to_device(values, device))
     return TokenRules(
         allowed=_ids(sorted(set(allowed)), device) if allowed else None,
         bad=_bad_sequences(bad, device) if bad else None,
@@ -125,14 +126,14 @@ def banned_by_sequences(
         (history.slots[rows], history.prompt_lens[rows], history.num_tokens[rows], first_sequence)
     )
     columns = columns.repeat(num_elements, axis=1)
-    slots, begins, ends, first = torch.from_numpy(columns).to(device, non_blocking=True)
+    slots, begins, ends, first = to_device(columns, device)
     positions = ends - torch.cat([one.prefix_distances for _, one in bad])
     found = history.tokens[slots, positions.clamp(min=0)]
     is_missing = (positions < begins) | (found != torch.cat([one.prefix_tokens for _, one in bad]))
     owners = first + torch.cat([one.prefix_owners for _, one in bad])
     num_missing = torch.zeros(int(num_sequences.sum()), dtype=torch.int64, device=device)
     num_missing.scatter_add_(0, owners, is_missing.long())
-    owner_rows = torch.from_numpy(np.arange(len(bad)).repeat(num_sequences)).to(device)
+    owner_rows = to_device(np.arange(len(bad)).repeat(num_sequences), device)
     last = torch.cat([one.last for _, one in bad])
     # Counted, not written: two sequences may end in one id, and only one of them be near.
     num_bans = torch.zeros((len(bad), vocab_size), dtype=torch.int32, device=device)

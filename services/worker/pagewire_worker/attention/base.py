@@ -8,6 +8,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.resident_tables import ResidentRows
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -35,11 +36,13 @@ class AttentionMetadata:
         query_starts: [num_seqs + 1], where the tokens of each sequence begin and end.
         seq_lens: [num_seqs], tokens of each sequence in the cache once this step has written.
         block_tables: [num_seqs, max_blocks], padded with block 0.
+        resident: The same on the device; None where they are only here.
     """
 
     query_starts: Int64Array
     seq_lens: Int64Array
     block_tables: Int64Array
+    resident: ResidentRows | None = None
 
     def first_visible(self, window: int | None) -> Int64Array:
         """Return the first position that any token of each sequence attends to, [num_seqs].

@@ -1,11 +1,14 @@
 """Attention by Triton kernels over the blocks where they lie: decodes in parallel over splits of
 fixed size, chunks in tiles of queries."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.chunk_attention import QueryTiles, chunk_attention
 from pagewire_worker.triton_kernels.decode_attention import (
@@ -62,6 +65,47 @@ class TritonAttention:
         """Copy the small arrays to the device."""
         return TritonStep(metadata, self._device, self._kind, self._cut, self._chunk_rows)
 
+    def prepare_decodes(self, sequences: PagedSequences, partials: Partials) -> "TritonDecodes":
+        """Return attention of one token per sequence, for arrays that change between its calls.
+
+        Args:
+            sequences: On the device; those of length 0 are padding.
+            partials: Scratch; its splits bound the length of a sequence.
+        """
+        which = torch.arange(len(sequences.seq_lens), dtype=torch.int32, device=self._device)
+        return TritonDecodes(sequences, which, partials, self._kind, self._cut)
+
+    @property
+    def cut(self) -> Cut:
+        """How positions are cut."""
+        return self._cut
+
+
+@dataclass(frozen=True, slots=True)
+class TritonDecodes:
+    """Attention of decodes; see decode_attention for its attributes."""
+
+    sequences: PagedSequences
+    which: Tensor
+    partials: Partials
+    kind: AttentionKind
+    cut: Cut
+
+    def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
+        """Attend over one layer, [tokens, heads, head_dim]."""
+        attended = torch.empty_like(query)
+        decode_attention(
+            query,
+            PagedLayer(cache),
+            self.sequences,
+            self.which,
+            attended,
+            self.partials,
+            self.kind,
+            self.cut,
+        )
+        return attended
+
 
 class TritonStep:
     """Attention of one step, called once per layer."""
@@ -83,8 +127,7 @@ class TritonStep:
         self._chunks: Int64Array = np.flatnonzero(~is_decode)
         decodes = np.flatnonzero(is_decode)
         self._num_splits = cut.num_splits(int(metadata.seq_lens[decodes].max(initial=1)))
-        index = torch.from_numpy(decodes.astype(np.int32))
-        self._decodes = index.to(device, non_blocking=True)
+        self._decodes = to_device(decodes.astype(np.int32), device)
         self._sequences = PagedSequences.of(metadata, device)
         self._tiles: QueryTiles | None = None
         self._partials: Partials | None = None

@@ -17,6 +17,20 @@ from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedLayer, Page
 LEAST_ROWS = 16
 """Rows of the smallest matrix product: the query heads of a KV head fill some of them."""
 
+MOST_PROGRAMS = 1024
+"""About as many as a large device runs at once. Where that does not allow a program for each split
+of the longest sequence there may be, programs take several: a grid that was captured for long
+sequences costs little with short ones."""
+
+LEAST_SPLIT_PROGRAMS = 4
+"""For each decode and KV head, so that a long sequence among many is not left to one program."""
+
+
+def num_split_programs(num_decodes: int, num_kv_heads: int, num_splits: int) -> int:
+    """Return how many programs share the splits of a decode and a KV head."""
+    fitting = MOST_PROGRAMS // (num_decodes * num_kv_heads)
+    return min(max(fitting, LEAST_SPLIT_PROGRAMS), num_splits)
+
 
 @dataclass(frozen=True, slots=True)
 class Partials:
@@ -60,7 +74,8 @@ def decode_attention(
         query: [tokens, heads, head_dim], contiguous, of all sequences of the step.
         layer: Keys and values, those of this step already written.
         sequences: Of the step.
-        which: [decodes] int32, the sequences with one token; those of length 0 are padding.
+        which: [decodes] int32, the sequences with one token; those of length 0 are padding, whose
+            rows become 0.
         attended: As `query`; rows of the tokens of `which` are written.
         partials: Scratch; its splits bound the length of a sequence.
         kind, cut: How.
@@ -84,7 +99,8 @@ def _launch_splits(
     num_kv_heads, num_splits = layer.cache.num_kv_heads, partials.greatest.shape[2]
     group = num_heads // num_kv_heads
     scale = ScoreScale.of(kind, head_dim, layer.key_scale)
-    _decode_splits[(len(which), num_kv_heads, num_splits)](
+    num_programs = num_split_programs(len(which), num_kv_heads, num_splits)
+    _decode_splits[(len(which), num_kv_heads, num_programs)](
         query,
         layer.cache.key,
         layer.cache.value,
@@ -144,7 +160,7 @@ def _launch_merge(
 
 # A line for each argument would hide what the kernel does.
 # fmt: off
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride", "num_splits"])
 def _decode_splits(
     query, key, value, which, query_starts, seq_lens, tables, sums_out, greatest_out, total_out,
     score_scale, softcap, table_stride, block_stride, token_stride, head_stride, num_splits,
@@ -152,36 +168,38 @@ def _decode_splits(
     HAS_SOFTCAP: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, INTERPRETED: tl.constexpr
 ):
-    decode, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    decode, kv_head = tl.program_id(0), tl.program_id(1)
     sequence = tl.load(which + decode)
     end = tl.load(seq_lens + sequence)
     first_visible = 0
     if WINDOW > 0:
         first_visible = tl.maximum(end - WINDOW, 0)
-    if (split * SPLIT >= end) | ((split + 1) * SPLIT <= first_visible):
+    first_split = first_visible // SPLIT + tl.program_id(2)
+    if first_split * SPLIT >= end:
         return
     token = tl.load(query_starts + sequence).to(tl.int64)
     rows, columns = tl.arange(0, ROWS), tl.arange(0, WIDTH)
     heads = kv_head * GROUP + rows
     is_row = (rows[:, None] < GROUP) & (columns[None, :] < head_dim)
     offsets = (token * NUM_HEADS + heads[:, None]) * head_dim + columns[None, :]
-    sums, greatest, total = attend_split(
-        tl.load(query + offsets, mask=is_row, other=0.0), key + kv_head * head_stride,
-        value + kv_head * head_stride, tables + sequence.to(tl.int64) * table_stride,
-        tl.full([ROWS], 0, tl.int32) + end - 1, first_visible, end, split * SPLIT, score_scale,
-        softcap, block_stride, token_stride, head_dim, WINDOW, HAS_SOFTCAP, SPLIT, TILE,
-        BLOCK_SIZE, ROWS, WIDTH, INTERPRETED
-    )
-    places = (decode.to(tl.int64) * NUM_HEADS + heads) * num_splits + split
-    tl.store(sums_out + places[:, None] * head_dim + columns[None, :], sums, mask=is_row)
-    tl.store(greatest_out + places, greatest, mask=rows < GROUP)
-    tl.store(total_out + places, total, mask=rows < GROUP)
+    queries = tl.load(query + offsets, mask=is_row, other=0.0)
+    for split in range(first_split, tl.cdiv(end, SPLIT), tl.num_programs(2)):
+        sums, greatest, total = attend_split(
+            queries, key + kv_head * head_stride, value + kv_head * head_stride,
+            tables + sequence.to(tl.int64) * table_stride, tl.full([ROWS], 0, tl.int32) + end - 1,
+            first_visible, end, split * SPLIT, score_scale, softcap, block_stride, token_stride,
+            head_dim, WINDOW, HAS_SOFTCAP, SPLIT, TILE, BLOCK_SIZE, ROWS, WIDTH, INTERPRETED
+        )
+        places = (decode.to(tl.int64) * NUM_HEADS + heads) * num_splits + split
+        tl.store(sums_out + places[:, None] * head_dim + columns[None, :], sums, mask=is_row)
+        tl.store(greatest_out + places, greatest, mask=rows < GROUP)
+        tl.store(total_out + places, total, mask=rows < GROUP)
 
 
 # fmt: on
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_splits"])
 def _merge_splits(
     which,
     query_starts,
@@ -201,13 +219,18 @@ def _merge_splits(
     decode, head = tl.program_id(0), tl.program_id(1)
     sequence = tl.load(which + decode)
     end = tl.load(seq_lens + sequence)
+    token = tl.load(query_starts + sequence).to(tl.int64)
+    columns = tl.arange(0, WIDTH)
+    is_column = columns < head_dim
+    offsets = (token * NUM_HEADS + head) * head_dim + columns
     if end == 0:
+        # What follows computes padding rows, too, and not from what lay in the memory before.
+        zeros = tl.zeros([WIDTH], tl.float32).to(attended.dtype.element_ty)
+        tl.store(attended + offsets, zeros, mask=is_column)
         return
     first = 0
     if WINDOW > 0:
         first = tl.maximum(end - WINDOW, 0) // SPLIT
-    columns = tl.arange(0, WIDTH)
-    is_column = columns < head_dim
     place = (decode.to(tl.int64) * NUM_HEADS + head) * num_splits
     sums = tl.zeros([WIDTH], tl.float32)
     greatest = tl.full([1], HIDDEN, tl.float32)
@@ -225,7 +248,5 @@ def _merge_splits(
             tl.load(greatest_in + place + split + one),
             tl.load(total_in + place + split + one),
         )
-    token = tl.load(query_starts + sequence).to(tl.int64)
     result = sums / total * value_scale
-    offsets = (token * NUM_HEADS + head) * head_dim + columns
     tl.store(attended + offsets, result.to(attended.dtype.element_ty), mask=is_column)

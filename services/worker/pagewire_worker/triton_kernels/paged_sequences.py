@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionMetadata
+from pagewire_worker.attention.base import AttentionMetadata, Int64Array
+from pagewire_worker.device_copy import to_device
 from pagewire_worker.kv_cache import LayerCache
 
 
@@ -27,12 +29,15 @@ class PagedSequences:
     def of(cls, metadata: AttentionMetadata, device: torch.device) -> "PagedSequences":
         """Copy `metadata` to a device."""
 
-        def moved(array: object) -> Tensor:
-            return torch.as_tensor(array, dtype=torch.int32).to(device, non_blocking=True)
+        def moved(array: Int64Array) -> Tensor:
+            return to_device(array.astype(np.int32), device)
 
-        return cls(
-            moved(metadata.query_starts), moved(metadata.seq_lens), moved(metadata.block_tables)
-        )
+        resident = metadata.resident
+        if resident is None:
+            tables = moved(metadata.block_tables)
+        else:
+            tables = resident.select(metadata.block_tables.shape[1])
+        return cls(moved(metadata.query_starts), moved(metadata.seq_lens), tables)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 
+from pagewire_worker.triton_kernels import decode_attention
 from pagewire_worker.triton_kernels.paged_sequences import Cut
 from support.paged_cases import UNTOUCHED, assert_right, chunks, decode, draw
 
@@ -56,11 +57,11 @@ def test_sequences_that_are_not_asked_for_are_left_alone(dice):
         )
 
 
-def test_a_padding_sequence_of_a_captured_graph_is_left_alone(dice):
+def test_a_padding_sequence_of_a_captured_graph_attends_to_nothing(dice):
     case = draw(dice, torch.float32, [(20, 1), (30, 1)])
     case.metadata = replace(case.metadata, seq_lens=np.array([20, 0]))
     attended = decode(case)
-    assert (attended[1] == UNTOUCHED).all()
+    assert (attended[1] == 0).all()
 
 
 def test_more_splits_than_a_sequence_has_change_nothing(dice):
@@ -73,3 +74,13 @@ def test_more_splits_than_a_sequence_has_change_nothing(dice):
 def test_another_cut_is_another_sum_of_the_same(dice):
     case = draw(dice, torch.float32, [(70, 5)])
     assert_right(case, chunks(case, cut=Cut(split=64, tile=32)), TOLERANCES[torch.float32])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_programs_that_take_several_splits_change_nothing(seed, dice, monkeypatch):
+    case = draw(dice, torch.float32, [(dice.randint(1, 140), 1) for _ in range(2)])
+    expected = decode(case)
+    monkeypatch.setattr(decode_attention, "MOST_PROGRAMS", 1)
+    monkeypatch.setattr(decode_attention, "LEAST_SPLIT_PROGRAMS", dice.choice([1, 2]))
+    assert torch.equal(decode(case), expected)
+    assert_right(case, expected, TOLERANCES[torch.float32])

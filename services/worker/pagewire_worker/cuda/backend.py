@@ -1,0 +1,66 @@
+"""TorchBackend with its decodes captured."""
+
+from torch import Tensor
+
+from pagewire_worker.backend import ModelBackend, StepBatch
+from pagewire_worker.cuda.decode_graphs import DecodeGraphs
+from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.layer_watch import LayerWatch
+from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens
+
+
+class CudaBackend:
+    """Runs steps that only decode as graphs, and others as `eager` does.
+
+    Args:
+        eager: Runs any step.
+        graphs: Run decodes; None for none.
+        on_layer: Called for each layer.
+    """
+
+    def __init__(
+        self, eager: ModelBackend, graphs: DecodeGraphs | None, on_layer: LayerWatch
+    ) -> None:
+        self._eager = eager
+        self._graphs = graphs
+        self._on_layer = on_layer
+        self._num_layers = len(eager.kv_cache.layers)
+
+    @property
+    def kv_cache(self) -> KvCache:
+        """The blocks it reads and writes."""
+        return self._eager.kv_cache
+
+    @property
+    def kernel_set(self) -> str:
+        """Names of the implementations in use; a graph starts the same kernels."""
+        return self._eager.kernel_set
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether outputs do not depend on the batch."""
+        return self._eager.is_exact
+
+    @property
+    def embedding_size(self) -> int:
+        """Length of a hidden state."""
+        return self._eager.embedding_size
+
+    def forward(self, batch: StepBatch) -> Tensor:
+        """Run one step; states that a graph returns hold until the next step."""
+        graphs = self._graphs
+        # Whoever takes layers one by one wants them as soon as each is computed.
+        if graphs is None or self._on_layer.is_awaited or not graphs.takes(batch):
+            return self._eager.forward(batch)
+        hidden = graphs.run(batch)
+        for _ in range(self._num_layers):
+            self._on_layer()
+        return hidden
+
+    def greedy(self, hidden: Tensor) -> Tensor:
+        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
+        return greedy_tokens(self.logits(hidden))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
+        return self._eager.logits(hidden)

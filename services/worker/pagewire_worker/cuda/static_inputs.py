@@ -1,0 +1,75 @@
+"""What captured decodes read: tensors that stay where they are and are filled before each step."""
+
+import numpy as np
+import torch
+
+from pagewire_worker.attention.base import AttentionMetadata
+from pagewire_worker.backend import StepBatch
+from pagewire_worker.device_copy import to_device
+from pagewire_worker.triton_kernels.paged_sequences import PagedSequences
+
+NOWHERE = -1
+"""Slot of a padding row, whose keys and values are written nowhere."""
+
+
+class StaticInputs:
+    """Inputs of up to `max_num_seqs` decodes; smaller batches use the first rows.
+
+    Args:
+        max_num_seqs: Rows there are.
+        max_blocks: Blocks of the longest sequence.
+        device: Where they lie.
+    """
+
+    def __init__(self, max_num_seqs: int, max_blocks: int, device: torch.device) -> None:
+        self._device = device
+        self._token_ids, self._positions = torch.zeros(
+            (2, max_num_seqs), dtype=torch.int64, device=device
+        )
+        self._slot_mapping = torch.full_like(self._positions, NOWHERE)
+        self._rows = torch.arange(max_num_seqs + 1, dtype=torch.int64, device=device)
+        self._seq_lens = torch.zeros(max_num_seqs, dtype=torch.int32, device=device)
+        self._query_starts = self._rows.to(torch.int32)
+        self._tables = torch.zeros((max_num_seqs, max_blocks), dtype=torch.int32, device=device)
+
+    def sequences(self, size: int) -> PagedSequences:
+        """Return the arrays of the first `size` sequences."""
+        return PagedSequences(
+            self._query_starts[: size + 1], self._seq_lens[:size], self._tables[:size]
+        )
+
+    def batch(self, size: int) -> StepBatch:
+        """Return the batch of the first `size` rows; its attention is that of no sequence."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return StepBatch(
+            token_ids=self._token_ids[:size],
+            positions=self._positions[:size],
+            slot_mapping=self._slot_mapping[:size],
+            output_rows=self._rows[:size],
+            attention=AttentionMetadata(nothing, nothing, nothing.reshape(0, 0)),
+            is_decode=True,
+        )
+
+    def fill(self, batch: StepBatch, size: int) -> None:
+        """Copy `batch`, whose block tables are resident, to the first rows; the rest of `size` is
+        padding."""
+        resident = batch.attention.resident
+        assert resident is not None
+        num_seqs = len(resident.slots)
+        # Tokens and positions of padding are those of an earlier step: any that exist will do.
+        self._token_ids[:num_seqs].copy_(batch.token_ids)
+        self._positions[:num_seqs].copy_(batch.positions)
+        self._slot_mapping[:num_seqs].copy_(batch.slot_mapping)
+        self._slot_mapping[num_seqs:size].fill_(NOWHERE)
+        seq_lens = np.zeros(size, dtype=np.int32)
+        seq_lens[:num_seqs] = batch.attention.seq_lens
+        self._seq_lens[:size].copy_(to_device(seq_lens, self._device))
+        index = to_device(resident.slots, self._device)
+        torch.index_select(resident.tables, 0, index, out=self._tables[:num_seqs])
+
+    def clear(self, size: int) -> None:
+        """Make the first `size` rows padding."""
+        self._slot_mapping[:size].fill_(NOWHERE)
+        self._seq_lens[:size].zero_()
+        for tensor in (self._token_ids, self._positions, self._tables):
+            tensor[:size].zero_()

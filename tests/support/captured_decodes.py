@@ -1,0 +1,35 @@
+"""The way of CUDA, in Triton's interpreter: static inputs, padding and all, with graphs that do
+their work anew."""
+
+from pagewire_worker.cuda.backend import CudaBackend
+from pagewire_worker.cuda.capture import NoCapture
+from pagewire_worker.cuda.decode_graphs import DecodeBounds, DecodeGraphs
+from pagewire_worker.cuda.sampler import sample
+from pagewire_worker.executor import Executor
+from pagewire_worker.resident_tables import ResidentTables
+from support.held_readback import HeldReadback
+
+
+class CountedGraphs(DecodeGraphs):
+    """Graphs that count the steps they run."""
+
+    num_steps = 0
+
+    def run(self, batch):
+        self.num_steps += 1
+        return super().run(batch)
+
+
+def capture_decodes(executor: Executor) -> CountedGraphs:
+    """Make `executor`, of a model on Triton's kernels, run as it does on CUDA; return its graphs."""
+    eager, table = executor._backend, executor._slots
+    watch = eager._on_layer
+    bounds = DecodeBounds(table.limits.num_slots, table.limits.max_model_len)
+    graphs = CountedGraphs(
+        eager._model, eager.kv_cache, eager._attention, bounds, NoCapture(), lambda: None
+    )
+    executor._backend = CudaBackend(eager, graphs, watch)
+    executor._sampler = sample
+    executor._readback = HeldReadback()
+    table.resident = ResidentTables(table.block_table, table.tokens.device)
+    return graphs

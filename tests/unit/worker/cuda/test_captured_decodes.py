@@ -1,0 +1,134 @@
+"""Decodes through static inputs and padded batches equal those of torch."""
+
+import numpy as np
+import pytest
+
+from pagewire_shared.sampling import SamplingParams
+from support.captured_decodes import capture_decodes
+from support.worker_driver import GREEDY, PROMPT, Driver, Running, load, request
+
+SETTINGS = {"max_num_seqs": 6, "max_model_len": 64, "kv_cache_memory": 2**20}
+PROMPTS = [PROMPT[:length] for length in (3, 17, 40, 9, 26)]
+
+
+@pytest.fixture
+def captured(checkpoint):
+    """Return a function that loads a variant on Triton's kernels, with captured decodes."""
+
+    def make(name, **settings):
+        replica = load(checkpoint(name), attention_backend="triton", **{**SETTINGS, **settings})
+        return Driver.of(replica), capture_decodes(replica.executor)
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_batches_of_every_size_give_the_tokens_of_torch(driver, captured, name):
+    one, graphs = captured(name)
+    for count in (1, 3, 5):
+        expected = driver(name, **SETTINGS).generate(PROMPTS[:count], max_tokens=3)
+        assert one.generate(PROMPTS[:count], max_tokens=3) == expected
+    assert graphs.num_steps >= 6
+
+
+def test_random_tokens_are_those_of_torch(driver, captured):
+    samplings = [
+        SamplingParams(seed=1, max_tokens=None),
+        SamplingParams(seed=2, temperature=0.7, top_k=20, max_tokens=None),
+        SamplingParams(seed=3, temperature=1.5, top_p=0.8, min_p=0.01, max_tokens=None),
+        GREEDY,
+        SamplingParams(seed=4, repetition_penalty=1.3, logprobs=2, max_tokens=None),
+    ]
+    expected = driver("llama", **SETTINGS).generate(PROMPTS, samplings, max_tokens=3)
+    one, graphs = captured("llama")
+    assert one.generate(PROMPTS, samplings, max_tokens=3) == expected
+    assert graphs.num_steps > 0
+
+
+def test_what_padding_rows_leave_behind_touches_nobody(driver, captured):
+    """A batch shrinks and grows again, so that rows hold tables and lengths of others."""
+    one, graphs = captured("llama")
+    want = driver("llama", **SETTINGS).generate(PROMPTS, max_tokens=5)
+    sequences = [
+        Running(slot, prompt, GREEDY, max_tokens)
+        for slot, (prompt, max_tokens) in enumerate(zip(PROMPTS, (5, 2, 3, 2, 5), strict=True))
+    ]
+    one.finish(sequences, budget=64)
+    for sequence, output in zip(sequences, want, strict=True):
+        assert sequence.output == output[: len(sequence.output)]
+    assert one.generate(PROMPTS[::-1], max_tokens=5) == want[::-1]
+    assert graphs.num_steps > 4
+
+
+def test_steps_that_are_not_only_decodes_are_not_captured(captured):
+    one, graphs = captured("llama")
+    (first,) = [Running(0, PROMPT[:5], GREEDY, 6)]
+    one.step([first], 64)
+    assert graphs.num_steps == 0
+    one.step([first], 64)
+    assert graphs.num_steps == 1
+    one.step([first, Running(1, PROMPT, GREEDY, 2)], 64)
+    assert graphs.num_steps == 1
+
+
+def test_sequences_beyond_the_scratch_memory_are_not_captured(captured, driver, monkeypatch):
+    from pagewire_worker.cuda import decode_graphs
+
+    monkeypatch.setattr(decode_graphs, "MAX_PARTIAL_BYTES", 1)
+    one, graphs = captured("llama", max_model_len=280)
+    assert graphs._graphs[1].longest == 256
+    prompt = [token % 500 for token in range(254)]
+    (expected,) = driver("llama", max_model_len=280).generate([prompt], max_tokens=5)
+    assert one.generate([prompt], max_tokens=5) == [expected]
+    assert graphs.num_steps == 2
+
+
+def test_layers_that_somebody_awaits_are_computed_one_by_one(captured):
+    one, graphs = captured("llama")
+    backend = one.executor._backend
+
+    class Awaited:
+        is_awaited = True
+        num_layers = 0
+
+        def __call__(self):
+            self.num_layers += 1
+
+    running = Running(0, PROMPT[:5], GREEDY, 6)
+    one.step([running], 64)
+    watch = backend._on_layer = backend._eager._on_layer = Awaited()
+    one.step([running], 64)
+    assert (graphs.num_steps, watch.num_layers) == (0, 2)
+    watch.is_awaited = False
+    one.step([running], 64)
+    assert (graphs.num_steps, watch.num_layers) == (1, 4)
+
+
+def test_resident_tables_are_those_of_the_host(captured, monkeypatch):
+    one, _ = captured("llama")
+    forward, seen = one.executor._backend.forward, []
+
+    def checked(batch):
+        metadata = batch.attention
+        width = metadata.block_tables.shape[1]
+        rows = metadata.resident.select(width).numpy()
+        for row, table, length in zip(rows, metadata.block_tables, metadata.seq_lens, strict=True):
+            count = -(-int(length) // 16)
+            assert row[:count].tolist() == table[:count].tolist()
+            seen.append(count)
+        return forward(batch)
+
+    monkeypatch.setattr(one.executor._backend, "forward", checked)
+    one.generate(PROMPTS, max_tokens=8, budget=40)
+    # A fork, a copied block, and a slot that is filled anew.
+    one.run_well([(0, 0, 20, 1, 0)], new_requests=[request(0, PROMPT[:20], blocks=[0, 1])])
+    one.run_well(
+        [(0, 20, 1, 1, 0), (1, 20, 1, 1, 0)],
+        fork_slots=[1],
+        fork_sources=[0],
+        fork_choices=[1],
+        copy_slots=[1],
+        copy_sources=[1],
+        copy_destinations=[5],
+    )
+    assert np.max(seen) > 2
