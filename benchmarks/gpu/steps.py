@@ -1,0 +1,24 @@
+"""Begins a step of an executor now and takes its result later."""
+
+from collections.abc import Callable
+
+from pagewire_worker.executor import Executor
+from pagewire_worker.step import StepPlan, StepResult
+
+CAN_OVERLAP = hasattr(Executor, "launch")
+"""Whether a step can begin before the result of the one before it is there."""
+
+
+def begin_step(executor: Executor, plan: StepPlan) -> Callable[[], StepResult]:
+    """Begin a step; return what waits for its result. Both exit where the step failed."""
+    if CAN_OVERLAP:
+        in_flight = executor.launch(plan)
+        return lambda: _checked(executor.collect(in_flight))
+    result = _checked(executor.run(plan))
+    return lambda: result
+
+
+def _checked(result: StepResult) -> StepResult:
+    if result.failure is not None:
+        raise SystemExit(f"a step failed: {result.failure.message}")
+    return result
