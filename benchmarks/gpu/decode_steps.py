@@ -30,7 +30,6 @@ from limits import Limits, measure_limits
 from replicas import base_settings, kv_bytes, load, unknown_settings
 from report import Report, Row
 from shapes import Shape
-from steps import CAN_OVERLAP
 
 from pagewire_worker.config import LINEAR_BACKENDS, WorkerConfig
 from pagewire_worker.loader import Replica
@@ -237,8 +236,6 @@ def main() -> None:
     report = Report(arguments, command.device())
     limits = command.in_fresh_process(measure_limits, command.device(), command.dtype())
     report.note(f"copy {limits.copy / 1e9:,.4g} GB/s")
-    if not CAN_OVERLAP:
-        report.note("in flight: this version runs one step after the other, whatever is asked for")
     variants = variants_of(arguments, report)
     for shape in command.shapes_of(arguments):
         rows = []

@@ -24,7 +24,6 @@ from limits import Limits, measure_limits
 from replicas import base_settings, kv_bytes, load, unknown_settings
 from report import Report, Row
 from shapes import Shape, write_checkpoint
-from steps import CAN_OVERLAP
 
 from pagewire import LLM
 from pagewire.config import ServeConfig
@@ -142,8 +141,6 @@ def main() -> None:
     arguments = parser.parse_args()
     report = Report(arguments, command.device())
     limits = command.in_fresh_process(measure_limits, command.device(), command.dtype())
-    if not CAN_OVERLAP:
-        report.note("this version runs one step after the other")
     rows = []
     for shape in command.shapes_of(arguments):
         job = job_of(shape)

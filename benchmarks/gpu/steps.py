@@ -5,17 +5,11 @@ from collections.abc import Callable
 from pagewire_worker.executor import Executor
 from pagewire_worker.step import StepPlan, StepResult
 
-CAN_OVERLAP = hasattr(Executor, "launch")
-"""Whether a step can begin before the result of the one before it is there."""
-
 
 def begin_step(executor: Executor, plan: StepPlan) -> Callable[[], StepResult]:
-    """Begin a step; return what waits for its result. Both exit where the step failed."""
-    if CAN_OVERLAP:
-        in_flight = executor.launch(plan)
-        return lambda: _checked(executor.collect(in_flight))
-    result = _checked(executor.run(plan))
-    return lambda: result
+    """Begin a step; return what waits for its result, and exits where the step failed."""
+    in_flight = executor.launch(plan)
+    return lambda: _checked(executor.collect(in_flight))
 
 
 def _checked(result: StepResult) -> StepResult:

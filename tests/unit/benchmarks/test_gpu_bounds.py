@@ -16,7 +16,7 @@ from report import Report, shown
 from shapes import SHAPES, TOY, write_checkpoint
 
 from pagewire_worker.kv_cache import bytes_per_block
-from pagewire_worker.layers.linear import TorchLinear
+from pagewire_worker.layers.linear import pick_linear
 from pagewire_worker.models.decoder import load_decoder
 from pagewire_worker.models.registry import read_model_config
 from pagewire_worker.random_weights import RandomWeights
@@ -48,7 +48,7 @@ def test_a_shape_has_the_weights_that_a_model_loads(is_tied, tmp_path):
     config = read_model_config(write_checkpoint(shape, tmp_path))
     cpu = torch.device("cpu")
     weights = Counted(0, cpu, torch.float32)
-    load_decoder(config, weights, TorchLinear, 16, cpu)
+    load_decoder(config, weights, pick_linear("torch", cpu, torch.float32), 16, cpu)
     embedding = 0 if is_tied else shape.vocab * shape.hidden
     assert weights.num_elements == shape.num_step_weights + embedding
     per_block = bytes_per_block(config.cache_shape, 16, torch.bfloat16)

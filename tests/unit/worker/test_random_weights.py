@@ -9,7 +9,7 @@ from safetensors import safe_open
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.layers.linear import TorchLinear
+from pagewire_worker.layers.linear import pick_linear
 from pagewire_worker.loader import load_replica
 from pagewire_worker.models.decoder import load_decoder
 from pagewire_worker.models.registry import read_model_config
@@ -80,8 +80,9 @@ def test_decoders_take_the_tensors_that_a_checkpoint_holds(name, build, checkpoi
         with safe_open(path, framework="pt") as file:
             stored |= {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
     weights = Recorded()
+    linears = pick_linear("torch", CPU, torch.float32)
     more = (CPU,) if build is load_decoder else ()
-    build(read_model_config(checkpoint(name)), weights, TorchLinear, 64, *more)
+    build(read_model_config(checkpoint(name)), weights, linears, 64, *more)
     assert weights.shapes == stored
 
 
