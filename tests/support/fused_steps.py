@@ -16,7 +16,7 @@ from pagewire_worker.layer_watch import LayerCalls
 from pagewire_worker.models.native import FusedModel, NativeSource
 from pagewire_worker.models.registry import read_model_config
 from pagewire_worker.models.source import LoadedModel, LoadSettings
-from pagewire_worker.weights import WeightReader
+from pagewire_worker.weights import SafetensorsReader
 
 CPU = torch.device("cpu")
 MAX_LEN = 512
@@ -65,7 +65,7 @@ def silent() -> LayerCalls:
 def fused_model(folder: Path, pool: KernelPool, dtype: torch.dtype) -> FusedModel:
     """Load a checkpoint for the kernels of one instruction set."""
     config = read_model_config(folder)
-    reader = WeightReader(folder, CPU, dtype)
+    reader = SafetensorsReader(folder, CPU, dtype)
     decoder = load_decoder(config, reader, pool, dtype, "none", MAX_LEN)
     reader.finish()
     return FusedModel(decoder, pool)

@@ -3,4 +3,7 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+
+sys.path.insert(0, str(BENCHMARKS))
+sys.path.append(str(BENCHMARKS / "gpu"))

@@ -14,7 +14,7 @@ from torch import Tensor
 from pagewire_worker.fused import backend as fused_backend
 from pagewire_worker.fused.library import KernelPool
 from pagewire_worker.models.source import LoadedModel
-from pagewire_worker.weights import WeightReader
+from pagewire_worker.weights import SafetensorsReader
 from support.checkpoints import make_checkpoint
 from support.fused_kernels import pools
 from support.fused_steps import (
@@ -144,7 +144,7 @@ def test_logits_in_bfloat16(name: str, tensor: str, pool: KernelPool, folder: Fo
     dtype = torch.bfloat16
     states = torch.randn(40, 64).to(dtype)
     fused = over_cache(fused_model(folder(name), pool, dtype), 4, 16, dtype, silent())
-    weight = WeightReader(folder(name), CPU, dtype).take(tensor, (VOCAB, 64))
+    weight = SafetensorsReader(folder(name), CPU, dtype).take(tensor, (VOCAB, 64))
     logits = fused.logits(states)
     assert logits.dtype == torch.float32
     assert differences(logits, states.double() @ weight.double().T).max() <= TOLERANCE

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from pagewire_worker.layers.linear import _can_pack
-from pagewire_worker.weights import WeightReader
+from pagewire_worker.weights import SafetensorsReader
 from support.worker_driver import GREEDY, Running
 
 VARIANT_NAMES = ["llama", "llama3-rope-sharded", "llama-linear-rope-bias", "qwen2-tied", "qwen3"]
@@ -111,13 +111,13 @@ def test_two_tensors_swapped_change_the_logits(driver, captured, monkeypatch):
     (prompt,) = prompts_of([20])
     right = driver("llama")
     expected = right.generate([prompt], max_tokens=4)
-    read = WeightReader._read
+    read = SafetensorsReader._read
 
     def swapped(self, name, shape):
         return read(self, name.replace("k_proj", "v_proj"), shape)
 
-    monkeypatch.setattr(WeightReader, "_read", swapped)
-    monkeypatch.setattr(WeightReader, "finish", lambda self: None)
+    monkeypatch.setattr(SafetensorsReader, "_read", swapped)
+    monkeypatch.setattr(SafetensorsReader, "finish", lambda self: None)
     assert driver("llama").generate([prompt], max_tokens=4) != expected
 
 

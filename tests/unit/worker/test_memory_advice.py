@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pagewire_worker.kv_cache import CacheShape, KvCache
 from pagewire_worker.memory_advice import release_pages, use_large_pages
-from pagewire_worker.weights import WeightReader
+from pagewire_worker.weights import SafetensorsReader
 
 SHAPE = (2048, 1024)
 NUM_BYTES = 2048 * 1024 * 4
@@ -34,8 +34,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reader(folder: Path) -> WeightReader:
-    return WeightReader(folder, torch.device("cpu"), torch.float32)
+def reader(folder: Path) -> SafetensorsReader:
+    return SafetensorsReader(folder, torch.device("cpu"), torch.float32)
 
 
 def resident_bytes(path: Path) -> int:
@@ -50,7 +50,7 @@ def resident_bytes(path: Path) -> int:
     return total
 
 
-def test_a_borrowed_tensor_gives_its_memory_back(reader: WeightReader, folder: Path) -> None:
+def test_a_borrowed_tensor_gives_its_memory_back(reader: SafetensorsReader, folder: Path) -> None:
     file = folder / "model.safetensors"
     with reader.borrow("second", SHAPE) as second:
         assert second.sum() == 2.0 * second.numel()
@@ -58,7 +58,7 @@ def test_a_borrowed_tensor_gives_its_memory_back(reader: WeightReader, folder: P
     assert resident_bytes(file) < NUM_BYTES // 8
 
 
-def test_a_tensor_beside_it_keeps_its_own(reader: WeightReader, folder: Path) -> None:
+def test_a_tensor_beside_it_keeps_its_own(reader: SafetensorsReader, folder: Path) -> None:
     with reader.borrow("first", SHAPE) as first:
         assert first.sum() == first.numel()
         with reader.borrow("second", SHAPE) as second:
@@ -71,7 +71,7 @@ def test_a_tensor_beside_it_keeps_its_own(reader: WeightReader, folder: Path) ->
         assert first.sum() == first.numel()
 
 
-def test_what_is_read_again_comes_from_the_file(reader: WeightReader) -> None:
+def test_what_is_read_again_comes_from_the_file(reader: SafetensorsReader) -> None:
     with reader.borrow("second", SHAPE) as second:
         release_pages(second)
         assert second.sum() == 2.0 * second.numel()

@@ -80,8 +80,8 @@ def test_decoders_take_the_tensors_that_a_checkpoint_holds(name, build, checkpoi
         with safe_open(path, framework="pt") as file:
             stored |= {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
     weights = Recorded()
-    more = (CPU,) if build is load_decoder else ()
     linears = pick_linear("torch", CPU, torch.float32)
+    more = (CPU,) if build is load_decoder else ()
     build(read_model_config(checkpoint(name)), weights, linears, 64, *more)
     assert weights.shapes == stored
 

@@ -1,0 +1,18 @@
+"""Begins a step of an executor now and takes its result later."""
+
+from collections.abc import Callable
+
+from pagewire_worker.executor import Executor
+from pagewire_worker.step import StepPlan, StepResult
+
+
+def begin_step(executor: Executor, plan: StepPlan) -> Callable[[], StepResult]:
+    """Begin a step; return what waits for its result, and exits where the step failed."""
+    in_flight = executor.launch(plan)
+    return lambda: _checked(executor.collect(in_flight))
+
+
+def _checked(result: StepResult) -> StepResult:
+    if result.failure is not None:
+        raise SystemExit(f"a step failed: {result.failure.message}")
+    return result
