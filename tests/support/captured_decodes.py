@@ -21,7 +21,7 @@ class CountedGraphs(DecodeGraphs):
 
 
 def capture_decodes(executor: Executor) -> CountedGraphs:
-    """Make `executor`, of a model on Triton's kernels, run as it does on CUDA; return its graphs."""
+    """Make `executor`, of a model on Triton's kernels, run as on CUDA; return its graphs."""
     eager, table = executor._backend, executor._slots
     watch = eager._on_layer
     bounds = DecodeBounds(table.limits.num_slots, table.limits.max_model_len)
