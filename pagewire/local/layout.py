@@ -20,6 +20,7 @@ _WORKER_SETTINGS = (
     "attention_backend",
     "linear_backend",
     "quantization",
+    "kv_cache_dtype",
     "max_model_len",
     "block_size",
     "max_num_seqs",

@@ -24,6 +24,7 @@ from pagewire_worker.config import (
     WorkerConfig,
 )
 from pagewire_worker.cpu import free_memory_bytes, num_physical_cores
+from pagewire_worker.dtypes import pick_cache_dtype, pick_dtype
 from pagewire_worker.executor import Executor
 from pagewire_worker.grammar_compiler import GrammarCompiler
 from pagewire_worker.grammars import make_grammars
@@ -48,12 +49,6 @@ TRANSPORTS = {
 }
 """Of --kv-transport, the better ones first."""
 
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Replica:
@@ -76,6 +71,7 @@ class _Shape:
     model: ModelSummary
     device: torch.device
     dtype: torch.dtype
+    cache_dtype: torch.dtype
     max_num_seqs: int
     max_num_batched_tokens: int | None
     max_model_len: int
@@ -113,6 +109,7 @@ def load_replica(
             linear_backend=config.linear_backend,
             cpu_backend=config.cpu_backend,
             quantization=config.quantization,
+            cache_dtype=shape.cache_dtype,
             on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
         )
     )
@@ -194,12 +191,14 @@ def _settle(config: WorkerConfig) -> _Shape:
             field="max_model_len",
         )
     max_num_seqs = config.max_num_seqs or DEFAULT_NUM_SEQS[device.type]
+    dtype = pick_dtype(config.dtype, model.dtype)
     return _Shape(
         folder=folder,
         source=source,
         model=model,
         device=device,
-        dtype=_pick_dtype(config.dtype, model.dtype),
+        dtype=dtype,
+        cache_dtype=pick_cache_dtype(config.kv_cache_dtype, dtype),
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_model_len=max_model_len,
@@ -213,26 +212,22 @@ def _pick_device(name: str) -> torch.device:
     return torch.device("cuda" if name == "cuda" or (name == "auto" and has_cuda) else "cpu")
 
 
-def _pick_dtype(name: str, published: str | None) -> torch.dtype:
-    if name != "auto":
-        return DTYPES[name]
-    return DTYPES.get(published or "float32", torch.float32)
-
-
 def _make_cache(config: WorkerConfig, shape: _Shape, model: LoadedModel) -> KvCache:
     is_cpu = shape.device.type == "cpu"
     free_bytes = free_memory_bytes() if is_cpu else torch.cuda.mem_get_info(shape.device)[0]
     num_blocks = plan_num_blocks(
         model.cache_shape,
         block_size=config.block_size,
-        dtype=shape.dtype,
+        dtype=shape.cache_dtype,
         budget_bytes=config.kv_cache_memory,
         free_bytes=free_bytes,
         is_cpu=is_cpu,
         max_model_len=shape.max_model_len,
         max_num_seqs=shape.max_num_seqs,
     )
-    return KvCache(model.cache_shape, num_blocks, config.block_size, shape.device, shape.dtype)
+    return KvCache(
+        model.cache_shape, num_blocks, config.block_size, shape.device, shape.cache_dtype
+    )
 
 
 def _describe(

@@ -41,7 +41,8 @@ class LoadSettings:
         max_model_len: Longest sequence there will be.
         block_size: Tokens per KV block.
         attention_backend, linear_backend, cpu_backend: Names of implementations, or "auto".
-        quantization: Of the weights, made while they are loaded: none, int8 or int4.
+        cache_dtype: Of the KV cache; None for `dtype`.
+        quantization: Of the weights, made while they are loaded: none, int8, int4 or fp8.
         on_progress: Called with the fraction of the weights that was read.
     """
 
@@ -54,6 +55,7 @@ class LoadSettings:
     cpu_backend: str
     on_progress: Callable[[float], None]
     quantization: str = "none"
+    cache_dtype: torch.dtype | None = None
 
 
 class LoadedModel(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.kv_cache import KvCache, movable
 
 
 def make_staging(cache: KvCache, num_bytes: int) -> Tensor:
@@ -31,7 +31,7 @@ def copy_out(cache: KvCache, blocks: Sequence[int], staging: Tensor) -> Tensor:
     payloads = staging[: len(blocks)]
     index = torch.tensor(blocks, dtype=torch.int64, device=cache.layers[0].key.device)
     for layer, part in zip(cache.layers, _parts(cache, payloads), strict=True):
-        for side, rows in zip((layer.key, layer.value), part, strict=True):
+        for side, rows in zip(map(movable, (layer.key, layer.value)), part, strict=True):
             if side.device == rows.device:
                 torch.index_select(side, 0, index, out=rows)
             else:
@@ -53,7 +53,7 @@ def copy_in(
         row[:] = _payload_bytes(payload, cache.bytes_per_block)
     index = torch.tensor(blocks, dtype=torch.int64, device=cache.layers[0].key.device)
     for layer, part in zip(cache.layers, _parts(cache, rows), strict=True):
-        for side, data in zip((layer.key, layer.value), part, strict=True):
+        for side, data in zip(map(movable, (layer.key, layer.value)), part, strict=True):
             side.index_copy_(0, index, data.to(side.device))
 
 
@@ -68,8 +68,8 @@ def _payload_bytes(
 
 def _parts(cache: KvCache, payloads: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Return views of uint8 `payloads` [n, bytes]: keys and values per layer, each [n, block_size,
-    kv_heads, head_dim] in the cache's type."""
-    key = cache.layers[0].key
+    kv_heads, head_dim] in the cache's type, or bytes for one that torch does not move."""
+    key = movable(cache.layers[0].key)
     shape = (len(payloads), len(cache.layers), 2, *key.shape[1:])
     whole = payloads.view(key.dtype).view(shape)
     return [(whole[:, i, 0], whole[:, i, 1]) for i in range(len(cache.layers))]

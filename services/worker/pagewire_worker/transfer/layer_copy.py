@@ -7,7 +7,7 @@ kv_heads, head_dim] per block in the cache's type.
 import torch
 from torch import Tensor
 
-from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.kv_cache import KvCache, movable
 
 
 def bytes_per_layer(cache: KvCache) -> int:
@@ -27,7 +27,7 @@ def copy_layers_out(
     """Copy layers of the blocks `index` [n] into `payload`, uint8 [num_layers * n * bytes]."""
     for number, part in enumerate(_parts(cache, payload, len(index), num_layers)):
         layer = cache.layers[first_layer + number]
-        for side, rows in zip((layer.key, layer.value), part, strict=True):
+        for side, rows in zip(map(movable, (layer.key, layer.value)), part, strict=True):
             if side.device == rows.device:
                 torch.index_select(side, 0, index, out=rows)
             else:
@@ -41,12 +41,12 @@ def copy_layers_in(
     """Write `payload`, uint8 [num_layers * n * bytes], into layers of the blocks `index` [n]."""
     for number, part in enumerate(_parts(cache, payload, len(index), num_layers)):
         layer = cache.layers[first_layer + number]
-        for side, rows in zip((layer.key, layer.value), part, strict=True):
+        for side, rows in zip(map(movable, (layer.key, layer.value)), part, strict=True):
             side.index_copy_(0, index, rows.to(side.device))
 
 
 def _parts(cache: KvCache, payload: Tensor, num_blocks: int, num_layers: int) -> Tensor:
     """Return a view of `payload`, [num_layers, 2, num_blocks, block_size, kv_heads, head_dim] in
-    the cache's type."""
-    key = cache.layers[0].key
+    the cache's type, or bytes for one that torch does not move."""
+    key = movable(cache.layers[0].key)
     return payload.view(key.dtype).view(num_layers, 2, num_blocks, *key.shape[1:])
