@@ -92,8 +92,9 @@ class ServeConfig:
     )
     quantization: str = setting(
         "none",
-        "Type that weights are turned into while they are loaded, to compute on CPUs",
-        choices=("none", "int8", "int4"),
+        "Type that weights are turned into while they are loaded: int8 and int4 to compute on CPUs,"
+        " fp8 on CUDA",
+        choices=("none", "int8", "int4", "fp8"),
     )
     load_format: str = setting(
         "auto",
@@ -104,6 +105,11 @@ class ServeConfig:
         None, "Longest sequence in tokens (default: the model's)", parse=_COUNT
     )
     block_size: int = setting(16, "Tokens per KV block", parse=_COUNT)
+    kv_cache_dtype: str = setting(
+        "auto",
+        "Type of the KV cache: the weights', or 8-bit floats with --attention-backend triton",
+        choices=("auto", "fp8_e4m3"),
+    )
     max_num_seqs: int | None = setting(None, "Most sequences in one step", parse=_COUNT)
     max_num_batched_tokens: int | None = setting(None, "Most tokens in one step", parse=_COUNT)
     kv_cache_memory: int | None = setting(

@@ -21,6 +21,7 @@ _WORKER_SETTINGS = (
     "linear_backend",
     "quantization",
     "load_format",
+    "kv_cache_dtype",
     "max_model_len",
     "block_size",
     "max_num_seqs",

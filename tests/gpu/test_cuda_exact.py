@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from pagewire_worker.fp8 import LEAST_CAPABILITY
 from pagewire_worker.layers.tile_linear import TileLinear
 from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul, tile_matmul_oracle
 from support.checkpoints import make_checkpoint
@@ -71,11 +72,11 @@ def test_wider_tiles_of_the_same_depth_give_the_same_bits(dtype: torch.dtype) ->
 
 
 @pytest.fixture(scope="module")
-def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Case]:
+def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Case]:
     """Make a cell and its solo answers the first time an architecture is asked for."""
 
     @functools.cache
-    def make(name: str, dtype: str) -> Case:
+    def make(name: str, dtype: str, kv_cache_dtype: str = "auto") -> Case:
         folder = tmp_path_factory.mktemp("exact") / name
         cell = ExactCell(
             make_checkpoint(folder, vocab=VOCAB, layers=3, **CHECKPOINTS[name]),
@@ -83,6 +84,7 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Ca
             device="cuda",
             attention_backend="triton",
             linear_backend="fixed-tile",
+            kv_cache_dtype=kv_cache_dtype,
         )
         assert cell.replica.executor._backend.is_exact
         requests = draw_requests(len(name))
@@ -94,11 +96,18 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Ca
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("name", sorted(CHECKPOINTS))
-def test_batches_equal_requests_alone(
-    prepare: Callable[[str, str], Case], name: str, dtype: str
-) -> None:
+def test_batches_equal_requests_alone(prepare: Callable[..., Case], name: str, dtype: str) -> None:
     """Tokens and log-probabilities, without any tolerance."""
-    case = prepare(name, dtype)
+    check(prepare(name, dtype))
+
+
+def test_a_cache_of_eight_bits_is_exact_too(prepare: Callable[..., Case]) -> None:
+    if torch.cuda.get_device_capability() < LEAST_CAPABILITY:
+        pytest.skip("this device has no 8-bit floats")
+    check(prepare("qwen3", "bfloat16", "fp8_e4m3"))
+
+
+def check(case: Case) -> None:
     check_batches(case, 25, seed=1)
     cell = case[0]
     assert cell.num_preemptions > 0

@@ -12,7 +12,8 @@ DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_BACKENDS = ("auto", "reference", "sdpa", "triton")
 LINEAR_BACKENDS = ("auto", "torch", "packed", "fixed-tile")
-QUANTIZATIONS = ("none", "int8", "int4")
+KV_CACHE_DTYPES = ("auto", "fp8_e4m3")
+QUANTIZATIONS = ("none", "int8", "int4", "fp8")
 CPU_BACKENDS = ("auto", "fused", "torch")
 KV_OFFLOADS = ("writethrough", "writeback", "off")
 KV_TRANSPORTS = ("auto", "grpc", "off")
@@ -50,6 +51,11 @@ class WorkerConfig(ProcessConfig):
     device: str = setting("auto", "Where the model runs", choices=DEVICES)
     dtype: str = setting("auto", "Type of weights and KV cache", choices=DTYPES)
     block_size: int = setting(16, "Tokens per KV block")
+    kv_cache_dtype: str = setting(
+        "auto",
+        "Type of the KV cache: the weights', or 8-bit floats with --attention-backend triton",
+        choices=KV_CACHE_DTYPES,
+    )
     kv_cache_memory: int | None = setting(
         None, "Bytes for the KV cache, such as 2GiB", parse=parse_size
     )
@@ -89,7 +95,8 @@ class WorkerConfig(ProcessConfig):
     )
     quantization: str = setting(
         "none",
-        "Type that weights are turned into while they are loaded, to compute on CPUs",
+        "Type that weights are turned into while they are loaded: int8 and int4 to compute on CPUs,"
+        " fp8 on CUDA",
         choices=QUANTIZATIONS,
     )
     attention_backend: str = setting(

@@ -165,11 +165,17 @@ class KvCache:
     def copy_blocks(self, sources: Tensor, destinations: Tensor) -> None:
         """Copy whole blocks, all reads before all writes; both [n]."""
         if self.blocks is not None:
-            self.blocks.index_copy_(0, destinations, self.blocks.index_select(0, sources))
+            blocks = movable(self.blocks)
+            blocks.index_copy_(0, destinations, blocks.index_select(0, sources))
             return
         for layer in self.layers:
-            layer.key.index_copy_(0, destinations, layer.key.index_select(0, sources))
-            layer.value.index_copy_(0, destinations, layer.value.index_select(0, sources))
+            for side in map(movable, (layer.key, layer.value)):
+                side.index_copy_(0, destinations, side.index_select(0, sources))
+
+
+def movable(side: Tensor) -> Tensor:
+    """Return `side` in a type whose rows torch moves on every device: bytes for 8-bit floats."""
+    return side.view(torch.uint8) if side.dtype == torch.float8_e4m3fn else side
 
 
 def _zeros(size: Sequence[int], device: torch.device, dtype: torch.dtype) -> Tensor:

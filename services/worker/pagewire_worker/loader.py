@@ -26,6 +26,7 @@ from pagewire_worker.config import (
 from pagewire_worker.cpu import free_memory_bytes, num_physical_cores
 from pagewire_worker.cuda_copies import make_copies
 from pagewire_worker.device_copies import CopyOrder, DeviceCopies
+from pagewire_worker.dtypes import pick_cache_dtype, pick_dtype
 from pagewire_worker.executor import Executor
 from pagewire_worker.grammar_compiler import GrammarCompiler
 from pagewire_worker.grammars import make_grammars
@@ -51,12 +52,6 @@ TRANSPORTS = {
 }
 """Of --kv-transport, the better ones first."""
 
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Replica:
@@ -81,6 +76,7 @@ class _Shape:
     model: ModelSummary
     device: torch.device
     dtype: torch.dtype
+    cache_dtype: torch.dtype
     max_num_seqs: int
     max_num_batched_tokens: int | None
     max_model_len: int
@@ -120,6 +116,7 @@ def load_replica(
             quantization=config.quantization,
             load_format=config.load_format,
             seed=config.seed,
+            cache_dtype=shape.cache_dtype,
             on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
         )
     )
@@ -205,7 +202,7 @@ def _settle(config: WorkerConfig) -> _Shape:
             field="max_model_len",
         )
     max_num_seqs = config.max_num_seqs or DEFAULT_NUM_SEQS[device.type]
-    dtype = _pick_dtype(config.dtype, model.dtype)
+    dtype = pick_dtype(config.dtype, model.dtype)
     return _Shape(
         folder=folder,
         source=source,
@@ -213,6 +210,7 @@ def _settle(config: WorkerConfig) -> _Shape:
         model=model,
         device=device,
         dtype=dtype,
+        cache_dtype=pick_cache_dtype(config.kv_cache_dtype, dtype),
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_model_len=max_model_len,
@@ -226,26 +224,22 @@ def _pick_device(name: str) -> torch.device:
     return torch.device("cuda" if name == "cuda" or (name == "auto" and has_cuda) else "cpu")
 
 
-def _pick_dtype(name: str, published: str | None) -> torch.dtype:
-    if name != "auto":
-        return DTYPES[name]
-    return DTYPES.get(published or "float32", torch.float32)
-
-
 def _make_cache(config: WorkerConfig, shape: _Shape, model: LoadedModel) -> KvCache:
     is_cpu = shape.device.type == "cpu"
     free_bytes = free_memory_bytes() if is_cpu else torch.cuda.mem_get_info(shape.device)[0]
     num_blocks = plan_num_blocks(
         model.cache_shape,
         block_size=config.block_size,
-        dtype=shape.dtype,
+        dtype=shape.cache_dtype,
         budget_bytes=config.kv_cache_memory,
         free_bytes=free_bytes,
         is_cpu=is_cpu,
         max_model_len=shape.max_model_len,
         max_num_seqs=shape.max_num_seqs,
     )
-    return KvCache(model.cache_shape, num_blocks, config.block_size, shape.device, shape.dtype)
+    return KvCache(
+        model.cache_shape, num_blocks, config.block_size, shape.device, shape.cache_dtype
+    )
 
 
 def _describe(

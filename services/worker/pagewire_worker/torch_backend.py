@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pagewire_worker.attention.base import AttentionBackend, StepAttention
 from pagewire_worker.backend import StepBatch
+from pagewire_worker.fp8 import FP8
 from pagewire_worker.kv_cache import KvCache, LayerCache
 from pagewire_worker.models.config import ModelConfig
 
@@ -81,7 +82,10 @@ class TorchBackend:
     @property
     def kernel_set(self) -> str:
         """Names of the implementations in use."""
-        return f"{self._model.name},attention={self._attention.name},linear={self._linear_name}"
+        names = f"{self._model.name},attention={self._attention.name},linear={self._linear_name}"
+        # Of 8-bit floats; else it is the type of the model.
+        stored = self._kv_cache.layers[0].key.dtype
+        return f"{names},kv={str(stored).removeprefix('torch.')}" if stored == FP8 else names
 
     @property
     def is_exact(self) -> bool:

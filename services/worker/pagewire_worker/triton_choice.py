@@ -5,13 +5,14 @@ import torch
 from pagewire_shared.errors import StartupError
 
 
-def check_triton(wanted: str, field: str, device: torch.device) -> None:
+def check_triton(wanted: str, field: str, device: torch.device, instead: str = "") -> None:
     """Raise StartupError where Triton is not installed, or `device` does not run its kernels.
 
     Args:
         wanted: The setting and what it asks for, such as "--attention-backend: triton".
         field: Its name.
         device: Of the model. The CPU runs kernels in Triton's interpreter only.
+        instead: What CPUs have.
     """
     try:
         import triton  # noqa: F401
@@ -24,4 +25,7 @@ def check_triton(wanted: str, field: str, device: torch.device) -> None:
             field=field,
         ) from error
     if device.type != "cuda" and not INTERPRETED:
-        raise StartupError(f"{wanted} runs on CUDA, the device is {device.type}", field=field)
+        raise StartupError(
+            f"{wanted} runs on CUDA, the device is {device.type}{instead and f'; {instead}'}",
+            field=field,
+        )

@@ -137,6 +137,8 @@ def test_every_engine_setting_reaches_the_worker(tmp_path: Path) -> None:
         "attention_backend": "sdpa",
         "load_format": "dummy",
         "linear_backend": "torch",
+        "quantization": "fp8",
+        "kv_cache_dtype": "fp8_e4m3",
         "max_model_len": 64,
         "block_size": 8,
         "max_num_seqs": 4,

@@ -10,6 +10,7 @@ from pagewire_worker.layers.linear import pick_linear
 from pagewire_worker.triton_kernels import interpreter
 
 CPU = torch.device("cpu")
+SMALL = {"max_num_batched_tokens": 8, "max_num_seqs": 2, "max_model_len": 64}
 EXACT = {"attention_backend": "triton", "linear_backend": "fixed-tile"}
 
 
@@ -24,12 +25,12 @@ EXACT = {"attention_backend": "triton", "linear_backend": "fixed-tile"}
     ],
 )
 def test_all_parts_have_to_be(settings, is_exact, replica):
-    assert replica("llama", **settings).executor._backend.is_exact is is_exact
+    assert replica("llama", **SMALL, **settings).executor._backend.is_exact is is_exact
 
 
 def test_fingerprints_tell_exact_workers_apart(replica):
     prints = {
-        replica("llama", **settings).info.numerics_fingerprint
+        replica("llama", **SMALL, **settings).info.numerics_fingerprint
         for settings in (EXACT, {"attention_backend": "triton"}, {"linear_backend": "fixed-tile"})
     }
     assert len(prints) == 3

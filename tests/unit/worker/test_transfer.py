@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from pagewire_shared.kv_transport import KvTransport
+from pagewire_worker import executor
 from pagewire_worker.layer_watch import LayerCalls
 from pagewire_worker.offload.load_order import LoadOutcome
 from pagewire_worker.transfer import metrics
@@ -132,7 +133,7 @@ async def test_a_step_that_fails_gives_no_block(pair, monkeypatch):
     await holder.has_pull()
     await holder.chunk(0, 64)
     with monkeypatch.context() as patched:
-        patched.setattr(holder.executor, "_sample", lambda *args: 1 / 0)
+        patched.setattr(executor, "sample_step", lambda *args: 1 / 0)
         failed = await holder.chunk(64, 128)
         assert failed.failure is not None
     answer = await asyncio.wait_for(pull, SECONDS / 2)

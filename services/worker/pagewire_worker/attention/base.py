@@ -91,6 +91,11 @@ class AttentionBackend(Protocol):
         is."""
         ...
 
+    @property
+    def takes_fp8_cache(self) -> bool:
+        """Whether keys and values may be 8-bit floats, whatever the type of the queries."""
+        ...
+
     def prepare(self, metadata: AttentionMetadata) -> StepAttention:
         """Do once per step what all layers share."""
         ...

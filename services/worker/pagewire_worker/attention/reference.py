@@ -14,6 +14,7 @@ class ReferenceAttention:
 
     name = "reference"
     is_batch_invariant = False
+    takes_fp8_cache = False
 
     def __init__(self, kind: AttentionKind) -> None:
         self._kind = kind

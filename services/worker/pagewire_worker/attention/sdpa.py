@@ -27,6 +27,7 @@ class SdpaAttention:
 
     name = "sdpa"
     is_batch_invariant = False
+    takes_fp8_cache = False
 
     def __init__(
         self,

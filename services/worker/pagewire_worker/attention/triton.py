@@ -37,6 +37,8 @@ class TritonAttention:
         chunk_rows: Rows of a tile of a chunk, a power of 2.
     """
 
+    takes_fp8_cache = True
+
     def __init__(
         self,
         device: torch.device,

@@ -25,6 +25,7 @@ class WindowedAttention:
 
     name = "sdpa"
     is_batch_invariant = False
+    takes_fp8_cache = False
 
     def __init__(
         self,

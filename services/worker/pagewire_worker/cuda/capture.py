@@ -20,7 +20,7 @@ class CudaCapture:
     """CUDA graphs that share their scratch memory: no two of them run at the same time."""
 
     def __init__(self) -> None:
-        self._pool: tuple[int, int] | None = None
+        self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, work: Work) -> Work:
         """Capture `work`."""
@@ -31,8 +31,6 @@ class CudaCapture:
         # Other threads may allocate pinned memory meanwhile.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             work()
-        if self._pool is None:
-            self._pool = graph.pool()
         return graph.replay
 
 

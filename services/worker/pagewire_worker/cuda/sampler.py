@@ -28,9 +28,15 @@ def _choose(logits: Tensor, rows: SamplingRows) -> Tensor:
     if not (rows.temperature > 0).any():
         return greedy_tokens(logits)
     temperature = to_device(rows.temperature, logits.device)
-    words = (rows.seed_low, rows.seed_high, rows.position, rows.choice)
-    seeds = (column.contiguous() for column in words)
-    return sample_tokens(logits, temperature, *seeds, _thresholds(logits, temperature, rows))
+    return sample_tokens(
+        logits,
+        temperature,
+        rows.seed_low,
+        rows.seed_high,
+        rows.position,
+        rows.choice,
+        _thresholds(logits, temperature, rows),
+    )
 
 
 def _thresholds(logits: Tensor, temperature: Tensor, rows: SamplingRows) -> Tensor | None:

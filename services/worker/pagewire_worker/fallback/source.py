@@ -101,6 +101,11 @@ class TransformersSource:
                     f"--quantization: {settings.quantization} is for models of our own decoder",
                     field="quantization",
                 )
+            if settings.cache_dtype not in (None, settings.dtype):
+                raise StartupError(
+                    "--kv-cache-dtype: fp8_e4m3 is for models of our own decoder",
+                    field="kv_cache_dtype",
+                )
             check_context(self.config, settings.max_model_len)
             settings.on_progress(0.0)
             causal = self._load_weights(settings)

@@ -13,6 +13,9 @@ from pagewire_worker.models.source import LoadSettings
 MEASURED_LOSS = "a token takes 1.4 times as long, and a prompt 1.7 times"
 """Of torch's own ops against the kernels; docs/performance.md has the tables."""
 
+QUANTIZATIONS = ("int8", "int4")
+"""What they compute with besides weights of the model's type; they alone."""
+
 MAX_HEAD_DIM = 512
 MAX_QUERY_GROUPS = 64
 
@@ -26,7 +29,7 @@ def choose_kernels(config: ModelConfig, settings: LoadSettings) -> KernelPool | 
         StartupError: `settings` asks for the kernels, and they do not run it.
     """
     wanted = settings.cpu_backend
-    is_quantized = settings.quantization != "none"
+    is_quantized = settings.quantization in QUANTIZATIONS
     if is_quantized and wanted == "torch":
         raise _refused(settings, "--cpu-backend torch does not quantize")
     if wanted == "torch" or (
@@ -66,6 +69,10 @@ def _why_not(config: ModelConfig, settings: LoadSettings) -> str | None:
     ):
         if value != "auto":
             return f"{flag} {value} is an implementation in torch"
+    if settings.quantization not in ("none", *QUANTIZATIONS):
+        return f"--quantization {settings.quantization} is none of {', '.join(QUANTIZATIONS)}"
+    if settings.cache_dtype not in (None, settings.dtype):
+        return "--kv-cache-dtype is another type than theirs"
     if settings.dtype not in TYPES:
         return f"they do not compute in {str(settings.dtype).removeprefix('torch.')}"
     sizes = {

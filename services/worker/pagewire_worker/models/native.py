@@ -7,6 +7,7 @@ from pathlib import Path
 from pagewire_worker.attention.base import AttentionBackend, AttentionKind
 from pagewire_worker.attention.registry import make_attention
 from pagewire_worker.backend import ModelBackend
+from pagewire_worker.fp8 import FP8, check_fp8_cache, device_capability
 from pagewire_worker.fused.backend import FusedBackend
 from pagewire_worker.fused.choice import choose_kernels
 from pagewire_worker.fused.decoder import FusedDecoder
@@ -14,9 +15,10 @@ from pagewire_worker.fused.decoder import load_decoder as load_fused_decoder
 from pagewire_worker.fused.library import KernelPool
 from pagewire_worker.kv_cache import CacheShape, KvCache
 from pagewire_worker.layer_watch import LayerWatch
-from pagewire_worker.layers.linear import LinearKind, pick_linear
+from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.load_format import open_weights
 from pagewire_worker.models.config import ModelConfig
+from pagewire_worker.models.linear_choice import choose_linears
 from pagewire_worker.models.registry import BUILDERS
 from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSummary
 from pagewire_worker.torch_backend import DecoderModel, TorchBackend
@@ -88,7 +90,8 @@ class NativeSource:
         pool = choose_kernels(self.config, settings)
         if pool is not None:
             return self._load_fused(pool, settings)
-        linears = pick_linear(settings.linear_backend, settings.device, settings.dtype)
+        capability = device_capability(settings.device)
+        linears = choose_linears(self.config, settings, capability)
         attention = make_attention(
             settings.attention_backend,
             settings.device,
@@ -97,6 +100,8 @@ class NativeSource:
             AttentionKind(window=self.config.sliding_window),
             exact=linears.is_batch_invariant,
         )
+        if settings.cache_dtype == FP8:
+            check_fp8_cache(settings.device, capability, attention)
         reader = open_weights(self.folder, settings)
         decoder = self._load_decoder(reader, linears, settings)
         reader.finish()

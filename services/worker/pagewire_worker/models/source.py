@@ -41,7 +41,8 @@ class LoadSettings:
         max_model_len: Longest sequence there will be.
         block_size: Tokens per KV block.
         attention_backend, linear_backend, cpu_backend: Names of implementations, or "auto".
-        quantization: Of the weights, made while they are loaded: none, int8 or int4.
+        cache_dtype: Of the KV cache; None for `dtype`.
+        quantization: Of the weights, made while they are loaded: none, int8, int4 or fp8.
         on_progress: Called with the fraction of the weights that was read.
         load_format: Where weights come from: auto for the checkpoint, dummy for `seed`.
         seed: Of weights that are drawn.
@@ -58,6 +59,7 @@ class LoadSettings:
     quantization: str = "none"
     load_format: str = "auto"
     seed: int = 0
+    cache_dtype: torch.dtype | None = None
 
 
 class LoadedModel(Protocol):

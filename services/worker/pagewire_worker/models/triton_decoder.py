@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from pagewire_worker.attention.base import StepAttention
 from pagewire_worker.backend import StepBatch
+from pagewire_worker.fp8 import FP8
 from pagewire_worker.kv_cache import LayerCache
 from pagewire_worker.layers.linear import Linear, LinearFactory, LinearKind
 from pagewire_worker.layers.rotary import rotary_angles
@@ -54,6 +55,8 @@ class TritonDecoder:
         both = torch.cat((angles, angles), dim=-1)
         self._cosines = both.cos().to(embedding)
         self._sines = both.sin().to(embedding)
+        # An 8-bit cache stores keys and values as they are: no checkpoint says how to scale them.
+        self._fp8_scales = torch.ones(2, dtype=torch.float32, device=embedding.device)
 
     def forward(
         self,
@@ -97,6 +100,7 @@ class TritonDecoder:
             cache.key,
             cache.value,
             layer.head_norms,
+            self._fp8_scales if cache.key.dtype == FP8 else None,
         )
         attended = attend(query, cache).view(len(query), -1)
         normed = add_rms_norm(layer.linears.output(attended), residual, layer.mlp_norm, epsilon)

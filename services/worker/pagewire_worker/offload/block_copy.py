@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.kv_cache import KvCache, movable
 
 
 def make_staging(cache: KvCache, num_bytes: int) -> Tensor:
@@ -39,7 +39,7 @@ def copy_out(cache: KvCache, blocks: Sequence[int], staging: Tensor) -> Tensor:
         return payloads
     index = torch.tensor(blocks, dtype=torch.int64, device=cache.device)
     for layer, part in zip(cache.layers, _parts(cache, payloads), strict=True):
-        for side, rows in zip((layer.key, layer.value), part, strict=True):
+        for side, rows in zip(map(movable, (layer.key, layer.value)), part, strict=True):
             torch.index_select(side, 0, index, out=rows)
     return payloads
 
@@ -67,7 +67,7 @@ def write_blocks(cache: KvCache, blocks: Sequence[int], payloads: Tensor) -> Non
         return
     index = torch.tensor(blocks, dtype=torch.int64, device=cache.device)
     for layer, part in zip(cache.layers, _parts(cache, payloads), strict=True):
-        for side, data in zip((layer.key, layer.value), part, strict=True):
+        for side, data in zip(map(movable, (layer.key, layer.value)), part, strict=True):
             side.index_copy_(0, index, data)
 
 
@@ -91,8 +91,8 @@ def _payload_bytes(
 
 def _parts(cache: KvCache, payloads: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Return views of uint8 `payloads` [n, bytes]: keys and values per layer, each [n, block_size,
-    kv_heads, head_dim] in the cache's type."""
-    key = cache.layers[0].key
+    kv_heads, head_dim] in the cache's type, or bytes for one that torch does not move."""
+    key = movable(cache.layers[0].key)
     shape = (len(payloads), len(cache.layers), 2, *key.shape[1:])
     whole = payloads.view(key.dtype).view(shape)
     return [(whole[:, i, 0], whole[:, i, 1]) for i in range(len(cache.layers))]

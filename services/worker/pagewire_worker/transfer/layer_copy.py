@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.kv_cache import KvCache, movable
 
 
 def bytes_per_layer(cache: KvCache) -> int:
@@ -57,13 +57,13 @@ def _parts(
 ) -> Iterator[tuple[Tensor, int, Tensor]]:
     """Yield (part of the cache, its dimension of blocks, part of `payload`), alike in their
     dimensions but for the number of blocks."""
-    key = cache.layers[0].key
+    key = movable(cache.layers[0].key)
     whole = payload.view(key.dtype).view(num_layers, 2, num_blocks, *key.shape[1:])
     if cache.blocks is not None:
-        by_layer = cache.blocks.permute(1, 2, 0, 3, 4, 5)
+        by_layer = movable(cache.blocks).permute(1, 2, 0, 3, 4, 5)
         yield by_layer[first_layer : first_layer + num_layers], 2, whole
         return
     for number in range(num_layers):
         layer = cache.layers[first_layer + number]
-        yield layer.key, 0, whole[number, 0]
-        yield layer.value, 0, whole[number, 1]
+        yield movable(layer.key), 0, whole[number, 0]
+        yield movable(layer.value), 0, whole[number, 1]

@@ -1,0 +1,26 @@
+"""Names of types, as settings and checkpoints spell them, to torch's."""
+
+import torch
+
+from pagewire_worker.fp8 import FP8
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+CACHE_DTYPES = {"fp8_e4m3": FP8}
+"""Of --kv-cache-dtype, but for auto."""
+
+
+def pick_dtype(name: str, published: str | None) -> torch.dtype:
+    """Return the type of a model for --dtype `name`, with weights of the type `published`."""
+    if name != "auto":
+        return DTYPES[name]
+    return DTYPES.get(published or "float32", torch.float32)
+
+
+def pick_cache_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
+    """Return the type of the KV cache for --kv-cache-dtype `name`, of a model of type `dtype`."""
+    return CACHE_DTYPES.get(name, dtype)

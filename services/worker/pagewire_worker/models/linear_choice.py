@@ -1,0 +1,70 @@
+"""What the linear layers of a model are: an implementation over its own weights, or over weights
+that are quantized while they are loaded."""
+
+from collections.abc import Callable, Mapping
+
+from pagewire_shared.errors import StartupError
+from pagewire_worker.fp8 import Capability, check_fp8
+from pagewire_worker.layers.linear import LinearKind, TorchLinear, pick_linear
+from pagewire_worker.models.config import ModelConfig
+from pagewire_worker.models.source import LoadSettings
+
+Quantizer = Callable[[ModelConfig, LoadSettings, Capability | None], LinearKind]
+"""(shape, settings, compute capability of the device) -> layers."""
+
+
+def choose_linears(
+    config: ModelConfig, settings: LoadSettings, capability: Capability | None
+) -> LinearKind:
+    """Return the layers that `settings` asks for.
+
+    Raises:
+        StartupError: They do not do for this model or on this device.
+    """
+    quantize = QUANTIZERS.get(settings.quantization)
+    if quantize is not None:
+        return quantize(config, settings, capability)
+    return pick_linear(settings.linear_backend, settings.device, settings.dtype)
+
+
+def _fp8(config: ModelConfig, settings: LoadSettings, capability: Capability | None) -> LinearKind:
+    """Return 8-bit floats in transformer blocks; logits come from weights of the model's type."""
+    check_fp8(
+        "--quantization: fp8",
+        "quantization",
+        settings.device,
+        capability,
+        instead="CPUs have int8 and int4",
+    )
+    from pagewire_worker.layers.fp8_linear import MULTIPLE, TYPES, Fp8Linear
+
+    if settings.linear_backend not in ("auto", "torch"):
+        raise _refused(f"--linear-backend {settings.linear_backend} computes with its own weights")
+    if settings.dtype not in TYPES:
+        dtype = str(settings.dtype).removeprefix("torch.")
+        raise _refused(f"the model computes in {dtype}; give it --dtype bfloat16 or float16")
+    for name, size in _sizes(config).items():
+        if size % MULTIPLE:
+            raise _refused(f"{name} ({size}) is no multiple of {MULTIPLE}")
+    return LinearKind("fp8", Fp8Linear, TorchLinear)
+
+
+def _sizes(config: ModelConfig) -> dict[str, int]:
+    """Return what inputs and outputs of the layers are made of."""
+    return {
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_attention_heads * head_dim": config.num_heads * config.head_dim,
+        "(num_attention_heads + 2 * num_key_value_heads) * head_dim": (
+            config.num_heads + 2 * config.num_kv_heads
+        )
+        * config.head_dim,
+    }
+
+
+def _refused(reason: str) -> StartupError:
+    return StartupError(f"--quantization: fp8 does not do here: {reason}", field="quantization")
+
+
+QUANTIZERS: Mapping[str, Quantizer] = {"fp8": _fp8}
+"""Quantizations of layers. Those of the kernels for CPUs are in fused/choice.py."""
