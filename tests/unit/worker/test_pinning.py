@@ -1,4 +1,4 @@
-"""Staging memory is pinned for as long as it is there; where that fails a warning says what to do."""
+"""Staging memory is pinned for as long as it is there; where that fails a warning says why."""
 
 import logging
 

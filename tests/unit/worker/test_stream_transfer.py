@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from pagewire_worker import loader
+from pagewire_worker import cache_sizing, loader
 from pagewire_worker.kv_cache import KvCache
 from pagewire_worker.offload.load_order import LoadOutcome
 from pagewire_worker.stream_copies import StreamCopies
@@ -36,7 +36,7 @@ async def device(monkeypatch):
         def cache(*arguments):
             return KvCache(*arguments, has_whole_blocks=is_device)
 
-        monkeypatch.setattr(loader, "KvCache", cache)
+        monkeypatch.setattr(cache_sizing, "KvCache", cache)
         if is_device:
             monkeypatch.setattr(loader, "make_copies", copies)
         else:
