@@ -12,7 +12,10 @@ from support.golden_cases import CHECKPOINTS, make_golden_checkpoint
 from support.worker_driver import GREEDY, Driver
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
-SHARE = 0.3
+MIB = 1024**2
+ROOM = 1024 * MIB
+LOADED_LATER = 128 * MIB
+"""Code of kernels that run in no profile run, such as those that sample."""
 
 
 @pytest.fixture(scope="module")
@@ -21,22 +24,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_largest_step_runs_within_the_share(folder: Path) -> None:
-    # As many sequences as fill the share: the cap on blocks would leave most of it free.
+    free, total = torch.cuda.mem_get_info()
+    allowed = total - free + ROOM
     config = WorkerConfig(
         model=str(folder),
         device="cuda",
         dtype="float32",
         max_model_len=720,
-        max_num_seqs=512,
-        gpu_memory_utilization=SHARE,
+        # So many that no cap is met before the share is.
+        max_num_seqs=4096,
+        gpu_memory_utilization=allowed / total,
         kv_offload="off",
     )
     replica = load_replica(config)
+    (group,) = replica.info.cache_groups
+    assert ROOM // 4 < replica.info.num_blocks * group.bytes_per_block < ROOM
     prompts = [[3 + index] * 700 for index in range(8)]
     Driver.of(replica).generate(prompts, GREEDY, max_tokens=4, budget=2048)
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
-    assert total - free <= SHARE * total
+    assert total - free <= allowed + LOADED_LATER
 
 
 def test_a_share_that_is_in_use_already_is_an_error(folder: Path) -> None:
