@@ -115,6 +115,9 @@ class ServeConfig:
     kv_cache_memory: int | None = setting(
         None, "Memory for KV blocks per worker, such as 2GiB", parse=parse_size
     )
+    gpu_memory_utilization: float | None = setting(
+        None, "Share of a CUDA device's memory that each worker may use up (default: 0.9)"
+    )
     seed: int | None = setting(
         None,
         "Seed of the workers' own generators; in LLM also of prompts without one",

@@ -27,6 +27,7 @@ _WORKER_SETTINGS = (
     "max_num_seqs",
     "max_num_batched_tokens",
     "kv_cache_memory",
+    "gpu_memory_utilization",
     "seed",
     "steps_in_flight",
     "kv_offload",

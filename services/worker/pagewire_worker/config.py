@@ -59,6 +59,9 @@ class WorkerConfig(ProcessConfig):
     kv_cache_memory: int | None = setting(
         None, "Bytes for the KV cache, such as 2GiB", parse=parse_size
     )
+    gpu_memory_utilization: float = setting(
+        0.9, "Share of a CUDA device's memory that may be used, more than 0 and at most 1"
+    )
     max_num_seqs: int | None = setting(None, "Most sequences at once (64 on CPU, 256 on CUDA)")
     max_num_batched_tokens: int | None = setting(
         None,
@@ -138,6 +141,12 @@ class WorkerConfig(ProcessConfig):
         if "," in self.scheduler:
             raise StartupError("--scheduler: a worker takes one scheduler", field="scheduler")
         parse_roles(self.roles)
+        if not 0.0 < self.gpu_memory_utilization <= 1.0:
+            raise StartupError(
+                "--gpu-memory-utilization must be more than 0 and at most 1, "
+                f"got {self.gpu_memory_utilization:g}",
+                field="gpu_memory_utilization",
+            )
         for name, minimum in _MINIMUMS.items():
             value = getattr(self, name)
             if value is not None and value < minimum:

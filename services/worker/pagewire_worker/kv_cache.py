@@ -11,13 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pagewire_shared.errors import StartupError
-from pagewire_shared.sizes import format_size
 from pagewire_worker.memory_advice import use_large_pages
-
-CPU_DEFAULT_BYTES = 1024**3
-CPU_FREE_FRACTION = 0.25
-CUDA_FREE_FRACTION = 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,54 +185,3 @@ def bytes_per_block(shape: CacheShape, block_size: int, dtype: torch.dtype) -> i
     """Return the bytes of one block over all layers, keys and values."""
     per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * dtype.itemsize
     return per_token * block_size
-
-
-def plan_num_blocks(
-    shape: CacheShape,
-    *,
-    block_size: int,
-    dtype: torch.dtype,
-    budget_bytes: int | None,
-    free_bytes: int,
-    is_cpu: bool,
-    max_model_len: int,
-    max_num_seqs: int,
-) -> int:
-    """Return how many blocks to allocate.
-
-    Args:
-        shape, block_size, dtype: Fix the size of a block.
-        budget_bytes: What the user allows; None for a share of what is free.
-        free_bytes: Memory free on the device now, the model already loaded.
-        is_cpu: The device shares its memory with everything else on the machine.
-        max_model_len: One sequence of this length must fit.
-        max_num_seqs: Nobody needs more than this many sequences of full length.
-
-    Raises:
-        StartupError: The budget is more than what is free, or too little for one sequence.
-    """
-    block_bytes = bytes_per_block(shape, block_size, dtype)
-    blocks_per_seq = -(-max_model_len // block_size)
-    if budget_bytes is None:
-        share = CPU_FREE_FRACTION if is_cpu else CUDA_FREE_FRACTION
-        budget = int(free_bytes * share)
-        budget = min(budget, CPU_DEFAULT_BYTES) if is_cpu else budget
-        num_blocks = min(budget // block_bytes, blocks_per_seq * max_num_seqs)
-    else:
-        budget = budget_bytes
-        num_blocks = budget // block_bytes
-        if budget > free_bytes:
-            raise StartupError(
-                f"--kv-cache-memory: {format_size(budget)} asked for, but only "
-                f"{format_size(free_bytes)} are free",
-                field="kv_cache_memory",
-            )
-    if num_blocks < blocks_per_seq:
-        fitting = num_blocks * block_size
-        raise StartupError(
-            f"{format_size(budget)} of KV cache hold {fitting} tokens, less than one sequence of "
-            f"{max_model_len}; raise --kv-cache-memory to "
-            f"{format_size(blocks_per_seq * block_bytes)} or lower --max-model-len",
-            field="kv_cache_memory",
-        )
-    return num_blocks

@@ -18,12 +18,13 @@ from pagewire_shared.ids import mint_id
 from pagewire_shared.kv_transport import KvTransport
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.block_names import BlockNames
+from pagewire_worker.cache_sizing import CacheSettings, make_cache
 from pagewire_worker.config import (
     CUDA_NUM_BATCHED_TOKENS,
     DEFAULT_NUM_SEQS,
     WorkerConfig,
 )
-from pagewire_worker.cpu import free_memory_bytes, num_physical_cores
+from pagewire_worker.cpu import num_physical_cores
 from pagewire_worker.cuda_copies import make_copies
 from pagewire_worker.device_copies import CopyOrder, DeviceCopies
 from pagewire_worker.dtypes import pick_cache_dtype, pick_dtype
@@ -31,13 +32,14 @@ from pagewire_worker.executor import Executor
 from pagewire_worker.grammar_compiler import GrammarCompiler
 from pagewire_worker.grammars import make_grammars
 from pagewire_worker.hub import resolve_model
-from pagewire_worker.kv_cache import KvCache, plan_num_blocks
+from pagewire_worker.kv_cache import KvCache
 from pagewire_worker.layer_watch import LayerCalls
 from pagewire_worker.load_format import weights_fingerprint
 from pagewire_worker.models.choice import choose_source
-from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSource, ModelSummary
+from pagewire_worker.models.source import LoadSettings, ModelSource, ModelSummary
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.offload.block_watch import Watches
+from pagewire_worker.profile_run import LargestStep
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.roles import parse_roles
 from pagewire_worker.slots import SlotLimits
@@ -121,7 +123,7 @@ def load_replica(
         )
     )
     on_progress(0.9, "allocating the KV cache")
-    cache = _make_cache(config, shape, model)
+    cache = make_cache(model, _cache_settings(config, shape), LayerCalls(on_layer))
     copies = make_copies(shape.device)
     names = BlockNames()
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
@@ -224,21 +226,15 @@ def _pick_device(name: str) -> torch.device:
     return torch.device("cuda" if name == "cuda" or (name == "auto" and has_cuda) else "cpu")
 
 
-def _make_cache(config: WorkerConfig, shape: _Shape, model: LoadedModel) -> KvCache:
-    is_cpu = shape.device.type == "cpu"
-    free_bytes = free_memory_bytes() if is_cpu else torch.cuda.mem_get_info(shape.device)[0]
-    num_blocks = plan_num_blocks(
-        model.cache_shape,
-        block_size=config.block_size,
+def _cache_settings(config: WorkerConfig, shape: _Shape) -> CacheSettings:
+    num_tokens = shape.max_num_batched_tokens or CUDA_NUM_BATCHED_TOKENS
+    return CacheSettings(
+        device=shape.device,
         dtype=shape.cache_dtype,
-        budget_bytes=config.kv_cache_memory,
-        free_bytes=free_bytes,
-        is_cpu=is_cpu,
-        max_model_len=shape.max_model_len,
-        max_num_seqs=shape.max_num_seqs,
-    )
-    return KvCache(
-        model.cache_shape, num_blocks, config.block_size, shape.device, shape.cache_dtype
+        block_size=config.block_size,
+        step=LargestStep(num_tokens, shape.max_num_seqs, shape.max_model_len),
+        asked_bytes=config.kv_cache_memory,
+        utilization=config.gpu_memory_utilization,
     )
 
 

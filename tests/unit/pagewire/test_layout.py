@@ -144,6 +144,7 @@ def test_every_engine_setting_reaches_the_worker(tmp_path: Path) -> None:
         "max_num_seqs": 4,
         "max_num_batched_tokens": 32,
         "kv_cache_memory": "1MiB",
+        "gpu_memory_utilization": 0.75,
         "seed": 3,
         "steps_in_flight": 1,
         "kv_offload": "writeback",

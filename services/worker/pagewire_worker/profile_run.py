@@ -1,0 +1,136 @@
+"""Runs the largest step that there will be, to see how much memory it takes beside weights and KV.
+
+One chunk lies at the end of a sequence of full length: an implementation that gathers keys and
+values takes the more the longer the context is. What a step writes goes to a small cache of its
+own; its content does not matter.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pagewire_shared.errors import StartupError
+from pagewire_worker.attention.base import AttentionMetadata
+from pagewire_worker.backend import ModelBackend, StepBatch
+from pagewire_worker.cache_budget import DeviceMemory
+from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.layer_watch import LayerWatch
+from pagewire_worker.memory_probe import MemoryProbe
+from pagewire_worker.models.source import LoadedModel
+
+
+@dataclass(frozen=True, slots=True)
+class LargestStep:
+    """Bounds of a step.
+
+    Attributes:
+        num_tokens: Most tokens.
+        num_seqs: Most sequences.
+        seq_len: Longest sequence.
+    """
+
+    num_tokens: int
+    num_seqs: int
+    seq_len: int
+
+    def query_lens(self) -> list[int]:
+        """Return the new tokens of each sequence, the fewest sequences that fill the step."""
+        lengths: list[int] = []
+        left = self.num_tokens
+        while left > 0 and len(lengths) < self.num_seqs:
+            lengths.append(min(left, self.seq_len))
+            left -= lengths[-1]
+        return lengths
+
+
+def profile_step(
+    model: LoadedModel,
+    step: LargestStep,
+    probe: MemoryProbe,
+    on_layer: LayerWatch,
+    *,
+    block_size: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    graph_bytes: int = 0,
+) -> DeviceMemory:
+    """Run `step` and return what it and everything else take.
+
+    Args:
+        model: What runs.
+        step: How much.
+        probe: Of the memory of `device`.
+        on_layer: Called for each layer.
+        block_size, device, dtype: Of the KV cache.
+        graph_bytes: What captured graphs will take.
+
+    Raises:
+        StartupError: The device has no memory for such a step.
+    """
+    try:
+        peak = _peak(model, step, probe, on_layer, block_size, device, dtype)
+    except torch.OutOfMemoryError as error:
+        raise StartupError(
+            f"--max-num-batched-tokens: the device has no memory for a step of {step.num_tokens} "
+            f"tokens and {step.num_seqs} sequences beside the model; lower it, --max-num-seqs or "
+            f"--max-model-len ({str(error).splitlines()[0]})",
+            field="max_num_batched_tokens",
+        ) from error
+    found = probe.in_use()
+    return DeviceMemory(
+        total=found.total,
+        used=found.used,
+        model=found.own,
+        step=peak,
+        num_tokens=step.num_tokens,
+        graphs=graph_bytes,
+    )
+
+
+def _peak(
+    model: LoadedModel,
+    step: LargestStep,
+    probe: MemoryProbe,
+    on_layer: LayerWatch,
+    block_size: int,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> int:
+    num_blocks = -(-step.num_tokens // block_size)
+    cache = KvCache(model.cache_shape, num_blocks, block_size, device, dtype)
+    backend = model.backend(cache, on_layer)
+    probe.begin()
+    _run(backend, _batch(step, cache), step.num_seqs)
+    return probe.peak()
+
+
+def _run(backend: ModelBackend, batch: StepBatch, num_rows: int) -> None:
+    hidden = backend.forward(batch)
+    logits = backend.logits(hidden[:num_rows])
+    # The most that a filter takes for a row, such as top-p over a flat distribution.
+    logits.softmax(dim=1).sort(dim=1)
+
+
+def _batch(step: LargestStep, cache: KvCache) -> StepBatch:
+    query_lens = step.query_lens()
+    num_tokens = sum(query_lens)
+    # The chunk of the first one lies at its end; all of the others is new.
+    seq_lens = [step.seq_len if index == 0 else new for index, new in enumerate(query_lens)]
+    positions = np.concatenate(
+        [np.arange(end - new, end) for new, end in zip(query_lens, seq_lens, strict=True)]
+    )
+    blocks = np.arange(-(-step.seq_len // cache.block_size)) % cache.num_blocks
+    slots = torch.arange(num_tokens, device=cache.device)
+    num_outputs = min(step.num_seqs, num_tokens)
+    return StepBatch(
+        token_ids=torch.zeros(num_tokens, dtype=torch.int64, device=cache.device),
+        positions=torch.from_numpy(positions).to(cache.device),
+        slot_mapping=slots,
+        output_rows=slots[num_tokens - num_outputs :],
+        attention=AttentionMetadata(
+            query_starts=np.cumsum([0, *query_lens]),
+            seq_lens=np.array(seq_lens),
+            block_tables=np.tile(blocks, (len(query_lens), 1)),
+        ),
+    )
