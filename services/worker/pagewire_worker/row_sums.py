@@ -16,7 +16,28 @@ def logsumexp(logits: Tensor) -> Tensor:
     largest = logits.amax(dim=1, keepdim=True)
     largest = largest.masked_fill(largest.isinf(), 0.0)
     num_spans = -(-logits.shape[1] // _SPAN)
+    if logits.device.type != "cpu":
+        num_spans = 1 << (num_spans - 1).bit_length()
     spans = logits.new_zeros((len(logits), num_spans * _SPAN))
     torch.sub(logits, largest, out=spans[:, : logits.shape[1]]).exp_()
-    sums = spans.view(len(logits), num_spans, _SPAN).sum(dim=2)
-    return sums.sum(dim=1, keepdim=True).log() + largest
+    sums = sum_spans(spans) if logits.device.type == "cpu" else sum_halves(spans)
+    return sums.log() + largest
+
+
+def sum_spans(values: Tensor) -> Tensor:
+    """Return the sum per row of [rows, n spans], float32 [rows, 1]; on a CPU."""
+    sums = values.view(len(values), -1, _SPAN).sum(dim=2)
+    return sums.sum(dim=1, keepdim=True)
+
+
+def sum_halves(values: Tensor) -> Tensor:
+    """Return the sum per row of [rows, a power of 2], float32 [rows, 1]; on any device, and
+    `values` is used up.
+
+    CUDA cuts a row into more pieces the fewer rows there are, so that only additions element by
+    element say nothing of their number: the second half to the first one, until one is left.
+    """
+    while values.shape[1] > 1:
+        half = values.shape[1] // 2
+        values = values[:, :half].add_(values[:, half:])
+    return values

@@ -8,7 +8,7 @@ import torch
 
 from pagewire_worker.filters import apply_filters
 from pagewire_worker.logprobs import token_logprobs
-from pagewire_worker.row_sums import logsumexp
+from pagewire_worker.row_sums import logsumexp, sum_halves, sum_spans
 
 VOCAB = 151936
 
@@ -28,6 +28,23 @@ def test_the_sum_is_right(vocab: int) -> None:
     logits = torch.randn(5, vocab) * 4
     exact = logits.double().logsumexp(dim=1, keepdim=True)
     assert ((logsumexp(logits).double() - exact).abs() <= 2e-6).all()
+
+
+@pytest.mark.parametrize("num_columns", [1024, 2048, 2**18])
+def test_both_ways_to_sum_are_right(num_columns: int) -> None:
+    torch.manual_seed(num_columns)
+    values = torch.rand(5, num_columns)
+    exact = values.double().sum(dim=1, keepdim=True)
+    for total in (sum_spans(values), sum_halves(values.clone())):
+        assert total.shape == (5, 1)
+        torch.testing.assert_close(total.double(), exact, rtol=1e-6, atol=0)
+
+
+def test_halves_are_added_alike_for_one_row_and_many() -> None:
+    values = torch.rand(40, 2**18)
+    together = sum_halves(values.clone())
+    for row in range(40):
+        assert torch.equal(sum_halves(values[row : row + 1].clone()), together[row : row + 1])
 
 
 def test_what_is_excluded_adds_nothing() -> None:
