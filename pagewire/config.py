@@ -118,6 +118,9 @@ class ServeConfig:
     gpu_memory_utilization: float | None = setting(
         None, "Share of a CUDA device's memory that each worker may use up (default: 0.9)"
     )
+    enforce_eager: bool = setting(
+        False, "Capture nothing in CUDA graphs: slower, and less memory is taken"
+    )
     seed: int | None = setting(
         None,
         "Seed of the workers' own generators; in LLM also of prompts without one",

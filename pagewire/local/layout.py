@@ -28,6 +28,7 @@ _WORKER_SETTINGS = (
     "max_num_batched_tokens",
     "kv_cache_memory",
     "gpu_memory_utilization",
+    "enforce_eager",
     "seed",
     "steps_in_flight",
     "kv_offload",
@@ -168,7 +169,9 @@ def _flags(config: ServeConfig, names: Sequence[str]) -> list[str]:
     result = []
     for name in names:
         value = getattr(config, name)
-        if value is not None:
+        if isinstance(value, bool):
+            result.append(flag_of(name if value else f"no_{name}"))
+        elif value is not None:
             result += [flag_of(name), str(value)]
     return result
 

@@ -1,9 +1,10 @@
 """The way of CUDA, in Triton's interpreter: static inputs, padding and all, with graphs that do
 their work anew."""
 
+from pagewire_worker.backend import DecodeBounds
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.capture import NoCapture
-from pagewire_worker.cuda.decode_graphs import DecodeBounds, DecodeGraphs
+from pagewire_worker.cuda.decode_graphs import DecodeGraphs
 from pagewire_worker.cuda.sampler import sample
 from pagewire_worker.executor import Executor
 from pagewire_worker.resident_tables import ResidentTables

@@ -30,6 +30,14 @@ class StepBatch:
     is_decode: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class DecodeBounds:
+    """Most that decodes may be: sequences at once, and tokens of one."""
+
+    max_num_seqs: int
+    max_model_len: int
+
+
 class ModelBackend(Protocol):
     """A loaded model with its KV cache."""
 

@@ -114,6 +114,9 @@ class WorkerConfig(ProcessConfig):
         choices=LINEAR_BACKENDS,
     )
 
+    enforce_eager: bool = setting(
+        False, "Capture nothing in CUDA graphs: slower, and less memory is taken"
+    )
     kv_offload: str = setting(
         "writethrough",
         "When KV blocks go to a KV store: when they are full, when they are evicted, or never",

@@ -10,7 +10,6 @@ slots excepted: those had left anyway.
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,12 +19,12 @@ from torch import Tensor
 from pagewire_shared.ids import short
 from pagewire_worker.audit import SlotAudit, walk_slots
 from pagewire_worker.backend import ModelBackend
+from pagewire_worker.block_holder import BlockHolder
 from pagewire_worker.block_names import BlockNames
 from pagewire_worker.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.device_copy import to_device
 from pagewire_worker.grammar_changes import follow_grammars, forget_grammars
 from pagewire_worker.input_batch import PreparedStep, prepare_step
-from pagewire_worker.offload.block_copy import copy_out, fill_staging, write_blocks
 from pagewire_worker.offload.block_watch import BlockWatch, NoWatch
 from pagewire_worker.pooling_table import StateSum
 from pagewire_worker.readback import DeviceLostError, Readback, make_readback
@@ -37,12 +36,11 @@ from pagewire_worker.step import StepFailure, StepPlan, StepResult
 from pagewire_worker.step_in_flight import LaunchedStep, StepInFlight
 from pagewire_worker.step_sampler import Sampler, WaitForMasks, sample_step
 from pagewire_worker.token_masks import MaskSource, NoMasks
-from pagewire_worker.transfer.layer_copy import block_index, copy_layers_in
 
 _logger = logging.getLogger(__name__)
 
 
-class Executor:
+class Executor(BlockHolder):
     """One model replica as a function from plans to results.
 
     Args:
@@ -77,10 +75,13 @@ class Executor:
         self._max_num_batched_tokens = max_num_batched_tokens
         self._device = device
         self._slots = SlotTable(limits, device)
-        self._names = BlockNames() if names is None else names
+        super().__init__(
+            backend.kv_cache,
+            BlockNames() if names is None else names,
+            NoWatch() if watch is None else watch,
+            ImmediateCopies() if copies is None else copies,
+        )
         self._grammars = NoMasks() if grammars is None else grammars
-        self._watch = NoWatch() if watch is None else watch
-        self._copies = ImmediateCopies() if copies is None else copies
         self._steps_in_flight = steps_in_flight
         self._num_suspect_steps = 0
         self._readback = make_readback(device) if readback is None else readback
@@ -139,59 +140,6 @@ class Executor:
         self._slots.clear()
         self._grammars.clear()
         self._watch.drop_slots()
-
-    @torch.inference_mode()
-    def load_blocks(
-        self,
-        blocks: Sequence[int],
-        names: Sequence[bytes],
-        payloads: Sequence[memoryview | bytes],
-        staging: Tensor,
-    ) -> None:
-        """Write payloads that came from elsewhere into blocks that no plan uses, and name them.
-
-        Raises:
-            ValueError: A payload has another size than a block; the blocks have no names then.
-        """
-        self._begin_blocks(blocks)
-        self._copies.wait_for_loads()
-        cache = self._backend.kv_cache
-        rows = fill_staging(cache, payloads, staging)
-        self._copies.load(lambda: write_blocks(cache, blocks, rows))
-        for block, name in zip(blocks, names, strict=True):
-            self._names.name(block, name)
-
-    def begin_load(self, blocks: Sequence[int]) -> None:
-        """Take blocks that no plan uses for what comes layer by layer; they have no names then."""
-        self._begin_blocks(blocks)
-
-    def load_layers(
-        self, blocks: Sequence[int], first_layer: int, num_layers: int, payload: Tensor
-    ) -> None:
-        """Write layers of n blocks that a load has begun; payload as in layer_copy."""
-        cache = self._backend.kv_cache
-        index = block_index(cache, blocks)
-        self._copies.load(lambda: copy_layers_in(cache, index, first_layer, num_layers, payload))
-
-    def name_loaded(self, blocks: Sequence[int], names: Sequence[bytes]) -> None:
-        """Name blocks of which a load has written all layers."""
-        for block, name in zip(blocks, names, strict=True):
-            self._names.name(block, name)
-
-    def copy_out(self, names: Sequence[bytes], staging: Tensor) -> list[int]:
-        """Copy the payloads of those of n `names` that are VALID into the rows of `staging`
-        [m, bytes], m >= n; return their indices, one per row. Waits for the copy."""
-        found = [(number, self._names.find(name)) for number, name in enumerate(names)]
-        valid = [(number, block) for number, block in found if block is not None]
-        if valid:
-            cache, blocks = self._backend.kv_cache, [block for _, block in valid]
-            event = self._copies.copy_out(blocks, lambda: copy_out(cache, blocks, staging))
-            event.synchronize()
-        return [number for number, _ in valid]
-
-    def held_names(self) -> dict[int, bytes]:
-        """Return the names of VALID blocks by block id."""
-        return self._names.held()
 
     def audit(self) -> SlotAudit:
         """Walk what is held."""
@@ -271,14 +219,10 @@ class Executor:
         if len(destinations) == 0:
             return
         self._begin_blocks(destinations.tolist())
-        self._backend.kv_cache.copy_blocks(
+        self._kv_cache.copy_blocks(
             to_device(np.asarray(plan.copy_sources, dtype=np.int64), self._device),
             to_device(destinations, self._device),
         )
-
-    def _begin_blocks(self, blocks: Sequence[int]) -> None:
-        self._watch.overwrite(blocks)
-        self._names.forget(blocks)
 
     def _apply_names(self, plan: StepPlan) -> None:
         # Steps planned before a failure was known may have read what the failed one never wrote: a

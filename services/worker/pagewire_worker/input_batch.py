@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pagewire_worker.attention.base import AttentionMetadata, Int64Array
 from pagewire_worker.backend import StepBatch
-from pagewire_worker.device_copy import to_device
+from pagewire_worker.device_copy import rows_to_device, to_device
 from pagewire_worker.fork_rows import logits_rows
 from pagewire_worker.pooling import PoolingRows, pooling_rows
 from pagewire_worker.prompt_logprobs import PromptRows, prompt_rows
@@ -117,13 +117,14 @@ def _batch(
     blocks = table.block_table[token_slots, positions // block_size]
     offsets = positions % block_size
     device = table.tokens.device
-    places = np.stack((token_slots, positions, blocks * block_size + offsets))
-    packed = to_device(places, device)
+    slots_there, positions_there, slot_mapping = rows_to_device(
+        (token_slots, positions, blocks * block_size + offsets), device
+    )
     wanted = np.concatenate(output_rows)
     batch = StepBatch(
-        token_ids=table.tokens[packed[0], packed[1]].long(),
-        positions=packed[1],
-        slot_mapping=packed[2],
+        token_ids=table.tokens[slots_there, positions_there].long(),
+        positions=positions_there,
+        slot_mapping=slot_mapping,
         output_rows=to_device(wanted, device),
         attention=_attention_metadata(table, slots, query_starts, ends),
         is_decode=all(np.array_equal(rows, np.arange(len(slots))) for rows in (sequence, wanted)),

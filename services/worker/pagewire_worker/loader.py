@@ -7,12 +7,10 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from pagewire_shared.arena_facts import boot_id
-from pagewire_shared.errors import StartupError
 from pagewire_shared.fingerprint import tokenizer_fingerprint
 from pagewire_shared.ids import mint_id
 from pagewire_shared.kv_transport import KvTransport
@@ -21,27 +19,24 @@ from pagewire_worker.block_names import BlockNames
 from pagewire_worker.cache_sizing import CacheSettings, make_cache
 from pagewire_worker.config import (
     CUDA_NUM_BATCHED_TOKENS,
-    DEFAULT_NUM_SEQS,
     WorkerConfig,
 )
 from pagewire_worker.cpu import num_physical_cores
 from pagewire_worker.cuda_copies import make_copies
 from pagewire_worker.device_copies import CopyOrder, DeviceCopies
-from pagewire_worker.dtypes import pick_cache_dtype, pick_dtype
 from pagewire_worker.executor import Executor
 from pagewire_worker.grammar_compiler import GrammarCompiler
 from pagewire_worker.grammars import make_grammars
-from pagewire_worker.hub import resolve_model
 from pagewire_worker.kv_cache import KvCache
 from pagewire_worker.layer_watch import LayerCalls
-from pagewire_worker.load_format import weights_fingerprint
-from pagewire_worker.models.choice import choose_source
-from pagewire_worker.models.source import LoadSettings, ModelSource, ModelSummary
+from pagewire_worker.models.source import LoadedModel, LoadSettings
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.offload.block_watch import Watches
 from pagewire_worker.profile_run import LargestStep
 from pagewire_worker.replica import ReplicaInfo
+from pagewire_worker.replica_shape import ReplicaShape, settle
 from pagewire_worker.roles import parse_roles
+from pagewire_worker.sampler_choice import pick_sampler
 from pagewire_worker.slots import SlotLimits
 from pagewire_worker.token_budget import StepTokens, cache_folder, calibrated_budget
 from pagewire_worker.transfer.block_sharer import BlockSharer
@@ -68,22 +63,6 @@ class Replica:
     sharer: BlockSharer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """Settings after the model and the device have filled the gaps."""
-
-    folder: Path
-    source: ModelSource
-    fingerprint: bytes
-    model: ModelSummary
-    device: torch.device
-    dtype: torch.dtype
-    cache_dtype: torch.dtype
-    max_num_seqs: int
-    max_num_batched_tokens: int | None
-    max_model_len: int
-
-
 @torch.inference_mode()
 def load_replica(
     config: WorkerConfig,
@@ -103,31 +82,17 @@ def load_replica(
     """
     torch.manual_seed(config.seed)
     on_progress(0.0, "finding the model")
-    shape = _settle(config)
+    shape = settle(config)
     if shape.device.type == "cpu":
         torch.set_num_threads(config.cpu_threads or num_physical_cores())
-    model = shape.source.load(
-        LoadSettings(
-            device=shape.device,
-            dtype=shape.dtype,
-            max_model_len=shape.max_model_len,
-            block_size=config.block_size,
-            attention_backend=config.attention_backend,
-            linear_backend=config.linear_backend,
-            cpu_backend=config.cpu_backend,
-            quantization=config.quantization,
-            load_format=config.load_format,
-            seed=config.seed,
-            cache_dtype=shape.cache_dtype,
-            on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
-        )
-    )
+    model = _load_model(config, shape, on_progress)
     on_progress(0.9, "allocating the KV cache")
-    cache = make_cache(model, _cache_settings(config, shape), LayerCalls(on_layer))
+    cache = make_cache(model, _cache_settings(config, shape, model), LayerCalls(on_layer))
     copies = make_copies(shape.device)
     names = BlockNames()
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
-    backend = model.backend(cache, LayerCalls(on_layer, sharer))
+    watch = LayerCalls(on_layer, sharer)
+    backend = model.captured(model.backend(cache, watch), shape.bounds, watch, on_layer)
     limits = _limits(shape, cache, model.cache_shape.window)
     offloader = _make_offloader(config, cache, copies)
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
@@ -143,6 +108,7 @@ def load_replica(
         Watches(*(w for w in (offloader, sharer, CopyOrder(copies)) if w is not None)),
         names,
         copies,
+        pick_sampler(shape.device, shape.model.vocab_size),
     )
     warm_up(executor, limits, step_tokens.shared)
     on_progress(1.0, "loaded")
@@ -150,7 +116,29 @@ def load_replica(
     return Replica(info, executor, grammars.compiler, copies, offloader, sharer)
 
 
-def _step_tokens(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> StepTokens:
+def _load_model(
+    config: WorkerConfig, shape: ReplicaShape, on_progress: Callable[[float, str], None]
+) -> LoadedModel:
+    return shape.source.load(
+        LoadSettings(
+            device=shape.device,
+            dtype=shape.dtype,
+            max_model_len=shape.max_model_len,
+            block_size=config.block_size,
+            attention_backend=config.attention_backend,
+            linear_backend=config.linear_backend,
+            cpu_backend=config.cpu_backend,
+            quantization=config.quantization,
+            load_format=config.load_format,
+            seed=config.seed,
+            cache_dtype=shape.cache_dtype,
+            enforce_eager=config.enforce_eager,
+            on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
+        )
+    )
+
+
+def _step_tokens(config: WorkerConfig, shape: ReplicaShape, backend: ModelBackend) -> StepTokens:
     fixed = shape.max_num_batched_tokens
     if fixed is None and shape.device.type != "cpu":
         fixed = CUDA_NUM_BATCHED_TOKENS
@@ -163,7 +151,7 @@ def _step_tokens(config: WorkerConfig, shape: _Shape, backend: ModelBackend) -> 
     return StepTokens(max(tokens.shared, least), max(tokens.most, least))
 
 
-def _limits(shape: _Shape, cache: KvCache, window: int | None) -> SlotLimits:
+def _limits(shape: ReplicaShape, cache: KvCache, window: int | None) -> SlotLimits:
     return SlotLimits(
         num_slots=shape.max_num_seqs,
         num_blocks=cache.num_blocks,
@@ -186,47 +174,7 @@ def _make_offloader(
     return BlockOffloader(cache, is_writeback=config.kv_offload == "writeback", copies=copies)
 
 
-def _settle(config: WorkerConfig) -> _Shape:
-    folder = resolve_model(config.model)
-    source = choose_source(folder, config.model_impl, config.load_format)
-    model = source.summary
-    device = _pick_device(config.device)
-    longest = model.max_positions
-    max_model_len = config.max_model_len or longest
-    if max_model_len is None:
-        raise StartupError(
-            "--max-model-len is needed: config.json does not say how long a context may be",
-            field="max_model_len",
-        )
-    if longest is not None and max_model_len > longest:
-        raise StartupError(
-            f"--max-model-len: {max_model_len} is more than the model's context of {longest}",
-            field="max_model_len",
-        )
-    max_num_seqs = config.max_num_seqs or DEFAULT_NUM_SEQS[device.type]
-    dtype = pick_dtype(config.dtype, model.dtype)
-    return _Shape(
-        folder=folder,
-        source=source,
-        fingerprint=weights_fingerprint(folder, config.load_format, config.seed, device, dtype),
-        model=model,
-        device=device,
-        dtype=dtype,
-        cache_dtype=pick_cache_dtype(config.kv_cache_dtype, dtype),
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
-        max_model_len=max_model_len,
-    )
-
-
-def _pick_device(name: str) -> torch.device:
-    has_cuda = torch.cuda.is_available()
-    if name == "cuda" and not has_cuda:
-        raise StartupError("--device: no CUDA device is available here", field="device")
-    return torch.device("cuda" if name == "cuda" or (name == "auto" and has_cuda) else "cpu")
-
-
-def _cache_settings(config: WorkerConfig, shape: _Shape) -> CacheSettings:
+def _cache_settings(config: WorkerConfig, shape: ReplicaShape, model: LoadedModel) -> CacheSettings:
     num_tokens = shape.max_num_batched_tokens or CUDA_NUM_BATCHED_TOKENS
     return CacheSettings(
         device=shape.device,
@@ -235,11 +183,12 @@ def _cache_settings(config: WorkerConfig, shape: _Shape) -> CacheSettings:
         step=LargestStep(num_tokens, shape.max_num_seqs, shape.max_model_len),
         asked_bytes=config.kv_cache_memory,
         utilization=config.gpu_memory_utilization,
+        graph_bytes=model.graph_bytes(shape.bounds),
     )
 
 
 def _describe(
-    config: WorkerConfig, shape: _Shape, backend: ModelBackend, step_tokens: StepTokens
+    config: WorkerConfig, shape: ReplicaShape, backend: ModelBackend, step_tokens: StepTokens
 ) -> ReplicaInfo:
     cache = backend.kv_cache
     return ReplicaInfo(

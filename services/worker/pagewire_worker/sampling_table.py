@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pagewire_worker.device_copy import to_device
+from pagewire_worker.device_copy import rows_to_device
 from pagewire_worker.penalties import PenaltyRows
 from pagewire_worker.step import NewRequest
 from pagewire_worker.token_history import TokenHistory
@@ -202,15 +202,15 @@ class SamplingTable:
         seeds = self._seed[slots]
         early_rows = np.flatnonzero(positions < self._min_tokens[slots]).tolist()
         banned = ((row, self._stop_ids[int(slots[row])]) for row in early_rows)
-        words = np.stack(
+        low, high, choice, position = rows_to_device(
             (
                 (seeds & np.uint64(0xFFFFFFFF)).astype(np.int64),
                 (seeds >> np.uint64(32)).astype(np.int64),
                 self._choice[slots],
                 positions,
-            )
+            ),
+            self._device,
         )
-        low, high, choice, position = to_device(words, self._device)
         return SamplingRows(
             is_plain=False,
             temperature=self._temperature[slots],

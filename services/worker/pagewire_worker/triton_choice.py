@@ -1,5 +1,7 @@
 """Whether Triton's kernels run here, and what to say where they do not."""
 
+import importlib.util
+
 import torch
 
 from pagewire_shared.errors import StartupError
@@ -29,3 +31,8 @@ def check_triton(wanted: str, field: str, device: torch.device, instead: str = "
             f"{wanted} runs on CUDA, the device is {device.type}{instead and f'; {instead}'}",
             field=field,
         )
+
+
+def has_triton() -> bool:
+    """Return whether Triton is installed."""
+    return importlib.util.find_spec("triton") is not None

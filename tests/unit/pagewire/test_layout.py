@@ -155,6 +155,9 @@ def test_every_engine_setting_reaches_the_worker(tmp_path: Path) -> None:
     worker = plan(config, str(tmp_path))["worker-0"]
     for name, expected in {**given, "kv_cache_memory": 2**20}.items():
         assert value(worker, "--" + name.replace("_", "-")) == str(expected)
+    assert "--no-enforce-eager" in worker.arguments
+    eager = plan(ServeConfig(enforce_eager=True), str(tmp_path))["worker-0"]
+    assert "--enforce-eager" in eager.arguments
     scheduler = plan(ServeConfig(enable_prefix_caching=False), str(tmp_path))["scheduler"]
     assert "--no-enable-prefix-caching" in scheduler.arguments
 

@@ -1,5 +1,6 @@
 """Name to attention implementation."""
 
+import logging
 from collections.abc import Callable, Mapping
 
 import torch
@@ -8,7 +9,9 @@ from pagewire_worker.attention.base import AttentionBackend, AttentionKind
 from pagewire_worker.attention.reference import ReferenceAttention
 from pagewire_worker.attention.sdpa import SdpaAttention
 from pagewire_worker.attention.windowed import WindowedAttention
-from pagewire_worker.triton_choice import check_triton
+from pagewire_worker.triton_choice import check_triton, has_triton
+
+_logger = logging.getLogger(__name__)
 
 Factory = Callable[[torch.device, torch.dtype, int, AttentionKind, bool], AttentionBackend]
 """(device, type, block size, kind, whether it should not depend on the batch) -> implementation."""
@@ -41,6 +44,16 @@ FACTORIES: Mapping[str, Factory] = {
 }
 
 AUTO = "sdpa"
+
+
+def pick_attention(name: str, device: torch.device) -> str:
+    """Return what `name` stands for in models of our own: on CUDA "auto" is "triton", if there."""
+    if name != "auto" or device.type != "cuda":
+        return name
+    if has_triton():
+        return "triton"
+    _logger.warning("without triton attention and sampling are slow: pip install 'pagewire[cuda]'")
+    return AUTO
 
 
 def make_attention(

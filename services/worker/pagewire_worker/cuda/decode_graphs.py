@@ -9,26 +9,22 @@ import torch
 from torch import Tensor
 
 from pagewire_worker.attention.triton import TritonAttention
-from pagewire_worker.backend import StepBatch
+from pagewire_worker.backend import DecodeBounds, StepBatch
 from pagewire_worker.cuda.buckets import bucket_of, decode_buckets
 from pagewire_worker.cuda.capture import Capture, Work
 from pagewire_worker.cuda.static_inputs import StaticInputs
 from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.models.config import ModelConfig
 from pagewire_worker.torch_backend import DecoderModel
 from pagewire_worker.triton_kernels.decode_attention import Partials
+from pagewire_worker.triton_kernels.paged_sequences import Cut
 
 _logger = logging.getLogger(__name__)
 
+FLOAT_BYTES = 4
+
 MAX_PARTIAL_BYTES = 256 * 1024**2
 """Bounds the scratch memory of attention; what does not fit in it is not captured."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeBounds:
-    """Most that decodes may be: sequences at once, and tokens of one."""
-
-    max_num_seqs: int
-    max_model_len: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ class DecodeGraphs:
         self._inputs = StaticInputs(bounds.max_num_seqs, max_blocks, self._device)
         self._buckets = decode_buckets(bounds.max_num_seqs)
         self._scratch = torch.empty(
-            max(self._num_scratch(size) for size in self._buckets),
+            scratch_floats(model.config, bounds, attention.cut),
             dtype=torch.float32,
             device=self._device,
         )
@@ -111,7 +107,7 @@ class DecodeGraphs:
     def _captured(self, size: int, capture: Capture) -> _Graph:
         self._inputs.clear(size)
         batch = self._inputs.batch(size)
-        num_splits = self._num_splits(size)
+        num_splits = _num_splits(self._model.config, self._bounds, self._attention.cut, size)
         attend = self._attention.prepare_decodes(
             self._inputs.sequences(size), self._partials(size, num_splits)
         )
@@ -124,19 +120,6 @@ class DecodeGraphs:
         replay = capture(work)
         return _Graph(replay, states, num_splits * self._attention.cut.split)
 
-    def _num_splits(self, size: int) -> int:
-        """Return the splits for which there is scratch memory."""
-        wanted = self._attention.cut.num_splits(self._bounds.max_model_len)
-        fitting = MAX_PARTIAL_BYTES // (4 * self._per_split(size))
-        return max(1, min(wanted, fitting))
-
-    def _per_split(self, size: int) -> int:
-        config = self._model.config
-        return size * config.num_heads * (config.head_dim + 2)
-
-    def _num_scratch(self, size: int) -> int:
-        return self._per_split(size) * self._num_splits(size)
-
     def _partials(self, size: int, num_splits: int) -> Partials:
         """Return views of the scratch memory, which all buckets share."""
         config = self._model.config
@@ -145,3 +128,21 @@ class DecodeGraphs:
         ends = (num_rows * config.head_dim, num_rows, num_rows)
         sums, greatest, total = self._scratch[: sum(ends)].split(ends)
         return Partials(sums.view(*shape, config.head_dim), greatest.view(shape), total.view(shape))
+
+
+def scratch_floats(config: ModelConfig, bounds: DecodeBounds, cut: Cut) -> int:
+    """Return the floats of scratch memory that the largest bucket takes."""
+    return max(
+        _per_split(config, size) * _num_splits(config, bounds, cut, size)
+        for size in decode_buckets(bounds.max_num_seqs)
+    )
+
+
+def _num_splits(config: ModelConfig, bounds: DecodeBounds, cut: Cut, size: int) -> int:
+    """Return the splits for which there is scratch memory."""
+    fitting = MAX_PARTIAL_BYTES // (FLOAT_BYTES * _per_split(config, size))
+    return max(1, min(cut.num_splits(bounds.max_model_len), fitting))
+
+
+def _per_split(config: ModelConfig, size: int) -> int:
+    return size * config.num_heads * (config.head_dim + 2)

@@ -1,9 +1,9 @@
 """Sampling on CUDA: rules by torch, filters and noise by kernels that never ask the device."""
 
-import numpy as np
+import torch
 from torch import Tensor
 
-from pagewire_worker.device_copy import to_device
+from pagewire_worker.device_copy import rows_to_device, to_device
 from pagewire_worker.logit_rules import apply_rules
 from pagewire_worker.logprobs import token_logprobs
 from pagewire_worker.sampler import SampledTokens
@@ -43,7 +43,16 @@ def _thresholds(logits: Tensor, temperature: Tensor, rows: SamplingRows) -> Tens
     """Return what logits / temperature must reach in each row; None where nothing is filtered."""
     if (rows.min_p == 0).all() and (rows.top_k == 0).all() and (rows.top_p >= 1).all():
         return None
-    numbers = np.stack((rows.min_p, rows.top_p)).astype(np.float32)
-    min_p, top_p = to_device(numbers, logits.device).unbind()
+    min_p, top_p = rows_to_device((rows.min_p, rows.top_p), logits.device)
     top_k = to_device(rows.top_k, logits.device)
     return filter_thresholds(logits, temperature, min_p, top_k, top_p)
+
+
+def warm_up(vocab_size: int, device: torch.device) -> None:
+    """Compile the kernels, so that no request waits for it."""
+    logits = torch.zeros((1, vocab_size), dtype=torch.float32, device=device)
+    heat = torch.ones(1, dtype=torch.float32, device=device)
+    words = torch.zeros(1, dtype=torch.int64, device=device)
+    greedy_tokens(logits)
+    for threshold in (None, filter_thresholds(logits, heat, heat, words, heat)):
+        sample_tokens(logits, heat, words, words, words, words, threshold)

@@ -25,7 +25,7 @@ from pagewire_worker.fallback.model import SplitModel, split
 from pagewire_worker.fallback.refusal import one_sentence
 from pagewire_worker.kv_cache import CacheShape, KvCache
 from pagewire_worker.layer_watch import LayerCalls, LayerWatch
-from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSummary
+from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSummary, Uncaptured
 from pagewire_worker.weights import IGNORED_SUFFIXES
 
 
@@ -37,7 +37,7 @@ def transformers_version() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class TransformersModel:
+class TransformersModel(Uncaptured):
     """A model of transformers with its weights, examined and checked."""
 
     model: SplitModel

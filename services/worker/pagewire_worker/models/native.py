@@ -1,12 +1,14 @@
 """The way of architectures with a decoder of our own: config.json, weights, and kernels for CPUs or
 torch's ops."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pagewire_worker.attention.base import AttentionBackend, AttentionKind
-from pagewire_worker.attention.registry import make_attention
-from pagewire_worker.backend import ModelBackend
+from pagewire_worker.attention.registry import make_attention, pick_attention
+from pagewire_worker.backend import DecodeBounds, ModelBackend
 from pagewire_worker.fp8 import FP8, check_fp8_cache, device_capability
 from pagewire_worker.fused.backend import FusedBackend
 from pagewire_worker.fused.choice import choose_kernels
@@ -20,13 +22,16 @@ from pagewire_worker.load_format import open_weights
 from pagewire_worker.models.config import ModelConfig
 from pagewire_worker.models.linear_choice import choose_linears
 from pagewire_worker.models.registry import BUILDERS
-from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSummary
+from pagewire_worker.models.source import LoadedModel, LoadSettings, ModelSummary, Uncaptured
 from pagewire_worker.torch_backend import DecoderModel, TorchBackend
 from pagewire_worker.weights import WeightReader
 
+if TYPE_CHECKING:
+    from pagewire_worker.attention.triton import TritonAttention
+
 
 @dataclass(frozen=True, slots=True)
-class NativeModel:
+class NativeModel(Uncaptured):
     """A decoder with its weights."""
 
     decoder: DecoderModel
@@ -52,7 +57,44 @@ class NativeModel:
 
 
 @dataclass(frozen=True, slots=True)
-class FusedModel:
+class CudaModel(NativeModel):
+    """A decoder on Triton's kernels; its decodes are captured in graphs, if that is wanted."""
+
+    enforce_eager: bool
+
+    def graph_bytes(self, bounds: DecodeBounds) -> int:
+        """Return about how much memory `captured` takes."""
+        from pagewire_worker.cuda.choice import graph_bytes
+
+        if self.enforce_eager:
+            return 0
+        return graph_bytes(self.decoder.config, bounds, self._triton)
+
+    def captured(
+        self,
+        backend: ModelBackend,
+        bounds: DecodeBounds,
+        on_layer: LayerWatch,
+        advance: Callable[[], None],
+    ) -> ModelBackend:
+        """Return `backend` with its decodes captured."""
+        from pagewire_worker.cuda.backend import CudaBackend
+        from pagewire_worker.cuda.choice import captured
+
+        if self.enforce_eager:
+            return CudaBackend(backend, None, on_layer)
+        return captured(backend, self.decoder, self._triton, bounds, on_layer, advance)
+
+    @property
+    def _triton(self) -> "TritonAttention":
+        from pagewire_worker.attention.triton import TritonAttention
+
+        assert isinstance(self.attention, TritonAttention)
+        return self.attention
+
+
+@dataclass(frozen=True, slots=True)
+class FusedModel(Uncaptured):
     """A decoder with its weights packed for kernels."""
 
     decoder: FusedDecoder
@@ -90,6 +132,8 @@ class NativeSource:
         pool = choose_kernels(self.config, settings)
         if pool is not None:
             return self._load_fused(pool, settings)
+        name = pick_attention(settings.attention_backend, settings.device)
+        settings = replace(settings, attention_backend=name)
         capability = device_capability(settings.device)
         linears = choose_linears(self.config, settings, capability)
         attention = make_attention(
@@ -105,6 +149,8 @@ class NativeSource:
         reader = open_weights(self.folder, settings)
         decoder = self._load_decoder(reader, linears, settings)
         reader.finish()
+        if name == "triton" and settings.device.type == "cuda":
+            return CudaModel(decoder, attention, linears, settings.enforce_eager)
         return NativeModel(decoder, attention, linears)
 
     def _load_decoder(

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from pagewire_worker.backend import ModelBackend
+from pagewire_worker.backend import DecodeBounds, ModelBackend
 from pagewire_worker.kv_cache import CacheShape, KvCache
 from pagewire_worker.layer_watch import LayerWatch
 
@@ -46,6 +46,7 @@ class LoadSettings:
         on_progress: Called with the fraction of the weights that was read.
         load_format: Where weights come from: auto for the checkpoint, dummy for `seed`.
         seed: Of weights that are drawn.
+        enforce_eager: Nothing is captured in graphs.
     """
 
     device: torch.device
@@ -59,6 +60,7 @@ class LoadSettings:
     quantization: str = "none"
     load_format: str = "auto"
     seed: int = 0
+    enforce_eager: bool = False
     cache_dtype: torch.dtype | None = None
 
 
@@ -73,6 +75,47 @@ class LoadedModel(Protocol):
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the model over `kv_cache`; `on_layer` is called for each layer of each step."""
         ...
+
+    def graph_bytes(self, bounds: DecodeBounds) -> int:
+        """Return about how much memory `captured` takes."""
+        ...
+
+    def captured(
+        self,
+        backend: ModelBackend,
+        bounds: DecodeBounds,
+        on_layer: LayerWatch,
+        advance: Callable[[], None],
+    ) -> ModelBackend:
+        """Return `backend` with what `bounds` allows captured in graphs, or as it is.
+
+        Args:
+            backend: Of this model.
+            bounds: Most that is captured.
+            on_layer: As of `backend`.
+            advance: Called while it captures.
+        """
+        ...
+
+
+class Uncaptured:
+    """The part of a LoadedModel that has no graphs."""
+
+    __slots__ = ()
+
+    def graph_bytes(self, bounds: DecodeBounds) -> int:
+        """Return that it takes nothing."""
+        return 0
+
+    def captured(
+        self,
+        backend: ModelBackend,
+        bounds: DecodeBounds,
+        on_layer: LayerWatch,
+        advance: Callable[[], None],
+    ) -> ModelBackend:
+        """Return `backend` as it is."""
+        return backend
 
 
 class ModelSource(Protocol):

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
-from pagewire_worker.device_copy import to_device
+from pagewire_worker.device_copy import rows_to_device
 from pagewire_worker.triton_kernels.attention_scores import ScoreScale
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
 from pagewire_worker.triton_kernels.decode_attention import LEAST_ROWS
@@ -52,9 +52,8 @@ class QueryTiles:
         numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         both = np.stack((tiles, numbers * num_tokens)).astype(np.int32)
         order = np.argsort(-metadata.seq_lens[tiles] - numbers, kind="stable")
-        ordered = np.ascontiguousarray(both[:, order])
-        moved = to_device(ordered, device)
-        return cls(moved[0], moved[1], num_rows)
+        sequences, firsts = rows_to_device((both[0, order], both[1, order]), device)
+        return cls(sequences, firsts, num_rows)
 
 
 def chunk_attention(

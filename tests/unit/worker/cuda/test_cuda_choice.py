@@ -1,0 +1,78 @@
+"""What a device of CUDA gets by default, as far as that can be told without one."""
+
+import pytest
+import torch
+
+from pagewire_worker import sampler, triton_choice
+from pagewire_worker.attention import registry
+from pagewire_worker.attention.registry import pick_attention
+from pagewire_worker.backend import DecodeBounds
+from pagewire_worker.cuda import choice
+from pagewire_worker.cuda import sampler as kernels
+from pagewire_worker.cuda.backend import CudaBackend
+from pagewire_worker.cuda.capture import NoCapture
+from pagewire_worker.models.native import CudaModel
+from pagewire_worker.sampler_choice import pick_sampler
+from support.worker_driver import PROMPT, Driver, load
+
+CUDA, CPU = torch.device("cuda"), torch.device("cpu")
+
+
+def test_models_of_our_own_take_the_kernels_on_cuda():
+    assert pick_attention("auto", CUDA) == "triton"
+    assert pick_attention("auto", CPU) == "auto"
+    assert pick_attention("sdpa", CUDA) == "sdpa"
+
+
+def test_without_triton_torch_attends_and_that_is_said(monkeypatch, caplog):
+    monkeypatch.setattr(registry, "has_triton", lambda: False)
+    assert pick_attention("auto", CUDA) == "sdpa"
+    assert "pagewire[cuda]" in caplog.text
+
+
+def test_cpus_sample_by_torch():
+    assert pick_sampler(CPU, 32) is sampler.sample
+    assert triton_choice.has_triton()
+
+
+def test_the_kernels_that_sample_run_before_any_request_does():
+    kernels.warm_up(4100, CPU)
+
+
+class _Captured:
+    """A model on the kernels, over blocks and limits of a replica that runs by torch."""
+
+    def __init__(self, replica, enforce_eager):
+        eager = replica.executor._backend
+        self.watch = eager._on_layer
+        self.model = CudaModel(eager._model, eager._attention, None, enforce_eager)
+        self.bounds = DecodeBounds(3, 64)
+        self.num_advances = 0
+        self.backend = self.model.captured(eager, self.bounds, self.watch, self.advance)
+
+    def advance(self):
+        self.num_advances += 1
+
+
+@pytest.fixture
+def captured(checkpoint, monkeypatch):
+    monkeypatch.setattr(choice, "CudaCapture", NoCapture)
+    settings = {"attention_backend": "triton", "max_num_seqs": 3, "max_model_len": 64}
+    replica = load(checkpoint("llama"), kv_cache_memory=2**20, **settings)
+    return replica, lambda enforce_eager: _Captured(replica, enforce_eager)
+
+
+def test_decodes_of_a_model_are_captured_unless_that_is_not_wanted(captured):
+    replica, make = captured
+    one = make(enforce_eager=False)
+    assert isinstance(one.backend, CudaBackend)
+    assert one.num_advances == 3
+    assert one.backend._graphs is not None
+    assert one.model.graph_bytes(one.bounds) > 3 * choice.BYTES_PER_GRAPH
+    plain = make(enforce_eager=True)
+    assert (plain.backend._graphs, plain.num_advances) == (None, 0)
+    assert plain.model.graph_bytes(plain.bounds) == 0
+    expected = Driver.of(replica).generate([PROMPT[:9]], max_tokens=3)
+    replica.executor.drop_slots()
+    replica.executor._backend = plain.backend
+    assert Driver.of(replica).generate([PROMPT[:9]], max_tokens=3) == expected
