@@ -12,12 +12,7 @@ from unit.worker.triton_kernels.device_casts import round_as_devices_do
 from pagewire_worker.fp8 import FP8
 from pagewire_worker.kv_cache import CacheShape, KvCache
 from pagewire_worker.layers.fp8_linear import Fp8Linear
-from pagewire_worker.offload.block_copy import (
-    copy_out,
-    fill_staging,
-    make_staging,
-    write_blocks,
-)
+from pagewire_worker.offload.block_copy import copy_out, fill_staging, make_staging, write_blocks
 from pagewire_worker.transfer.layer_copy import (
     block_index,
     bytes_per_layer,
@@ -161,10 +156,11 @@ def test_a_budget_holds_more_blocks_of_eight_bits(replica):
 
 
 SHAPE = CacheShape(num_layers=3, num_kv_heads=2, head_dim=8)
+whole_or_not = pytest.mark.parametrize("is_whole", [False, True], ids=["by layer", "whole"])
 
 
-def random_cache(seed):
-    cache = KvCache(SHAPE, 10, 4, CPU, FP8)
+def random_cache(seed, is_whole=False):
+    cache = KvCache(SHAPE, 10, 4, CPU, FP8, has_whole_blocks=is_whole)
     generator = torch.Generator().manual_seed(seed)
     for side in sides(cache):
         # All 256 of them, those that are no number too.
@@ -180,29 +176,33 @@ def bits(cache):
     return torch.stack([side.view(torch.uint8) for side in sides(cache)])
 
 
-def test_blocks_of_eight_bits_arrive_as_they_left():
-    source, target = random_cache(0), random_cache(1)
+@whole_or_not
+def test_blocks_of_eight_bits_arrive_as_they_left(is_whole):
+    source, target = random_cache(0, is_whole), random_cache(1, is_whole)
     before = bits(target)
     staging = make_staging(source, 5 * source.bytes_per_block)
     payloads = [memoryview(row) for row in copy_out(source, [7, 0, 3], staging).numpy()]
-    rows = fill_staging(target, payloads, make_staging(target, 3 * target.bytes_per_block))
-    write_blocks(target, [1, 9, 4], rows)
+    arrived = fill_staging(target, payloads, make_staging(target, 3 * target.bytes_per_block))
+    write_blocks(target, [1, 9, 4], arrived)
     assert torch.equal(bits(source)[:, [7, 0, 3]], bits(target)[:, [1, 9, 4]])
     others = [0, 2, 3, 5, 6, 7, 8]
     assert torch.equal(bits(target)[:, others], before[:, others])
 
 
-def test_layers_of_eight_bits_arrive_as_they_left():
-    source, target = random_cache(2), random_cache(3)
+@whole_or_not
+def test_layers_of_eight_bits_arrive_as_they_left(is_whole):
+    source, target = random_cache(2, is_whole), random_cache(3, is_whole)
+    before = bits(target)
     payload = torch.empty(2 * 3 * bytes_per_layer(source), dtype=torch.uint8)
     copy_layers_out(source, block_index(source, [5, 1, 8]), 1, 2, payload)
     copy_layers_in(target, block_index(target, [0, 2, 9]), 1, 2, payload)
     assert torch.equal(bits(source)[2:, [5, 1, 8]], bits(target)[2:, [0, 2, 9]])
-    assert torch.equal(bits(target)[:2], bits(random_cache(3))[:2])
+    assert torch.equal(bits(target)[:2], before[:2])
 
 
-def test_blocks_of_eight_bits_are_copied_within_a_cache():
-    cache = random_cache(4)
+@whole_or_not
+def test_blocks_of_eight_bits_are_copied_within_a_cache(is_whole):
+    cache = random_cache(4, is_whole)
     before = bits(cache)
     cache.copy_blocks(torch.tensor([1, 2]), torch.tensor([2, 5]))
     assert torch.equal(bits(cache)[:, [2, 5]], before[:, [1, 2]])
