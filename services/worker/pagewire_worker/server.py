@@ -50,8 +50,6 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
             info = dataclasses.replace(info, kv_endpoints=(endpoint,))
             await server.set_started()
         _share_blocks(config, replica, thread, service, ends)
-        # Before the memory that is copied to goes.
-        ends.callback(replica.copies.close)
         attached = asyncio.Event()
         show_replica(info, attached)
         offload = _make_offload(replica, thread, connector)
@@ -99,6 +97,8 @@ def _share_blocks(
     is_shared = KvTransport.SHARED_MEMORY in replica.info.kv_transports
     staging = Staging(config.kv_staging_memory, is_shared=is_shared, pin=replica.copies.pin)
     ends.callback(staging.close)
+    # Called before it: the memory that is copied to has to be there.
+    ends.callback(replica.copies.close)
     replica.sharer.connect(thread.nudge)
     thread.add_low_priority(replica.sharer.turn)
     source = BlockSource(
