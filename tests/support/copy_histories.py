@@ -88,7 +88,15 @@ class History:
         self.count = 0
 
     def run(self):
-        actions = (self.step, self.load, self.load_layers, self.turn, self.settle, self.read)
+        actions = (
+            self.step,
+            self.copy_blocks,
+            self.load,
+            self.load_layers,
+            self.turn,
+            self.settle,
+            self.read,
+        )
         try:
             for _ in range(NUM_ACTIONS):
                 self.dice.choice(actions)()
@@ -121,6 +129,15 @@ class History:
         names = [name_of(number) for number in numbers]
         done = plan(named_blocks=written, names=names, named_slots=[0] * count)
         self.executor._apply_names(done)
+
+    def copy_blocks(self):
+        """Copy blocks within the pool, by a step whose result waits for nothing."""
+        source, destination = self.dice.sample(range(NUM_BLOCKS), 2)
+        self.executor._watch.follow(plan(copy_sources=[source], copy_destinations=[destination]))
+        self.executor._begin_blocks([destination])
+        blocks = torch.tensor([source]), torch.tensor([destination])
+        self.streams.enqueue(Stream.COMPUTE, partial(self.cache.copy_blocks, *blocks))
+        self.numbers[destination] = self.numbers[source]
 
     def number(self):
         self.count += 1

@@ -61,6 +61,11 @@ class NoLoadsBeforeCopies(StreamCopies):
             super()._follow_loads(stream)
 
 
+class LoadsWaitForNoStep(StreamCopies):
+    def order_loads(self):
+        pass
+
+
 class NoWaitForStaging(StreamCopies):
     def wait_for_loads(self):
         pass
@@ -79,6 +84,7 @@ class CallsAtOnce(StreamCopies):
         OverwriteByStepsOnly,
         NoLoadsBeforeSteps,
         NoLoadsBeforeCopies,
+        LoadsWaitForNoStep,
         NoWaitForStaging,
         CallsAtOnce,
     ],

@@ -50,7 +50,7 @@ def test_a_step_of_other_blocks_waits_for_no_copy(streams, copies):
 def test_steps_nobody_waits_for_come_before_loads(streams, copies):
     order = []
     streams.enqueue(Stream.COMPUTE, lambda: order.append("step"))
-    copies.drop_steps()
+    copies.order_loads()
     copies.load(lambda: order.append("load"))
     streams.run_all()
     assert order == ["step", "load"]
