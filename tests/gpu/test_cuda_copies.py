@@ -107,7 +107,7 @@ def test_layers_come_back_as_they_went(seed: int, copies: DeviceCopies, cache: K
     assert torch.equal(payload, expected)
     assert cache.blocks is not None
     cache.blocks[:, first : first + count] = 0.0
-    copies.drop_steps()
+    copies.order_loads()
     copies.load(lambda: copy_layers_in(cache, index, first, count, payload.clone()))
     copies.begin_step()
     assert torch.equal(content(cache)[blocks], before[blocks])

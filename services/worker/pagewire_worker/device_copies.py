@@ -63,8 +63,9 @@ class DeviceCopies(Protocol):
         """Order whatever comes behind copies out of `blocks`, which it will write."""
         ...
 
-    def drop_steps(self) -> None:
-        """Order loads behind the steps under way, since nobody waits for their results."""
+    def order_loads(self) -> None:
+        """Order loads behind the steps that are enqueued before the next one: a result does not
+        wait for the device, or nobody waits for it."""
         ...
 
     def pin(self, memory: Tensor) -> Callable[[], None]:
@@ -113,7 +114,7 @@ class ImmediateCopies:
     def overwrite(self, blocks: Sequence[int]) -> None:
         """See DeviceCopies."""
 
-    def drop_steps(self) -> None:
+    def order_loads(self) -> None:
         """See DeviceCopies."""
 
     def pin(self, memory: Tensor) -> Callable[[], None]:
@@ -134,6 +135,9 @@ class CopyOrder(NoWatch):
     def follow(self, plan: StepPlan) -> None:
         """See BlockWatch."""
         self._copies.begin_step()
+        if len(plan.slots) == 0:
+            # It may copy blocks, and its result does not wait for that.
+            self._copies.order_loads()
 
     def overwrite(self, blocks: Sequence[int]) -> None:
         """See BlockWatch."""
@@ -141,11 +145,11 @@ class CopyOrder(NoWatch):
 
     def failed(self) -> None:
         """See BlockWatch: what it enqueued may still run."""
-        self._copies.drop_steps()
+        self._copies.order_loads()
 
     def drop_slots(self) -> None:
         """See BlockWatch."""
-        self._copies.drop_steps()
+        self._copies.order_loads()
 
 
 def _nothing() -> None:

@@ -98,7 +98,7 @@ def _share_blocks(
     is_shared = KvTransport.SHARED_MEMORY in replica.info.kv_transports
     staging = Staging(config.kv_staging_memory, is_shared=is_shared, pin=replica.copies.pin)
     ends.callback(staging.close)
-    # Before the memory that is copied to goes.
+    # Called before it: the memory that is copied to has to be there.
     ends.callback(replica.copies.close)
     replica.sharer.connect(thread.nudge)
     thread.add_low_priority(replica.sharer.turn)

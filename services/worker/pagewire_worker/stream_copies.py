@@ -2,8 +2,8 @@
 
 Orders, all of them on the device: a copy out waits for what was enqueued for computing before it,
 and for loads. A step waits for loads. Whatever writes a block waits for copies out of it. A load
-waits for no step: the scheduler gives blocks away only once no step names them, and steps whose
-results nobody waits for any more are waited for once, in `drop_steps`.
+waits for no step, since the scheduler gives blocks away only once no step names them, but for those
+whose results wait for nothing or are not waited for.
 """
 
 import logging
@@ -67,6 +67,7 @@ class StreamCopies:
         self._pin = pin
         self._leaving: deque[_Leaving] = deque()
         self._load: CopyEvent | None = None
+        self._is_load_behind_steps = False
         self._calls = _CallsAfter()
 
     def copy_out(self, blocks: Sequence[int], work: Work) -> CopyEvent:
@@ -88,6 +89,9 @@ class StreamCopies:
 
     def load(self, work: Work) -> None:
         """See DeviceCopies."""
+        if self._is_load_behind_steps:
+            self._streams.wait(Stream.IN, self._streams.record(Stream.COMPUTE))
+            self._is_load_behind_steps = False
         try:
             self._streams.enqueue(Stream.IN, work)
         finally:
@@ -115,13 +119,9 @@ class StreamCopies:
                 self._streams.wait(Stream.IN, leaving.event)
                 return
 
-    def drop_steps(self) -> None:
+    def order_loads(self) -> None:
         """See DeviceCopies."""
-        try:
-            self._streams.wait(Stream.IN, self._streams.record(Stream.COMPUTE))
-        except RuntimeError:
-            # Called where a step has failed, perhaps with the device: then no load runs either.
-            _logger.warning("loads are not ordered behind steps: the device has failed")
+        self._is_load_behind_steps = True
 
     def pin(self, memory: Tensor) -> Callable[[], None]:
         """See DeviceCopies."""
