@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import Protocol, SupportsInt
+from typing import Protocol, SupportsInt, cast
 
 import torch
 from torch import Tensor
@@ -83,7 +83,7 @@ def pin_memory(memory: Tensor, runtime: Runtime | None = None) -> Callable[[], N
         memory: What is pinned.
         runtime: Of CUDA; that of torch by default.
     """
-    runtime = torch.cuda.cudart() if runtime is None else runtime
+    runtime = cast(Runtime, torch.cuda.cudart()) if runtime is None else runtime
     address, num_bytes = memory.data_ptr(), memory.numel()
     code = int(runtime.cudaHostRegister(address, num_bytes, _PORTABLE))
     if code:

@@ -34,7 +34,7 @@ class Fp8Linear:
         quantized, scales = quantize_rows(x)
         # Partial sums of fewer bits, as other servers have them: rounding to 3 bits before it is
         # the larger error by far, and prompts take half the time.
-        product: Tensor = torch._scaled_mm(
+        product: Tensor = torch.ops.aten._scaled_mm(
             quantized,
             self._weight,
             scale_a=scales,
