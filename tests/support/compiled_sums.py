@@ -37,9 +37,9 @@ _SUMS = ("tt.dot %", "warp_group_dot %", "}) : (tensor")
 """Products, and the ends of reductions."""
 
 
-def sums_of(kernel, capability, dtype, cache, rows, aligned=ALIGNED):
-    """Return each product and reduction, in order, with the layouts of what goes in and out."""
-    constants = {**HEADS, **CUT, **OTHERS, "ROWS": rows}
+def compiled(kernel, capability, dtype, cache, rows, aligned=ALIGNED, **sizes):
+    """Return `kernel` as it is for devices of a compute capability."""
+    constants = {**HEADS, **CUT, **OTHERS, "ROWS": rows, **sizes}
     types = {}
     for name in kernel.arg_names:
         if name in constants:
@@ -60,8 +60,12 @@ def sums_of(kernel, capability, dtype, cache, rows, aligned=ALIGNED):
         if name in aligned
     }
     source = ASTSource(fn=kernel, signature=types, constexprs=constants, attrs=attributes)
-    compiled = compile_kernel(source, target=GPUTarget("cuda", capability, 32))
-    code = compiled.asm["ttgir"]
+    return compile_kernel(source, target=GPUTarget("cuda", capability, 32))
+
+
+def sums_of(kernel, capability, dtype, cache, rows, aligned=ALIGNED):
+    """Return each product and reduction, in order, with the layouts of what goes in and out."""
+    code = compiled(kernel, capability, dtype, cache, rows, aligned).asm["ttgir"]
     layouts = dict(re.findall(r"^(#\w+) = (.*)$", code, re.MULTILINE))
     found = []
     for line in code.splitlines():

@@ -25,6 +25,7 @@ from pagewire_worker.cpu import num_physical_cores
 from pagewire_worker.cuda_copies import make_copies
 from pagewire_worker.device_copies import CopyOrder, DeviceCopies
 from pagewire_worker.executor import Executor
+from pagewire_worker.fp8 import device_capability
 from pagewire_worker.grammar_compiler import GrammarCompiler
 from pagewire_worker.grammars import make_grammars
 from pagewire_worker.kv_cache import KvCache
@@ -108,7 +109,7 @@ def load_replica(
         Watches(*(w for w in (offloader, sharer, CopyOrder(copies)) if w is not None)),
         names,
         copies,
-        pick_sampler(shape.device, shape.model.vocab_size),
+        pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size),
     )
     warm_up(executor, limits, step_tokens.shared)
     on_progress(1.0, "loaded")

@@ -4,17 +4,20 @@ import torch
 
 from pagewire_worker import sampler
 from pagewire_worker.step_sampler import Sampler
-from pagewire_worker.triton_choice import has_triton
+from pagewire_worker.triton_choice import why_no_kernels
 
 
-def pick_sampler(device: torch.device, vocab_size: int) -> Sampler:
+def pick_sampler(
+    device: torch.device, capability: tuple[int, int] | None, vocab_size: int
+) -> Sampler:
     """Return kernels where the device runs them, ready to run; torch's ops elsewhere.
 
     Args:
         device: Where logits are.
-        vocab_size: How many there are in a row.
+        capability: Compute capability of the device; None for a CPU.
+        vocab_size: How many logits there are in a row.
     """
-    if device.type != "cuda" or not has_triton():
+    if capability is None or why_no_kernels(capability) is not None:
         return sampler.sample
     from pagewire_worker.cuda import sampler as kernels
 

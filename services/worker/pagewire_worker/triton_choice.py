@@ -6,6 +6,9 @@ import torch
 
 from pagewire_shared.errors import StartupError
 
+LEAST_CAPABILITY = (8, 0)
+"""Compute capability of the first devices that the kernels are compiled for."""
+
 
 def check_triton(wanted: str, field: str, device: torch.device, instead: str = "") -> None:
     """Raise StartupError where Triton is not installed, or `device` does not run its kernels.
@@ -33,6 +36,11 @@ def check_triton(wanted: str, field: str, device: torch.device, instead: str = "
         )
 
 
-def has_triton() -> bool:
-    """Return whether Triton is installed."""
-    return importlib.util.find_spec("triton") is not None
+def why_no_kernels(capability: tuple[int, int]) -> str | None:
+    """Return why a device of a compute capability does not run the kernels; None if it does."""
+    if capability < LEAST_CAPABILITY:
+        least, found = (f"{major}.{minor}" for major, minor in (LEAST_CAPABILITY, capability))
+        return f"the device has compute capability {found}, less than {least}"
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed: pip install 'pagewire[cuda]'"
+    return None

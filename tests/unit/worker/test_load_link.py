@@ -13,8 +13,10 @@ from pagewire_worker.model_thread import ModelThread
 from pagewire_worker.offload.connector import OutgoingBlock
 from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.offload.kv_store_client import KvStoreConnector
+from pagewire_worker.readback import DeviceLostError
 from pagewire_worker.scheduler_link import SchedulerLink
 from support.fake_scheduler import FakeScheduler, listening
+from support.held_readback import HeldReadback
 from support.kv_fake_store import FakeStore, storing
 from support.worker_driver import load
 
@@ -212,4 +214,40 @@ async def test_a_worker_without_offload_says_so(tmp_path, replica):
         assert not hello.loads_blocks
         task.cancel()
         await asyncio.wait((task,))
+        await asyncio.to_thread(thread.stop, 5)
+
+
+async def test_a_worker_whose_device_is_lost_ends(tmp_path, replica, monkeypatch):
+    scheduler, readback = FakeScheduler(), HeldReadback()
+    monkeypatch.setattr(replica.executor, "_readback", readback)
+    monkeypatch.setattr(replica.executor._backend, "forward", lambda batch: 1 / 0)
+    readback.has_failed = True
+    async with listening(scheduler, Address(path=f"{tmp_path}/s")):
+        thread = ModelThread(asyncio.get_running_loop())
+        thread.start()
+        info = replace(replica.info, loads_blocks=False)
+        link = SchedulerLink(f"unix:{tmp_path}/s", info, replica.executor, thread, asyncio.Event())
+        task = asyncio.create_task(link.run())
+        stream, hello = await scheduler.attach()
+        new = wire.NewRequest(
+            slot=0,
+            request_id=bytes(16),
+            prompt_token_ids=pack_u32([5, 6, 7]),
+            sampling={"temperature": 0.0},
+            block_tables=[{"block_ids": pack_u32([0])}],
+        )
+        plan = wire.StepPlan(
+            generation=7,
+            incarnation=hello.incarnation,
+            step_id=1,
+            new_requests=[new],
+            slots=pack_u32([0]),
+            starts=pack_u32([0]),
+            num_new_tokens=pack_u32([3]),
+            samples=bytes([1]),
+            num_new_blocks=pack_u32([0]),
+        )
+        stream.send(plan=plan)
+        with pytest.raises(DeviceLostError, match="step 1: division by zero"):
+            await asyncio.wait_for(task, 20)
         await asyncio.to_thread(thread.stop, 5)

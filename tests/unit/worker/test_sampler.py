@@ -19,8 +19,8 @@ VOCAB = 203  # no multiple of 4
 KNOWN_TOKENS = [114, 110, 112, 154, 122, 45, 65, 45]
 
 
-def rows_of(requests, positions):
-    table = SamplingTable(len(requests), torch.device("cpu"))
+def rows_of(requests, positions, device=torch.device("cpu")):  # noqa: B008 - a constant
+    table = SamplingTable(len(requests), device)
     for slot, (params, choice, eos) in enumerate(requests):
         table.set(
             NewRequest(

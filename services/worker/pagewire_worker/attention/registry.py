@@ -9,7 +9,7 @@ from pagewire_worker.attention.base import AttentionBackend, AttentionKind
 from pagewire_worker.attention.reference import ReferenceAttention
 from pagewire_worker.attention.sdpa import SdpaAttention
 from pagewire_worker.attention.windowed import WindowedAttention
-from pagewire_worker.triton_choice import check_triton, has_triton
+from pagewire_worker.triton_choice import check_triton, why_no_kernels
 
 _logger = logging.getLogger(__name__)
 
@@ -46,13 +46,19 @@ FACTORIES: Mapping[str, Factory] = {
 AUTO = "sdpa"
 
 
-def pick_attention(name: str, device: torch.device) -> str:
-    """Return what `name` stands for in models of our own: on CUDA "auto" is "triton", if there."""
-    if name != "auto" or device.type != "cuda":
+def pick_attention(name: str, capability: tuple[int, int] | None) -> str:
+    """Return what `name` stands for in models of our own.
+
+    Args:
+        name: One of FACTORIES, or "auto": "triton" on CUDA, where it runs.
+        capability: Compute capability of the device; None for a CPU.
+    """
+    if name != "auto" or capability is None:
         return name
-    if has_triton():
+    reason = why_no_kernels(capability)
+    if reason is None:
         return "triton"
-    _logger.warning("without triton attention and sampling are slow: pip install 'pagewire[cuda]'")
+    _logger.warning("without kernels for CUDA, which is slower: %s", reason)
     return AUTO
 
 

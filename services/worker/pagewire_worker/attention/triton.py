@@ -16,7 +16,12 @@ from pagewire_worker.triton_kernels.decode_attention import (
     Partials,
     decode_attention,
 )
-from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedLayer, PagedSequences
+from pagewire_worker.triton_kernels.paged_sequences import (
+    Cut,
+    PagedLayer,
+    PagedSequences,
+    fitting_rows,
+)
 
 CHUNK_ROWS = 64
 """Rows of a tile of a chunk: tokens times query heads of a KV head."""
@@ -158,7 +163,8 @@ class TritonStep:
         """Return what all layers share, once their shape is known."""
         _, num_heads, head_dim = query.shape
         group = num_heads // cache.num_kv_heads
-        tiles = QueryTiles.of(self._metadata, self._chunks, group, self._chunk_rows, self._device)
+        num_rows = fitting_rows(self._chunk_rows, query)
+        tiles = QueryTiles.of(self._metadata, self._chunks, group, num_rows, self._device)
         partials = Partials.allocate(
             len(self._decodes), num_heads, self._num_splits, head_dim, self._device
         )

@@ -132,9 +132,9 @@ class NativeSource:
         pool = choose_kernels(self.config, settings)
         if pool is not None:
             return self._load_fused(pool, settings)
-        name = pick_attention(settings.attention_backend, settings.device)
-        settings = replace(settings, attention_backend=name)
         capability = device_capability(settings.device)
+        name = pick_attention(settings.attention_backend, capability)
+        settings = replace(settings, attention_backend=name)
         linears = choose_linears(self.config, settings, capability)
         attention = make_attention(
             settings.attention_backend,

@@ -77,6 +77,7 @@ def chunk_attention(
     """
     if len(tiles.sequences) == 0:
         return
+    cut = cut.fitting(query)
     num_heads, head_dim = query.shape[1:]
     num_kv_heads = layer.cache.num_kv_heads
     scale = ScoreScale.of(kind, head_dim, layer.key_scale)

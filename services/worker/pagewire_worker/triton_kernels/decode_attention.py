@@ -82,6 +82,7 @@ def decode_attention(
     """
     if len(which) == 0:
         return
+    cut = cut.fitting(query)
     _launch_splits(query, layer, sequences, which, partials, kind, cut)
     _launch_merge(attended, sequences, which, partials, layer.value_scale, kind.window or 0, cut)
 

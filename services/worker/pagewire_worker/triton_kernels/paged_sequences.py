@@ -1,6 +1,6 @@
 """Where the sequences of a step lie, on the device, and how attention over them is cut."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,6 +9,12 @@ from torch import Tensor
 from pagewire_worker.attention.base import AttentionMetadata, Int64Array
 from pagewire_worker.device_copy import to_device
 from pagewire_worker.kv_cache import LayerCache
+
+TILE_BYTES = 32 * 1024
+"""Of the keys of a tile. With as many of values, and of queries half as many, a program takes less
+than the 99 KiB of shared memory that every device since compute capability 8.0 has."""
+
+QUERY_BYTES = TILE_BYTES // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,10 @@ class Cut:
         assert self.tile & (self.tile - 1) == 0
         assert self.split % self.tile == 0
 
+    def fitting(self, query: Tensor) -> "Cut":
+        """Return the cut for `query` [tokens, heads, head_dim]: a tile of wide heads is smaller."""
+        return replace(self, tile=min(self.tile, max(16, TILE_BYTES // _row_bytes(query))))
+
     def num_splits(self, num_positions: int) -> int:
         """Return how many splits so many positions take."""
         return -(-num_positions // self.split)
@@ -88,3 +98,13 @@ class PagedLayer:
         assert key.stride() == value.stride()
         assert key.stride(3) == 1
         return key.stride(0), key.stride(1), key.stride(2)
+
+
+def fitting_rows(num_rows: int, query: Tensor) -> int:
+    """Return how many rows of `query` [tokens, heads, head_dim] a tile has, at most `num_rows`."""
+    return min(num_rows, max(16, QUERY_BYTES // _row_bytes(query)))
+
+
+def _row_bytes(query: Tensor) -> int:
+    """Return the bytes of a head in a tile, where its length is a power of 2."""
+    return (1 << (query.shape[2] - 1).bit_length()) * query.itemsize

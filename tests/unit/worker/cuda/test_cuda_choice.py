@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from pagewire_worker import sampler, triton_choice
-from pagewire_worker.attention import registry
 from pagewire_worker.attention.registry import pick_attention
 from pagewire_worker.backend import DecodeBounds
 from pagewire_worker.cuda import choice
@@ -15,28 +14,33 @@ from pagewire_worker.models.native import CudaModel
 from pagewire_worker.sampler_choice import pick_sampler
 from support.worker_driver import PROMPT, Driver, load
 
-CUDA, CPU = torch.device("cuda"), torch.device("cpu")
+CPU = torch.device("cpu")
 
 
 def test_models_of_our_own_take_the_kernels_on_cuda():
-    assert pick_attention("auto", CUDA) == "triton"
-    assert pick_attention("auto", CPU) == "auto"
-    assert pick_attention("sdpa", CUDA) == "sdpa"
+    assert pick_attention("auto", (8, 0)) == "triton"
+    assert pick_attention("auto", None) == "auto"
+    assert pick_attention("sdpa", (9, 0)) == "sdpa"
+
+
+def test_older_devices_attend_by_torch_and_that_is_said(caplog):
+    assert pick_attention("auto", (7, 5)) == "sdpa"
+    assert "compute capability 7.5" in caplog.text
 
 
 def test_without_triton_torch_attends_and_that_is_said(monkeypatch, caplog):
-    monkeypatch.setattr(registry, "has_triton", lambda: False)
-    assert pick_attention("auto", CUDA) == "sdpa"
+    monkeypatch.setattr(triton_choice.importlib.util, "find_spec", lambda name: None)
+    assert pick_attention("auto", (9, 0)) == "sdpa"
     assert "pagewire[cuda]" in caplog.text
 
 
 def test_cpus_sample_by_torch():
-    assert pick_sampler(CPU, 32) is sampler.sample
-    assert triton_choice.has_triton()
+    assert pick_sampler(CPU, None, 32) is sampler.sample
 
 
-def test_the_kernels_that_sample_run_before_any_request_does():
-    kernels.warm_up(4100, CPU)
+def test_devices_with_the_kernels_sample_by_them():
+    assert pick_sampler(CPU, (8, 0), 4100) is kernels.sample
+    assert pick_sampler(CPU, (7, 5), 4100) is sampler.sample
 
 
 class _Captured:

@@ -10,26 +10,29 @@ from pathlib import Path
 import pytest
 
 from pagewire_worker.attention.triton import CHUNK_ROWS, EXACT_CHUNK_ROWS
-from support import compiled_sums
+from support import compiled_attention, compiled_sums
 
 NUM_PRODUCTS_AND_REDUCTIONS = 4
 """Scores, their maxima, weights in all, weighted values."""
 
 
-@pytest.fixture
-def sums_of(tmp_path):
-    """Return a function that compiles kernels in a process that does not interpret them."""
+SHARED_MEMORY = 99 * 1024
+"""What a program may take on every device since compute capability 8.0."""
 
-    def run(capability, dtype, cache):
+
+@pytest.fixture
+def printed_by(tmp_path):
+    """Return a function that runs a module of the tests where kernels are not interpreted."""
+
+    def run(module, *arguments):
         environ = {
             **os.environ,
             "TRITON_CACHE_DIR": str(tmp_path),
             "PYTHONPATH": ":".join(sys.path),
         }
         environ.pop("TRITON_INTERPRET", None)
-        program = Path(compiled_sums.__file__)
         done = subprocess.run(
-            [sys.executable, program, str(capability), dtype, cache],
+            [sys.executable, str(Path(module.__file__)), *map(str, arguments)],
             env=environ,
             capture_output=True,
             text=True,
@@ -45,10 +48,17 @@ def sums_of(tmp_path):
     ("capability", "dtype", "cache"),
     [(80, "fp16", "fp16"), (90, "bf16", "bf16"), (90, "bf16", "fp8e4nv"), (90, "fp32", "fp32")],
 )
-def test_exact_chunks_are_summed_as_decodes(capability, dtype, cache, sums_of):
-    sums = sums_of(capability, dtype, cache)
+def test_exact_chunks_are_summed_as_decodes(capability, dtype, cache, printed_by):
+    sums = printed_by(compiled_sums, capability, dtype, cache)
     exact = sums[f"chunk of {EXACT_CHUNK_ROWS}"]
     assert len(exact) == NUM_PRODUCTS_AND_REDUCTIONS
     assert exact == sums["decode"] == sums["decode of other tables"]
     # Larger tiles are not, so this sees a difference.
     assert sums[f"chunk of {CHUNK_ROWS}"] != exact
+
+
+def test_tiles_of_wide_heads_fit_every_device(printed_by):
+    # Its instructions take more than those of older devices.
+    taken = printed_by(compiled_attention, 90)
+    assert len(taken) == 12
+    assert {name: size for name, size in taken.items() if size > SHARED_MEMORY} == {}
