@@ -41,7 +41,7 @@ LABEL org.opencontainers.image.title="pagewire-worker" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# Debian packages for what compiles while it runs, such as "gcc libc6-dev"; nothing in Pagewire does.
+# Debian packages for what compiles while it runs: "gcc libc6-dev" for GPUs, where Triton does.
 ARG RUNTIME_PACKAGES=""
 RUN if [ -n "$RUNTIME_PACKAGES" ]; then \
         apt-get update && apt-get install -y --no-install-recommends $RUNTIME_PACKAGES \

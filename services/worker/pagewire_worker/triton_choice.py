@@ -1,6 +1,8 @@
 """Whether Triton's kernels run here, and what to say where they do not."""
 
 import importlib.util
+import os
+import shutil
 
 import torch
 
@@ -8,6 +10,8 @@ from pagewire_shared.errors import StartupError
 
 LEAST_CAPABILITY = (8, 0)
 """Compute capability of the first devices that the kernels are compiled for."""
+
+NO_COMPILER = "with which Triton makes its way to the driver; install gcc or name one in CC"
 
 
 def check_triton(wanted: str, field: str, device: torch.device, instead: str = "") -> None:
@@ -29,6 +33,8 @@ def check_triton(wanted: str, field: str, device: torch.device, instead: str = "
             "pip install 'pagewire[cuda]'",
             field=field,
         ) from error
+    if device.type == "cuda" and not has_compiler():
+        raise StartupError(f"{wanted} needs a C compiler, {NO_COMPILER}", field=field)
     if device.type != "cuda" and not INTERPRETED:
         raise StartupError(
             f"{wanted} runs on CUDA, the device is {device.type}{instead and f'; {instead}'}",
@@ -43,4 +49,9 @@ def why_no_kernels(capability: tuple[int, int]) -> str | None:
         return f"the device has compute capability {found}, less than {least}"
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed: pip install 'pagewire[cuda]'"
-    return None
+    return None if has_compiler() else f"there is no C compiler, {NO_COMPILER}"
+
+
+def has_compiler() -> bool:
+    """Return whether Triton finds a C compiler, in its order: $CC, gcc, clang."""
+    return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))

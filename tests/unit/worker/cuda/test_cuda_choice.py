@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pagewire_shared.errors import StartupError
 from pagewire_worker import sampler, triton_choice
 from pagewire_worker.attention.registry import pick_attention
 from pagewire_worker.backend import DecodeBounds
@@ -12,6 +13,7 @@ from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.capture import NoCapture
 from pagewire_worker.models.native import CudaModel
 from pagewire_worker.sampler_choice import pick_sampler
+from pagewire_worker.triton_choice import check_triton
 from support.worker_driver import PROMPT, Driver, load
 
 CPU = torch.device("cpu")
@@ -32,6 +34,17 @@ def test_without_triton_torch_attends_and_that_is_said(monkeypatch, caplog):
     monkeypatch.setattr(triton_choice.importlib.util, "find_spec", lambda name: None)
     assert pick_attention("auto", (9, 0)) == "sdpa"
     assert "pagewire[cuda]" in caplog.text
+
+
+def test_without_a_compiler_torch_attends_and_that_is_said(monkeypatch, caplog, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    assert pick_attention("auto", (9, 0)) == "sdpa"
+    assert "no C compiler" in caplog.text
+    with pytest.raises(StartupError, match="attention-backend: triton needs a C compiler"):
+        check_triton("--attention-backend: triton", "attention_backend", torch.device("cuda"))
+    monkeypatch.setenv("CC", "/usr/bin/cc")
+    assert pick_attention("auto", (9, 0)) == "triton"
 
 
 def test_cpus_sample_by_torch():
