@@ -109,15 +109,19 @@ class Peer:
         await eventually(lambda: len(sharer._pulls) == count and not sharer._inbox)
 
     async def is_clean(self) -> None:
-        """Return when nothing is staged and no pull is open."""
+        """Return when nothing is staged and no pull is open.
+
+        Most often that is at once. But gRPC may lose the end of a call, on a machine that is busy:
+        then a pull is over with its deadline, and not before.
+        """
         self.replica.sharer.wake()
-        await eventually(lambda: self.staging.num_free_bytes == self.staging.num_bytes)
+        await eventually(lambda: self.staging.num_free_bytes == self.staging.num_bytes, 2 * SECONDS)
         await eventually(lambda: not self.replica.sharer._pulls)
 
 
-async def eventually(condition: Any) -> None:
+async def eventually(condition: Any, seconds: float = SECONDS) -> None:
     """Return when `condition()` holds."""
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.002)
 

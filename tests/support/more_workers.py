@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,13 @@ class MoreWorker:
     def __init__(self, cluster: Cluster, folder: Path, **settings: str) -> None:
         self.address = f"unix:{folder / 'worker.sock'}"
         arguments = cluster.local._specs["worker-0"].arguments
-        flags = dict(zip(arguments[::2], arguments[1::2], strict=True))
-        flags["--listen"] = self.address
-        flags |= {"--" + name.replace("_", "-"): value for name, value in settings.items()}
+        flags = dict(_flags(arguments))
+        flags["--listen"] = [self.address]
+        flags |= {"--" + name.replace("_", "-"): [value] for name, value in settings.items()}
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", "pagewire_worker", "--exit-with-parent"),
-                *(word for flag in flags.items() for word in flag),
+                *(word for flag, values in flags.items() for word in (flag, *values)),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -79,3 +80,10 @@ class MoreWorker:
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
+
+
+def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield flags, and the value of each that has one."""
+    for flag, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+        if flag.startswith("--"):
+            yield flag, [] if following.startswith("--") else [following]
