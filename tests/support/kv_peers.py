@@ -1,6 +1,7 @@
 """Workers that pull blocks from each other: real executors, real gRPC, plans made by hand."""
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -114,9 +115,19 @@ class Peer:
         Most often that is at once. But gRPC may lose the end of a call, on a machine that is busy:
         then a pull is over with its deadline, and not before.
         """
-        self.replica.sharer.wake()
-        await eventually(lambda: self.staging.num_free_bytes == self.staging.num_bytes, 2 * SECONDS)
-        await eventually(lambda: not self.replica.sharer._pulls)
+        staging, sharer = self.staging, self.replica.sharer
+        sharer.wake()
+        try:
+            await eventually(lambda: staging.num_free_bytes == staging.num_bytes, 2 * SECONDS)
+            await eventually(lambda: not sharer._pulls)
+        except TimeoutError:
+            report = io.StringIO(f"{staging.num_free_bytes} of {staging.num_bytes} bytes free\n")
+            report.seek(0, io.SEEK_END)
+            for pull in sharer._pulls:
+                report.write(f"open: {vars(pull)}\n")
+            for task in asyncio.all_tasks():
+                task.print_stack(file=report)
+            raise AssertionError(report.getvalue()) from None
 
 
 async def eventually(condition: Any, seconds: float = SECONDS) -> None:

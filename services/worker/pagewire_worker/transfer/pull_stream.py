@@ -116,8 +116,11 @@ class PullStream:
         finally:
             for task in (reading, sending):
                 task.cancel()
-            await asyncio.gather(reading, sending, return_exceptions=True)
-            self._give_all_back()
+            try:
+                await asyncio.gather(reading, sending, return_exceptions=True)
+            finally:
+                # Also where it is cancelled once more.
+                self._give_all_back()
 
     async def _send_all(self) -> str:
         while (group := await self._next_group()) is not None:
