@@ -102,7 +102,7 @@ class PullStream:
                 await asyncio.wait((sending,), timeout=max(0.0, end - time.monotonic()))
             self.outcome = sending.result() if sending.done() else "late"
             sending.cancel()
-            await asyncio.wait((sending,))
+            await asyncio.wait((sending,), timeout=END_SECONDS)
             lacking = list(self._pull.names[self._num_complete :])
             if lacking:
                 async with asyncio.timeout(END_SECONDS):
@@ -116,8 +116,10 @@ class PullStream:
         finally:
             for task in (reading, sending):
                 task.cancel()
+            ends = asyncio.gather(reading, sending, return_exceptions=True)
             try:
-                await asyncio.gather(reading, sending, return_exceptions=True)
+                # A call that does not notice its end must not keep the memory.
+                await asyncio.wait((ends,), timeout=END_SECONDS)
             finally:
                 # Also where it is cancelled once more.
                 self._give_all_back()
