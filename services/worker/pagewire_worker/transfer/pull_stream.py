@@ -119,7 +119,9 @@ class PullStream:
             ends = asyncio.gather(reading, sending, return_exceptions=True)
             try:
                 # A call that does not notice its end must not keep the memory.
-                await asyncio.wait((ends,), timeout=END_SECONDS)
+                _, left = await asyncio.wait((ends,), timeout=END_SECONDS)
+                if left:
+                    _logger.warning("the call of a pull goes on although it was cancelled")
             finally:
                 # Also where it is cancelled once more.
                 self._give_all_back()
