@@ -7,8 +7,10 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 # The client libraries that tests run, whose dependencies contradict those of $(VENV).
 CLIENTS := .venv-clients
-# helm, and the schemas of Kubernetes' objects, for the tests of the chart.
+# Programs that tests need and that the package index carries: helm, redis-server, node, npm.
 TOOLS := .tools
+# Found after those of the machine.
+export PATH := $(PATH):$(CURDIR)/$(TOOLS)/bin
 # More arguments for pip, such as another index for a CPU or CUDA build of torch.
 PIP_ARGS ?=
 # Two at a time, file by file: what one file sets up is used by all its tests.
@@ -70,11 +72,17 @@ $(CLIENTS)/.installed: tests/clients/requirements.txt | $(STAMP)
 		-r tests/clients/requirements.txt
 	@touch $@
 
-tools: $(TOOLS)/.installed ## install helm and what else the tests of the chart need
+tools: $(TOOLS)/.installed ## install helm, redis-server and node, which tests need
 
-$(TOOLS)/.installed: tests/deploy/requirements.txt | $(STAMP)
-	@echo "installing helm and the schemas of Kubernetes into $(TOOLS)"
-	@$(BIN)/python tests/deploy/get_tools.py $(PIP_ARGS)
+$(TOOLS)/.installed: tests/tools/requirements.txt | $(STAMP)
+	@echo "installing helm, redis-server and node into $(TOOLS)"
+	@$(BIN)/python tests/tools/get_tools.py $(PIP_ARGS)
+
+# Both, as far as the package index has them now: what is missing skips its tests, by name.
+.PHONY: test-setup
+test-setup: $(KERNELS)
+	@$(MAKE) --no-print-directory $(TOOLS)/.installed || echo "some tools are missing: their tests are skipped"
+	@$(MAKE) --no-print-directory $(CLIENTS)/.installed || echo "client libraries are missing: their tests are skipped"
 
 run: $(KERNELS) ## serve the built-in model on this machine
 	@exec $(BIN)/pagewire serve $(ARGS)
@@ -114,8 +122,10 @@ format: $(STAMP) ## rewrite Python and proto files in the house format
 	$(BIN)/ruff check --fix-only .
 	cd protos && ../$(BIN)/buf format -w
 
-test: $(KERNELS) ## every test but those marked long
-	$(BIN)/python -m pytest tests -m "not long" $(PARALLEL)
+# TESTS: files and folders, when not all.
+TESTS ?= tests
+test: test-setup ## every test but those marked long
+	$(BIN)/python -m pytest $(TESTS) -m "not long" $(PARALLEL)
 
 test-unit: $(KERNELS) ## unit and architecture tests
 	$(BIN)/python -m pytest tests/unit tests/architecture -m "not long" $(PARALLEL)
@@ -128,7 +138,7 @@ mutants: $(STAMP) ## plant bugs one by one; the simulation must find each
 	cd tests && ../$(BIN)/python -m simulation.mutants
 
 # Asks first, since pytest calls a run without tests a failure.
-test-long: $(KERNELS) ## the tests marked long
+test-long: test-setup ## the tests marked long
 	@$(BIN)/python -m pytest tests -m long --collect-only -q >/dev/null 2>&1; code=$$?; \
 	if [ $$code -eq 5 ]; then echo "no test is marked long"; exit 0; fi; \
 	echo "$(BIN)/python -m pytest tests -m long"; $(BIN)/python -m pytest tests -m long -n 2

@@ -1,12 +1,12 @@
 """Rules that hold for every test: outside tools, and tests that need a device."""
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
+
+from support.tools import missing, tool
 
 ROOT = Path(__file__).resolve().parents[1]
 if not any(Path("/dev").glob("nvidia[0-9]*")):
@@ -14,6 +14,8 @@ if not any(Path("/dev").glob("nvidia[0-9]*")):
     os.environ.setdefault("TRITON_INTERPRET", "1")
 CLIENTS = ROOT / ".venv-clients"
 TOOLS = ROOT / ".tools"
+# What `make tools` has fetched is found after what the machine has.
+os.environ["PATH"] = os.pathsep.join((os.environ.get("PATH", os.defpath), str(TOOLS / "bin")))
 
 
 @pytest.fixture(scope="session")
@@ -24,13 +26,7 @@ def require_tool() -> Callable[[str, str], str]:
     PAGEWIRE_REQUIRE_TOOLS=1, set where the tools were just installed, the test fails instead.
     """
 
-    def require(name: str, install_command: str) -> str:
-        path = shutil.which(name)
-        if path is None:
-            missing(f"{name} is not installed: {install_command}")
-        return path
-
-    return require
+    return tool
 
 
 @pytest.fixture(scope="session")
@@ -47,18 +43,11 @@ def clients_python() -> str:
 def helm() -> str:
     """The program that renders the chart; skips or fails as `require_tool`. Beside it, in
     `packages`, are the schemas of Kubernetes' objects."""
-    stamp = TOOLS / ".installed"
-    wanted = ROOT / "tests" / "deploy" / "requirements.txt"
-    if not stamp.exists() or stamp.stat().st_mtime < wanted.stat().st_mtime:
-        missing("helm is not installed, or another one than is wanted: make tools")
+    wanted = ROOT / "tests" / "tools" / "requirements.txt"
+    for needed in (TOOLS / "helm", TOOLS / "packages"):
+        if not needed.exists() or needed.stat().st_mtime < wanted.stat().st_mtime:
+            missing("helm is not installed, or another one than is wanted: make tools")
     return str(TOOLS / "helm")
-
-
-def missing(reason: str) -> NoReturn:
-    """Skip, or fail where tools are required."""
-    if os.environ.get("PAGEWIRE_REQUIRE_TOOLS") == "1":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,7 +25,8 @@ from pagewire_shared.status import StatusReporter
 
 STOP = sampling_pb2.FINISH_REASON_STOP
 LENGTH = sampling_pb2.FINISH_REASON_LENGTH
-WAIT_SECONDS = 10.0
+# A busy machine takes seconds for what is a moment elsewhere.
+WAIT_SECONDS = 60.0
 FIRST_BYTE_ID = 3
 
 

@@ -26,6 +26,7 @@ from support.released_trees import (
 from support.role_cells import MODEL, RoleCell, role_cell, worker_names
 from support.role_processes import Place, RoleProcess
 from support.streams import Stream, audit, completion, eventually_clean
+from support.tools import tool
 
 NUM_STREAMS = 6
 NUM_TOKENS = 160
@@ -39,6 +40,7 @@ ROLES = ("frontend", "scheduler", "worker", "kvstore")
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The services of the previous version."""
+    tool("git", "apt-get install git")
     version = previous_version((ROOT / "CHANGELOG.md").read_text())
     folder = tmp_path_factory.mktemp("released") / version
     try:
@@ -201,6 +203,8 @@ def test_which_version_is_the_previous_one(unreleased: str, version: str) -> Non
 
 
 def test_the_commit_that_cut_a_version(tmp_path: Path) -> None:
+    tool("git", "apt-get install git")
+
     def git(*arguments: str, folder: Path = tmp_path / "whole") -> str:
         who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
         done = subprocess.run(

@@ -16,6 +16,7 @@ import grpc.aio
 from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
 from pagewire_shared.allocator import with_allocator_settings
 from support.processes import wait_until
+from support.tools import tool
 
 START_SECONDS = 30.0
 NAME_BYTES = 16
@@ -60,7 +61,13 @@ class RedisServer(_Process):
         self.url = f"unix://{self.socket}"
         self.process = subprocess.Popen(
             [
-                *("redis-server", "--port", "0", "--unixsocket", str(self.socket)),
+                *(
+                    tool("redis-server", "make tools"),
+                    "--port",
+                    "0",
+                    "--unixsocket",
+                    str(self.socket),
+                ),
                 *("--save", "", "--appendonly", "no", "--dir", str(folder), *flags),
             ],
             stdout=subprocess.DEVNULL,

@@ -41,6 +41,8 @@ def why_not() -> str:
             space.slow(1e6)
     except subprocess.CalledProcessError as error:
         return f"no network namespaces here: {error.stderr.strip()}"
+    except FileNotFoundError as error:
+        return f"no network namespaces without {error.filename}: apt-get install iproute2"
     return ""
 
 

@@ -15,7 +15,7 @@ SHAPE = layout(1000)
 
 @pytest.fixture
 def redis(require_tool, tmp_path):
-    program = require_tool("redis-server", "apt-get install redis-server")
+    program = require_tool("redis-server", "make tools")
     server = RedisServer(program, tmp_path)
     yield server.start()
     server.close()

@@ -29,7 +29,7 @@ GONE = "pagewire:kv:quarantine:*"
 
 @pytest.fixture
 def server(require_tool, tmp_path):
-    program = require_tool("redis-server", "apt-get install redis-server")
+    program = require_tool("redis-server", "make tools")
     server = RedisServer(program, tmp_path)
     yield server.start()
     server.close()
@@ -267,7 +267,7 @@ async def test_what_others_put_is_announced_while_it_runs(server, monkeypatch):
 
 
 async def test_a_redis_that_comes_later_than_the_store(require_tool, tmp_path):
-    program = require_tool("redis-server", "apt-get install redis-server")
+    program = require_tool("redis-server", "make tools")
     server = RedisServer(program, tmp_path)
     async with running(server) as cell:
         await cell.put(0, 1)

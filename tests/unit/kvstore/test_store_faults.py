@@ -25,7 +25,7 @@ NUM_KILLS = 20
 
 @pytest.fixture
 def server(require_tool, tmp_path):
-    program = require_tool("redis-server", "apt-get install redis-server")
+    program = require_tool("redis-server", "make tools")
     server = RedisServer(program, tmp_path)
     yield server.start("--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
     server.close()

@@ -24,7 +24,7 @@ def create(**settings):
 
 
 async def test_a_store_of_all_tiers(require_tool, tmp_path):
-    program = require_tool("redis-server", "apt-get install redis-server")
+    program = require_tool("redis-server", "make tools")
     server = RedisServer(program, tmp_path).start()
     settings = {
         "memory_bytes": 16 * GRANULE_BYTES,
