@@ -29,6 +29,7 @@ from pagewire.prompts import (
     prompt_requests,
 )
 from pagewire.tool_convert import ToolChoice
+from pagewire.topology_client import topology
 from pagewire_shared.errors import UnavailableError
 from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
@@ -200,8 +201,10 @@ class LLM:
             yield advance
 
     def _concurrency(self) -> int:
-        running = (self.config.max_num_seqs or 0) * len(self.config.worker_roles)
-        # Twice what runs at once, so that the scheduler always has a queue to choose from.
+        """Return how many prompts to submit at once: twice what the workers run at once, so that
+        the scheduler always has a queue to choose from."""
+        cells = self._loop.run(topology(self._cluster.grpc_address))
+        running = sum(worker.max_num_seqs for cell in cells for worker in cell.workers)
         return max(MIN_CONCURRENCY, 2 * running)
 
 

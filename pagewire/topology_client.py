@@ -33,6 +33,7 @@ class WorkerFacts:
     layout: str
     num_running: int
     num_waiting: int
+    max_num_seqs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,7 @@ def _worker(worker: admin_pb2.WorkerTopology) -> WorkerFacts:
         layout=worker.layout,
         num_running=worker.num_running,
         num_waiting=worker.num_waiting,
+        max_num_seqs=worker.max_num_seqs,
     )
 
 

@@ -27,12 +27,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# fmt: off
 COREUTILS = (
-    "basename cat chgrp chmod chown cp cut date dd df dirname du echo env expr false head id install join"
-    " link ln ls md5sum mkdir mkfifo mktemp mv nl nproc od paste printenv printf pwd readlink realpath rm"
-    " rmdir seq sha256sum sleep sort split stat stty sync tail tee test timeout touch tr true truncate tty"
-    " uname uniq unlink wc whoami yes"
-).split()
+    "basename", "cat", "chgrp", "chmod", "chown", "cp", "cut", "date", "dd", "df", "dirname",
+    "du", "echo", "env", "expr", "false", "head", "id", "install", "join", "link", "ln", "ls",
+    "md5sum", "mkdir", "mkfifo", "mktemp", "mv", "nl", "nproc", "od", "paste", "printenv",
+    "printf", "pwd", "readlink", "realpath", "rm", "rmdir", "seq", "sha256sum", "sleep", "sort",
+    "split", "stat", "stty", "sync", "tail", "tee", "test", "timeout", "touch", "tr", "true",
+    "truncate", "tty", "uname", "uniq", "unlink", "wc", "whoami", "yes",
+)
+# fmt: on
 COMPILER = ("g++", "gcc", "c++", "cc", "as", "ld", "ar")
 KEPT = ("PIP_", "npm_config_", "NODE_EXTRA_CA_CERTS", "SSL_CERT_", "REQUESTS_CA_BUNDLE")
 PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")

@@ -19,6 +19,7 @@ from pagewire.local.child_process import (
     LineReceived,
     StatusReceived,
 )
+from pagewire.local.devices import assign_devices, torch_has_cuda, visible_devices
 from pagewire.local.frontend_group import mint_names
 from pagewire.local.layout import ChildSpec, Endpoints, child_environment, plan_children
 from pagewire.local.notices import ChildReady, Loading, Notice
@@ -161,7 +162,14 @@ class LocalCluster:
         self._thread.join()
 
     def _plan(self) -> tuple[ChildSpec, ...]:
-        return plan_children(self._config, self.models, self._folder.path, self._endpoints)
+        config = self._config
+        devices = assign_devices(
+            config.device,
+            len(self.models) * len(config.worker_roles),
+            visible_devices(os.environ),
+            has_cuda=torch_has_cuda(),
+        )
+        return plan_children(config, self.models, self._folder.path, self._endpoints, devices)
 
     def _claim_ports(self) -> None:
         """Refuse taken ports; keep those that several frontends share."""
@@ -269,7 +277,7 @@ class LocalCluster:
 
     def _spawn(self, spec: ChildSpec) -> None:
         environ = with_allocator_settings(child_environment(os.environ), spec.role)
-        environ.update(spec.secrets)
+        environ.update(spec.environ)
         self._processes[spec.name] = ChildProcess(
             spec.name, spec.role, spec.command, environ, self._events.put
         )

@@ -4,9 +4,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from pagewire.config import STORE_SETTINGS, ServeConfig
+from pagewire.local.devices import VARIABLE
 from pagewire.local.frontend_group import memberships
 from pagewire.models import ServedModel
 from pagewire_shared.settings import ENVIRONMENT_PREFIX, flag_of
@@ -47,14 +49,15 @@ class ChildSpec:
         role: frontend, scheduler, worker or kvstore.
         arguments: Flags.
         starts_after: Names of children that must be ready first.
-        secrets: Environment variables on top: other users see the flags of a process.
+        environ: Environment variables on top: what CUDA reads, and secrets, since other users see
+            the flags of a process.
     """
 
     name: str
     role: str
     arguments: tuple[str, ...]
     starts_after: tuple[str, ...] = ()
-    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    environ: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
     def stop_rank(self) -> int:
@@ -89,9 +92,16 @@ class Endpoints:
 
 
 def plan_children(
-    config: ServeConfig, models: Sequence[ServedModel], folder: Path, endpoints: Endpoints
+    config: ServeConfig,
+    models: Sequence[ServedModel],
+    folder: Path,
+    endpoints: Endpoints,
+    devices: Sequence[str | None] = (),
 ) -> tuple[ChildSpec, ...]:
-    """Return the processes for `config`; sockets between them lie in `folder`."""
+    """Return the processes for `config`; sockets between them lie in `folder`.
+
+    `devices` are the CUDA devices of the workers; None or none for the CPU.
+    """
     scheduler_address = f"unix:{folder / 'scheduler.sock'}"
     stores = config.kvstore
     children = []
@@ -114,12 +124,18 @@ def plan_children(
     fetched_by = () if all(m.is_local for m in models) else tuple(w.name for w in workers)
     frontend = _frontend_arguments(models, scheduler_address, endpoints)
     frontend += [x for n in _REPEATED for v in getattr(config, n) for x in (flag_of(n), v)]
+    access: dict[str, str] = {}
     if endpoints.host:
         frontend += _access(config)
-    children += workers
+        access = _keys(config)
+    children += [
+        replace(worker, environ=((VARIABLE, device),)) if device is not None else worker
+        for worker, device in zip_longest(workers, devices)
+    ]
     for name, membership in memberships(endpoints.names, folder):
         arguments = [*frontend, *membership]
-        children.append(_child(config, name, "frontend", arguments, starts_after=fetched_by))
+        child = _child(config, name, "frontend", arguments, starts_after=fetched_by)
+        children.append(replace(child, environ=tuple(access.items())))
     return _with_metrics(children, config.metrics_port)
 
 
@@ -162,7 +178,7 @@ def _store(config: ServeConfig, address: str) -> ChildSpec:
             secrets.append((ENVIRONMENT_PREFIX + role_name.upper(), value))
         else:
             arguments += [flag_of(role_name), str(value)]
-    return replace(_child(config, "kvstore", "kvstore", arguments), secrets=tuple(secrets))
+    return replace(_child(config, "kvstore", "kvstore", arguments), environ=tuple(secrets))
 
 
 def _flags(config: ServeConfig, names: Sequence[str]) -> list[str]:
@@ -223,13 +239,17 @@ def _frontend_arguments(
 
 
 def _access(config: ServeConfig) -> list[str]:
-    """Return who may call; keys are digests here, as other users see the flags of a process."""
+    """Return who may call, but for the keys."""
     arguments = _flags(config, ["api_key_file"])
-    for key in config.api_key:
-        arguments += ["--api-key", key]
     for origin in config.cors_origin:
         arguments += ["--cors-origin", origin]
     return arguments
+
+
+def _keys(config: ServeConfig) -> dict[str, str]:
+    """Return the variable with the digests of keys: a weak key can be guessed from its digest, and
+    other users see the flags of a process."""
+    return {ENVIRONMENT_PREFIX + "API_KEY": ",".join(config.api_key)} if config.api_key else {}
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -79,6 +79,7 @@ class FakePairs:
                 layout_fingerprint=b"\x0f" * 16,
                 num_running=1,
                 num_waiting=2,
+                max_num_seqs=256,
             )
             for worker_id, worker in self.loop.core.workers.items()
         )

@@ -214,3 +214,9 @@ def test_wrong_keywords_and_values_start_nothing(tiny_checkpoint: Path) -> None:
         LLM(str(tiny_checkpoint), kv_cache_memory="many")
     with pytest.raises(StartupError, match="does not exist"):
         LLM("./no-such-model")
+
+
+def test_as_many_prompts_are_sent_as_all_workers_keep_busy(tiny_checkpoint: Path) -> None:
+    settings = {**TINY, "num_workers": 2, "max_num_seqs": 200, "max_num_batched_tokens": 512}
+    with LLM(str(tiny_checkpoint), **settings) as llm:
+        assert llm._concurrency() == 800

@@ -31,6 +31,7 @@ def worker_topology(worker: WorkerEntry) -> admin_pb2.WorkerTopology:
         layout=worker.layout_fingerprint.hex(),
         num_running=worker.num_running,
         num_waiting=worker.num_waiting,
+        max_num_seqs=worker.max_num_seqs,
     )
 
 

@@ -87,8 +87,8 @@ def test_the_own_store_gets_its_settings(tmp_path: Path) -> None:
     assert value(store, "--memory-size") == str(2**21)
     assert value(store, "--disk-path") == str(tmp_path)
     assert value(store, "--disk-size") == str(2**30)
-    assert dict(store.secrets) == {"PAGEWIRE_REDIS": "redis://:secret@host/0"}
-    assert not any(spec.secrets for spec in specs.values() if spec is not store)
+    assert dict(store.environ) == {"PAGEWIRE_REDIS": "redis://:secret@host/0"}
+    assert not any(spec.environ for spec in specs.values() if spec is not store)
     assert "secret" not in repr(list(specs.values())) + repr(config) + " ".join(store.command)
 
 

@@ -167,4 +167,5 @@ def _worker_entry(worker: WorkerState) -> WorkerEntry:
         layout_fingerprint=info.layout_fingerprint,
         num_running=len(worker.running),
         num_waiting=worker.num_sequences - len(worker.running),
+        max_num_seqs=len(worker.slots),
     )

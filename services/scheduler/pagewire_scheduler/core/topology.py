@@ -19,6 +19,7 @@ class WorkerEntry:
     layout_fingerprint: bytes
     num_running: int
     num_waiting: int
+    max_num_seqs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

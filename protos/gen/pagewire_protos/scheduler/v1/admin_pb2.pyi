@@ -72,7 +72,7 @@ class CellTopology(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., handoff: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerTopology, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[PairTopology, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WorkerTopology(_message.Message):
-    __slots__ = ("worker", "model", "roles", "is_draining", "kv_endpoint", "kv_transports", "layout", "num_running", "num_waiting")
+    __slots__ = ("worker", "model", "roles", "is_draining", "kv_endpoint", "kv_transports", "layout", "num_running", "num_waiting", "max_num_seqs")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,7 @@ class WorkerTopology(_message.Message):
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
+    MAX_NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     model: str
     roles: _containers.RepeatedScalarFieldContainer[_worker_attach_pb2.WorkerRole]
@@ -91,7 +92,8 @@ class WorkerTopology(_message.Message):
     layout: str
     num_running: int
     num_waiting: int
-    def __init__(self, worker: _Optional[str] = ..., model: _Optional[str] = ..., roles: _Optional[_Iterable[_Union[_worker_attach_pb2.WorkerRole, str]]] = ..., is_draining: bool = ..., kv_endpoint: _Optional[str] = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., layout: _Optional[str] = ..., num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ...) -> None: ...
+    max_num_seqs: int
+    def __init__(self, worker: _Optional[str] = ..., model: _Optional[str] = ..., roles: _Optional[_Iterable[_Union[_worker_attach_pb2.WorkerRole, str]]] = ..., is_draining: bool = ..., kv_endpoint: _Optional[str] = ..., kv_transports: _Optional[_Iterable[_Union[_layout_pb2.KvTransport, str]]] = ..., layout: _Optional[str] = ..., num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., max_num_seqs: _Optional[int] = ...) -> None: ...
 
 class PairTopology(_message.Message):
     __slots__ = ("prefill", "decode", "refusal", "transport", "bytes_per_second", "num_transfers", "num_failures")
