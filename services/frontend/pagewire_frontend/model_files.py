@@ -1,71 +1,15 @@
-"""Finds a model's folder and reads its small JSON files. Never reads weights."""
+"""Reads the small JSON files of a model's folder. Never reads weights."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pagewire_shared.builtin_models import builtin_folder
 from pagewire_shared.errors import StartupError
 
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 # A tokenizer_config.json without a limit says 1e30.
 _LARGEST_CONTEXT = 2**31 - 1
-_DOWNLOADED = ("*.json", "*.jinja", "*.model")
-
-
-def find_folder(path: str) -> Path:
-    """Return the local folder of `path`: a folder, a built-in model's name, or a hub id in the
-    Hugging Face cache layout.
-
-    Raises:
-        StartupError: There is neither, and the hub cannot be asked.
-    """
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        return folder.resolve()
-    if (builtin := builtin_folder(path)) is not None:
-        return builtin
-    if not is_hub_id(path):
-        raise StartupError(f"model {path}: no such folder", field="model")
-    return _cached_snapshot(path) or _download(path)
-
-
-def is_hub_id(path: str) -> bool:
-    """Return whether `path` could be a hub id such as org/name."""
-    parts = path.split("/")
-    return len(parts) == 2 and all(parts) and not path.startswith((".", "~"))
-
-
-def _hub_cache() -> Path:
-    explicit = os.environ.get("HF_HUB_CACHE")
-    if explicit:
-        return Path(explicit).expanduser()
-    home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
-    return Path(home).expanduser() / "hub"
-
-
-def _cached_snapshot(hub_id: str) -> Path | None:
-    repository = _hub_cache() / ("models--" + hub_id.replace("/", "--"))
-    reference = repository / "refs" / "main"
-    if not reference.is_file():
-        return None
-    snapshot = repository / "snapshots" / reference.read_text().strip()
-    return snapshot if (snapshot / "config.json").is_file() else None
-
-
-def _download(hub_id: str) -> Path:
-    # huggingface_hub comes with tokenizers; it brings no torch.
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(hub_id, allow_patterns=list(_DOWNLOADED)))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        raise StartupError(
-            f"model {hub_id}: no such folder, and the hub gave nothing: {error}", field="model"
-        ) from error
 
 
 def read_json(path: Path, *, is_required: bool = False) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pagewire_frontend.message.formats import (
 from pagewire_frontend.tokenizer import TextTokenizer, load_tokenizer
 from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
 from pagewire_shared.fingerprint import tokenizer_fingerprint
+from pagewire_shared.model_folder import is_hub_id, resolve_model
 from pagewire_shared.sampling import SamplingParams
 
 _MARK = "What a user says."
@@ -110,7 +111,7 @@ def parse_specs(models: Sequence[str], served_names: Sequence[str]) -> list[Mode
             path = text
             if spare_names:
                 name = spare_names.pop(0)
-            elif model_files.is_hub_id(text) and not Path(text).is_dir():
+            elif is_hub_id(text) and not Path(text).is_dir():
                 name = text
             else:
                 name = Path(text).expanduser().resolve().name
@@ -132,7 +133,7 @@ def load_model(spec: ModelSpec, choice: FormatChoice | None = None) -> LoadedMod
         spec: Names it.
         choice: What flags say of its formats; without, its chat template tells.
     """
-    folder = model_files.find_folder(spec.path)
+    folder = resolve_model(spec.path, has_weights=False)
     config = model_files.read_json(folder / "config.json", is_required=True)
     tokenizer_config = model_files.read_json(folder / "tokenizer_config.json")
     generation = model_files.read_json(folder / "generation_config.json")

@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.model_folder import resolve_model
 from pagewire_worker.backend import DecodeBounds
 from pagewire_worker.config import DEFAULT_NUM_SEQS, WorkerConfig
 from pagewire_worker.dtypes import pick_cache_dtype, pick_dtype
-from pagewire_worker.hub import resolve_model
 from pagewire_worker.load_format import weights_fingerprint
 from pagewire_worker.models.choice import choose_source
 from pagewire_worker.models.source import ModelSource, ModelSummary
@@ -38,7 +38,7 @@ class ReplicaShape:
 
 def settle(config: WorkerConfig) -> ReplicaShape:
     """Understand the checkpoint and the device. Raises StartupError naming the setting."""
-    folder = resolve_model(config.model)
+    folder = resolve_model(config.model, has_weights=True)
     source = choose_source(folder, config.model_impl, config.load_format)
     model = source.summary
     device = _pick_device(config.device)

@@ -9,7 +9,6 @@ from safetensors.torch import load_file, save_file
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.hub import cache_folder, resolve_model
 from pagewire_worker.loader import load_replica
 from pagewire_worker.models.registry import read_model_config
 from pagewire_worker.models.unsupported import UnsupportedModelError
@@ -254,30 +253,3 @@ def test_legacy_rope_scaling(copy):
     )
     rope = read_model_config(folder).rope
     assert (rope.theta, rope.rope_type, dict(rope.factors)) == (1e6, "linear", {"factor": 4.0})
-
-
-@pytest.fixture
-def hub_cache(checkpoint, tmp_path):
-    repository = tmp_path / "hub" / "models--org--small"
-    shutil.copytree(checkpoint("llama"), repository / "snapshots" / "abc123")
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("abc123\n")
-    return tmp_path
-
-
-def test_hub_ids_are_found_in_the_cache(hub_cache):
-    for environ in ({"HF_HOME": str(hub_cache)}, {"HF_HUB_CACHE": str(hub_cache / "hub")}):
-        environ["HF_HUB_OFFLINE"] = "1"
-        for model in ("org/small", "org/small@main", "org/small@abc123"):
-            assert resolve_model(model, environ).name == "abc123"
-
-
-def test_hub_ids_that_are_not_cached_offline(hub_cache):
-    environ = {"HF_HOME": str(hub_cache), "HF_HUB_OFFLINE": "1"}
-    for model in ("org/other", "org/small@v2"):
-        with pytest.raises(StartupError, match="HF_HUB_OFFLINE"):
-            resolve_model(model, environ)
-
-
-def test_default_cache_folder():
-    assert str(cache_folder({"XDG_CACHE_HOME": "/c"})) == "/c/huggingface/hub"
