@@ -76,16 +76,18 @@ class AsyncClient:
         model: str | None = None,
         add_special_tokens: bool = True,
         echo: bool = False,
+        final_only: bool = False,
     ) -> AsyncIterator[Event]:
         """Continue a text or token ids; yields Opened, PromptLogprobs where they were asked for,
         Deltas, Finished per choice, Closed.
 
         `sampling` is SamplingParams, a mapping of only some of its fields (the model's defaults
         fill the others), or None for the model's defaults and 16 tokens. `add_special_tokens` says
-        whether the tokenizer adds its own to a text; with `echo` Opened holds the prompt as text.
-        Ending the iteration early cancels the request.
+        whether the tokenizer adds its own to a text; with `echo` Opened holds the prompt as text;
+        with `final_only` what a choice says comes when it ends, in one delta. Ending the iteration
+        early cancels the request.
         """
-        request = complete_request(prompt, sampling, model, add_special_tokens, echo)
+        request = complete_request(prompt, sampling, model, add_special_tokens, echo, final_only)
         return _events(self._stub.Complete(request, timeout=self._timeout, metadata=self._metadata))
 
     def chat(
@@ -217,11 +219,17 @@ class Client:
         model: str | None = None,
         add_special_tokens: bool = True,
         echo: bool = False,
+        final_only: bool = False,
     ) -> Iterator[Event]:
         """As AsyncClient.complete; closing the iterator cancels the request."""
         return self._loop.iterate(
             lambda: self._client.complete(
-                prompt, sampling, model=model, add_special_tokens=add_special_tokens, echo=echo
+                prompt,
+                sampling,
+                model=model,
+                add_special_tokens=add_special_tokens,
+                echo=echo,
+                final_only=final_only,
             )
         )
 

@@ -60,6 +60,7 @@ class ChatOptions(TypedDict, total=False):
             by default "auto" with tools.
         parallel_tool_calls: Whether an answer may hold several calls, by default it may.
         echo: Return the text of the turn that is gone on with, in Opened.
+        final_only: Get what a choice says when it ends, in one delta, and not as it is generated.
     """
 
     model: str | None
@@ -70,6 +71,7 @@ class ChatOptions(TypedDict, total=False):
     tool_choice: ToolChoice | None
     parallel_tool_calls: bool | None
     echo: bool
+    final_only: bool
 
 
 def given_params(sampling: Sampling) -> SamplingParams:
@@ -109,6 +111,7 @@ def complete_request(
     model: str | None,
     add_special_tokens: bool = True,
     echo: bool = False,
+    final_only: bool = False,
 ) -> inference_pb2.CompleteRequest:
     """Return the request for a text or a list of token ids."""
     request = inference_pb2.CompleteRequest(
@@ -116,6 +119,8 @@ def complete_request(
     )
     if echo:
         request.options.echo = True
+    if final_only:
+        request.options.final_only = True
     if isinstance(prompt, str):
         request.text = prompt
         return request
@@ -145,6 +150,8 @@ def chat_request(
     )
     if asked.get("echo"):
         request.options.echo = True
+    if asked.get("final_only"):
+        request.options.final_only = True
     opens = asked.get("add_generation_prompt")
     if opens is not None:
         request.add_generation_prompt = opens

@@ -61,7 +61,8 @@ class OfflineRun:
         )
         source: Any = request.source
         make = self._client.chat if request.is_chat else self._client.complete
-        async for event in make(source, request.params, model=self._model, **request.chat_options):
+        options = {**request.chat_options, "model": self._model, "final_only": True}
+        async for event in make(source, request.params, **options):
             collector.add(event)
         texts = await self._texts_of(collector.named_token_ids())
         output = collector.result(source if isinstance(source, str) else None, texts=texts)

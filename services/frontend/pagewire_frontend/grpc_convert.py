@@ -39,6 +39,7 @@ class AskedStream:
     Attributes:
         has_echo: The text before the answer.
         has_output: The answer itself.
+        is_final_only: What a choice says is shown when it ends.
         new_reader: Makes what takes the text of one choice apart.
         has_tool_grammar: The output is held to a grammar made of the client's tools.
     """
@@ -46,6 +47,7 @@ class AskedStream:
     request: GenerationRequest
     has_echo: bool
     has_output: bool = True
+    is_final_only: bool = False
     new_reader: Callable[[], MessageReader] = PlainReader
     has_tool_grammar: bool = False
 
@@ -89,6 +91,7 @@ def chat_request(
     return AskedStream(
         request=_request(message.options, model, prompt, plan.params, timeout_seconds),
         has_echo=message.options.echo,
+        is_final_only=message.options.final_only,
         new_reader=plan.new_reader,
         has_tool_grammar=plan.has_grammar,
     )
@@ -118,6 +121,7 @@ def complete_request(
         request=_request(options, model, prompt, params, timeout_seconds),
         has_echo=options.echo,
         has_output=has_output,
+        is_final_only=options.final_only,
     )
 
 

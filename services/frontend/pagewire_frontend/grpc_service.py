@@ -11,6 +11,7 @@ from pagewire_frontend.choice_messages import ChoiceMessages
 from pagewire_frontend.embedding import embed
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.events import Closed, Event
+from pagewire_frontend.final_deltas import FinalDeltas
 from pagewire_frontend.grpc_convert import AskedStream
 from pagewire_frontend.prompt_echo import echo_text, without_output
 from pagewire_frontend.request_label import LABEL, parse_label
@@ -132,14 +133,16 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             opened = session.opened()
             prompt = opened.prompt_token_ids
             yield opened, echo_text(asked.request, prompt) if asked.has_echo else None
+            final = FinalDeltas() if asked.is_final_only else None
             async for event in session.events():
                 if isinstance(event, Closed) and (header := timeline_header(event.usage.timelines)):
                     context.set_trailing_metadata(((TIMELINE_METADATA_KEY, header),))
-                shown = event if asked.has_output else without_output(event)
-                if shown is not None:
-                    watched.begin_write()
-                    yield shown, None
-                    watched.end_write()
+                for ready in (event,) if final is None else final.take(event):
+                    shown = ready if asked.has_output else without_output(ready)
+                    if shown is not None:
+                        watched.begin_write()
+                        yield shown, None
+                        watched.end_write()
         finally:
             self._stalls.forget(watched)
             self._engine.close(session)

@@ -35,7 +35,7 @@ class ScriptedClient:
         self.decoded: list[list[int]] = []
 
     async def complete(
-        self, prompt: Any, params: SamplingParams, *, model: str
+        self, prompt: Any, params: SamplingParams, *, model: str, final_only: bool
     ) -> AsyncIterator[Event]:
         self.asked.append(params)
         ids = [7, 8] if isinstance(prompt, str) else list(prompt)
