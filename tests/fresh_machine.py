@@ -52,7 +52,7 @@ SAMPLE = (
 )
 READY_SECONDS = 180.0
 END_SECONDS = 30.0
-# Other users reach neither /root nor a home.
+PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3", "python3.13", "python3.12", "python3.11")
 NOBODY = "nobody"
 
 
@@ -112,7 +112,8 @@ class Machine:
 
 def build(folder: Path) -> Machine:
     """Lay out the machine in `folder`."""
-    machine = Machine(folder, NOBODY if os.geteuid() == 0 else None)
+    python, is_for_all = find_python()
+    machine = Machine(folder, NOBODY if os.geteuid() == 0 and is_for_all else None)
     for name in ("home", "bin", "compiler"):
         (folder / name).mkdir()
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(machine.tree)], check=True)
@@ -121,7 +122,6 @@ def build(folder: Path) -> Machine:
             found = shutil.which(name)
             if found is not None:
                 (folder / place / name).symlink_to(os.path.realpath(found))
-    python = _python(folder)
     # No links: a Python looks for its library beside the name that it was started by.
     starter = folder / "bin" / "python3"
     starter.write_text(f'#!/bin/sh\nexec {python} "$@"\n')
@@ -134,21 +134,18 @@ def build(folder: Path) -> Machine:
     return machine
 
 
-def _python(folder: Path) -> Path:
-    """Return a Python that others may run: this one, or a copy of it without its packages."""
-    own = Path(os.path.realpath(sys.executable))
-    if all(parent.stat().st_mode & 0o001 for parent in own.parents):
-        return own
-    prefix, version = Path(sys.base_prefix), f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    copy = folder / "python"
-    skipped = shutil.ignore_patterns("site-packages", "test", "__pycache__", "*.a", "config-*")
-    shutil.copytree(prefix / "lib" / version, copy / "lib" / version, ignore=skipped)
-    (copy / "lib" / version / "site-packages").mkdir()
-    shutil.copytree(prefix / "include", copy / "include", dirs_exist_ok=True)
-    for library in (prefix / "lib").glob("libpython*.so*"):
-        shutil.copy2(library, copy / "lib", follow_symlinks=True)
-    (copy / "bin").mkdir()
-    return Path(shutil.copy2(own, copy / "bin" / version))
+def find_python() -> tuple[str, bool]:
+    """Return a Python, and whether every user may run it, as one below /root may not be."""
+    suitable = (
+        "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))"
+    )
+    for candidate in (os.path.realpath(sys.executable), *PYTHONS):
+        path = shutil.which(candidate)
+        if path is None or subprocess.run([path, "-c", suitable], capture_output=True).returncode:
+            continue
+        if all(parent.stat().st_mode & 0o001 for parent in Path(path).resolve().parents):
+            return path, True
+    return os.path.realpath(sys.executable), False
 
 
 def _give(path: Path, user: int, group: int) -> None:
