@@ -67,6 +67,8 @@ class ScriptedWorker:
     cancelled_loads: list[int] = field(default_factory=list)
     heard: list[str] = field(default_factory=list)
     """Kinds of messages, in order."""
+    largest_message: int = 0
+    """In bytes."""
     answer_load: Callable[[wa.LoadBlocks], wa.BlocksLoaded | None] = loaded_completely
     """None to stay silent."""
     digests: dict[bytes, bytes] | None = field(default_factory=dict)
@@ -149,6 +151,7 @@ class ScriptedWorker:
     ) -> None:
         kind = response.WhichOneof("message")
         self.heard.append(kind)
+        self.largest_message = max(self.largest_message, response.ByteSize())
         if kind == "welcome":
             self.welcome = response.welcome
             self.sequences.clear()
@@ -162,6 +165,9 @@ class ScriptedWorker:
                 await self._write(call, wa.AttachWorkerRequest(blocks_loaded=answer))
         elif kind == "cancel_load":
             self.cancelled_loads.append(response.cancel_load.load_id)
+        elif kind == "compile_grammar":
+            compiled = wa.GrammarCompiled(grammar_id=response.compile_grammar.grammar_id)
+            await self._write(call, wa.AttachWorkerRequest(grammar_compiled=compiled))
         elif kind == "set_roles":
             self.roles = list(response.set_roles.roles)
         elif kind == "block_digest_query" and self.digests is not None:

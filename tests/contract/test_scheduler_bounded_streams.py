@@ -1,0 +1,61 @@
+"""Streams to workers are bounded by what a peer has not answered or taken: a burst of the
+scheduler's own making ends none of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from contract.scheduler_peers import frontend_of, running_scheduler
+from contract.scripted_worker import ScriptedWorker, expected
+
+from pagewire_shared.errors import PagewireError
+
+FINISH_SECONDS = 20.0
+
+
+class Redialing:
+    """A worker that attaches again whenever its stream ends, as real ones do."""
+
+    def __init__(self, worker: ScriptedWorker) -> None:
+        self.worker = worker
+        self.num_attaches = 0
+
+    async def run(self) -> None:
+        self.worker.gate.set()
+        while True:
+            self.num_attaches += 1
+            with suppress(PagewireError):
+                await self.worker.run()
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def redialing(
+    worker: ScriptedWorker,
+) -> AsyncIterator[tuple[Redialing, "asyncio.Task[None]"]]:
+    dialer = Redialing(worker)
+    task = asyncio.create_task(dialer.run())
+    try:
+        yield dialer, task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize("number", [200, pytest.param(1000, marks=pytest.mark.long)])
+async def test_a_loss_with_many_grammars_costs_one_worker(tmp_path: Path, number: int) -> None:
+    async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
+        for handle in range(1, number + 1):
+            prompt = [handle % 7 + 1, handle % 5 + 1]
+            await frontend.submit(handle, prompt, max_tokens=3, choice=[f"answer {handle}"])
+        workers = [ScriptedWorker(scheduler.address) for _ in range(2)]
+        async with redialing(workers[0]) as (lost, killed), redialing(workers[1]) as (other, _):
+            await frontend.until(lambda: len(frontend.finished) >= number // 20, FINISH_SECONDS)
+            killed.cancel()
+            await frontend.until(lambda: len(frontend.finished) == number, FINISH_SECONDS)
+            assert (lost.num_attaches, other.num_attaches) == (1, 1)
+        for handle in range(1, number + 1):
+            assert frontend.tokens[handle, 0] == expected([handle % 7 + 1, handle % 5 + 1], 3)
