@@ -6,13 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-import pytest
-from contract.scheduler_peers import frontend_of, running_scheduler
+from contract.scheduler_peers import attached, eventually, frontend_of, running_scheduler
 from contract.scripted_worker import ScriptedWorker, expected
 
+from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wa
+from pagewire_scheduler.core.roles import Role
+from pagewire_scheduler.worker_link import MAX_QUESTIONS, WorkerLink
 from pagewire_shared.errors import PagewireError
 
-FINISH_SECONDS = 20.0
+FINISH_SECONDS = 90.0
 
 
 class Redialing:
@@ -45,8 +47,8 @@ async def redialing(
             await task
 
 
-@pytest.mark.parametrize("number", [200, pytest.param(1000, marks=pytest.mark.long)])
-async def test_a_loss_with_many_grammars_costs_one_worker(tmp_path: Path, number: int) -> None:
+async def test_a_loss_with_many_grammars_costs_one_worker(tmp_path: Path) -> None:
+    number = 1000
     async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
         for handle in range(1, number + 1):
             prompt = [handle % 7 + 1, handle % 5 + 1]
@@ -59,3 +61,28 @@ async def test_a_loss_with_many_grammars_costs_one_worker(tmp_path: Path, number
             assert (lost.num_attaches, other.num_attaches) == (1, 1)
         for handle in range(1, number + 1):
             assert frontend.tokens[handle, 0] == expected([handle % 7 + 1, handle % 5 + 1], 3)
+
+
+async def test_the_newest_roles_are_told_once(tmp_path: Path) -> None:
+    async with running_scheduler(tmp_path) as scheduler:
+        worker = ScriptedWorker(scheduler.address)
+        async with attached(worker):
+            await eventually(lambda: bool(scheduler.loop.workers))
+            for role in [Role.PREFILL, Role.DECODE] * 500:
+                scheduler.loop.set_roles(worker.worker_id, frozenset([role]))
+            await eventually(lambda: worker.roles == [wa.WORKER_ROLE_DECODE])
+            assert worker.heard.count("set_roles") == 1
+
+
+async def test_questions_beyond_the_credit_have_no_answer_and_end_nothing(tmp_path: Path) -> None:
+    async with running_scheduler(tmp_path) as scheduler:
+        worker = ScriptedWorker(scheduler.address)
+        async with attached(worker):
+            await eventually(lambda: worker.welcome is not None)
+            link = scheduler.loop.workers[worker.worker_id]
+            assert isinstance(link, WorkerLink)
+            answers = [link.ask_audit(number) for number in range(3 * MAX_QUESTIONS)]
+            await asyncio.wait(answers)
+            assert sum(not answer.cancelled() for answer in answers) == MAX_QUESTIONS
+            again = await link.ask_audit(3 * MAX_QUESTIONS)
+            assert again.audit.worker == worker.worker_id.hex()
