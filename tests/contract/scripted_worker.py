@@ -61,6 +61,9 @@ class ScriptedWorker:
     num_blocks: int = 64
     steps_in_flight: int = 2
     max_model_len: int = 256
+    block_size: int = 4
+    max_num_seqs: int = 8
+    max_num_batched_tokens: int = 32
     is_mute: bool = False
     loads_blocks: bool = False
     loads: list[wa.LoadBlocks] = field(default_factory=list)
@@ -88,7 +91,7 @@ class ScriptedWorker:
         group = layout_pb2.CacheGroup(
             kind=layout_pb2.CACHE_KIND_FULL,
             num_layers=2,
-            block_size=4,
+            block_size=self.block_size,
             bytes_per_block=64,
             num_shards=1,
             dtype="float32",
@@ -103,8 +106,8 @@ class ScriptedWorker:
             layout=layout_pb2.KvLayout(model_fingerprint=b"m" * 32, groups=[group]),
             capacity=wa.WorkerCapacity(
                 num_blocks=self.num_blocks,
-                max_num_seqs=8,
-                max_num_batched_tokens=32,
+                max_num_seqs=self.max_num_seqs,
+                max_num_batched_tokens=self.max_num_batched_tokens,
                 max_model_len=self.max_model_len,
                 steps_in_flight=self.steps_in_flight,
                 vocab_size=VOCAB,
