@@ -81,6 +81,7 @@ class ScriptedWorker:
     """Whether other workers can pull its blocks, and it theirs."""
     plans: list[wa.StepPlan] = field(default_factory=list)
     sequences: dict[int, list[int]] = field(default_factory=dict)
+    prompt_lengths: dict[int, int] = field(default_factory=dict)
     leaks: set[int] = field(default_factory=set)
     received: "asyncio.Queue[wa.StepPlan]" = field(default_factory=asyncio.Queue)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -113,6 +114,7 @@ class ScriptedWorker:
                 vocab_size=VOCAB,
             ),
             loads_blocks=self.loads_blocks,
+            takes_prefixes=True,
             roles=self.roles,
             kv_endpoints=["127.0.0.1:5"] if self.hands_out else [],
             kv_transports=[layout_pb2.KV_TRANSPORT_GRPC] if self.hands_out else [],
@@ -191,11 +193,18 @@ class ScriptedWorker:
             del self.sequences[slot]
         for new in plan.new_requests:
             assert new.slot not in self.sequences
-            prompt = unpack_u32(new.prompt_token_ids)
+            prefix = []
+            if new.num_prefix_tokens:
+                assert new.num_prefix_tokens <= self.prompt_lengths[new.prefix_slot]
+                prefix = self.sequences[new.prefix_slot][: new.num_prefix_tokens]
+            prompt = prefix + unpack_u32(new.prompt_token_ids)
+            self.prompt_lengths[new.slot] = len(prompt)
             self.sequences[new.slot] = prompt + unpack_u32(new.emitted_token_ids)
         # Forks are copies of what their sources were before any fork.
         sources = [list(self.sequences[slot]) for slot in unpack_u32(plan.fork_sources)]
         self.sequences.update(zip(unpack_u32(plan.fork_slots), sources, strict=True))
+        forks = zip(unpack_u32(plan.fork_slots), unpack_u32(plan.fork_sources), strict=True)
+        self.prompt_lengths.update((slot, self.prompt_lengths[source]) for slot, source in forks)
         assert not plan.appended_slots, "beams are nothing for a formula without alternatives"
         slots, token_ids = [], []
         for slot, is_sampled in zip(unpack_u32(plan.slots), plan.samples, strict=True):

@@ -52,6 +52,14 @@ class WorkerLink:
         self._protocol = agree_protocol(hello.protocol)
         loop.observe_generation(hello.highest_generation)
         self._info = worker_info(hello)
+        longest = self._info.model.max_model_len
+        if longest < hello.capacity.max_model_len:
+            _logger.warning(
+                "worker %s takes %d tokens, and a plan tells %d: longer sequences are refused",
+                short(self._info.worker_id),
+                hello.capacity.max_model_len,
+                longest,
+            )
         self.watch = ProgressWatch(loop.clock())
         self._meter = StepMeter(self._info.model.name)
         self._load_meter = LoadMeter(self._info.model.name, self._info.model.block_size)
@@ -82,17 +90,17 @@ class WorkerLink:
     def send_plan(self, plan: StepPlan) -> None:
         """Enter a plan into the outbox."""
         self._meter.sent(self._loop.clock())
-        self._outbox.put(pb.AttachWorkerResponse(plan=plan_message(plan)))
+        self._put(pb.AttachWorkerResponse(plan=plan_message(plan)))
 
     def send_grammar(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
         """Enter the request to compile a grammar into the outbox."""
         message = compile_message(grammar_id, params)
-        self._outbox.put(pb.AttachWorkerResponse(compile_grammar=message))
+        self._put(pb.AttachWorkerResponse(compile_grammar=message))
 
     def send_load(self, order: LoadOrder) -> None:
         """Enter the request to load blocks into the outbox."""
         self._load_meter.ordered(self._loop.clock(), order)
-        self._outbox.put(pb.AttachWorkerResponse(load_blocks=load_message(order)))
+        self._put(pb.AttachWorkerResponse(load_blocks=load_message(order)))
 
     def send_cancel_load(self, load_id: int) -> None:
         """Enter into the outbox that nobody waits for a load any more."""
@@ -137,6 +145,16 @@ class WorkerLink:
             self._loop.detach_worker(self)
             self._audits.give_up()
             self._digests.give_up()
+
+    def _put(self, message: pb.AttachWorkerResponse) -> None:
+        """Queue what is bounded by its maker; were it too large after all, this stream ends, and
+        not that of whoever is heard at the moment."""
+        try:
+            self._outbox.put(message)
+        except PagewireError as error:
+            _logger.error("worker %s: %s", short(self._info.worker_id), error)
+            # Closing changes the loop's lists, which it may be walking.
+            asyncio.get_running_loop().call_soon(self.close, error)
 
     def _newest_roles(self) -> Iterator[pb.AttachWorkerResponse]:
         roles, self._new_roles = self._new_roles or (), None

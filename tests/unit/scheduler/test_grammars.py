@@ -155,7 +155,7 @@ def test_answers_about_nothing_are_ignored() -> None:
 
 
 def test_the_oldest_unused_grammars_are_released_and_ids_never_come_again() -> None:
-    grammars = Grammars()
+    grammars = Grammars(StreamLimits())
     params = StructuredOutputsParams(regex="a")
     keys = [number.to_bytes(16, "big") for number in range(MAX_READY + 3)]
     ids = []
@@ -211,8 +211,8 @@ def test_few_grammars_are_under_way_at_a_time() -> None:
 
 
 def test_the_sources_under_way_are_bounded_in_bytes() -> None:
-    grammars = Grammars()
-    grammars.limits = StreamLimits(max_grammar_bytes=10)
+    grammars = Grammars(StreamLimits(max_grammar_bytes=10))
+
     texts = ["a" * 6, "b" * 6, "\u00e9" * 20, "c"]
     for text in texts:
         grammars.ask(text.encode()[:16].ljust(16), StructuredOutputsParams(regex=text))
@@ -239,7 +239,7 @@ def test_what_nobody_needs_any_more_is_not_asked_for() -> None:
 
 
 def test_releases_beyond_those_of_one_plan_are_told_by_the_next() -> None:
-    grammars = Grammars()
+    grammars = Grammars(StreamLimits())
     keys = [number.to_bytes(16, "little") for number in range(MAX_READY + MAX_RELEASED + 5)]
     for key in keys:
         grammars.ask(key, StructuredOutputsParams(regex="a"))

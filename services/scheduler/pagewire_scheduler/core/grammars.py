@@ -27,10 +27,18 @@ GrammarId = bytes
 class Grammars:
     """What is known of the compiler of one worker."""
 
-    __slots__ = ("_asked", "_num_asked", "_ready", "_to_ask", "_to_release", "_under_way", "limits")
+    __slots__ = (
+        "_asked",
+        "_limits",
+        "_num_asked",
+        "_ready",
+        "_to_ask",
+        "_to_release",
+        "_under_way",
+    )
 
-    def __init__(self) -> None:
-        self.limits = StreamLimits()
+    def __init__(self, limits: StreamLimits) -> None:
+        self._limits = limits
         self._ready: dict[Key, GrammarId] = {}  # least recently used first
         self._asked: dict[Key, GrammarId] = {}
         # In the order in which they were needed; they are in `_asked`, too.
@@ -67,7 +75,7 @@ class Grammars:
     @property
     def is_asking(self) -> bool:
         """Whether there is a grammar to ask for, and credit for one more."""
-        return bool(self._to_ask) and len(self._under_way) < self.limits.max_grammars
+        return bool(self._to_ask) and len(self._under_way) < self._limits.max_grammars
 
     def take_asked(
         self, in_use: Collection[Key] | None = None
@@ -83,7 +91,7 @@ class Grammars:
                 del self._asked[key], self._to_ask[key]
                 continue
             size = len(params.text.encode())
-            is_over = num_bytes + size > self.limits.max_grammar_bytes
+            is_over = num_bytes + size > self._limits.max_grammar_bytes
             if not self.is_asking or (is_over and self._under_way):
                 break
             num_bytes += size
