@@ -84,6 +84,8 @@ class ScriptedFrontend:
         max_tokens = fields.pop("max_tokens", 8)
         sampling = sampling_pb2.SamplingParams(temperature=0, max_tokens=max_tokens, seed=1)
         sampling.stop_token_ids.extend(fields.pop("stop_token_ids", ()))
+        if "choice" in fields:
+            sampling.structured_outputs.choice.texts.extend(fields.pop("choice"))
         if "logprobs" in fields:
             sampling.logprobs = fields.pop("logprobs")
         request_id = fields.pop("request_id", None) or mint_id()

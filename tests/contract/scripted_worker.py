@@ -61,12 +61,17 @@ class ScriptedWorker:
     num_blocks: int = 64
     steps_in_flight: int = 2
     max_model_len: int = 256
+    block_size: int = 4
+    max_num_seqs: int = 8
+    max_num_batched_tokens: int = 32
     is_mute: bool = False
     loads_blocks: bool = False
     loads: list[wa.LoadBlocks] = field(default_factory=list)
     cancelled_loads: list[int] = field(default_factory=list)
     heard: list[str] = field(default_factory=list)
     """Kinds of messages, in order."""
+    largest_message: int = 0
+    """In bytes."""
     answer_load: Callable[[wa.LoadBlocks], wa.BlocksLoaded | None] = loaded_completely
     """None to stay silent."""
     digests: dict[bytes, bytes] | None = field(default_factory=dict)
@@ -76,6 +81,7 @@ class ScriptedWorker:
     """Whether other workers can pull its blocks, and it theirs."""
     plans: list[wa.StepPlan] = field(default_factory=list)
     sequences: dict[int, list[int]] = field(default_factory=dict)
+    prompt_lengths: dict[int, int] = field(default_factory=dict)
     leaks: set[int] = field(default_factory=set)
     received: "asyncio.Queue[wa.StepPlan]" = field(default_factory=asyncio.Queue)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -86,7 +92,7 @@ class ScriptedWorker:
         group = layout_pb2.CacheGroup(
             kind=layout_pb2.CACHE_KIND_FULL,
             num_layers=2,
-            block_size=4,
+            block_size=self.block_size,
             bytes_per_block=64,
             num_shards=1,
             dtype="float32",
@@ -101,13 +107,14 @@ class ScriptedWorker:
             layout=layout_pb2.KvLayout(model_fingerprint=b"m" * 32, groups=[group]),
             capacity=wa.WorkerCapacity(
                 num_blocks=self.num_blocks,
-                max_num_seqs=8,
-                max_num_batched_tokens=32,
+                max_num_seqs=self.max_num_seqs,
+                max_num_batched_tokens=self.max_num_batched_tokens,
                 max_model_len=self.max_model_len,
                 steps_in_flight=self.steps_in_flight,
                 vocab_size=VOCAB,
             ),
             loads_blocks=self.loads_blocks,
+            takes_prefixes=True,
             roles=self.roles,
             kv_endpoints=["127.0.0.1:5"] if self.hands_out else [],
             kv_transports=[layout_pb2.KV_TRANSPORT_GRPC] if self.hands_out else [],
@@ -149,6 +156,7 @@ class ScriptedWorker:
     ) -> None:
         kind = response.WhichOneof("message")
         self.heard.append(kind)
+        self.largest_message = max(self.largest_message, response.ByteSize())
         if kind == "welcome":
             self.welcome = response.welcome
             self.sequences.clear()
@@ -162,6 +170,9 @@ class ScriptedWorker:
                 await self._write(call, wa.AttachWorkerRequest(blocks_loaded=answer))
         elif kind == "cancel_load":
             self.cancelled_loads.append(response.cancel_load.load_id)
+        elif kind == "compile_grammar":
+            compiled = wa.GrammarCompiled(grammar_id=response.compile_grammar.grammar_id)
+            await self._write(call, wa.AttachWorkerRequest(grammar_compiled=compiled))
         elif kind == "set_roles":
             self.roles = list(response.set_roles.roles)
         elif kind == "block_digest_query" and self.digests is not None:
@@ -182,11 +193,18 @@ class ScriptedWorker:
             del self.sequences[slot]
         for new in plan.new_requests:
             assert new.slot not in self.sequences
-            prompt = unpack_u32(new.prompt_token_ids)
+            prefix = []
+            if new.num_prefix_tokens:
+                assert new.num_prefix_tokens <= self.prompt_lengths[new.prefix_slot]
+                prefix = self.sequences[new.prefix_slot][: new.num_prefix_tokens]
+            prompt = prefix + unpack_u32(new.prompt_token_ids)
+            self.prompt_lengths[new.slot] = len(prompt)
             self.sequences[new.slot] = prompt + unpack_u32(new.emitted_token_ids)
         # Forks are copies of what their sources were before any fork.
         sources = [list(self.sequences[slot]) for slot in unpack_u32(plan.fork_sources)]
         self.sequences.update(zip(unpack_u32(plan.fork_slots), sources, strict=True))
+        forks = zip(unpack_u32(plan.fork_slots), unpack_u32(plan.fork_sources), strict=True)
+        self.prompt_lengths.update((slot, self.prompt_lengths[source]) for slot, source in forks)
         assert not plan.appended_slots, "beams are nothing for a formula without alternatives"
         slots, token_ids = [], []
         for slot, is_sampled in zip(unpack_u32(plan.slots), plan.samples, strict=True):

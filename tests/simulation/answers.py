@@ -1,6 +1,6 @@
 """What a worker without a model knows of a sequence, and how it answers a plan."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulation.naive import Cell
 
@@ -32,6 +32,18 @@ class Answer:
 
 class PlanProblem(Exception):
     """A plan contradicts what the worker holds."""
+
+
+def in_full(new: NewSequence, slots: dict[int, Slot]) -> NewSequence:
+    """Return `new` with all of its prompt; raises PlanProblem for a prefix that is not there."""
+    length = new.num_prefix_tokens
+    if not length:
+        return new
+    source = slots.get(new.prefix_slot)
+    if source is None or length > len(source.new.prompt_token_ids):
+        raise PlanProblem(f"slot {new.prefix_slot} has no prefix of {length} tokens")
+    prompt = source.new.prompt_token_ids[:length] + new.prompt_token_ids
+    return replace(new, prompt_token_ids=prompt, num_prefix_tokens=0)
 
 
 class Killed(Exception):

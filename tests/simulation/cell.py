@@ -3,17 +3,19 @@ what a gRPC server around them would own."""
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simulation.clock import Clock, VirtualLoop
 from simulation.stores import News
+from simulation.stream_watch import StreamWatch
 from simulation.streams import Stream
 
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.step import StepPlan, StepResult
+from pagewire_scheduler.core.stream_limits import StreamLimits
 from pagewire_scheduler.core.worker_info import WorkerInfo
 from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_scheduler.frontend_convert import served_models
@@ -37,6 +39,7 @@ class Hooks:
         load: Of every load, before it is sent.
         loaded: Of every answer to a load, before it is taken.
         stores: Asked what a scheduler is told of KV stores when it starts.
+        streams: Of all messages to workers, before they are sent.
     """
 
     plan: Callable[["WorkerPeer", StepPlan], None]
@@ -45,6 +48,7 @@ class Hooks:
     load: Callable[["WorkerPeer", LoadOrder], None]
     loaded: Callable[["WorkerPeer", LoadAnswer], None]
     stores: Callable[[], list[News]]
+    streams: StreamWatch
 
 
 class WorkerPeer:
@@ -55,6 +59,7 @@ class WorkerPeer:
         self.watch = ProgressWatch(step_loop.clock())
         self.stream = stream
         self.is_drained = False
+        self.asked: set[bytes] = set()
         self._step_loop = step_loop
         self._hooks = hooks
         self._is_closed = False
@@ -70,13 +75,17 @@ class WorkerPeer:
 
     def send_plan(self, plan: StepPlan) -> None:
         self._hooks.plan(self, plan)
+        self._hooks.streams.planned(self, plan)
         self.stream.send_down(plan)
 
     def send_grammar(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
+        self.asked.add(grammar_id)
+        self._hooks.streams.asked(self, grammar_id, params)
         self.stream.send_down(("compile", grammar_id, params.text))
 
     def send_load(self, order: LoadOrder) -> None:
         self._hooks.load(self, order)
+        self._hooks.streams.ordered(self, order)
         self.stream.send_down(("load", order))
 
     def send_cancel_load(self, load_id: int) -> None:
@@ -109,11 +118,13 @@ class Cell:
         clock: Clock,
         settings: dict[str, Any],
         hooks: Hooks,
+        limits: StreamLimits,
     ) -> None:
         self.number = number
         self.clock = clock
         self.settings = settings
         self.hooks = hooks
+        self.limits = limits
         self.streams: list[Stream] = []
         self.step_loop: StepLoop | None = None
         self.loop = VirtualLoop(clock)
@@ -126,6 +137,8 @@ class Cell:
         self.loop = VirtualLoop(self.clock)
         self.loop.enter()
         self.step_loop = StepLoop(clock=lambda: self.clock.now, **self.settings)
+        core = self.step_loop.core
+        core.settings = replace(core.settings, stream_limits=self.limits)
         self.news = deque(self.hooks.stores())
 
     def die(self) -> None:
@@ -238,6 +251,7 @@ class Cell:
         elif message == "leaving":
             self.step_loop.drain(peer)
         elif isinstance(message, tuple) and message[0] == "compiled":
+            peer.asked.discard(message[1])
             self.step_loop.note_grammar(peer, *message[1:])
         elif isinstance(message, tuple) and message[0] == "loaded":
             if peer.is_current:

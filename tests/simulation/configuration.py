@@ -3,6 +3,8 @@
 import random
 from dataclasses import dataclass, replace
 
+from pagewire_scheduler.core.stream_limits import StreamLimits
+
 NO_LIMIT = 1000
 """More sequences than ever wait in one world."""
 
@@ -29,6 +31,18 @@ class Configuration:
     roles: str = "both"
     handoff: str = "auto"
     shared_step_tokens: int = 0
+    max_grammars: int = 16
+    new_bytes: int = 6 * 1024 * 1024
+    min_prefix_tokens: int = 256
+
+    @property
+    def stream_limits(self) -> StreamLimits:
+        """What may be under way to a worker."""
+        return StreamLimits(
+            max_grammars=self.max_grammars,
+            new_bytes=self.new_bytes,
+            min_prefix_tokens=self.min_prefix_tokens,
+        )
 
 
 def draw(seed: int) -> Configuration:
@@ -65,4 +79,8 @@ def draw(seed: int) -> Configuration:
         num_workers=configuration.num_workers if roles == "both" else dice.choice([2, 3, 4]),
         window=configuration.window if roles == "both" else None,
         shared_step_tokens=dice.choice([0, max_num_seqs, max(max_num_seqs, batched // 3)]),
+        max_grammars=dice.choice([16, 1, 2]),
+        # The longest sequence takes less than 600.
+        new_bytes=dice.choice([6 * 1024 * 1024, 600, 1000]),
+        min_prefix_tokens=dice.choice([256, 1, 6]),
     )

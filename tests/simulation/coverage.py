@@ -36,6 +36,8 @@ INVARIANTS = (
     "vectors_of_the_model",
     "plans_are_possible",
     "foreign_results_change_nothing",
+    "messages_fit",
+    "messages_within_credit",
     "loads_are_alone",
     "loads_end",
     "handoffs_end",

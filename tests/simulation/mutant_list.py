@@ -6,6 +6,7 @@ from simulation.mutant_links import LINKS
 from simulation.mutant_loads import LOADS
 from simulation.mutant_outcomes import OUTCOMES
 from simulation.mutant_real import REAL
+from simulation.mutant_streams import STREAMS
 
 BLOCKS: list[Mutant] = [
     mutant(
@@ -128,8 +129,8 @@ STEPS: list[Mutant] = [
         "budget_off_by_one",
         "A step may hold one token more than the worker takes.",
         CORE + "planner",
-        "is_caching, worker.shared_step_tokens, now)",
-        "is_caching, worker.shared_step_tokens + 1, now)",
+        "budgets = worker.shared_step_tokens, ",
+        "budgets = worker.shared_step_tokens + 1, ",
         "step_within_bounds",
     ),
     mutant(
@@ -256,7 +257,7 @@ STEPS: list[Mutant] = [
     ),
 ]
 
-MUTANTS: list[Mutant] = [*REAL, *BLOCKS, *STEPS, *LINKS, *OUTCOMES, *LOADS, *HANDOFFS]
+MUTANTS: list[Mutant] = [*REAL, *BLOCKS, *STEPS, *LINKS, *OUTCOMES, *LOADS, *HANDOFFS, *STREAMS]
 SHORT = (
     "vllm_37164_foreign_block",
     "vllm_ascend_14055_no_fence",

@@ -8,7 +8,7 @@ plan made on top of a failed one may be wrong without any fault: whoever takes t
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from simulation.answers import Answer, Killed, PlanProblem, Slot
+from simulation.answers import Answer, Killed, PlanProblem, Slot, in_full
 from simulation.naive import Cell, next_cell, root_cell
 from simulation.outputs import Alternatives, add_logprobs, pool, sample_token, tell_prompts
 
@@ -133,7 +133,7 @@ class Replica:
 
     def _apply_diff(self, plan: StepPlan) -> None:
         starts = dict(zip(plan.slots, plan.starts, strict=True))
-        for new in plan.new_sequences:
+        for new in (in_full(told, self.slots) for told in plan.new_sequences):
             _require(new.slot not in self.slots, f"slot {new.slot} is taken")
             _require(new.slot in starts, f"slot {new.slot} is new and not scheduled")
             self._check_grammar(new)

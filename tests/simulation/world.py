@@ -17,6 +17,7 @@ from simulation.message_watch import MessageWatch
 from simulation.naive import EMBEDDING_SIZE, VOCAB_SIZE
 from simulation.replica import Replica
 from simulation.stores import BYTES_PER_BLOCK, News, Store, StorePort
+from simulation.stream_watch import StreamWatch
 from simulation.streams import Stream
 from simulation.worker_process import WorkerProcess
 
@@ -63,10 +64,11 @@ class World:
             self.messages.ordered,
             self.messages.loaded,
             lambda: [news for store in self.stores for news in store.everything()],
+            StreamWatch(configuration, coverage),
         )
         self.cells: list[Cell] = []
         self.cells = [
-            Cell(number, self.clock, self._settings(), hooks)
+            Cell(number, self.clock, self._settings(), hooks, configuration.stream_limits)
             for number in range(configuration.num_cells)
         ]
         for cell in self.cells:
@@ -149,6 +151,7 @@ class World:
             kv_transports=(KvTransport.GRPC,),
             pull_transports=(KvTransport.GRPC,),
             host_id="host",
+            takes_prefixes=number % 6 > 0,
         )
         window = configuration.window
         replica = Replica(info, window, self.salt_of, self.is_poison, self.is_deadly, self._offload)

@@ -20,6 +20,7 @@ class WorkerStream:
         self.received: asyncio.Queue = asyncio.Queue()
         self.to_send: asyncio.Queue = asyncio.Queue()
         self.num_progress = 0
+        self.is_over = False
 
     async def next(self, kind: str, timeout: float = 20) -> object:
         """Return the next message of `kind`; progress reports are skipped."""
@@ -67,6 +68,7 @@ class FakeScheduler(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
             while (message := await stream.to_send.get()) is not None:
                 yield message
         finally:
+            stream.is_over = True
             reader.cancel()
 
     async def attach(self, generation: int = 7, timeout: float = 60) -> tuple[WorkerStream, object]:

@@ -8,6 +8,7 @@ from functools import partial
 
 from pagewire_scheduler.core.block_load import LoadAnswer
 from pagewire_scheduler.core.core_settings import CoreSettings, HandoffPolicy
+from pagewire_scheduler.core.enqueue import take_asked
 from pagewire_scheduler.core.events import Event
 from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.core.probe import ProbeOutcome
@@ -279,7 +280,7 @@ class StepLoop(DrivenCore):
                 peer.send_plan(plan)
         for worker_id, peer in self.workers.items():
             # Planning any of them may have moved sequences here whose grammars it does not have.
-            for grammar_id, params in self.core.workers[worker_id].grammars.take_asked():
+            for grammar_id, params in take_asked(self.core.workers[worker_id]):
                 peer.send_grammar(grammar_id, params)
             for order in self.core.take_loads(worker_id):
                 peer.send_load(order)

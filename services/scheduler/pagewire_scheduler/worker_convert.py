@@ -13,6 +13,7 @@ from pagewire_scheduler.core.step import (
     StepPlan,
     StepResult,
 )
+from pagewire_scheduler.core.stream_limits import StreamLimits
 from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
 from pagewire_shared.arrays import (
     pack_names,
@@ -48,7 +49,10 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         name=hello.model,
         model_fingerprint=hello.layout.model_fingerprint,
         tokenizer_fingerprint=hello.tokenizer_fingerprint,
-        max_model_len=capacity.max_model_len,
+        # A longer sequence could never be told in one plan.
+        max_model_len=min(
+            capacity.max_model_len, StreamLimits().longest_sequence(group.block_size)
+        ),
         vocab_size=capacity.vocab_size,
         block_size=group.block_size,
         embedding_size=capacity.embedding_size,
@@ -74,6 +78,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         kv_transports=transports_from_message(hello.kv_transports),
         pull_transports=transports_from_message(hello.pull_transports),
         host_id=hello.host_id,
+        takes_prefixes=hello.takes_prefixes,
     )
 
 
@@ -173,6 +178,8 @@ def _new_request(sequence: NewSequence) -> pb.NewRequest:
         grammar_id=sequence.grammar_id,
         pooling=pooling_to_message(pooling) if pooling is not None else None,
         tenant=sequence.tenant or None,
+        prefix_slot=sequence.prefix_slot,
+        num_prefix_tokens=sequence.num_prefix_tokens,
     )
 
 

@@ -1,19 +1,22 @@
 """One attach of the worker, from hello to end: plans in, results out, and what else is asked.
 
 Runs no plan itself: it hands them to the model thread in order and sends what comes back in order.
+What waits to be sent is bounded by what was asked: a result per plan, an answer per question, and
+one report of progress. The scheduler plans no step whose result would not fit a message.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, Final
 
 import grpc.aio
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_protos.scheduler.v1 import worker_attach_pb2_grpc
-from pagewire_shared.errors import WireError
+from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.ids import mint_id
+from pagewire_shared.rpc.outbox import MESSAGE_BYTES, Outbox
 from pagewire_worker.convert import (
     audit_to_message,
     hello_to_message,
@@ -44,6 +47,8 @@ from pagewire_worker.transfer.kv_transfer import KvTransfer
 _logger = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 0.25
+MAX_JOBS: Final = 4096
+"""Questions of the scheduler that are not answered; those of one that keeps its credits are few."""
 
 
 class AttachStream:
@@ -87,7 +92,8 @@ class AttachStream:
         self._drained = drained
         self._meter = StepMeter(info.served_model_name)
         self._incarnation = int.from_bytes(mint_id()[:8], "little")
-        self._outbox: asyncio.Queue[wire.AttachWorkerRequest] = asyncio.Queue()
+        self._outbox: Outbox[wire.AttachWorkerRequest] = Outbox(max_bytes=MESSAGE_BYTES)
+        self._is_progress_waiting = False
         self._num_steps_queued = 0
         self._runner: StepRunner | None = None
         self._call: grpc.aio.StreamStreamCall[Any, Any] | None = None
@@ -110,9 +116,9 @@ class AttachStream:
             highest_generation=highest_generation,
             held=held,
         )
-        self._outbox.put_nowait(wire.AttachWorkerRequest(hello=hello))
+        self._outbox.put(wire.AttachWorkerRequest(hello=hello))
         stub = worker_attach_pb2_grpc.WorkerAttachServiceStub(channel)
-        call = self._call = stub.AttachWorker(self._requests())
+        call = self._call = stub.AttachWorker(self._outbox.drain())
         runner = self._runner = StepRunner(
             self._executor,
             self._thread,
@@ -131,15 +137,12 @@ class AttachStream:
             raise
         finally:
             runner.close()
+            self._outbox.close()
             progress.cancel()
             farewell.cancel()
             for task in self._tasks:
                 task.cancel()
             call.cancel()
-
-    async def _requests(self) -> AsyncIterator[wire.AttachWorkerRequest]:
-        while True:
-            yield await self._outbox.get()
 
     async def _receive(self, response: wire.AttachWorkerResponse) -> None:
         kind = response.WhichOneof("message")
@@ -183,7 +186,7 @@ class AttachStream:
         await self._attached.wait()
         await self._leaving.wait()
         leaving = wire.WorkerLeaving()
-        self._outbox.put_nowait(wire.AttachWorkerRequest(leaving=leaving))
+        self._put(wire.AttachWorkerRequest(leaving=leaving))
 
     def _take_plan(self, plan: StepPlan) -> None:
         if not self.generation:
@@ -203,18 +206,27 @@ class AttachStream:
 
     def _send_result(self, step: RunStep) -> None:
         self._num_steps_queued -= 1
-        message = wire.AttachWorkerRequest(result=result_to_message(step.result))
-        self._outbox.put_nowait(message)
+        self._put(wire.AttachWorkerRequest(result=result_to_message(step.result)))
         self._meter.ran(step.plan, step.result, step.seconds)
 
+    def _put(self, message: wire.AttachWorkerRequest) -> None:
+        try:
+            self._outbox.put(message)
+        except PagewireError as error:
+            self._break(WireError(f"{message.WhichOneof('message')}: {error.message}"))
+
     def _break(self, error: BaseException) -> None:
-        """End the attach, and with it the process, for what no result can tell."""
+        """End the attach for what no result can tell: with a WireError there is another one, with
+        anything else the process ends."""
         if self._fault is None:
             self._fault = error
             assert self._call is not None
             self._call.cancel()
 
     def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        if len(self._tasks) == MAX_JOBS:
+            job.close()
+            raise WireError(f"the scheduler asks for more than {MAX_JOBS} things at once")
         task = asyncio.create_task(job)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -227,23 +239,29 @@ class AttachStream:
             worker=self._info.worker_id.hex(),
             num_steps_queued=self._num_steps_queued,
         )
-        self._outbox.put_nowait(wire.AttachWorkerRequest(audit_reply=reply))
+        self._put(wire.AttachWorkerRequest(audit_reply=reply))
 
     async def _compile(self, message: wire.CompileGrammar) -> None:
-        self._outbox.put_nowait(await answer_compile(message, self._grammars))
+        self._put(await answer_compile(message, self._grammars))
 
     async def _answer_load(self, answer: "asyncio.Future[LoadAnswer]") -> None:
-        self._outbox.put_nowait(loaded_to_message(await answer))
+        self._put(loaded_to_message(await answer))
 
     async def _answer_digests(self, query_id: int, names: Sequence[bytes]) -> None:
-        self._outbox.put_nowait(await answer_digests(query_id, names, self._transfer))
+        self._put(await answer_digests(query_id, names, self._transfer))
 
     async def _report_progress(self) -> None:
         sent = -1
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
             counter = self._thread.progress
-            if counter != sent and self._attached.is_set():
+            is_news = counter != sent and self._attached.is_set()
+            if is_news and not self._is_progress_waiting:
                 sent = counter
-                message = wire.WorkerProgress(counter=counter)
-                self._outbox.put_nowait(wire.AttachWorkerRequest(progress=message))
+                self._is_progress_waiting = True
+                self._outbox.put_each(self._progress(counter))
+
+    def _progress(self, counter: int) -> Iterator[wire.AttachWorkerRequest]:
+        self._is_progress_waiting = False
+        progress = wire.WorkerProgress(counter=counter)
+        yield wire.AttachWorkerRequest(progress=progress)

@@ -1,5 +1,8 @@
 """Between the messages of the worker's wire and its plain data. Owns no state."""
 
+from itertools import islice
+from typing import Final
+
 import numpy as np
 
 from pagewire_protos.common.v1 import audit_pb2, layout_pb2, sampling_pb2
@@ -23,6 +26,11 @@ from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.roles_convert import roles_to_message
 from pagewire_worker.step import NewRequest, PromptLogprobs, StepPlan, StepResult
+
+MAX_HELD_BLOCKS: Final = 262144
+"""Blocks told at an attach, of 20 bytes each: less than a message holds."""
+MAX_FINDINGS: Final = 1000
+MAX_FAILURE_CHARACTERS: Final = 4096
 
 _DEFAULTS = SamplingParams(max_tokens=None)
 
@@ -110,6 +118,8 @@ def _new_request_from_message(message: wire.NewRequest) -> NewRequest:
         grammar_id=grammar_id,
         pooling=pooling,
         tenant=message.tenant if message.HasField("tenant") else None,
+        prefix_slot=message.prefix_slot,
+        num_prefix_tokens=message.num_prefix_tokens,
     )
 
 
@@ -150,7 +160,7 @@ def result_to_message(result: StepResult) -> wire.StepResult:
         step_time_us=result.step_time_us,
     )
     if result.failure is not None:
-        message.failure.message = result.failure.message
+        message.failure.message = result.failure.message[:MAX_FAILURE_CHARACTERS]
         message.failure.culprit_slots = pack_u32(result.failure.culprit_slots)
     return message
 
@@ -171,7 +181,11 @@ def _prompt_to_message(prompt: PromptLogprobs) -> wire.PromptLogprobs:
 def hello_to_message(
     info: ReplicaInfo, *, incarnation: int, highest_generation: int, held: dict[int, bytes]
 ) -> wire.WorkerHello:
-    """Return the first message of an attach; `held` maps block ids to names."""
+    """Return the first message of an attach; `held` maps block ids to names, the oldest first.
+
+    Those that do not fit are not told: they are cache, and the newest may well be wanted next.
+    """
+    held = dict(islice(held.items(), max(0, len(held) - MAX_HELD_BLOCKS), None))
     capacity = wire.WorkerCapacity(
         num_blocks=info.num_blocks,
         max_num_seqs=info.max_num_seqs,
@@ -199,6 +213,7 @@ def hello_to_message(
         kv_transports=map(transport_to_message, info.kv_transports),
         pull_transports=map(transport_to_message, info.pull_transports),
         host_id=info.host_id,
+        takes_prefixes=True,
     )
 
 
@@ -231,7 +246,10 @@ def layout_to_message(layout: BlockLayout) -> layout_pb2.KvLayout:
 def audit_to_message(
     audit: SlotAudit, *, query_id: int, worker: str, num_steps_queued: int
 ) -> wire.WorkerAuditReply:
-    """Return the answer to an audit query."""
+    """Return the answer to an audit query, with the first findings where there are many."""
+    findings = list(audit.findings[:MAX_FINDINGS])
+    if len(audit.findings) > MAX_FINDINGS:
+        findings.append(("more_findings", f"{len(audit.findings) - MAX_FINDINGS} more"))
     return wire.WorkerAuditReply(
         query_id=query_id,
         audit=audit_pb2.WorkerAudit(
@@ -240,7 +258,7 @@ def audit_to_message(
             num_blocks_in_tables=audit.num_blocks_in_tables,
             num_named_blocks=audit.num_named_blocks,
             num_steps_queued=num_steps_queued,
-            findings=[finding(f"worker {worker[:8]}", kind, text) for kind, text in audit.findings],
+            findings=[finding(f"worker {worker[:8]}", kind, text) for kind, text in findings],
         ),
         slots=pack_u32(audit.slots),
     )

@@ -116,14 +116,19 @@ class SlotTable:
             raise PlanError(f"slot {slot} is taken", (slot,))
         parts = (request.prompt_token_ids, request.emitted_token_ids)
         ids = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
-        if not 0 < len(ids) <= self.limits.max_model_len:
-            raise PlanError(f"slot {slot}: a sequence of {len(ids)} tokens", (slot,))
-        if int(ids.max()) >= self.limits.vocab_size:
+        prefix = request.num_prefix_tokens
+        num_tokens = prefix + len(ids)
+        if not 0 < num_tokens <= self.limits.max_model_len:
+            raise PlanError(f"slot {slot}: a sequence of {num_tokens} tokens", (slot,))
+        if int(ids.max(initial=0)) >= self.limits.vocab_size:
             raise PlanError(f"slot {slot}: token id {int(ids.max())} is no id", (slot,))
         self._check_sampling(request)
-        self.tokens[slot, : len(ids)] = to_device(ids.astype(np.int32), self.tokens.device)
-        self.num_tokens[slot] = len(ids)
-        self.prompt_lens[slot] = len(request.prompt_token_ids)
+        self._check_prefix(request)
+        if prefix:
+            self.tokens[slot, :prefix] = self.tokens[request.prefix_slot, :prefix]
+        self.tokens[slot, prefix:num_tokens] = to_device(ids.astype(np.int32), self.tokens.device)
+        self.num_tokens[slot] = num_tokens
+        self.prompt_lens[slot] = prefix + len(request.prompt_token_ids)
         self.num_blocks[slot] = 0
         # What the first step starts behind is in the cache: a prefix hit, or a step in flight.
         self.num_computed[slot] = start
@@ -136,6 +141,19 @@ class SlotTable:
         except PlanError:
             self.free(slot)
             raise
+
+    def _check_prefix(self, request: NewRequest) -> None:
+        slot, source, length = request.slot, request.prefix_slot, request.num_prefix_tokens
+        if length == 0:
+            return
+        if source >= self.limits.num_slots or self.request_ids[source] is None:
+            raise PlanError(f"slot {slot}: prefix_slot {source} is empty", (slot,))
+        if length > self.prompt_lens[source]:
+            raise PlanError(
+                f"slot {slot}: num_prefix_tokens is {length}, the prompt in slot {source} has "
+                f"{self.prompt_lens[source]} tokens",
+                (slot,),
+            )
 
     def _check_sampling(self, request: NewRequest) -> None:
         slot, sampling = request.slot, request.sampling

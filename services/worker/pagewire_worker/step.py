@@ -37,7 +37,7 @@ class NewRequest:
         slot: Where it is kept until it is freed.
         request_id: For logs and audits.
         choice: Choice of the request; part of the sampling counter.
-        prompt_token_ids: The prompt.
+        prompt_token_ids: The prompt, behind its prefix.
         emitted_token_ids: Already emitted; output positions count from the end of the prompt.
         sampling: Complete, with a seed.
         block_tables: Block ids per cache group.
@@ -48,6 +48,8 @@ class NewRequest:
         grammar_id: Grammar that the output follows; None for none.
         pooling: How its states become a vector; None for a sequence that samples.
         tenant: Whom its offloaded blocks count towards; None for the default tenant.
+        prefix_slot: Slot whose prompt this one begins with, where `num_prefix_tokens` is not 0.
+        num_prefix_tokens: Tokens of the prompt that are there, and not in `prompt_token_ids`.
     """
 
     slot: int
@@ -63,6 +65,8 @@ class NewRequest:
     grammar_id: bytes | None = None
     pooling: PoolingParams | None = None
     tenant: str | None = None
+    prefix_slot: int = 0
+    num_prefix_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

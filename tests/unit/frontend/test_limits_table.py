@@ -21,6 +21,7 @@ from pagewire_frontend.http import options as http_options
 from pagewire_frontend.message import tool_use
 from pagewire_frontend.template_arguments import MAX_ARGUMENTS
 from pagewire_scheduler.config import SchedulerConfig
+from pagewire_scheduler.core.stream_limits import StreamLimits
 from pagewire_shared import beam, pooling, priority, structured_outputs
 from pagewire_shared import sampling_checks as checks
 from pagewire_shared.errors import InvalidRequestError
@@ -117,6 +118,8 @@ NUMBERS: dict[str, list[float]] = {
     ],
     "limit of input items": [1, responses_pages.MAX_PAGE, responses_pages.DEFAULT_PAGE],
     "prompt and answer": [],
+    "tokens of a sequence": [StreamLimits().longest_sequence(16), 16, 5, 4],
+    "a request besides its tokens": [StreamLimits().max_condition_bytes],
     "priority": [priority.MIN_PRIORITY, priority.MAX_PRIORITY, 0],
     "dimensions": [1, pooling.MAX_DIMENSIONS],
     "values of a body": [json_body.MAX_COMMAS, json_body.MAX_NAMES],

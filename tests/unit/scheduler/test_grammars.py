@@ -4,9 +4,11 @@ from unit.scheduler.cell import FRONTEND, Cell, finished
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
+from pagewire_scheduler.core.enqueue import take_asked
 from pagewire_scheduler.core.events import TokensEvent
-from pagewire_scheduler.core.grammars import MAX_READY, Grammars
+from pagewire_scheduler.core.grammars import MAX_READY, MAX_RELEASED, Grammars
 from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.stream_limits import StreamLimits
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling import SamplingParams
 from pagewire_shared.structured_outputs import StructuredOutputsParams
@@ -153,7 +155,7 @@ def test_answers_about_nothing_are_ignored() -> None:
 
 
 def test_the_oldest_unused_grammars_are_released_and_ids_never_come_again() -> None:
-    grammars = Grammars()
+    grammars = Grammars(StreamLimits())
     params = StructuredOutputsParams(regex="a")
     keys = [number.to_bytes(16, "big") for number in range(MAX_READY + 3)]
     ids = []
@@ -186,3 +188,62 @@ def test_plans_tell_what_is_released() -> None:
         cell.answer(plan)
     # Those let go at the last two compilations; earlier plans told the first.
     assert cell.core.workers[cell.info.worker_id].grammars.num_ready == MAX_READY
+
+
+def test_few_grammars_are_under_way_at_a_time() -> None:
+    cell = Cell()
+    for number in range(1, 51):
+        cell.submit(number, [1, 2, 3], sampling=guided(f"x{number}"))
+    under_way = asked(cell)
+    assert len(under_way) == StreamLimits().max_grammars
+    assert not asked(cell)
+    note(cell, b"an id of nobody's")
+    assert not asked(cell)
+    num_asked = len(under_way)
+    while under_way:
+        note(cell, under_way.pop(0))
+        taken = asked(cell)
+        assert len(taken) == (num_asked < 50)
+        num_asked += len(taken)
+        under_way += taken
+    assert num_asked == 50
+    assert len(finished(cell.run())) == 50
+
+
+def test_the_sources_under_way_are_bounded_in_bytes() -> None:
+    grammars = Grammars(StreamLimits(max_grammar_bytes=10))
+
+    texts = ["a" * 6, "b" * 6, "\u00e9" * 20, "c"]
+    for text in texts:
+        grammars.ask(text.encode()[:16].ljust(16), StructuredOutputsParams(regex=text))
+    seen = []
+    while taken := grammars.take_asked():
+        seen.append([params.text for _, params in taken])
+        for grammar_id, _ in taken:
+            grammars.answer(grammar_id, is_compiled=True)
+    assert seen == [texts[:1], texts[1:2], texts[2:3], texts[3:]], "one alone may be larger"
+
+
+def test_what_nobody_needs_any_more_is_not_asked_for() -> None:
+    cell = Cell()
+    for number in range(1, 31):
+        cell.submit(number, [1, 2, 3], sampling=guided(f"x{number}"))
+    worker = cell.core.workers[cell.info.worker_id]
+    first = take_asked(worker)
+    for number in range(1, 30):
+        cell.core.abort(FRONTEND, number, None)
+    for grammar_id, _ in first:
+        note(cell, grammar_id)
+    ((_, last),) = take_asked(worker)
+    assert last.text == "x30"
+
+
+def test_releases_beyond_those_of_one_plan_are_told_by_the_next() -> None:
+    grammars = Grammars(StreamLimits())
+    keys = [number.to_bytes(16, "little") for number in range(MAX_READY + MAX_RELEASED + 5)]
+    for key in keys:
+        grammars.ask(key, StructuredOutputsParams(regex="a"))
+        ((grammar_id, _),) = grammars.take_asked()
+        grammars.answer(grammar_id, is_compiled=True)
+    grammars.release_unused([])
+    assert [len(grammars.take_released()) for _ in range(3)] == [MAX_RELEASED, 5, 0]

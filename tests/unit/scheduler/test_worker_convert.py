@@ -1,8 +1,11 @@
 """What workers are told about names and tenants, and what they say about themselves."""
 
+from dataclasses import replace
+
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
 from pagewire_scheduler.core.step import NO_SLOT, NewSequence, StepPlan
+from pagewire_scheduler.core.stream_limits import StreamLimits
 from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
 from pagewire_shared.arrays import unpack_u32
 from pagewire_shared.ids import BlockName, RequestId
@@ -50,3 +53,18 @@ def test_a_hello_says_what_a_block_weighs_and_whether_it_can_be_loaded() -> None
 
 def test_the_time_of_a_step_is_kept() -> None:
     assert step_result(pb.StepResult(model_time_us=1234)).model_time_us == 1234
+
+
+def test_a_context_counts_as_far_as_a_plan_can_tell_it() -> None:
+    group = layout_pb2.CacheGroup(kind=layout_pb2.CACHE_KIND_FULL, block_size=16)
+    hello = pb.WorkerHello(layout=layout_pb2.KvLayout(groups=[group]))
+    for offered, counted in ((1 << 20, 1 << 20), (1 << 22, StreamLimits().longest_sequence(16))):
+        hello.capacity.max_model_len = offered
+        assert worker_info(hello).model.max_model_len == counted
+
+
+def test_a_prefix_is_told_by_its_slot() -> None:
+    sequence = replace(new_sequence(""), prefix_slot=7, num_prefix_tokens=32)
+    (told,) = plan_message(StepPlan(1, 2, 3, new_sequences=[sequence])).new_requests
+    assert (told.prefix_slot, told.num_prefix_tokens) == (7, 32)
+    assert unpack_u32(told.prompt_token_ids) == [1, 2]

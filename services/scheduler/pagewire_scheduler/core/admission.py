@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from itertools import chain
 
+from pagewire_scheduler.core.plan_bytes import check_conditions
 from pagewire_scheduler.core.request import Sequence, Submission
 from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
 from pagewire_scheduler.core.worker_state import WorkerState
@@ -67,6 +68,7 @@ def check_submission(submission: Submission) -> None:
     if not submission.emitted or len(submission.emitted) != len(submission.is_finished):
         raise InvalidRequestError("emitted must have one entry per choice", field="emitted")
     check_priority(submission.priority)
+    check_conditions(submission)
     if submission.beam_search is not None and any(submission.emitted):
         raise InvalidRequestError("a beam search emits nothing before its end", field="emitted")
     if submission.pooling is not None:

@@ -11,6 +11,7 @@ from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.core.load_choice import Verdict
 from pagewire_scheduler.core.model_totals import ModelTotals
 from pagewire_scheduler.core.queue_policy import PolicyName
+from pagewire_scheduler.core.stream_limits import StreamLimits
 
 HandoffPolicy = Literal["auto", "always", "never"]
 
@@ -22,6 +23,7 @@ class CoreSettings:
     Attributes:
         is_load_forced: Load from KV stores whatever computing would cost.
         handoff: When prompts are computed on other workers: auto, always or never.
+        stream_limits: What may be under way to a worker.
     """
 
     generation: int
@@ -32,6 +34,7 @@ class CoreSettings:
     lease_seconds: float = 5.0
     is_load_forced: bool = False
     handoff: HandoffPolicy = "auto"
+    stream_limits: StreamLimits = field(default_factory=StreamLimits)
 
 
 @dataclass(slots=True)

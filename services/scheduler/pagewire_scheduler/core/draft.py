@@ -10,9 +10,15 @@ from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepPlan
 from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_shared.beam import MAX_BEAM_CANDIDATES
 
 MAX_VECTOR_BYTES: Final = 2**22
 """Of the vectors that one step returns: a message has an end, and others wait behind it."""
+MAX_PROMPT_VALUE_BYTES: Final = 2**21
+"""Of the log-probabilities of prompts that one step returns."""
+MAX_CANDIDATE_BYTES: Final = 2**20
+"""Of the candidates of beams that one step returns. What other slots return is below a mebibyte:
+184 bytes at most for each of StreamLimits.max_slots."""
 
 
 @dataclass(slots=True)
@@ -23,7 +29,11 @@ class Draft:
         claimant: A waiting sequence for which room is being made: nobody behind it is started.
         is_short: An older sequence waits for blocks on their way back: younger ones take none.
         preempted: Sequences that gave way.
+        is_full: A waiting sequence found no room among the bytes of new ones: nobody behind it is
+            started.
         num_pooled: Vectors that the step returns.
+        num_value_bytes: Bytes of log-probabilities of prompts that it returns.
+        num_candidate_bytes: Bytes of candidates of beams that it returns.
         is_telling: Whether it reports log-probabilities of prompts.
         prefilled: Prefills that it completes.
         found: Prefills whose blocks were all there.
@@ -37,24 +47,46 @@ class Draft:
     policy: QueuePolicy
     is_caching: bool
     num_tokens_left: int
+    num_bytes_left: int
     now: float = 0.0
     claimant: Sequence | None = None
     is_short: bool = False
+    is_full: bool = False
     sequences: list[Sequence] = field(default_factory=list)
     preempted: list[Sequence] = field(default_factory=list)
     prefilled: list[Sequence] = field(default_factory=list)
     found: list[Sequence] = field(default_factory=list)
     due_timelines: list[Sequence] = field(default_factory=list)
     num_pooled: int = 0
+    num_value_bytes: int = 0
+    num_candidate_bytes: int = 0
     is_telling: bool = False
     is_sent: bool = False
 
     def has_room_for(self, sequence: Sequence) -> bool:
-        """Whether the step may hold `sequence`: vectors come back in numbers that fit a message."""
+        """Whether the step may hold `sequence`: what it returns has to fit a message."""
+        if sequence.is_beam:
+            return self.num_candidate_bytes + _candidate_bytes(sequence) <= MAX_CANDIDATE_BYTES
+        if sequence.request.is_prompt_untold:
+            return self.num_tokens_for(sequence) > 0
         if not sequence.is_pooling or not self.num_pooled:
             return True
         vector_bytes = 4 * self.worker.info.model.embedding_size
         return (self.num_pooled + 1) * vector_bytes <= MAX_VECTOR_BYTES
+
+    def num_tokens_for(self, sequence: Sequence) -> int:
+        """Return how many tokens of `sequence` the step may compute at most."""
+        if not sequence.request.is_prompt_untold:
+            return self.num_tokens_left
+        num_left = (MAX_PROMPT_VALUE_BYTES - self.num_value_bytes) // _value_bytes(sequence)
+        return min(self.num_tokens_left, num_left)
+
+    def take_bytes(self, num_bytes: int) -> bool:
+        """Take `num_bytes` of those of new sequences; False when not so many are left."""
+        if num_bytes > self.num_bytes_left:
+            return False
+        self.num_bytes_left -= num_bytes
+        return True
 
     def add(self, sequence: Sequence, num_tokens: int, fresh_blocks: list[int]) -> None:
         """Schedule `num_tokens` of a running sequence and advance it."""
@@ -81,6 +113,10 @@ class Draft:
         sequence.num_computed = end
         sequence.num_in_flight += is_sampled
         self.num_pooled += is_sampled and sequence.is_pooling
+        if sequence.is_beam and is_sampled:
+            self.num_candidate_bytes += _candidate_bytes(sequence)
+        if sequence.is_telling_prompt:
+            self.num_value_bytes += num_tokens * _value_bytes(sequence)
         self.is_telling |= sequence.is_telling_prompt and start + 1 < sequence.num_prompt
         sequence.num_outstanding += 1
         sequence.last_step = plan.step_id
@@ -136,7 +172,9 @@ class Draft:
         followers, leader.followers = leader.followers, []
         for follower in followers:
             follower.leader, follower.worker = None, worker
-            if worker.num_free_slots and may_fork(worker, leader):
+            is_room = worker.num_free_slots > 0 and may_fork(worker, leader)
+            # Each is told of the blocks that its source grows by.
+            if is_room and self.take_bytes(4 * len(fresh_blocks)):
                 self._fork(leader, follower, fresh_blocks)
             else:
                 worker.waiting.push(follower)
@@ -161,3 +199,14 @@ class Draft:
         update_guarantee(worker, leader)
         # The worker forks before it appends blocks: each copy is told of its source's new ones.
         self.add(follower, 0, fresh_blocks)
+
+
+def _candidate_bytes(sequence: Sequence) -> int:
+    """Return the bytes of the candidates of a beam, at most."""
+    group = sequence.request.beams
+    return 32 + 8 * (MAX_BEAM_CANDIDATES if group is None else group.search.num_candidates)
+
+
+def _value_bytes(sequence: Sequence) -> int:
+    """Return the bytes that are returned of one token of a prompt, alternatives included."""
+    return 12 + 8 * (sequence.request.submission.sampling.prompt_logprobs or 0)

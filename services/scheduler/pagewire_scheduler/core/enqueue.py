@@ -9,6 +9,7 @@ from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.trials import unit_of
 from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 
 def enqueue(worker: WorkerState, sequence: Sequence) -> None:
@@ -38,6 +39,12 @@ def take_compiling(worker: WorkerState) -> list[Sequence]:
         worker.compiling.remove(sequence)
         sequence.advance(State.WAITING)
     return taken
+
+
+def take_asked(worker: WorkerState) -> list[tuple[GrammarId, StructuredOutputsParams]]:
+    """Return the grammars that `worker` is to be asked for now."""
+    grammars = worker.grammars
+    return grammars.take_asked(set(_keys_in_use(worker))) if grammars.is_asking else []
 
 
 def take_compiled(

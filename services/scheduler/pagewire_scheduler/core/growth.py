@@ -34,7 +34,7 @@ def schedule_running(draft: Draft) -> None:
         is_to_go_on = num_tokens > 0 and sequence.last_step != step_id
         if is_to_go_on and draft.has_room_for(sequence):
             num_plain = _settle(draft, num_plain)
-            schedule_one(draft, sequence, min(num_tokens, draft.num_tokens_left))
+            schedule_one(draft, sequence, min(num_tokens, draft.num_tokens_for(sequence)))
     _settle(draft, num_plain)
 
 

@@ -22,7 +22,8 @@ def num_free_for_load(worker: WorkerState, hits: list[int]) -> int:
     """
     pool = worker.pool
     num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
-    return pool.num_free - worker.reserve.num_blocks - num_revived - len(worker.running) - 1
+    num_free = pool.num_free - worker.reserve.num_blocks - num_revived - len(worker.running) - 1
+    return min(num_free, worker.limits.max_load_blocks)
 
 
 def is_copy_under_way(worker: WorkerState) -> bool:

@@ -21,7 +21,8 @@ def plan_step(
     The worker must have credit for a step.
     """
     plan = StepPlan(generation, worker.info.incarnation, worker.next_step_id)
-    draft = Draft(worker, plan, policy, is_caching, worker.shared_step_tokens, now)
+    budgets = worker.shared_step_tokens, worker.limits.new_bytes
+    draft = Draft(worker, plan, policy, is_caching, *budgets, now)
     if worker.trials:
         worker.trials.forget_absent(worker)
     if worker.trials:
@@ -61,7 +62,7 @@ def _schedule_trial(draft: Draft) -> None:
     # Older ones first, as always: who is planned already is never evicted.
     for sequence in sorted(worker.trials.current(), key=lambda sequence: sequence.key):
         if sequence.state is State.RUNNING and sequence.num_to_compute:
-            num_tokens = min(sequence.num_to_compute, draft.num_tokens_left)
+            num_tokens = min(sequence.num_to_compute, draft.num_tokens_for(sequence))
             if num_tokens > 0:
                 schedule_one(draft, sequence, num_tokens)
         elif sequence.queue is worker.waiting and draft.num_tokens_left > 0:

@@ -65,8 +65,8 @@ class SchedulerCore(Exchange):
     def attach_worker(self, info: WorkerInfo) -> list[Event]:
         """Add a worker with an empty batch; an earlier attach of it must have ended."""
         assert info.worker_id not in self.workers, "a worker attaches twice"
-        worker = WorkerState(info, self.policy.create_queue(), self.counts.of(info.model.name))
-        worker.loads.is_forced = self.settings.is_load_forced
+        queue, totals = self.policy.create_queue(), self.counts.of(info.model.name)
+        worker = WorkerState(info, queue, totals, self.settings)
         self.workers[info.worker_id] = worker
         return self._enter(self.queues.add_worker(worker))
 

@@ -15,11 +15,13 @@ from pagewire_scheduler.core.block_table import BlockTable
 from pagewire_scheduler.core.cached_tokens import tokens_by_tier
 from pagewire_scheduler.core.draft import Draft
 from pagewire_scheduler.core.guarantee import guarantee, is_to_be_private
+from pagewire_scheduler.core.plan_bytes import record_bytes
 from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS, victims
 from pagewire_scheduler.core.prefix_cache import find_prefix
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import NewSequence
+from pagewire_scheduler.core.told_prefix import ToldPrefix, find_told_prefix
 from pagewire_scheduler.core.worker_state import WorkerState
 
 MAX_SKIPS: Final = 16
@@ -61,11 +63,14 @@ def start_waiting(draft: Draft) -> None:
         if not _is_barred(sequence, blocked) and start(draft, sequence):
             for passed in blocked:
                 passed.num_skipped += 1
+        elif draft.is_full:
+            break  # it is first in the next plan, and fits there
         elif sequence is draft.claimant:
             break  # its room is on its way back, and for nobody else
         else:
             blocked.append(sequence)
-    worker.is_blocked = draft.num_tokens_left > 0 and len(worker.waiting) > 0
+    is_short = draft.num_tokens_left > 0 and not draft.is_full
+    worker.is_blocked = is_short and len(worker.waiting) > 0
 
 
 def _is_barred(sequence: Sequence, blocked: list[Sequence]) -> bool:
@@ -75,14 +80,23 @@ def _is_barred(sequence: Sequence, blocked: list[Sequence]) -> bool:
 
 
 def start(draft: Draft, sequence: Sequence) -> bool:
-    """Start a waiting sequence if there are slots and blocks for it; return whether it was."""
+    """Start a waiting sequence if there are slots, blocks and bytes for it; return whether it
+    was."""
     place = _place_for(draft, sequence) if draft.has_room_for(sequence) else None
     if place is None:
         return False
     worker, num_hits = draft.worker, len(place.hits)
+    block_size = worker.info.model.block_size
+    is_found = sequence.is_prefill and num_hits * block_size == sequence.num_prompt
+    prefix = find_told_prefix(draft, sequence, place.hits)
+    num_told = sequence.num_to_hold - prefix.num_tokens
+    num_bytes = record_bytes(sequence.request.submission, num_told, place.num_blocks)
+    if not is_found and not draft.take_bytes(num_bytes):
+        draft.is_full = True
+        return False
     worker.waiting.remove(sequence)
     sequence.num_skipped = 0
-    if sequence.is_prefill and num_hits * worker.info.model.block_size == sequence.num_prompt:
+    if is_found:
         draft.found.append(sequence)  # others have computed it meanwhile
         return True
     table = sequence.table = BlockTable(worker.pool)
@@ -90,7 +104,7 @@ def start(draft: Draft, sequence: Sequence) -> bool:
     table.grow(place.num_blocks - num_hits)
     if sequence.num_preemptions >= MAX_PREEMPTIONS:
         guarantee(worker, sequence)
-    _enter(draft, sequence, num_hits * worker.info.model.block_size)
+    _enter(draft, sequence, num_hits * block_size, prefix)
     return True
 
 
@@ -125,7 +139,7 @@ def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
     return _Place(hits, num_blocks) if needed - len(hits) <= num_free else None
 
 
-def _enter(draft: Draft, sequence: Sequence, num_cached: int) -> None:
+def _enter(draft: Draft, sequence: Sequence, num_cached: int, prefix: ToldPrefix) -> None:
     """Let a sequence that has its blocks run, and schedule its first tokens."""
     worker, table = draft.worker, sequence.table
     assert table is not None
@@ -154,9 +168,10 @@ def _enter(draft: Draft, sequence: Sequence, num_cached: int) -> None:
     draft.policy.charge_admission(sequence, sequence.num_to_hold - num_cached)
     sequence.is_telling_prompt = sequence.request.is_prompt_untold
     describe = _describe_prefill if sequence.is_prefill else _describe
-    draft.plan.new_sequences.append(describe(worker, sequence, table))
+    draft.plan.new_sequences.append(describe(worker, sequence, table, prefix))
     room = len(table.blocks) * worker.info.model.block_size - num_cached
-    draft.add(sequence, min(sequence.num_to_compute, draft.num_tokens_left, room), [])
+    num_tokens = min(sequence.num_to_compute, draft.num_tokens_for(sequence), room)
+    draft.add(sequence, num_tokens, [])
 
 
 def _num_slots(sequence: Sequence) -> int:
@@ -215,7 +230,9 @@ def _make_room(draft: Draft, sequence: Sequence) -> bool:
     return True
 
 
-def _describe(worker: WorkerState, sequence: Sequence, table: BlockTable) -> NewSequence:
+def _describe(
+    worker: WorkerState, sequence: Sequence, table: BlockTable, prefix: ToldPrefix
+) -> NewSequence:
     request, submission = sequence.request, sequence.request.submission
     group, key = request.beams, request.grammar_key
     sampling = submission.sampling
@@ -226,7 +243,7 @@ def _describe(worker: WorkerState, sequence: Sequence, table: BlockTable) -> New
         slot=sequence.slot,
         request_id=submission.request_id,
         choice=sequence.choice,
-        prompt_token_ids=submission.prompt_token_ids,
+        prompt_token_ids=submission.prompt_token_ids[prefix.num_tokens :],
         emitted_token_ids=tuple(sequence.emitted_from(0)),
         sampling=sampling,
         block_ids=tuple(table.blocks),
@@ -235,10 +252,14 @@ def _describe(worker: WorkerState, sequence: Sequence, table: BlockTable) -> New
         grammar_id=worker.grammars.id_of(key) if key is not None else None,
         pooling=submission.pooling,
         tenant=submission.tenant,
+        prefix_slot=prefix.slot,
+        num_prefix_tokens=prefix.num_tokens,
     )
 
 
-def _describe_prefill(worker: WorkerState, sequence: Sequence, table: BlockTable) -> NewSequence:
+def _describe_prefill(
+    worker: WorkerState, sequence: Sequence, table: BlockTable, prefix: ToldPrefix
+) -> NewSequence:
     """Only its tokens count: nothing is sampled."""
     submission = sequence.request.submission
     assert sequence.slot is not None
@@ -246,7 +267,7 @@ def _describe_prefill(worker: WorkerState, sequence: Sequence, table: BlockTable
         slot=sequence.slot,
         request_id=submission.request_id,
         choice=sequence.choice,
-        prompt_token_ids=tuple(sequence.tokens[: sequence.num_prompt]),
+        prompt_token_ids=tuple(sequence.tokens[prefix.num_tokens : sequence.num_prompt]),
         emitted_token_ids=(),
         sampling=submission.sampling.with_(
             structured_outputs=None, prompt_logprobs=None, logprobs=None
@@ -254,4 +275,6 @@ def _describe_prefill(worker: WorkerState, sequence: Sequence, table: BlockTable
         block_ids=tuple(table.blocks),
         eos_token_ids=(),
         tenant=submission.tenant,
+        prefix_slot=prefix.slot,
+        num_prefix_tokens=prefix.num_tokens,
     )

@@ -17,6 +17,8 @@ class NewSequence:
     `num_candidates` is that of a beam: how many likeliest next tokens it is to return; else 0.
     `grammar_id` names the grammar of its output, which stays behind in `sampling`. With `pooling`
     a vector is wanted and nothing is sampled. What it leaves in KV stores counts towards `tenant`.
+    The first `num_prefix_tokens` of the prompt are those of the prompt in `prefix_slot`;
+    `prompt_token_ids` are the others.
     """
 
     slot: int
@@ -31,6 +33,8 @@ class NewSequence:
     grammar_id: bytes | None = None
     pooling: PoolingParams | None = None
     tenant: str = ""
+    prefix_slot: int = 0
+    num_prefix_tokens: int = 0
 
 
 @dataclass(slots=True)

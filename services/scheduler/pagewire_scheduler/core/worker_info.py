@@ -40,6 +40,7 @@ class WorkerInfo:
         kv_transports: How it hands out blocks.
         pull_transports: How it can take blocks of other workers.
         host_id: Boot id of its host; empty when unknown.
+        takes_prefixes: Whether a new sequence may be told as continuing the prompt of another.
     """
 
     worker_id: bytes
@@ -61,3 +62,4 @@ class WorkerInfo:
     kv_transports: tuple[KvTransport, ...] = ()
     pull_transports: tuple[KvTransport, ...] = ()
     host_id: str = ""
+    takes_prefixes: bool = False

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pagewire_scheduler.core.block_pool import BlockPool
 from pagewire_scheduler.core.block_table import BlockTable, LeavingBlocks
+from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.grammars import Grammars
 from pagewire_scheduler.core.handoff import Handoff
 from pagewire_scheduler.core.loads import Loads
@@ -52,6 +53,7 @@ class WorkerState:
 
     Attributes:
         roles: What it is used for now.
+        limits: What may be under way to it.
         slots: The sequence that runs in each slot; None for a slot that is free or on its way to
             it.
         untold_slots: Slots left since the last plan. They are free already: the plan that gives one
@@ -81,13 +83,19 @@ class WorkerState:
         totals: Those of its model.
     """
 
-    def __init__(self, info: WorkerInfo, waiting: WaitingQueue, totals: ModelTotals) -> None:
-        self.info = info
+    def __init__(
+        self,
+        info: WorkerInfo,
+        waiting: WaitingQueue,
+        totals: ModelTotals,
+        settings: CoreSettings,
+    ) -> None:
+        self.info, self.limits = info, settings.stream_limits
         self.totals = totals
         self.roles = info.roles
         self.pool = BlockPool(info.num_blocks)
         # A step must have room for one token of every running sequence.
-        num_slots = min(info.max_num_seqs, self.shared_step_tokens)
+        num_slots = min(info.max_num_seqs, self.shared_step_tokens, self.limits.max_slots)
         self.slots: list[Sequence | None] = [None] * num_slots
         self.free_slots = list(range(num_slots))  # a heap: low numbers first
         self.untold_slots: list[int] = []
@@ -95,9 +103,10 @@ class WorkerState:
         self.running: list[Sequence] = []
         self.waiting = waiting
         self.compiling = WaitingQueue()
-        self.grammars = Grammars()
+        self.grammars = Grammars(self.limits)
         self.loading = WaitingQueue()
         self.loads = Loads()
+        self.loads.is_forced = settings.is_load_forced
         self.giving: dict[Handoff, None] = {}
         self.taking: dict[Handoff, None] = {}
         self.kept: dict[Probe, BlockTable] = {}
@@ -123,7 +132,12 @@ class WorkerState:
     @property
     def shared_step_tokens(self) -> int:
         """Most tokens of a step that several sequences share."""
-        return self.info.shared_step_tokens or self.info.max_num_batched_tokens
+        return min(self.info.shared_step_tokens or self._step_tokens, self._step_tokens)
+
+    @property
+    def _step_tokens(self) -> int:
+        most = self.limits.max_step_blocks * self.info.model.block_size
+        return min(self.info.max_num_batched_tokens, most)
 
     @property
     def num_tokens_alone(self) -> int:
@@ -131,7 +145,7 @@ class WorkerState:
         holds up nobody."""
         if len(self.running) != 1:
             return 0
-        num_own = min(self.running[0].num_to_compute, self.info.max_num_batched_tokens)
+        num_own = min(self.running[0].num_to_compute, self._step_tokens)
         return max(0, num_own - self.shared_step_tokens)
 
     @property
@@ -257,14 +271,14 @@ class WorkerState:
         Such a step can succeed there although it read what a failed one should have written. Were
         its names still held at a re-attach, they would be believed.
         """
-        taken = [
-            (block, _void_name(self.info, step_id, block))
-            for block, step_id in self.void_blocks.items()
-            if not self.pool.ref_counts[block] and self.pool.names[block] is None
-        ]
+        taken: list[tuple[int, BlockName]] = []
         # Blocks in use lose the name when they are written, but may be freed before that.
         for block in [b for b in self.void_blocks if not self.pool.ref_counts[b]]:
-            del self.void_blocks[block]
+            if len(taken) == self.limits.max_void_names:
+                break  # the next plan tells the others
+            step_id = self.void_blocks.pop(block)
+            if self.pool.names[block] is None:
+                taken.append((block, _void_name(self.info, step_id, block)))
         return taken
 
     def _step(self, step_id: int) -> OutstandingStep:
