@@ -5,6 +5,7 @@ import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import pytest
 from contract.frontend_peers import ScriptedScheduler, eventually, listening
 
 from pagewire_frontend.journal import Journal, JournalEntry
@@ -127,6 +128,7 @@ async def test_a_restarted_scheduler_gets_every_stream_over_one_connection():
         assert not any(session.is_over for session in sessions.values())
 
 
+@pytest.mark.long
 async def test_a_second_cell_takes_every_stream_of_a_lost_one():
     journal = Journal()
     first, second = (ScriptedScheduler(SERVED, generation=1000) for _ in range(2))
