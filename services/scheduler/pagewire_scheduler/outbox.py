@@ -26,6 +26,11 @@ class Outbox(Generic[Message]):
         """Whether nothing is taken any more."""
         return self._is_closed
 
+    @property
+    def stalled_seconds(self) -> float:
+        """This one is bounded by messages, and not by time."""
+        return 0.0
+
     def put(self, message: Message) -> bool:
         """Enter a message; False when there is no room. A closed outbox swallows it."""
         if self._is_closed:

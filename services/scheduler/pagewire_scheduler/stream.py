@@ -3,22 +3,39 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import TypeVar
+from typing import Final, Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
-from pagewire_scheduler.outbox import Outbox
-from pagewire_shared.errors import PagewireError
+from pagewire_shared.errors import PagewireError, UnavailableError
+
+STALL_SECONDS: Final = 10.0
+"""A peer that takes nothing for so long, although something waits, is cut off."""
+LOOK_SECONDS: Final = 1.0
 
 Request = TypeVar("Request")
+Response_co = TypeVar("Response_co", covariant=True)
 Response = TypeVar("Response")
 
 _logger = logging.getLogger(__name__)
 
 
+class Waiting(Protocol[Response_co]):
+    """What waits to be written: an Outbox."""
+
+    @property
+    def stalled_seconds(self) -> float:
+        """How long the writer has taken nothing although something waits; else 0."""
+        ...
+
+    def drain(self) -> AsyncIterator[Response_co]:
+        """Yield messages until it is closed."""
+        ...
+
+
 async def run_stream(
-    outbox: Outbox[Response],
+    outbox: Waiting[Response],
     requests: AsyncIterator[Request],
     receive: Callable[[Request], None],
     close: Callable[[PagewireError | None], None],
@@ -29,12 +46,32 @@ async def run_stream(
     blocked on flow control.
     """
     reader = asyncio.create_task(_read(requests, receive, close))
+    watch = asyncio.create_task(_watch(outbox, close))
     try:
         async for message in outbox.drain():
             yield message
     finally:
         close(None)
         reader.cancel()
+        watch.cancel()
+
+
+async def _watch(outbox: Waiting[Response], close: Callable[[PagewireError | None], None]) -> None:
+    """Close the stream of a peer that does not read.
+
+    It takes two looks: after a pause of this process the writer gets its turn between them.
+    """
+    was_stalled = False
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        seconds = outbox.stalled_seconds
+        is_stalled = seconds >= STALL_SECONDS
+        if is_stalled and was_stalled:
+            error = UnavailableError(f"nothing was read for {seconds:.0f} s; attach again")
+            _logger.warning("a peer is cut off: %s", error.message)
+            close(error)
+            return
+        was_stalled = is_stalled
 
 
 async def _read(
