@@ -177,7 +177,7 @@ class CarriedSessions:
         handle = self._mint_handle()
         record = session.submit(handle)
         self._by_handle[handle] = session
-        return link_messages.submit_message(record, session.remaining_ms)
+        return link_messages.submit_message(record, session.remaining_ms, session.age_ms)
 
     def _mint_handle(self) -> int:
         self._next_handle += 1

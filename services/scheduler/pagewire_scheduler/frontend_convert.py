@@ -97,6 +97,10 @@ def submission(
     # A frontend that has nothing to say about choices means one.
     emitted = message.emitted or [pb.EmittedTokens()]
     beam = _beam(message)
+    sampling = sampling_from_message(message.sampling, defaults=_defaults(beam, len(emitted)))
+    if kind == "generate" and sampling.seed is None and not sampling.is_greedy:
+        # A worker would fail the step, and everybody in it.
+        raise InvalidRequestError("sampling needs a seed, which frontends draw", field="seed")
     remaining = message.remaining_ms if message.HasField("remaining_ms") else None
     return Submission(
         request_id=RequestId(message.request_id),
@@ -106,12 +110,13 @@ def submission(
         prompt_token_ids=tuple(unpack_u32(message.prompt_token_ids)),
         emitted=tuple(tuple(unpack_u32(choice.token_ids)) for choice in emitted),
         is_finished=tuple(choice.is_finished for choice in emitted),
-        sampling=sampling_from_message(message.sampling, defaults=_defaults(beam, len(emitted))),
+        sampling=sampling,
         eos_token_ids=tuple(unpack_u32(message.eos_token_ids)),
         salt=_salt("" if is_sharing_between_tenants else message.tenant, message.cache_salt),
         tenant=message.tenant,
         priority=message.priority,
         deadline=None if remaining is None else now + remaining / 1000,
+        age=message.age_ms / 1000,
         beam_search=beam,
         pooling=pooling_from_message(message.pool) if kind == "pool" else None,
     )

@@ -12,13 +12,13 @@ from pagewire_scheduler.cell_convert import metrics_message
 from pagewire_scheduler.core.cell_load import CellLoad
 from pagewire_scheduler.core.events import Event, RejectedEvent
 from pagewire_scheduler.core.worker_info import ModelInfo
+from pagewire_scheduler.event_stream import WaitingEvents
 from pagewire_scheduler.frontend_convert import frontend_info, served_models, submission
 from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.peers import FrontendInfo
 from pagewire_scheduler.pending_answers import PendingAnswers
 from pagewire_scheduler.request_log import log_failure
 from pagewire_scheduler.stream import run_stream
-from pagewire_scheduler.waiting_events import WaitingEvents
 from pagewire_shared.arrays import pack_u32
 from pagewire_shared.convert import agree_protocol
 from pagewire_shared.errors import PagewireError, UnavailableError, WireError
