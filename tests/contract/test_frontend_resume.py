@@ -1,5 +1,7 @@
 """Streams that survive losses: positions stay gap-free, no token lost or doubled."""
 
+import grpc.aio
+import pytest
 from contract.frontend_clients import Reader, completion
 from contract.frontend_peers import (
     STOP,
@@ -98,6 +100,31 @@ async def test_a_gap_is_not_waited_for(checkpoint):
         attach.say(again, "abcd")
         await reader.end()
     assert reader.text[0] == "abcd"
+
+
+@pytest.mark.parametrize("is_end", [False, True])
+async def test_gaps_without_end_fail_the_request(checkpoint, is_end):
+    async with attached_frontend(checkpoint) as (frontend, attach):
+        reader = Reader(frontend, completion())
+        attach.tokens(await attach.next("submit"), 1, ids_of("b"))
+        # A new token starts the count anew.
+        attach.tokens(await attach.next("submit"), 0, ids_of("a"))
+        await reader.holds(1)
+        submit = wire.Submit(handle=2, epoch=1)
+        for epoch in range(2, 11):
+            if is_end:
+                attach.finish(submit, 7)
+            else:
+                attach.tokens(submit, 7, ids_of("z"))
+            if epoch < 10:
+                submit = await attach.next("submit")
+                assert submit.epoch == epoch
+        await attach.next("abort")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await reader.end()
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert "9 times in a row" in str(caught.value.details())
+    assert reader.text[0] == "a"
 
 
 async def test_duplicates_are_dropped(checkpoint):

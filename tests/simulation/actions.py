@@ -221,14 +221,13 @@ def outbox_full(world: World, a: int, b: int, c: int) -> bool:
     if not ends:
         return False
     end = ends[a % len(ends)]
-    assert end.outgoing is not None
-    end.outgoing.is_full = True
+    submits = end.link.carried.submits
+    submits.max_new_bytes, most = 0, submits.max_new_bytes
     numbers = Numbers(a, b, c)
     world.num_requests += 1
     ask = draw_ask(world.num_requests, numbers, may_be_refused=True)
     open_client(world, end.frontend, ask)
-    if end.outgoing is not None:
-        end.outgoing.is_full = False
+    submits.max_new_bytes = most
     return True
 
 

@@ -30,6 +30,16 @@ def delay_stream(world: World, a: int, b: int, c: int) -> bool:
     return True
 
 
+def pause_writers(world: World, a: int, b: int, c: int) -> bool:
+    """Nothing is written for a while between a frontend and a scheduler: what they have to say is
+    merged, or made when it is written."""
+    streams = live_streams(world, lambda stream: stream.kind == "frontend")
+    if not streams:
+        return False
+    streams[a % len(streams)].unwritten_until = world.clock.now + (0.02, 0.1, 0.5, 1.5)[b % 4]
+    return True
+
+
 def cut_frontend(world: World, a: int, b: int, c: int) -> bool:
     streams = live_streams(world, lambda stream: stream.kind == "frontend")
     if not streams:

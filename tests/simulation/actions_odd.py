@@ -82,7 +82,7 @@ def _odd_submit(world: World, ask: Any, numbers: Numbers, stream: Stream) -> pb.
     handle = 1_000_000 + world.num_requests
     # No tokens of the model, and nobody is there yet who could say so.
     kind = numbers.below(6) if stream.cell.core.workers else 6
-    message = link_messages.submit_message(entry.submit(handle), None).submit
+    message = link_messages.submit_message(entry.submit(handle), None, 0).submit
     tokens = ask.expected()[0][0]
     if kind <= 2:
         # Whole outputs, and parts of them, under a first epoch.

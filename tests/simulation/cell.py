@@ -275,8 +275,8 @@ class Cell:
         for stream in self.streams:
             if stream.kind == "frontend" and stream.peer is not None:
                 outbox = stream.peer._outbox
-                while outbox._messages:
-                    stream.send_down(outbox._messages.popleft())
+                while stream.is_written(self.clock.now) and (message := outbox._next()) is not None:
+                    stream.send_down(message)
                 if outbox.is_closed and not stream.is_cut:
                     stream.leave_up()
 

@@ -33,6 +33,7 @@ WEIGHTS: Final[dict[str, int]] = {
     "slow_step": 3,
     "stuck_worker": 1,
     "delay_stream": 4,
+    "pause_writers": 3,
     "cut_worker": 3,
     "cut_frontend": 4,
     "worker_dies": 2,

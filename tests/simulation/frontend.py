@@ -17,6 +17,7 @@ from pagewire_frontend.scheduler_link import LinkSettings, SchedulerLink
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.rpc.address import Address
+from pagewire_shared.rpc.outbox import Outbox
 
 MODEL = "tiny"
 TOKENIZER = b"t" * 32
@@ -33,24 +34,29 @@ class Letters:
 
 
 class Outgoing:
-    """What a link calls its stream."""
+    """What a link calls its stream: an outbox that is written when the stream lets it."""
 
-    def __init__(self, stream: Stream, num_submits: Counter[bytes]) -> None:
+    def __init__(self, stream: Stream, num_submits: Counter[bytes], clock: Clock) -> None:
         self.stream = stream
         self.num_submits = num_submits
-        self.is_full = False
+        self._clock = clock
+        self._outbox: Outbox[Any] = Outbox(max_bytes=0, clock=lambda: clock.now)
+        self.send = self._outbox.put
+        self.send_each = self._outbox.put_each
 
-    def offer(self, message: Any) -> bool:
-        if self.is_full:
-            self.is_full = False
-            return False
-        self.send(message)
-        return True
+    @property
+    def is_empty(self) -> bool:
+        return not self._outbox._entries
 
-    def send(self, message: Any) -> None:
-        if message.WhichOneof("message") == "submit":
-            self.num_submits[message.submit.request_id] += 1
-        self.stream.send_up(message)
+    def write(self) -> None:
+        """Write what waits, made now and not when it was queued."""
+        while self.stream.is_written(self._clock.now):
+            message = self._outbox._next()
+            if message is None:
+                return
+            if message.WhichOneof("message") == "submit":
+                self.num_submits[message.submit.request_id] += 1
+            self.stream.send_up(message)
 
 
 class LinkEnd:
@@ -64,6 +70,11 @@ class LinkEnd:
         self.outgoing: Outgoing | None = None
         self.asked: Any = None
         self.lost_at = 0.0
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether something waits to be written."""
+        return self.outgoing is not None and not self.outgoing.is_empty
 
     def dial(self) -> None:
         """The beginning of SchedulerLink._attach_once."""
@@ -96,7 +107,7 @@ class LinkEnd:
             if self.asked is not None:
                 asked, self.asked = self.asked, None
                 assert message.WhichOneof("message") == "welcome"
-                self.outgoing = Outgoing(stream, self.frontend.num_submits)
+                self.outgoing = Outgoing(stream, self.frontend.num_submits, self.frontend.clock)
                 self.link._welcome(self.outgoing, message.welcome, asked)  # type: ignore[arg-type]
             else:
                 self.link._dispatch(message)
@@ -174,6 +185,13 @@ class Frontend:
             self.pool.withdraw(client.session)
             self.journal.close(client.session.entry)
         self.clients.remove(client)
+
+    def turn(self) -> None:
+        """Run the loop's callbacks and write what waits in outboxes."""
+        self.loop.drain()
+        for end in self.ends:
+            if end.outgoing is not None:
+                end.outgoing.write()
 
     def read(self) -> None:
         """Let every client read what is ready; close those that have everything."""

@@ -88,7 +88,7 @@ def settle(world: World) -> None:
     ends = [end for frontend in world.frontends for end in frontend.ends]
     for dialer in (*world.workers, *ends):
         if dialer.stream is not None:
-            dialer.stream.frozen_until = 0.0
+            dialer.stream.frozen_until = dialer.stream.unwritten_until = 0.0
     for worker in world.workers:
         worker.frozen_until = worker.port.held_until = 0.0
     for frontend in world.frontends:

@@ -206,7 +206,7 @@ def cancel_frees(world: World, cell: Cell) -> None:
         is_heard = not stream.up and not stream.is_cut and stream.peer is not None
         if stream.kind != "frontend" or not is_heard or stream.is_odd or stream.dialer is None:
             continue
-        if stream.dialer.asked is not None or stream.down:
+        if stream.dialer.asked is not None or stream.down or stream.dialer.is_writing:
             continue
         frontend = cell.core.frontends.get(stream.dialer.frontend.frontend_id)
         wanted = stream.dialer.link.carried.handles

@@ -65,8 +65,8 @@ LINKS: list[Mutant] = [
             ),
             (
                 FRONTEND + "link_sessions",
-                " else None,\n            )\n            if verdict is Verdict.GAP:\n",
-                " else None,\n            )\n            if verdict is None:\n",
+                "            if self._alone(session, end) is Verdict.GAP:\n",
+                "            if self._alone(session, end) is None:\n",
             ),
         ),
         frozenset({"everything_ends"}),
@@ -75,8 +75,8 @@ LINKS: list[Mutant] = [
         "link_believes_all_resumed",
         "After a re-attach what the scheduler does not know is waited for.",
         FRONTEND + "link_sessions",
-        "            if is_wanted and handle in resumed:\n",
-        "            if is_wanted:\n",
+        "        for handle in resumed & asked.keys():\n",
+        "        for handle in asked.keys():\n",
         "everything_ends",
     ),
     mutant(

@@ -14,6 +14,7 @@ class Stream:
         is_cut: No message enters any more; what is queued may still arrive.
         is_up_over, is_down_over: The scheduler, the dialer, has noticed.
         is_odd: It carried messages that the dialer did not mean.
+        unwritten_until: Neither end writes before; what it has to say waits with it.
         peer: What the scheduler made of the hello.
     """
 
@@ -28,6 +29,7 @@ class Stream:
         "is_up_over",
         "kind",
         "peer",
+        "unwritten_until",
         "up",
     )
 
@@ -42,6 +44,7 @@ class Stream:
         self.is_down_over = False
         self.is_odd = False
         self.frozen_until = 0.0
+        self.unwritten_until = 0.0
         self.peer: Any = None
 
     def send_up(self, message: Any) -> None:
@@ -73,6 +76,10 @@ class Stream:
         self.cut(0, len(self.down))
         self.up.clear()
         self.is_up_over = True
+
+    def is_written(self, now: float) -> bool:
+        """Whether the ends write to it."""
+        return now >= self.unwritten_until
 
     def has_up(self, now: float) -> bool:
         """Whether the scheduler's side has something to notice."""

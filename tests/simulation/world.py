@@ -227,7 +227,7 @@ class World:
         for cell in self.cells:
             cell.turn()
         for frontend in self.frontends:
-            frontend.loop.drain()
+            frontend.turn()
 
     def _up(self, stream: Stream) -> None:
         cell = stream.cell
@@ -245,7 +245,7 @@ class World:
         if dialer.stream.down:
             self.messages.log.update(repr(dialer.stream.down[0]).encode())
         dialer.receive()
-        dialer.frontend.loop.drain()
+        dialer.frontend.turn()
         if self.roll(2):
             dialer.frontend.read()
 
@@ -285,7 +285,7 @@ class World:
         """Move the clock and let everybody notice."""
         self.clock.now += seconds
         for frontend in self.frontends:
-            frontend.loop.drain()
+            frontend.turn()
             for end in frontend.ends:
                 end.give_up()
         for cell in self.cells:

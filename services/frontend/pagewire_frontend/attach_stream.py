@@ -4,14 +4,13 @@ ends. Knows gRPC, heartbeats and silence; knows no request.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from pagewire_frontend.outbox import Outbox
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_protos.scheduler.v1.frontend_attach_pb2_grpc import FrontendAttachServiceStub
 from pagewire_shared.cancellation import is_cancelled
@@ -19,11 +18,12 @@ from pagewire_shared.errors import PagewireError, PeerRefusedError, UnavailableE
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import control_channel_options
+from pagewire_shared.rpc.outbox import Outbox
 
-OUTBOX_MESSAGES = 8192
-OUTBOX_BYTES = 256 * 1024 * 1024
 HEARTBEAT_SECONDS = 1.0
 WELCOME_SECONDS = 10.0
+STALL_SECONDS = 10.0
+"""A scheduler that takes nothing for so long although something waits is dialled again."""
 
 
 class AttachStream:
@@ -32,10 +32,9 @@ class AttachStream:
     def __init__(self, call: Any, *, silence_seconds: float) -> None:
         self._call = call
         self._silence_seconds = silence_seconds
-        self._outbox: Outbox[pb.AttachFrontendRequest] = Outbox(
-            max_messages=OUTBOX_MESSAGES, max_bytes=OUTBOX_BYTES
-        )
-        self._overflowed = asyncio.Event()
+        # Nothing is refused here: newcomers are where they wait to be packed, and the rest is
+        # small, and in number bounded by the open requests and the time of a stall.
+        self._outbox: Outbox[pb.AttachFrontendRequest] = Outbox(max_bytes=0)
         self._last_heard = time.monotonic()
 
     async def introduce(self, hello: pb.AttachFrontendRequest) -> pb.Welcome:
@@ -50,15 +49,13 @@ class AttachStream:
             raise WireError("the first message of a scheduler is no welcome")
         return first.welcome
 
-    def offer(self, message: pb.AttachFrontendRequest) -> bool:
-        """Queue a message; False when there is no room."""
-        return self._outbox.offer(message)
-
     def send(self, message: pb.AttachFrontendRequest) -> None:
-        """Queue a message that must not be lost: where it does not fit the stream is cut, because
-        the next hello says the same as all messages that were not written."""
-        if not self._outbox.offer(message):
-            self._overflowed.set()
+        """Queue a message. Raises InternalError for one that is larger than a message may be."""
+        self._outbox.put(message)
+
+    def send_each(self, messages: Iterator[pb.AttachFrontendRequest]) -> None:
+        """Queue messages that are made when they are written."""
+        self._outbox.put_each(messages)
 
     async def exchange(self, on_message: Callable[[pb.AttachFrontendResponse], None]) -> None:
         """Pass messages both ways until the stream ends; then raise why it ended."""
@@ -84,22 +81,22 @@ class AttachStream:
             on_message(message)
 
     async def _write_loop(self) -> None:
-        while True:
-            await self._write(await self._outbox.take())
+        async for message in self._outbox.drain():
+            await self._write(message)
 
     async def _watch_loop(self) -> None:
         counter = 0
         self._last_heard = time.monotonic()
-        while not self._overflowed.is_set():
+        while True:
             counter += 1
             self.send(pb.AttachFrontendRequest(heartbeat=pb.Heartbeat(counter=counter)))
-            try:
-                await asyncio.wait_for(self._overflowed.wait(), HEARTBEAT_SECONDS)
-            except TimeoutError:
-                silence = time.monotonic() - self._last_heard
-                if silence > self._silence_seconds:
-                    raise UnavailableError(f"silent for {silence:.1f} s") from None
-        raise UnavailableError("it reads too slowly: too much waits to be written")
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            silence = time.monotonic() - self._last_heard
+            if silence > self._silence_seconds:
+                raise UnavailableError(f"silent for {silence:.1f} s")
+            stall = self._outbox.stalled_seconds
+            if stall > STALL_SECONDS:
+                raise UnavailableError(f"it has taken nothing for {stall:.1f} s")
 
     async def _write(self, message: pb.AttachFrontendRequest) -> None:
         try:

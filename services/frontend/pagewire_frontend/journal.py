@@ -17,6 +17,10 @@ from pagewire_shared.ids import RequestId
 from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
+MAX_GAPS = 8
+"""Gaps in a row, with nothing new between them, after which a request is given up: a scheduler that
+does not send what is asked would be asked for ever."""
+
 ENDED = 0xFFFFFFFF
 """Next position of a choice that has ended, in the hello's list of held requests."""
 
@@ -71,6 +75,7 @@ class JournalEntry:
             not asked for.
         pooling: Set when a vector is wanted and no tokens: the one choice has none.
         vector: The outcome, as little-endian f32; None until it has come.
+        num_gaps: Gaps since something new has come.
     """
 
     request_id: RequestId
@@ -88,6 +93,7 @@ class JournalEntry:
     prompt_journal: PromptJournal | None = None
     pooling: PoolingParams | None = None
     vector: bytes | None = None
+    num_gaps: int = 0
 
     def __post_init__(self) -> None:
         assert self.params.seed is not None, "the seed is drawn before the entry is opened"
@@ -109,6 +115,16 @@ class JournalEntry:
             if not choice.is_finished:
                 return False
         return True
+
+    @property
+    def has_output(self) -> bool:
+        """Whether any of the output has come."""
+        return self.vector is not None or any(choice.token_ids for choice in self.choices)
+
+    def note_gap(self) -> bool:
+        """Note a gap; return whether it is one too many."""
+        self.num_gaps += 1
+        return self.num_gaps > MAX_GAPS
 
     @property
     def is_prompt_complete(self) -> bool:
@@ -189,6 +205,8 @@ class JournalEntry:
             return Verdict.DUPLICATE, []
         position = self.prompt_journal.next_position
         verdict, new = self.prompt_journal.take(first_position, scores)
+        if new:
+            self.num_gaps = 0
         token_ids = self.prompt_token_ids[position : position + len(new)]
         named = [
             TokenLogprob(token_id, score.logprob, score.top, score.rank)
@@ -205,6 +223,7 @@ class JournalEntry:
         if self.vector is not None:
             return Verdict.DUPLICATE
         self.vector = vector
+        self.num_gaps = 0
         return Verdict.ACCEPTED
 
     def accept_tokens(
@@ -238,6 +257,7 @@ class JournalEntry:
         if journal.is_finished or num_known >= len(token_ids):
             return _DUPLICATE
         journal.token_ids += token_ids[num_known:] if num_known else token_ids
+        self.num_gaps = 0
         if logprobs:
             journal.logprobs += logprobs[num_known:]
         return (Verdict.ACCEPTED, num_known) if num_known else _NEXT
@@ -255,6 +275,7 @@ class JournalEntry:
         if journal.next_position != num_tokens or is_vector_missing:
             return Verdict.GAP
         journal.is_finished = True
+        self.num_gaps = 0
         return Verdict.ACCEPTED
 
     def cut(self, choice: int, num_tokens: int) -> None:

@@ -92,7 +92,9 @@ def hello_message(
     return pb.AttachFrontendRequest(hello=hello)
 
 
-def submit_message(record: SubmitRecord, remaining_ms: int | None) -> pb.AttachFrontendRequest:
+def submit_message(
+    record: SubmitRecord, remaining_ms: int | None, age_ms: int
+) -> pb.AttachFrontendRequest:
     """Return a request in full."""
     beam = record.params.beam
     submit = pb.Submit(
@@ -111,6 +113,7 @@ def submit_message(record: SubmitRecord, remaining_ms: int | None) -> pb.AttachF
         cache_salt=record.cache_salt,
         priority=record.priority,
         remaining_ms=remaining_ms,
+        age_ms=age_ms,
     )
     if record.pooling is not None:
         submit.pool.CopyFrom(pooling_to_message(record.pooling))

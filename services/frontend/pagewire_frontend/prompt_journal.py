@@ -11,10 +11,6 @@ from pagewire_frontend.verdict import Verdict
 FIRST_POSITION = 1
 """Nothing predicts the first token of a prompt."""
 
-MAX_GAPS = 8
-"""Gaps in a row, without a new position between them, after which a prompt is given up: a peer that
-does not send what is asked would be asked for ever."""
-
 
 @dataclass(slots=True)
 class PromptJournal:
@@ -23,12 +19,10 @@ class PromptJournal:
     Attributes:
         num_tokens: Length of the prompt.
         next_position: Position that is wanted next.
-        num_gaps: Gaps since the last new position.
     """
 
     num_tokens: int
     next_position: int = FIRST_POSITION
-    num_gaps: int = 0
 
     @property
     def is_complete(self) -> bool:
@@ -44,12 +38,4 @@ class PromptJournal:
             return Verdict.DUPLICATE, []
         new = list(scores[num_known:])
         self.next_position += len(new)
-        self.num_gaps = 0
         return Verdict.ACCEPTED, new
-
-    def note_gap(self) -> bool:
-        """Note a gap; return whether it is one too many."""
-        if self.is_complete:
-            return False
-        self.num_gaps += 1
-        return self.num_gaps > MAX_GAPS

@@ -5,7 +5,7 @@ and says which models are served. Never looks into text or tokens.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,7 @@ class SchedulerLink:
         self.served: dict[str, ServedModel] = {}
         self.loads: dict[str, ModelLoad] = {}
         self.refusal: str | None = None
-        self.carried = CarriedSessions(self._offer, self._send)
+        self.carried = CarriedSessions(self._send, self._send_each)
         self._settings = settings
         self._on_change = on_change
         self._on_lost = on_lost
@@ -245,13 +245,14 @@ class SchedulerLink:
         self.served = served
         self._on_change()
 
-    def _offer(self, message: pb.AttachFrontendRequest) -> bool:
-        return self._stream is not None and self._stream.offer(message)
-
     def _send(self, message: pb.AttachFrontendRequest) -> None:
         # Without a stream there is nobody to tell; the next hello says what is held.
         if self._stream is not None:
             self._stream.send(message)
+
+    def _send_each(self, messages: Iterator[pb.AttachFrontendRequest]) -> None:
+        if self._stream is not None:
+            self._stream.send_each(messages)
 
     def _note(self, error: PagewireError) -> None:
         """Log why there is no stream, once per reason."""

@@ -11,7 +11,7 @@ from pagewire_frontend.journal import Journal
 from pagewire_frontend.model_load import ModelLoad, total
 from pagewire_frontend.scheduler_link import LinkSettings, SchedulerLink
 from pagewire_frontend.session import Session
-from pagewire_shared.errors import OverloadedError, PagewireError, UnavailableError
+from pagewire_shared.errors import OverloadedError, UnavailableError
 from pagewire_shared.ids import RequestId
 from pagewire_shared.rpc.address import Address
 
@@ -110,11 +110,15 @@ class SchedulerPool:
     def submit(self, session: Session) -> None:
         """Give a request to the scheduler with the fewest that serves its model; keep it when there
         is none. Raises OverloadedError."""
-        serving = [link for link in self._links if link.serves(session.entry.model)]
-        if serving:
-            min(serving, key=lambda link: len(link.carried)).carried.submit(session)
+        link = self._choose(session)
+        if link is not None:
+            link.carried.submit(session)
         else:
             self._waiting[session.entry.request_id] = session
+
+    def _choose(self, session: Session) -> SchedulerLink | None:
+        serving = [link for link in self._links if link.serves(session.entry.model)]
+        return min(serving, key=lambda link: len(link.carried), default=None)
 
     def withdraw(self, session: Session) -> None:
         """Free what a request holds here and in its scheduler."""
@@ -149,13 +153,11 @@ class SchedulerPool:
                 self._place(session)
 
     def _place(self, session: Session) -> None:
-        session.settle()
-        if session.is_over:
-            return
-        try:
-            self.submit(session)
-        except PagewireError as error:
-            session.fail(error)
+        """Give a request that was accepted before to a scheduler that serves its model. It is not
+        refused any more: it waits there until it is written."""
+        link = self._choose(session)
+        assert link is not None, "who is placed is served"
+        link.carried.resume(session)
 
     def _holdings(self, link: SchedulerLink) -> Holdings:
         findings = tuple(

@@ -82,6 +82,11 @@ class Session:
             return None
         return max(0, int((self._deadline - time.monotonic()) * 1000))
 
+    @property
+    def age_ms(self) -> int:
+        """Milliseconds since it arrived."""
+        return max(0, int((time.monotonic() - self.meter.arrived_at) * 1000))
+
     def submit(self, handle: int) -> SubmitRecord:
         """Return the request as it is told to a scheduler, for the first time or again."""
         record = self.entry.submit(handle)

@@ -20,7 +20,7 @@ class SessionMeter:
 
     def __init__(self, entry: JournalEntry, arrived_at: float) -> None:
         self._entry = entry
-        self._arrived_at = arrived_at
+        self.arrived_at = arrived_at
         self._label = LABEL.get()
         self.first_at: float | None = None
         """When something of the output came first."""
@@ -54,7 +54,7 @@ class SessionMeter:
             entry.model,
             num_prompt_tokens=len(entry.prompt_token_ids),
             num_cached_tokens=num_cached_tokens,
-            seconds=None if entry.pooling else now - self._arrived_at,
+            seconds=None if entry.pooling else now - self.arrived_at,
         )
         if _reads_cache(entry):
             num_prompt = len(entry.prompt_token_ids)
@@ -113,7 +113,7 @@ class SessionMeter:
         metrics.generation_closed(
             entry.model,
             num_resumes=entry.num_resubmits,
-            seconds=None if num_open else time.monotonic() - self._arrived_at,
+            seconds=None if num_open else time.monotonic() - self.arrived_at,
         )
 
     def usage(self, selection: Selection | None) -> Usage:
@@ -139,7 +139,7 @@ class SessionMeter:
         """Return the times until now."""
         now = time.monotonic()
         first = self.first_at if self.first_at is not None else now
-        return Timings(first - self._arrived_at, now - self._arrived_at, self._entry.num_resubmits)
+        return Timings(first - self.arrived_at, now - self.arrived_at, self._entry.num_resubmits)
 
     def summary(self, error: PagewireError | None) -> Summary:
         """Return what the log says of the request."""
@@ -149,8 +149,8 @@ class SessionMeter:
             error,
             label=self._label,
             num_cached_tokens=self._num_cached_tokens,
-            first_token_seconds=None if first is None else first - self._arrived_at,
-            total_seconds=time.monotonic() - self._arrived_at,
+            first_token_seconds=None if first is None else first - self.arrived_at,
+            total_seconds=time.monotonic() - self.arrived_at,
         )
 
 

@@ -2,12 +2,12 @@
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from pagewire_protos.common.v1 import sampling_pb2, usage_pb2
+from pagewire_protos.common.v1 import error_pb2, sampling_pb2, usage_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.core.events import (
     FinishedEvent,
@@ -23,7 +23,7 @@ from pagewire_scheduler.core.worker_info import ModelInfo
 from pagewire_scheduler.peers import FrontendInfo
 from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
 from pagewire_shared.beam import BeamParams, early_stopping_name
-from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.ids import ID_BYTES, RequestId
 from pagewire_shared.rpc.errors import to_detail
 from pagewire_shared.sampling import SamplingParams
@@ -35,6 +35,18 @@ from pagewire_shared.sampling_convert import (
 
 MAX_PROMPT_VALUES: Final = 2**17
 """Log-probabilities of prompts in one message: about a megabyte."""
+
+PIECE_BYTES: Final = 2**20
+"""Bytes that a message to a frontend aims at; only what cannot be split is larger."""
+
+MAX_ERROR_CHARS: Final = 4096
+"""Of a message that a frontend is told."""
+
+# Of the arrays of a TokenBatch: per chunk, per token with its log-probability, rank and number of
+# alternatives, and per alternative.
+_CHUNK_BYTES: Final = 24
+_SCORED_TOKEN_BYTES: Final = 16
+_ALTERNATIVE_BYTES: Final = 8
 
 _DEFAULTS = SamplingParams(max_tokens=None)
 _REASONS = {
@@ -85,6 +97,10 @@ def submission(
     # A frontend that has nothing to say about choices means one.
     emitted = message.emitted or [pb.EmittedTokens()]
     beam = _beam(message)
+    sampling = sampling_from_message(message.sampling, defaults=_defaults(beam, len(emitted)))
+    if kind == "generate" and sampling.seed is None and not sampling.is_greedy:
+        # A worker would fail the step, and everybody in it.
+        raise InvalidRequestError("sampling needs a seed, which frontends draw", field="seed")
     remaining = message.remaining_ms if message.HasField("remaining_ms") else None
     return Submission(
         request_id=RequestId(message.request_id),
@@ -94,12 +110,13 @@ def submission(
         prompt_token_ids=tuple(unpack_u32(message.prompt_token_ids)),
         emitted=tuple(tuple(unpack_u32(choice.token_ids)) for choice in emitted),
         is_finished=tuple(choice.is_finished for choice in emitted),
-        sampling=sampling_from_message(message.sampling, defaults=_defaults(beam, len(emitted))),
+        sampling=sampling,
         eos_token_ids=tuple(unpack_u32(message.eos_token_ids)),
         salt=_salt("" if is_sharing_between_tenants else message.tenant, message.cache_salt),
         tenant=message.tenant,
         priority=message.priority,
         deadline=None if remaining is None else now + remaining / 1000,
+        age=message.age_ms / 1000,
         beam_search=beam,
         pooling=pooling_from_message(message.pool) if kind == "pool" else None,
     )
@@ -151,6 +168,53 @@ def served_models(models: Sequence[tuple[ModelInfo, int]]) -> pb.ServedModels:
             )
             for model, num_workers in models
         ]
+    )
+
+
+def token_batches(events: Iterable[TokensEvent]) -> Iterator[pb.TokenBatch]:
+    """Yield the tokens of `events`, in messages of a bounded size."""
+    group: list[TokensEvent] = []
+    num_bytes = 0
+    for event in events:
+        for portion, size in _token_portions(event):
+            if group and num_bytes + size > PIECE_BYTES:
+                yield token_batch(group)
+                group, num_bytes = [], 0
+            group.append(portion)
+            num_bytes += size
+    if group:
+        yield token_batch(group)
+
+
+def _token_portions(event: TokensEvent) -> Iterator[tuple[TokensEvent, int]]:
+    """Yield an event in parts that each fit a message, with the bytes they may take there."""
+    num_tokens = len(event.token_ids)
+    if not event.logprobs:
+        # The bytes of log-probabilities that another event of the message makes it have.
+        size = _CHUNK_BYTES + _SCORED_TOKEN_BYTES * num_tokens
+        if size <= PIECE_BYTES:
+            yield event, size
+            return
+        sizes = [_SCORED_TOKEN_BYTES] * num_tokens
+    else:
+        sizes = [
+            _SCORED_TOKEN_BYTES + (_ALTERNATIVE_BYTES * len(entry.top_token_ids) if entry else 0)
+            for entry in event.logprobs
+        ]
+    begin, size = 0, _CHUNK_BYTES
+    for index, more in enumerate(sizes):
+        if index > begin and size + more > PIECE_BYTES:
+            yield _between(event, begin, index), size
+            begin, size = index, _CHUNK_BYTES
+        size += more
+    yield _between(event, begin, num_tokens), size
+
+
+def _between(event: TokensEvent, begin: int, end: int) -> TokensEvent:
+    return event._replace(
+        first_position=event.first_position + begin,
+        token_ids=event.token_ids[begin:end],
+        logprobs=event.logprobs[begin:end],
     )
 
 
@@ -220,8 +284,18 @@ def _prompt_batch(events: Sequence[PromptLogprobsEvent]) -> pb.PromptLogprobBatc
     )
 
 
-def vector_batch(events: Sequence[VectorEvent]) -> pb.VectorBatch:
-    """Return the vectors in `events`, all of one length."""
+def vector_batches(events: Iterable[VectorEvent]) -> Iterator[pb.VectorBatch]:
+    """Yield the vectors in `events`, in messages of a bounded size and one length of vectors."""
+    by_length: dict[int, list[VectorEvent]] = {}
+    for event in events:
+        by_length.setdefault(len(event.vector), []).append(event)
+    for length, same in by_length.items():
+        size = max(1, PIECE_BYTES // (length + _CHUNK_BYTES))
+        for start in range(0, len(same), size):
+            yield _vector_batch(same[start : start + size])
+
+
+def _vector_batch(events: Sequence[VectorEvent]) -> pb.VectorBatch:
     return pb.VectorBatch(
         handles=pack_u32([event.handle for event in events]),
         epochs=pack_u32([event.epoch for event in events]),
@@ -230,28 +304,45 @@ def vector_batch(events: Sequence[VectorEvent]) -> pb.VectorBatch:
     )
 
 
-def finished_choices(events: Sequence[FinishedEvent]) -> pb.FinishedChoices:
-    """Return the ends in `events`."""
-    return pb.FinishedChoices(
-        choices=[
-            pb.FinishedChoice(
-                handle=event.handle,
-                choice=event.choice,
-                epoch=event.epoch,
-                num_tokens=event.num_tokens,
-                reason=_REASONS[event.state],
-                stop_token_id=event.stop_token_id,
-                error=to_detail(event.error) if event.error else None,
-                cached_tokens=[
-                    usage_pb2.CachedTokens(tier=tier, num_tokens=num_tokens)
-                    for tier, num_tokens in event.cached_tokens
-                ],
-            )
-            for event in events
-        ]
+def finished_messages(events: Iterable[FinishedEvent]) -> Iterator[pb.FinishedChoices]:
+    """Yield the ends in `events`, in messages of a bounded size."""
+    group: list[pb.FinishedChoice] = []
+    num_bytes = 0
+    for event in events:
+        choice = _finished_choice(event)
+        size = choice.ByteSize() + _CHUNK_BYTES
+        if group and num_bytes + size > PIECE_BYTES:
+            yield pb.FinishedChoices(choices=group)
+            group, num_bytes = [], 0
+        group.append(choice)
+        num_bytes += size
+    if group:
+        yield pb.FinishedChoices(choices=group)
+
+
+def _finished_choice(event: FinishedEvent) -> pb.FinishedChoice:
+    return pb.FinishedChoice(
+        handle=event.handle,
+        choice=event.choice,
+        epoch=event.epoch,
+        num_tokens=event.num_tokens,
+        reason=_REASONS[event.state],
+        stop_token_id=event.stop_token_id,
+        error=_detail(event.error) if event.error else None,
+        cached_tokens=[
+            usage_pb2.CachedTokens(tier=tier, num_tokens=num_tokens)
+            for tier, num_tokens in event.cached_tokens
+        ],
     )
 
 
 def rejected(event: RejectedEvent) -> pb.Rejected:
     """Return the refusal of one request."""
-    return pb.Rejected(handle=event.handle, epoch=event.epoch, error=to_detail(event.error))
+    return pb.Rejected(handle=event.handle, epoch=event.epoch, error=_detail(event.error))
+
+
+def _detail(error: PagewireError) -> error_pb2.ErrorDetail:
+    detail = to_detail(error)
+    if len(detail.message) > MAX_ERROR_CHARS:
+        detail.message = detail.message[:MAX_ERROR_CHARS] + "..."
+    return detail

@@ -3,48 +3,31 @@ about audits."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from pagewire_protos.common.v1 import audit_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.cell_convert import metrics_message
 from pagewire_scheduler.core.cell_load import CellLoad
-from pagewire_scheduler.core.events import (
-    Event,
-    FinishedEvent,
-    PromptLogprobsEvent,
-    RejectedEvent,
-    TimelineEvent,
-    TokensEvent,
-    VectorEvent,
-)
+from pagewire_scheduler.core.events import Event, RejectedEvent
 from pagewire_scheduler.core.worker_info import ModelInfo
-from pagewire_scheduler.frontend_convert import (
-    finished_choices,
-    frontend_info,
-    prompt_batches,
-    rejected,
-    served_models,
-    submission,
-    token_batch,
-    vector_batch,
-)
+from pagewire_scheduler.event_stream import WaitingEvents
+from pagewire_scheduler.frontend_convert import frontend_info, served_models, submission
 from pagewire_scheduler.loop import StepLoop
-from pagewire_scheduler.outbox import Outbox
 from pagewire_scheduler.peers import FrontendInfo
 from pagewire_scheduler.pending_answers import PendingAnswers
 from pagewire_scheduler.request_log import log_failure
 from pagewire_scheduler.stream import run_stream
-from pagewire_scheduler.timeline_convert import timeline_batch
 from pagewire_shared.arrays import pack_u32
 from pagewire_shared.convert import agree_protocol
 from pagewire_shared.errors import PagewireError, UnavailableError, WireError
 from pagewire_shared.ids import RequestId
+from pagewire_shared.rpc.outbox import Outbox
 
-# A frontend further behind than this is cut off. Its requests run on, and it is resent what it
-# missed from the core's own record when it is back, so nothing is held twice.
-MAX_MESSAGES = 1024
+MAX_OUTBOX_BYTES = 64 * 1024 * 1024
+"""Of messages besides events, which no frontend that reads ever has waiting: refusals of what it
+submits, and answers. Beyond it the frontend attaches again."""
 
 Audit = Callable[[], Awaitable[audit_pb2.AuditReport]]
 Operate = Callable[[pb.AdminQuery], Awaitable[pb.AdminAnswer]]
@@ -69,7 +52,11 @@ class FrontendLink:
         self._info = frontend_info(hello)
         self._audit = audit
         self._operate = operate
-        self._outbox: Outbox[pb.AttachFrontendResponse] = Outbox(MAX_MESSAGES)
+        self._outbox: Outbox[pb.AttachFrontendResponse] = Outbox(
+            max_bytes=MAX_OUTBOX_BYTES, clock=loop.clock
+        )
+        self._events = WaitingEvents()
+        self._has_asked = False
         self._audits: PendingAnswers[audit_pb2.FrontendAudit] = PendingAnswers()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -95,23 +82,20 @@ class FrontendLink:
             yield message
 
     def send_events(self, events: Sequence[Event]) -> None:
-        """Enter events into the outbox: refusals, what was asked about prompts, timelines, all
-        tokens and vectors, then all ends."""
-        by_kind: dict[type[Event], list[Any]] = {}
-        for event in events:
-            by_kind.setdefault(type(event), []).append(event)
-        for event in by_kind.get(RejectedEvent, ()):
-            self._send(pb.AttachFrontendResponse(rejected=rejected(event)))
-        for batch in prompt_batches(by_kind.get(PromptLogprobsEvent, ())):
-            self._send(pb.AttachFrontendResponse(prompt_logprobs=batch))
-        if timelines := by_kind.get(TimelineEvent):
-            self._send(pb.AttachFrontendResponse(timelines=timeline_batch(timelines)))
-        if tokens := by_kind.get(TokensEvent):
-            self._send(pb.AttachFrontendResponse(tokens=token_batch(tokens)))
-        if vectors := by_kind.get(VectorEvent):
-            self._send(pb.AttachFrontendResponse(vectors=vector_batch(vectors)))
-        if finished := by_kind.get(FinishedEvent):
-            self._send(pb.AttachFrontendResponse(finished=finished_choices(finished)))
+        """Let events wait for the stream to take them; what waits is merged."""
+        if self._outbox.is_closed:
+            return
+        self._events.add(events)
+        if self._events.is_too_much:
+            self._cut("the frontend is too far behind; attach again")
+        elif len(self._events) and not self._has_asked:
+            self._has_asked = True
+            self._outbox.put_each(self._take_events())
+
+    def _take_events(self) -> Iterator[pb.AttachFrontendResponse]:
+        """Yield what waits by now; what comes from now on waits behind it."""
+        self._has_asked = False
+        yield from self._events.take()
 
     def send_models(self, models: Sequence[tuple[ModelInfo, int]]) -> None:
         """Enter the models served into the outbox."""
@@ -144,10 +128,12 @@ class FrontendLink:
                 task.cancel()
 
     def _send(self, message: pb.AttachFrontendResponse) -> None:
-        if not self._outbox.put(message):
-            # Closing changes the loop's lists, which it may be walking.
-            error = UnavailableError("the frontend does not keep up; attach again")
-            asyncio.get_running_loop().call_soon(self.close, error)
+        if not self._outbox.offer(message):
+            self._cut("the frontend does not read what it asked for; attach again")
+
+    def _cut(self, why: str) -> None:
+        # Closing changes the loop's lists, which it may be walking.
+        asyncio.get_running_loop().call_soon(self.close, UnavailableError(why))
 
     def _receive(self, message: pb.AttachFrontendRequest) -> None:
         kind = message.WhichOneof("message")

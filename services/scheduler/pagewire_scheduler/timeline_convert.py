@@ -1,6 +1,7 @@
 """From the core's timelines of choices to messages."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from pagewire_protos.common.v1 import timeline_pb2, usage_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
@@ -9,6 +10,16 @@ from pagewire_scheduler.core.timeline import Timeline
 from pagewire_shared.kv_transport_convert import transport_to_message
 
 MICROSECONDS = 1e6
+
+
+TIMELINES_PER_MESSAGE: Final = 4096
+"""About a quarter of a megabyte: one takes some tens of bytes."""
+
+
+def timeline_batches(events: Sequence[TimelineEvent]) -> Iterator[pb.TimelineBatch]:
+    """Yield the timelines in `events`, in messages of a bounded size."""
+    for start in range(0, len(events), TIMELINES_PER_MESSAGE):
+        yield timeline_batch(events[start : start + TIMELINES_PER_MESSAGE])
 
 
 def timeline_batch(events: Sequence[TimelineEvent]) -> pb.TimelineBatch:

@@ -39,7 +39,11 @@ class Scheduler:
         self.entry = entry
         self.messages: list[tuple[str, object]] = []
 
-    def hear(self, message: pb.AttachFrontendRequest) -> bool:
+    def hear_each(self, messages: Iterator[pb.AttachFrontendRequest]) -> None:
+        for message in messages:
+            self.hear(message)
+
+    def hear(self, message: pb.AttachFrontendRequest) -> None:
         if message.HasField("submit"):
             submit = message.submit
             has_prompt = submit.sampling.HasField("prompt_logprobs")
@@ -48,7 +52,6 @@ class Scheduler:
             ended = [choice.is_finished for choice in submit.emitted]
             begins = [ENDED if end else n for n, end in zip(starts, ended, strict=True)]
             self.answer(submit.handle, submit.epoch, begins, has_prompt=has_prompt)
-        return True
 
     def answer(self, handle: int, epoch: int, begins: list[int], *, has_prompt: bool) -> None:
         if has_prompt:
@@ -137,7 +140,7 @@ async def test_the_reader_gets_the_truth(seed):
         request_id=RequestId(b"r" * 16), model="m", prompt_token_ids=PROMPT, params=params
     )
     scheduler = Scheduler(rng, entry)
-    carried = CarriedSessions(scheduler.hear, scheduler.hear)
+    carried = CarriedSessions(scheduler.hear, scheduler.hear_each)
     session = Session(entry, NoText(), arrived_at=0.0, deadline=None)
     carried.submit(session)
     handlers = {

@@ -6,7 +6,7 @@ from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.core.events import FinishedEvent
 from pagewire_scheduler.core.state import State
-from pagewire_scheduler.frontend_convert import finished_choices, submission
+from pagewire_scheduler.frontend_convert import finished_messages, submission
 from pagewire_shared.arrays import pack_u32
 from pagewire_shared.beam import BeamParams
 from pagewire_shared.errors import InvalidRequestError
@@ -59,5 +59,5 @@ def test_an_end_says_where_cached_tokens_were() -> None:
     end = FinishedEvent(
         b"f" * 16, RequestId(b"r" * 16), 1, 0, 0, 5, State.FINISHED_STOPPED, None, None, cached
     )
-    (choice,) = finished_choices([end]).choices
+    ((choice,),) = (message.choices for message in finished_messages([end]))
     assert [(entry.tier, entry.num_tokens) for entry in choice.cached_tokens] == [*cached]

@@ -19,8 +19,11 @@ PRIORITY_SECONDS: Final = 10.0
 
 
 def rank(submission: Submission, now: float) -> float:
-    """Return where a request that arrives now stands among all others; smaller comes first."""
-    return now + submission.priority * PRIORITY_SECONDS
+    """Return where a request that arrives now stands among all others; smaller comes first.
+
+    One that comes again, after a loss of its scheduler, stands where it stood.
+    """
+    return now - submission.age + submission.priority * PRIORITY_SECONDS
 
 
 class QueuePolicy(Protocol):

@@ -54,6 +54,7 @@ class Submission:
         tenant: Who is charged for the work; empty for the default tenant.
         priority: Lower runs first; its bounds are in pagewire_shared.priority.
         deadline: Instant on the caller's clock, or None.
+        age: Seconds since its frontend took it.
         beam_search: Search with as many beams as there are choices, instead of sampling.
         pooling: Turn the prompt into one vector, instead of sampling.
     """
@@ -71,8 +72,14 @@ class Submission:
     tenant: str = ""
     priority: int = 0
     deadline: float | None = None
+    age: float = 0.0
     beam_search: BeamParams | None = None
     pooling: PoolingParams | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was accepted before, by this scheduler or another."""
+        return self.epoch > 0 or any(self.emitted)
 
 
 @dataclass(slots=True, eq=False)

@@ -243,7 +243,8 @@ class SchedulerCore(Exchange):
         error = error_of(submission, workers) if workers else None
         if error is not None:
             raise error
-        if not is_known:
+        # What has begun was accepted once, and waits as long as it must.
+        if not is_known and not submission.has_begun:
             self.load.check(submission, self.queues.num_waiting, self.queues.num_waiting_tokens)
 
     def _enter(self, sequences: list[Sequence]) -> list[Event]:

@@ -138,7 +138,7 @@ class ServedModel(_message.Message):
     def __init__(self, name: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., num_workers: _Optional[int] = ..., embedding_size: _Optional[int] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "epoch", "handle", "model", "adapter", "prompt_token_ids", "emitted", "sampling", "eos_token_ids", "tenant", "cache_salt", "priority", "remaining_ms", "generate", "pool")
+    __slots__ = ("request_id", "epoch", "handle", "model", "adapter", "prompt_token_ids", "emitted", "sampling", "eos_token_ids", "tenant", "cache_salt", "priority", "remaining_ms", "generate", "pool", "age_ms")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +154,7 @@ class Submit(_message.Message):
     REMAINING_MS_FIELD_NUMBER: _ClassVar[int]
     GENERATE_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     epoch: int
     handle: int
@@ -169,7 +170,8 @@ class Submit(_message.Message):
     remaining_ms: int
     generate: GenerateKind
     pool: _pooling_pb2.Pooling
-    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ..., pool: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ...) -> None: ...
+    age_ms: int
+    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ..., pool: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., age_ms: _Optional[int] = ...) -> None: ...
 
 class GenerateKind(_message.Message):
     __slots__ = ("beam_search",)
