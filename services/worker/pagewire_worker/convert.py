@@ -169,9 +169,15 @@ def _prompt_to_message(prompt: PromptLogprobs) -> wire.PromptLogprobs:
 
 
 def hello_to_message(
-    info: ReplicaInfo, *, incarnation: int, highest_generation: int, held: dict[int, bytes]
+    info: ReplicaInfo,
+    *,
+    incarnation: int,
+    highest_generation: int,
+    held: dict[int, bytes],
+    cell: str = "",
 ) -> wire.WorkerHello:
-    """Return the first message of an attach; `held` maps block ids to names."""
+    """Return the first message of an attach; `held` maps block ids to names, and the generation is
+    one of `cell`."""
     capacity = wire.WorkerCapacity(
         num_blocks=info.num_blocks,
         max_num_seqs=info.max_num_seqs,
@@ -199,6 +205,7 @@ def hello_to_message(
         kv_transports=map(transport_to_message, info.kv_transports),
         pull_transports=map(transport_to_message, info.pull_transports),
         host_id=info.host_id,
+        cell=cell,
     )
 
 

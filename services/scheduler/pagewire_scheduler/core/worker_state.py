@@ -83,6 +83,7 @@ class WorkerState:
 
     def __init__(self, info: WorkerInfo, waiting: WaitingQueue, totals: ModelTotals) -> None:
         self.info = info
+        self.generation = 0
         self.totals = totals
         self.roles = info.roles
         self.pool = BlockPool(info.num_blocks)
