@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.logs import configure_logging
 from pagewire_shared.metrics import serve_metrics
+from pagewire_shared.rpc.address import LOOPBACK, Address, parse_address
 from pagewire_shared.settings import load_config, setting
 from pagewire_shared.status import StatusReporter
 
@@ -36,6 +37,9 @@ class ProcessConfig:
     metrics_port: int | None = setting(
         None, "Port for Prometheus metrics at /metrics; none if unset"
     )
+    metrics_host: str = setting(
+        "", "Address of --metrics-port; that of the role itself if unset, else 127.0.0.1"
+    )
     exit_with_parent: bool = setting(
         False, "Exit when standard input closes; status lines as JSON", is_hidden=True
     )
@@ -48,6 +52,8 @@ class _HasProcessConfig(Protocol):
     def log_format(self) -> str: ...
     @property
     def metrics_port(self) -> int | None: ...
+    @property
+    def metrics_host(self) -> str: ...
     @property
     def exit_with_parent(self) -> bool: ...
 
@@ -91,7 +97,7 @@ def run_role(
         if config.exit_with_parent:
             _exit_with_parent()
         if config.metrics_port is not None:
-            serve_metrics(config.metrics_port, role)
+            serve_metrics(Address(_metrics_host(config), config.metrics_port), role)
         _run(_with_signals(config, serve, status))
     except PagewireError as error:
         message = " ".join(error.message.split())
@@ -99,6 +105,17 @@ def run_role(
         print(f"pagewire {role}: error: {message}", file=sys.stderr, flush=True)
         return EXIT_FAILED
     return 0
+
+
+def _metrics_host(config: _HasProcessConfig) -> str:
+    """Where metrics are shown: whoever may not reach the role may not read its numbers either."""
+    if config.metrics_host:
+        return config.metrics_host
+    host: str | None = getattr(config, "host", None)
+    listen: str | None = getattr(config, "listen", None)
+    if host is None and listen is not None:
+        host = parse_address(listen, setting="--listen").host
+    return host or LOOPBACK
 
 
 def _run(main: Any) -> None:

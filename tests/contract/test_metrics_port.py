@@ -50,10 +50,11 @@ class Role:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
 
-@pytest.fixture
-def role(tmp_path: Path) -> Iterator[Role]:
-    port, log = free_port(), tmp_path / "log"
-    flags = [f"--listen=unix:{tmp_path}/scheduler", f"--metrics-port={port}"]
+@pytest.fixture(scope="module")
+def role(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Role]:
+    folder = tmp_path_factory.mktemp("metrics")
+    port, log = free_port(), folder / "log"
+    flags = [f"--listen=unix:{folder}/scheduler", f"--metrics-port={port}"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "pagewire_scheduler", *flags], stdout=output, stderr=output
