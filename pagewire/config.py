@@ -205,6 +205,8 @@ class ServeConfig:
     metrics_port: int | None = setting(
         None, "First of consecutive ports for /metrics, one per process", parse=_PORT
     )
+    metrics_host: str = setting("", "Address of these ports; that of --host if unset")
+    watchdog: bool = setting(True, "Replace a process that hangs; off for debuggers")
     log_level: str = setting(
         "info", "Least level logged", choices=("debug", "info", "warning", "error")
     )

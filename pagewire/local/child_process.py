@@ -1,5 +1,6 @@
 """One child process: started with pipes, read by threads, ended by signals. Decides nothing."""
 
+import contextlib
 import signal
 import subprocess
 import threading
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+from pagewire_shared.probe_answers import PROBE
 from pagewire_shared.status import parse_status
 
 READERS_JOIN_SECONDS = 1.0
@@ -66,6 +68,7 @@ class ChildProcess:
         self._post = post
         self._error_prefix = f"pagewire {role}: error: "
         self._last_line = ""
+        self._stdin_lock = threading.Lock()
         # An own process group: Ctrl-C reaches only the parent, which stops the children in order.
         self._process = subprocess.Popen(
             list(command),
@@ -85,6 +88,14 @@ class ChildProcess:
     def pid(self) -> int:
         """Process id."""
         return self._process.pid
+
+    def ask(self) -> None:
+        """Ask whether it gets on; the answer is a status "alive". Never waits: it is asked once
+        until it answers. Nothing happens when the process is gone."""
+        with self._stdin_lock, contextlib.suppress(OSError, ValueError):
+            assert self._process.stdin is not None
+            self._process.stdin.write(PROBE)
+            self._process.stdin.flush()
 
     def terminate(self) -> None:
         """Send SIGTERM; nothing happens when the process is gone."""
@@ -124,7 +135,8 @@ class ChildProcess:
             assert stream is not None
             # A reader that still reads holds the lock of its stream; closing would wait for it.
             if not any(reader.is_alive() for reader in self._readers):
-                stream.close()
+                with self._stdin_lock, contextlib.suppress(OSError):
+                    stream.close()
         self._post(Exited(self.name, status, describe_exit(status, self._last_line)))
 
 

@@ -25,6 +25,7 @@ from pagewire.local.layout import ChildSpec, Endpoints, child_environment, plan_
 from pagewire.local.notices import ChildReady, Loading, Notice
 from pagewire.local.port_reservation import PortReservation
 from pagewire.local.private_folder import PrivateFolder
+from pagewire.local.process_activity import Activity, ActivityMeter
 from pagewire.local.supervision import (
     Action,
     BecameReady,
@@ -34,6 +35,7 @@ from pagewire.local.supervision import (
     Start,
     supervise,
 )
+from pagewire.local.watchdog import Hung, Watchdog
 from pagewire.models import served_models
 from pagewire_shared.allocator import with_allocator_settings
 from pagewire_shared.backoff import Backoff
@@ -42,6 +44,7 @@ from pagewire_shared.rpc.address import Address, parse_address, require_free
 
 RESTART_FIRST_SECONDS = 0.1
 RESTART_MAX_SECONDS = 10.0
+MAX_EVENTS_A_TURN = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ class LocalCluster:
             [(spec.name, spec.starts_after, spec.stop_rank) for spec in self._specs.values()],
             lambda: Backoff(RESTART_FIRST_SECONDS, RESTART_MAX_SECONDS),
         )
+        self._watchdog = Watchdog(time.monotonic(), is_on=config.watchdog)
+        self._meter = ActivityMeter()
         self._settled = threading.Event()
         self._ended = threading.Event()
         self._failure: str | None = None
@@ -192,14 +197,9 @@ class LocalCluster:
     def _run(self) -> None:
         try:
             while not self._ended.is_set():
-                due = self._supervision.next_due()
-                timeout = None if due is None else max(0.0, due - time.monotonic())
-                try:
-                    event = self._events.get(timeout=timeout)
-                except queue.Empty:
-                    self._carry_out(self._supervision.on_time(time.monotonic()))
-                else:
-                    self._handle(event)
+                self._handle_events()
+                if not self._ended.is_set():
+                    self._on_time(time.monotonic())
         finally:
             if not self._ended.is_set():
                 # Only a bug here leads to this; the children must not outlive it.
@@ -209,6 +209,39 @@ class LocalCluster:
             self._let_go()
             self._ended.set()
             self._settled.set()
+
+    def _handle_events(self) -> None:
+        """Wait for the first event until something is due; what has come is handled before time
+        counts against who sent it."""
+        due = (self._supervision.next_due(), self._watchdog.next_tick)
+        instants = [instant for instant in due if instant is not None]
+        timeout = max(0.0, min(instants) - time.monotonic()) if instants else None
+        try:
+            self._handle(self._events.get(timeout=timeout))
+            for _ in range(MAX_EVENTS_A_TURN):
+                if not self._ended.is_set():
+                    self._handle(self._events.get_nowait())
+        except queue.Empty:
+            return
+
+    def _on_time(self, now: float) -> None:
+        self._carry_out(self._supervision.on_time(now))
+        for action in self._watchdog.on_time(now, lambda name: self._look(name, now)):
+            if isinstance(action, Hung):
+                self._carry_out(self._supervision.on_hung(action.name, action.reason))
+            elif (process := self._processes.get(action.name)) is not None:
+                process.ask()
+
+    def _look(self, name: str, now: float) -> Activity:
+        process = self._processes.get(name)
+        return Activity.UNKNOWN if process is None else self._meter.look(process.pid, now)
+
+    def _note_answer(self, name: str, *, is_alive: bool) -> None:
+        process = self._processes.get(name)
+        if process is not None:
+            self._meter.forget(process.pid)
+        for hung in self._watchdog.answered(name, is_alive=is_alive):
+            self._carry_out(self._supervision.on_hung(hung.name, hung.reason))
 
     def _handle(self, event: ChildEvent | _Stop | _Run) -> None:
         now = time.monotonic()
@@ -222,7 +255,10 @@ class LocalCluster:
             case StatusReceived(name, status):
                 self._on_status(name, status, now)
             case Exited(name, status, reason):
-                self._processes.pop(name, None)
+                process = self._processes.pop(name, None)
+                if process is not None:
+                    self._meter.forget(process.pid)
+                self._watchdog.ended(name)
                 self._carry_out(self._supervision.on_exit(name, reason, status, now))
 
     def _on_status(self, name: str, status: dict[str, object], now: float) -> None:
@@ -233,7 +269,10 @@ class LocalCluster:
                 self._notify(Loading(name, done, str(status.get("detail", ""))))
             case "listening" if self._specs[name].role == "frontend":
                 self._learn_ports(status)
+            case "alive":
+                self._note_answer(name, is_alive=status.get("is_alive") is not False)
             case "ready":
+                self._watchdog.ready(name)
                 self._notify(ChildReady(name))
                 self._carry_out(self._supervision.on_ready(name, now))
             case "failed":
@@ -261,6 +300,7 @@ class LocalCluster:
                     self._spawn(self._specs[name])
                 case Signal(name, is_kill):
                     process = self._processes.get(name)
+                    self._watchdog.ended(name)
                     if process is not None:
                         process.kill() if is_kill else process.terminate()
                 case Restarting():
@@ -281,6 +321,7 @@ class LocalCluster:
         self._processes[spec.name] = ChildProcess(
             spec.name, spec.role, spec.command, environ, self._events.put
         )
+        self._watchdog.started(spec.name, spec.role, time.monotonic())
 
     def _notify(self, notice: Notice) -> None:
         if self._observer is not None:

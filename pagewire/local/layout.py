@@ -136,17 +136,21 @@ def plan_children(
         arguments = [*frontend, *membership]
         child = _child(config, name, "frontend", arguments, starts_after=fetched_by)
         children.append(replace(child, environ=tuple(access.items())))
-    return _with_metrics(children, config.metrics_port)
+    return _with_metrics(children, config.metrics_port, config.metrics_host or config.host)
 
 
-def _with_metrics(children: Sequence[ChildSpec], first_port: int | None) -> tuple[ChildSpec, ...]:
+def _with_metrics(
+    children: Sequence[ChildSpec], first_port: int | None, host: str
+) -> tuple[ChildSpec, ...]:
     """Give consecutive ports to frontends, scheduler, workers and kvstore, in this order."""
     if first_port is None:
         return tuple(children)
+    # The others listen on Unix sockets, which say nothing about who may scrape them.
+    flags = ("--metrics-host", host, "--metrics-port")
     order = sorted(children, key=lambda child: _METRICS_ORDER.index(child.role))
     ports = {child.name: first_port + index for index, child in enumerate(order)}
     return tuple(
-        replace(child, arguments=(*child.arguments, "--metrics-port", str(ports[child.name])))
+        replace(child, arguments=(*child.arguments, *flags, str(ports[child.name])))
         for child in children
     )
 

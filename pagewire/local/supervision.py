@@ -111,6 +111,8 @@ class Child:
     num_starts: int = 0
     failure: str | None = None
     """What the process itself named as the reason of its failure."""
+    hang: str | None = None
+    """Why it was ended, which it did not do by itself."""
 
     @property
     def is_running(self) -> bool:
@@ -156,9 +158,18 @@ class Supervision:
         """A child says why it is about to exit."""
         self.children[name].failure = message
 
+    def on_hung(self, name: str, reason: str) -> list[Action]:
+        """A child makes no progress: it is ended, and comes back as one that crashed."""
+        child = self.children[name]
+        if child.state not in (ChildState.STARTING, ChildState.READY):
+            return []
+        child.hang = reason
+        return [Signal(name, is_kill=True)]
+
     def on_exit(self, name: str, reason: str, status: int, now: float) -> list[Action]:
         """A child's process has ended; `reason` says how, for a person."""
         child = self.children[name]
+        reason, child.hang = child.hang or reason, None
         if self.is_stopping:
             if child.state is not ChildState.STOPPING:
                 child.advance(ChildState.STOPPING, now)

@@ -18,6 +18,8 @@ from typing import Any, Protocol, TypeVar
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.logs import configure_logging
 from pagewire_shared.metrics import serve_metrics
+from pagewire_shared.probe_answers import ProbeAnswers
+from pagewire_shared.rpc.address import LOOPBACK, Address, parse_address
 from pagewire_shared.settings import load_config, setting
 from pagewire_shared.status import StatusReporter
 
@@ -36,6 +38,9 @@ class ProcessConfig:
     metrics_port: int | None = setting(
         None, "Port for Prometheus metrics at /metrics; none if unset"
     )
+    metrics_host: str = setting(
+        "", "Address of --metrics-port; that of the role itself if unset, else 127.0.0.1"
+    )
     exit_with_parent: bool = setting(
         False, "Exit when standard input closes; status lines as JSON", is_hidden=True
     )
@@ -49,6 +54,8 @@ class _HasProcessConfig(Protocol):
     @property
     def metrics_port(self) -> int | None: ...
     @property
+    def metrics_host(self) -> str: ...
+    @property
     def exit_with_parent(self) -> bool: ...
 
 
@@ -59,6 +66,12 @@ class ProcessContext:
     status: StatusReporter
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by SIGTERM, SIGINT or the end of the parent: finish and return."""
+    is_alive: bool = True
+    """Whether the work gets on, as far as the role can tell; a parent that asks ends it if not."""
+
+    def answer_probe(self) -> None:
+        """Tell the parent, which asks, that the event loop runs, and whether the work gets on."""
+        self.status.report("alive", is_alive=self.is_alive)
 
 
 Config = TypeVar("Config", bound=_HasProcessConfig)
@@ -88,17 +101,30 @@ def run_role(
         config = loaded.config
         configure_logging(role, config.log_level, config.log_format)
         status = StatusReporter(role, is_managed=config.exit_with_parent)
+        context = ProcessContext(status)
+        probes = ProbeAnswers(context.answer_probe)
         if config.exit_with_parent:
-            _exit_with_parent()
+            _exit_with_parent(probes)
         if config.metrics_port is not None:
-            serve_metrics(config.metrics_port, role)
-        _run(_with_signals(config, serve, status))
+            serve_metrics(Address(_metrics_host(config), config.metrics_port), role)
+        _run(_with_signals(config, serve, context, probes))
     except PagewireError as error:
         message = " ".join(error.message.split())
         status.report("failed", message=message)
         print(f"pagewire {role}: error: {message}", file=sys.stderr, flush=True)
         return EXIT_FAILED
     return 0
+
+
+def _metrics_host(config: _HasProcessConfig) -> str:
+    """Where metrics are shown: whoever may not reach the role may not read its numbers either."""
+    if config.metrics_host:
+        return config.metrics_host
+    host: str | None = getattr(config, "host", None)
+    listen: str | None = getattr(config, "listen", None)
+    if host is None and listen is not None:
+        host = parse_address(listen, setting="--listen").host
+    return host or LOOPBACK
 
 
 def _run(main: Any) -> None:
@@ -114,17 +140,18 @@ def _run(main: Any) -> None:
 async def _with_signals(
     config: Config,
     serve: Callable[[Config, ProcessContext], Awaitable[None]],
-    status: StatusReporter,
+    context: ProcessContext,
+    probes: ProbeAnswers,
 ) -> None:
-    context = ProcessContext(status)
     loop = asyncio.get_running_loop()
+    probes.serve(loop)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, context.stop.set)
     await serve(config, context)
 
 
-def _exit_with_parent() -> None:
-    """Kill this process when its standard input closes.
+def _exit_with_parent(probes: ProbeAnswers) -> None:
+    """Kill this process when its standard input closes; answer what is asked there until then.
 
     The parent holds the other end of the pipe, so even kill -9 of the parent is seen at once and on
     every platform. PR_SET_PDEATHSIG would fire when the starting *thread* ends, which breaks
@@ -133,7 +160,7 @@ def _exit_with_parent() -> None:
 
     def watch() -> None:
         while os.read(0, 4096):
-            pass
+            probes.asked()
         os._exit(EXIT_FAILED)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()

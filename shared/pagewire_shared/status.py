@@ -2,7 +2,7 @@
 
 Logs go to standard error, so standard output is free for this; a person who starts a role by hand
 sees the same lines as text. Events: listening {address}, loading {fraction, detail}, ready
-{detail}, stopping {}, failed {message}.
+{detail}, alive {is_alive}, which answers a probe, stopping {}, failed {message}.
 """
 
 import json

@@ -131,6 +131,7 @@ class ScriptedScheduler(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
 
     served: wire.ServedModels
     generation: int = 1000
+    cell: str = ""
     refusal: str | None = None
     is_resuming: bool = True
     attaches: "asyncio.Queue[Attach]" = field(default_factory=asyncio.Queue)
@@ -150,6 +151,7 @@ class ScriptedScheduler(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
             generation=self.generation,
             resumed_handles=pack_u32([item.handle for item in held] if self.is_resuming else []),
             served_models=self.served,
+            cell=self.cell,
         )
         yield wire.AttachFrontendResponse(welcome=welcome)
 

@@ -35,6 +35,7 @@ class ScriptedFrontend:
     held_generation: int | None = None
     held: list[fa.HeldRequest] = field(default_factory=list)
     highest_generation: int = 0
+    cell: str = ""
     welcome: fa.Welcome | None = None
     models: list[str] = field(default_factory=list)
     tokens: dict[tuple[int, int], list[int]] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class ScriptedFrontend:
             protocol=protocol_range(),
             frontend_id=self.frontend_id,
             highest_generation=self.highest_generation,
+            cell=self.cell,
             models=[
                 fa.FrontendModel(name=name, tokenizer_fingerprint=fingerprint)
                 for name, fingerprint in self.tokenizers.items()

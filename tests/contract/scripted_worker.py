@@ -58,6 +58,7 @@ class ScriptedWorker:
     worker_id: bytes = field(default_factory=mint_id)
     tokenizer: bytes = TOKENIZER
     highest_generation: int = 0
+    cell: str = ""
     num_blocks: int = 64
     steps_in_flight: int = 2
     max_model_len: int = 256
@@ -102,6 +103,7 @@ class ScriptedWorker:
             worker_id=self.worker_id,
             incarnation=int.from_bytes(mint_id()[:6], "little"),
             highest_generation=self.highest_generation,
+            cell=self.cell,
             model=self.model,
             tokenizer_fingerprint=self.tokenizer,
             layout=layout_pb2.KvLayout(model_fingerprint=b"m" * 32, groups=[group]),

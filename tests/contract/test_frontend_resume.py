@@ -222,3 +222,44 @@ async def test_another_scheduler_takes_over_after_the_lease(checkpoint):
         texts = sorted([(await reader.end()).text[0] for reader in readers])
         await run.__aexit__(None, None, None)
     assert texts == ["abc", "xyz"]
+
+
+async def test_another_cell_behind_the_address_is_taken_as_what_it_is(checkpoint):
+    """Its scheduler started earlier, which says nothing: cells count apart."""
+    blue = ScriptedScheduler(served(checkpoint), generation=2000, cell="blue")
+    async with listening(blue) as port:
+        frontend_run = running_frontend(checkpoint, [port])
+        frontend = await frontend_run.__aenter__()
+        attach = await blue.attached()
+        reader = Reader(frontend, completion(seed=3))
+        submit = await attach.next("submit")
+        attach.tokens(submit, 0, ids_of("ab"))
+        await reader.holds(2)
+    # The same number by chance: what is held is not of this cell.
+    green = ScriptedScheduler(served(checkpoint), generation=1000, cell="green")
+    async with listening(green, port):
+        attach = await green.attached()
+        assert (attach.hello.cell, attach.hello.highest_generation) == ("blue", 2000)
+        again = await attach.next("submit")
+        assert (again.request_id, again.epoch) == (submit.request_id, 1)
+        attach.tokens(again, 2, ids_of("c"))
+        await reader.holds(3)
+    older = ScriptedScheduler(served(checkpoint), generation=1999, cell="blue")
+    async with listening(older, port):
+        attach = await older.attached()
+        assert (attach.hello.cell, attach.hello.highest_generation) == ("green", 1000)
+        # An older life of a cell that was met: refused, and told what was seen of it.
+        attach = await older.attached()
+        assert (attach.hello.cell, attach.hello.highest_generation) == ("blue", 2000)
+        assert not attach.hello.HasField("held_generation"), "what is held is of the other cell"
+        attach.end()
+    newer = ScriptedScheduler(served(checkpoint), generation=2001, cell="blue")
+    async with listening(newer, port):
+        attach = await newer.attached()
+        again = await attach.next("submit")
+        assert (again.request_id, again.epoch) == (submit.request_id, 2)
+        attach.tokens(again, 3, ids_of("d"))
+        attach.finish(again, 4)
+        await reader.end()
+        await frontend_run.__aexit__(None, None, None)
+    assert reader.text[0] == "abcd"

@@ -22,7 +22,6 @@ from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as fa
 from pagewire_shared.errors import (
     ModelNotFoundError,
     PeerRefusedError,
-    StartupError,
     UnavailableError,
     WireError,
 )
@@ -43,17 +42,6 @@ async def test_misfits_are_refused_with_the_reason(tmp_path: Path) -> None:
         with pytest.raises(PeerRefusedError, match="tokenizer"):
             await stranger.attach()
         await stranger.detach()
-
-
-async def test_a_higher_generation_ends_a_running_scheduler(tmp_path: Path) -> None:
-    with pytest.raises(StartupError, match="succeeded"):
-        async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
-            assert frontend.welcome is not None
-            worker = ScriptedWorker(
-                scheduler.address, highest_generation=frontend.welcome.generation + 5
-            )
-            with pytest.raises(UnavailableError):
-                await worker.run()
 
 
 async def test_a_starting_scheduler_takes_the_next_generation(tmp_path: Path) -> None:

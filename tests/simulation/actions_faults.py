@@ -1,6 +1,8 @@
 """Faults of processes and steps: what breaks, and how it comes back."""
 
 from simulation.answers import Answer
+from simulation.cell import Cell
+from simulation.clock import EPOCH_SECONDS
 from simulation.streams import Stream
 from simulation.worker_process import WorkerProcess
 from simulation.world import World
@@ -155,29 +157,55 @@ def scheduler_dies(world: World, a: int, b: int, c: int) -> bool:
 
 
 def usurp(world: World, a: int, b: int, c: int) -> bool:
-    """A peer has seen a higher generation: this scheduler must leave."""
+    """A peer has met a later scheduler of this cell: that ends nothing here, but whoever runs the
+    cell ends the older one."""
     cell = world.cells[a % len(world.cells)]
+    generation = cell.core.settings.generation
+    _claim(cell, f"cell-{cell.number}", generation + 1)
+    if cell.core.settings.generation > generation:
+        # Nobody was welcomed yet, or no other can have started: it takes the next one.
+        return False
+    return scheduler_dies(world, a, b, c)
+
+
+def claim_generation(world: World, a: int, b: int, c: int) -> bool:
+    """A peer has seen a generation that moves this scheduler's under its workers, or that means
+    nothing here: of another cell, or one that cannot be."""
+    cell = world.cells[a % len(world.cells)]
+    before = cell.core.settings.generation
+    cells = (f"cell-{cell.number}", "", "elsewhere")
+    name = cells[b % len(cells)]
+    ahead = (1, 2**40, 2**62)[c % 3]
+    _claim(cell, name, max(before, _now_ms(world)) + ahead)
+    moved = cell.core.settings.generation > before
+    assert moved == (name != "elsewhere" and ahead == 1), "a claim is believed wrongly"
+    return True
+
+
+def _now_ms(world: World) -> int:
+    return int((EPOCH_SECONDS + world.clock.now) * 1000)
+
+
+def _claim(cell: Cell, name: str, highest: int) -> None:
+    """Let a stranger say what it has seen, and leave; the scheduler goes on."""
     stream = Stream("frontend", None, cell)
     cell.connect(stream)
-    generation = cell.core.settings.generation
     stream.send_up(
         link_messages.hello_message(
             frontend_id=b"\xff" * 16,
-            highest_generation=generation + 1,
+            highest_generation=highest,
             fingerprints=[],
             held_generation=None,
             held=[],
+            cell=name,
         )
     )
     cell.receive(stream)
     assert cell.step_loop is not None
-    if not cell.step_loop.failure.done():
-        # Nobody was welcomed yet: it may succeed the other one.
-        assert cell.core.settings.generation > generation
-        stream.cut()
+    assert not cell.step_loop.failure.done(), "a claim ends a scheduler"
+    stream.cut()
+    if stream in cell.streams:
         cell.receive(stream)
-        return False
-    return scheduler_dies(world, a, b, c)
 
 
 def reset_cache(world: World, a: int, b: int, c: int) -> bool:

@@ -190,7 +190,8 @@ def unknown_step(world: World, a: int, b: int, c: int) -> bool:
 
 
 def _blank(peer: WorkerPeer, step_id: int) -> StepResult:
-    return StepResult(peer.core.settings.generation, peer.info.incarnation, step_id)
+    generation = peer.core.workers[peer.info.worker_id].generation
+    return StepResult(generation, peer.info.incarnation, step_id)
 
 
 def _expect_refusal(world: World, peer: WorkerPeer, result: Any) -> None:

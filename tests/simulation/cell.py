@@ -35,7 +35,7 @@ class Hooks:
     Attributes:
         plan: Of every plan, before it is sent.
         result: Of every answer, before it is applied.
-        loss: Of every worker, before it is detached from a scheduler of a generation.
+        loss: Of every worker, before it is detached from a scheduler in its n-th life.
         load: Of every load, before it is sent.
         loaded: Of every answer to a load, before it is taken.
         stores: Asked what a scheduler is told of KV stores when it starts.
@@ -54,7 +54,10 @@ class Hooks:
 class WorkerPeer:
     """The loop's view of a worker's stream; WorkerLink without messages."""
 
-    def __init__(self, step_loop: StepLoop, info: WorkerInfo, stream: Stream, hooks: Hooks) -> None:
+    def __init__(
+        self, step_loop: StepLoop, info: WorkerInfo, stream: Stream, hooks: Hooks, life: int
+    ) -> None:
+        self._life = life
         self.info = info
         self.watch = ProgressWatch(step_loop.clock())
         self.stream = stream
@@ -101,7 +104,7 @@ class WorkerPeer:
             self.stream.leave_up()
             if self.is_current:
                 worker = self.core.workers[self.info.worker_id]
-                self._hooks.loss(worker, self.core.settings.generation)
+                self._hooks.loss(worker, self._life)
             self._step_loop.detach_worker(self)
 
 
@@ -129,6 +132,7 @@ class Cell:
         self.step_loop: StepLoop | None = None
         self.loop = VirtualLoop(clock)
         self.last_tick = 0.0
+        self.num_lives = 0
         self.news: deque[News] = deque()
 
     # Life.
@@ -136,7 +140,10 @@ class Cell:
     def start(self) -> None:
         self.loop = VirtualLoop(self.clock)
         self.loop.enter()
-        self.step_loop = StepLoop(clock=lambda: self.clock.now, **self.settings)
+        self.num_lives += 1
+        self.step_loop = StepLoop(
+            clock=lambda: self.clock.now, cell=f"cell-{self.number}", **self.settings
+        )
         core = self.step_loop.core
         core.settings = replace(core.settings, stream_limits=self.limits)
         self.news = deque(self.hooks.stores())
@@ -222,11 +229,13 @@ class Cell:
     def _welcome(self, stream: Stream, hello: Any) -> None:
         assert self.step_loop is not None
         if stream.kind == "worker":
-            info, highest = hello
-            self.step_loop.observe_generation(highest)
-            stream.peer = WorkerPeer(self.step_loop, info, stream, self.hooks)
+            info, seen_cell, highest = hello
+            self.step_loop.observe_generation(seen_cell, highest)
+            stream.peer = WorkerPeer(
+                self.step_loop, info, stream, self.hooks, 1000 * self.num_lives + self.number
+            )
             generation = self.step_loop.attach_worker(stream.peer)
-            stream.send_down(("welcome", generation))
+            stream.send_down(("welcome", self.step_loop.generation.cell, generation))
         else:
             self._welcome_frontend(stream, hello.hello)
 
@@ -240,6 +249,7 @@ class Cell:
             generation=generation,
             resumed_handles=pack_u32(resumed),
             served_models=served_models(self.step_loop.core.models()),
+            cell=self.step_loop.generation.cell,
         )
         link._send(pb.AttachFrontendResponse(welcome=welcome))
         link.send_events(events)

@@ -42,6 +42,7 @@ WEIGHTS: Final[dict[str, int]] = {
     "frontend_dies": 1,
     "scheduler_dies": 2,
     "usurp": 1,
+    "claim_generation": 1,
     "reset_cache": 2,
     "lose_tokens": 3,
     "duplicate_to_frontend": 3,

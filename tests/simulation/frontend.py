@@ -86,10 +86,11 @@ class LinkEnd:
         self.stream.send_up(
             link_messages.hello_message(
                 frontend_id=frontend.frontend_id,
-                highest_generation=link._highest_generation,
+                highest_generation=link._seen.highest,
                 fingerprints=link._settings.fingerprints.items(),
-                held_generation=link._generation,
+                held_generation=link._held_generation(),
                 held=held,
+                cell=link._seen.cell,
             )
         )
 

@@ -28,8 +28,8 @@ class LossWatch:
         self._excuses = excuses
         self._losses: dict[tuple[bytes, int, int], _Losses] = {}
 
-    def lost(self, worker: WorkerState, generation: int) -> None:
-        """`worker` is about to be detached from a scheduler of `generation`."""
+    def lost(self, worker: WorkerState, life: int) -> None:
+        """`worker` is about to be detached from a scheduler, of whose lives this is one."""
         requests: dict[Request, None] = {}
         for step in worker.outstanding:
             if not step.is_void:
@@ -39,7 +39,7 @@ class LossWatch:
             is_alone = len(requests) == 1
             # Nobody remembers what was lost before a scheduler was, or before a frontend that had
             # lost its stream submitted anew; no excuse forgets it.
-            losses = self._count(request, generation, request.submission.epoch, is_alone=is_alone)
+            losses = self._count(request, life, request.submission.epoch, is_alone=is_alone)
             is_bounded = losses.num_alone <= GIVEN_UP_AFTER
             detail = f"{request.request_id.hex()} lost a worker again"
             self._coverage.invariants["bounded_losses"] += 1
@@ -47,8 +47,8 @@ class LossWatch:
             if self._count(request, 0, 0, is_alone=is_alone).count >= GIVEN_UP_AFTER:
                 self._excuses.may_fail.add(request.request_id)
 
-    def _count(self, request: Request, generation: int, epoch: int, *, is_alone: bool) -> _Losses:
-        key = (request.request_id, generation, epoch)
+    def _count(self, request: Request, life: int, epoch: int, *, is_alone: bool) -> _Losses:
+        key = (request.request_id, life, epoch)
         losses = self._losses.setdefault(key, _Losses())
         progress = sum(len(sequence.tokens) for sequence in request.sequences)
         if progress > losses.progress:

@@ -82,7 +82,7 @@ class MessageWatch:
         if worker is None or not worker.outstanding:
             return
         step = worker.outstanding[0]
-        identity = (core.settings.generation, info.incarnation, step.step_id)
+        identity = (worker.generation, info.incarnation, step.step_id)
         if (result.generation, result.incarnation, result.step_id) != identity:
             self.coverage.facts["results refused"] += 1
             return

@@ -7,7 +7,7 @@ LINKS: list[Mutant] = [
         "old_incarnation_heard",
         "A late result of an earlier attach is applied when its step id fits.",
         CORE + "scheduler_core",
-        "if identity != (self.settings.generation, worker.info.incarnation, expected):",
+        "if identity != (worker.generation, worker.info.incarnation, expected):",
         "if result.step_id != expected:",
         "foreign_results_change_nothing",
     ),

@@ -14,6 +14,7 @@ from simulation.streams import Stream
 from pagewire_scheduler.core.block_load import LoadAnswer
 from pagewire_scheduler.core.step import StepFailure, StepPlan
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.seen_generations import SeenGenerations
 
 
 class WorkerProcess:
@@ -40,7 +41,7 @@ class WorkerProcess:
         self.stream: Stream | None = None
         self.incarnation = 0
         self.generation = 0
-        self.highest_generation = 0
+        self.seen = SeenGenerations()
         self.queue: deque[StepPlan] = deque()
         self.compiling: list[tuple[bytes, str]] = []
         self.failure: StepFailure | None = None
@@ -70,7 +71,7 @@ class WorkerProcess:
         self.stream = Stream("worker", self, self.cell)
         self.cell.connect(self.stream)
         info = self.replica.held(replace(self.replica.info, incarnation=incarnation))
-        self.stream.send_up((info, self.highest_generation))
+        self.stream.send_up((info, self.seen.cell, self.seen.highest))
         if self.is_leaving:
             self.stream.send_up("leaving")
 
@@ -104,9 +105,9 @@ class WorkerProcess:
         elif message[0] == "cancel_load":
             self.port.cancel(message[1])
         else:
-            self.generation = message[1]
-            assert self.generation >= self.highest_generation, "a generation goes back"
-            self.highest_generation = self.generation
+            # Refuses, which nobody here expects, a generation that goes back.
+            self.seen.meet(*message[1:])
+            self.generation = message[2]
             self.replica.drop_slots()
 
     def _forget_work(self) -> None:

@@ -79,7 +79,7 @@ class ChartProcesses:
         flag, _, value = arg.partition("=")
         if flag == "--api-key-file":
             return f"{flag}={self._secret(self.pods[role], value)}"
-        if flag == "--host":
+        if flag in ("--host", "--metrics-host"):
             return f"{flag}=127.0.0.1"
         if flag in ("--port", "--grpc-port", "--metrics-port"):
             return f"{flag}={self._ports[role, int(value)]}"

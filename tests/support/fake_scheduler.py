@@ -71,11 +71,14 @@ class FakeScheduler(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
             stream.is_over = True
             reader.cancel()
 
-    async def attach(self, generation: int = 7, timeout: float = 60) -> tuple[WorkerStream, object]:
+    async def attach(
+        self, generation: int = 7, timeout: float = 60, cell: str = ""
+    ) -> tuple[WorkerStream, object]:
         """Wait for a worker, welcome it and return its stream and hello."""
         stream = await asyncio.wait_for(self.attaches.get(), timeout)
         hello = await stream.next("hello")
-        stream.send(welcome=wire.WorkerWelcome(protocol=PROTOCOL_MAX, generation=generation))
+        welcome = wire.WorkerWelcome(protocol=PROTOCOL_MAX, generation=generation, cell=cell)
+        stream.send(welcome=welcome)
         return stream, hello
 
 

@@ -165,6 +165,7 @@ resources:
 {{- define "pagewire.logArgs" -}}
 - --log-level={{ .Values.log.level }}
 - --log-format={{ .Values.log.format }}
+- --metrics-host=0.0.0.0
 - --metrics-port=9090
 {{- end -}}
 

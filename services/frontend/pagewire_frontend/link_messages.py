@@ -70,9 +70,10 @@ def hello_message(
     fingerprints: Iterable[tuple[str, bytes]],
     held_generation: int | None,
     held: Iterable[HeldRecord],
+    cell: str = "",
 ) -> pb.AttachFrontendRequest:
     """Return the first message of a stream; `fingerprints` are (served name, tokenizer
-    fingerprint)."""
+    fingerprint), the generations are of `cell`."""
     hello = pb.FrontendHello(
         protocol=protocol_range(),
         frontend_id=frontend_id,
@@ -88,6 +89,7 @@ def hello_message(
             )
             for record in held
         ],
+        cell=cell,
     )
     return pb.AttachFrontendRequest(hello=hello)
 

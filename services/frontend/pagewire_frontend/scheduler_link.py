@@ -25,6 +25,7 @@ from pagewire_shared.backoff import Backoff
 from pagewire_shared.errors import PagewireError, PeerRefusedError, UnavailableError, WireError
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_detail
+from pagewire_shared.seen_generations import SeenGenerations
 
 _logger = logging.getLogger(__name__)
 
@@ -67,9 +68,9 @@ class SchedulerLink:
         self._on_change = on_change
         self._on_lost = on_lost
         self._holdings = holdings
-        # Per scheduler, not per frontend: cells count their generations apart.
-        self._highest_generation = 0
-        self._generation: int | None = None
+        # What is held belongs to one generation of one cell; the address may lead to another cell.
+        self._seen = SeenGenerations()
+        self._held: tuple[str, int] | None = None
         self._stream: AttachStream | None = None
         self._reason = ""
         self._queries: dict[int, asyncio.Future[Any]] = {}
@@ -156,10 +157,11 @@ class SchedulerLink:
             asked, held = self.carried.introduce()
             hello = link_messages.hello_message(
                 frontend_id=self._settings.frontend_id,
-                highest_generation=self._highest_generation,
+                highest_generation=self._seen.highest,
                 fingerprints=self._settings.fingerprints.items(),
-                held_generation=self._generation,
+                held_generation=self._held_generation(),
                 held=held,
+                cell=self._seen.cell,
             )
             self._welcome(stream, await stream.introduce(hello), asked)
             backoff.reset()
@@ -168,13 +170,10 @@ class SchedulerLink:
     def _welcome(
         self, stream: AttachStream, welcome: pb.Welcome, asked: Mapping[int, Session]
     ) -> None:
-        if welcome.generation < self._highest_generation:
-            raise UnavailableError(
-                f"generation {welcome.generation} is older than {self._highest_generation}"
-            )
-        is_same = welcome.generation == self._generation
-        resumed = set(unpack_u32(welcome.resumed_handles)) if is_same else set()
-        self._generation = self._highest_generation = welcome.generation
+        self._seen.meet(welcome.cell, welcome.generation)
+        met = (welcome.cell, welcome.generation)
+        resumed = set(unpack_u32(welcome.resumed_handles)) if met == self._held else set()
+        self._held = met
         self.refusal = None
         self._reason = ""
         self._stream = stream
@@ -187,6 +186,11 @@ class SchedulerLink:
         )
         self.carried.take_back(asked, resumed)
         self._set_served(welcome.served_models)
+
+    def _held_generation(self) -> int | None:
+        """The generation of what is held, of the cell that the hello names."""
+        cell, generation = self._held or ("", None)
+        return generation if cell == self._seen.cell else None
 
     def _detach(self) -> None:
         self._stream = None

@@ -225,6 +225,7 @@ async def _servers(
             grpc_service.SERVICE_NAMES,
             setting=grpc_setting(config),
             is_port_shared=config.shared_ports,
+            is_public=True,
             interceptors=interceptors,
         )
         yield rpc, http

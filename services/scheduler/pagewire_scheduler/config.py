@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pagewire_shared.cell_name import DEFAULT_CELL, check_cell_name
 from pagewire_shared.errors import StartupError
 from pagewire_shared.process import ProcessConfig
 from pagewire_shared.rpc.address import parse_address
@@ -15,6 +16,10 @@ class SchedulerConfig(ProcessConfig):
 
     listen: str = setting(
         "127.0.0.1:8100", "Where workers and frontends dial: host:port, unix:path"
+    )
+    cell: str = setting(
+        DEFAULT_CELL,
+        "Name of this cell: the same at every start, another one than other cells have",
     )
     kvstore: tuple[str, ...] = setting(
         (), "KV store that is watched and told to workers: host:port, unix:path; repeatable"
@@ -53,6 +58,7 @@ class SchedulerConfig(ProcessConfig):
     lease_seconds: float = setting(5.0, "How long requests outlive their frontend's stream")
 
     def __post_init__(self) -> None:
+        check_cell_name(self.cell)
         for address in self.kvstore:
             parse_address(address, setting="--kvstore")
         if len(set(self.kvstore)) < len(self.kvstore):

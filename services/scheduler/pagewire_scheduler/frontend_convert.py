@@ -61,7 +61,7 @@ def frontend_info(hello: pb.FrontendHello) -> FrontendInfo:
     """Return the hello as plain data. Raises WireError on torn arrays."""
     return FrontendInfo(
         frontend_id=hello.frontend_id,
-        highest_generation=hello.highest_generation,
+        cell=hello.cell,
         tokenizers={model.name: model.tokenizer_fingerprint for model in hello.models},
         held_generation=hello.held_generation if hello.HasField("held_generation") else None,
         held=tuple(

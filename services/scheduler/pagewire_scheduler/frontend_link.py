@@ -48,7 +48,7 @@ class FrontendLink:
         the latter their other questions break the contract."""
         self._loop = loop
         self._protocol = agree_protocol(hello.protocol)
-        loop.observe_generation(hello.highest_generation)
+        loop.observe_generation(hello.cell, hello.highest_generation)
         self._info = frontend_info(hello)
         self._audit = audit
         self._operate = operate
@@ -75,6 +75,7 @@ class FrontendLink:
             generation=generation,
             resumed_handles=pack_u32(resumed),
             served_models=served_models(self._loop.core.models()),
+            cell=self._loop.generation.cell,
         )
         self._send(pb.AttachFrontendResponse(welcome=welcome))
         self.send_events(events)

@@ -21,6 +21,7 @@ from pagewire_scheduler.driven_core import DrivenCore
 from pagewire_scheduler.generation import Generation
 from pagewire_scheduler.peers import FrontendPeer, WorkerPeer, check_frontend, check_worker
 from pagewire_scheduler.request_log import named
+from pagewire_shared.cell_name import DEFAULT_CELL
 from pagewire_shared.errors import PagewireError, UnavailableError
 from pagewire_shared.ids import short
 
@@ -45,8 +46,9 @@ class StepLoop(DrivenCore):
         is_sharing_between_tenants: bool = False,
         is_load_forced: bool = False,
         handoff: HandoffPolicy = "auto",
+        cell: str = DEFAULT_CELL,
     ) -> None:
-        self.generation = Generation()
+        self.generation = Generation(cell)
         settings = CoreSettings(
             generation=self.generation.number,
             is_caching=is_caching,
@@ -64,13 +66,10 @@ class StepLoop(DrivenCore):
         self._is_planning_due = False
         self._num_turns = 0
 
-    def observe_generation(self, highest_seen: int) -> None:
-        """Take note of a generation in a hello; a higher one ends this process."""
-        try:
-            self.generation.observe(highest_seen)
-        except PagewireError as error:
-            self.fail(error)
-            raise UnavailableError(error.message) from error
+    def observe_generation(self, cell: str, highest_seen: int) -> None:
+        """Take note of what a hello says about a cell's generations. Raises PeerRefusedError or
+        UnavailableError for that peer alone."""
+        self.generation.observe(cell, highest_seen)
         self.core.set_generation(self.generation.number)
 
     # Workers
@@ -161,7 +160,9 @@ class StepLoop(DrivenCore):
         _logger.info("frontend %s attached", short(info.frontend_id))
         resumed, events = self._guard(
             lambda: self.core.attach_frontend(
-                info.frontend_id, info.held, is_same_generation=info.held_generation == generation
+                info.frontend_id,
+                info.held,
+                is_same_generation=self.generation.is_held(info.cell, info.held_generation),
             )
         )
         self._plan_soon()

@@ -23,7 +23,7 @@ class FrontendInfo:
     """A frontend's hello as plain data; `tokenizers` maps a served name to a fingerprint."""
 
     frontend_id: bytes
-    highest_generation: int
+    cell: str
     tokenizers: Mapping[str, bytes]
     held_generation: int | None
     held: tuple[Held, ...]

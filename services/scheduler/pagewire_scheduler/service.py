@@ -174,6 +174,7 @@ def create_loop(config: SchedulerConfig) -> StepLoop:
         is_load_forced=config.kv_load == "always",
         handoff=_handoff(config.handoff),
         lease_seconds=config.lease_seconds,
+        cell=config.cell,
         # The event loop's own clock may stand still for a turn and count whole milliseconds.
         clock=time.monotonic,
     )

@@ -50,7 +50,7 @@ class WorkerLink:
     def __init__(self, loop: StepLoop, hello: pb.WorkerHello) -> None:
         self._loop = loop
         self._protocol = agree_protocol(hello.protocol)
-        loop.observe_generation(hello.highest_generation)
+        loop.observe_generation(hello.cell, hello.highest_generation)
         self._info = worker_info(hello)
         longest = self._info.model.max_model_len
         if longest < hello.capacity.max_model_len:
@@ -81,7 +81,10 @@ class WorkerLink:
         """Attach, and yield what is sent until the stream ends."""
         generation = self._loop.attach_worker(self)
         welcome = pb.WorkerWelcome(
-            protocol=self._protocol, generation=generation, kvstore_addresses=kvstores
+            protocol=self._protocol,
+            generation=generation,
+            kvstore_addresses=kvstores,
+            cell=self._loop.generation.cell,
         )
         self._outbox.put(pb.AttachWorkerResponse(welcome=welcome))
         async for message in run_stream(self._outbox, requests, self._receive, self.close):

@@ -17,6 +17,7 @@ from pagewire_protos.scheduler.v1 import worker_attach_pb2_grpc
 from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.ids import mint_id
 from pagewire_shared.rpc.outbox import MESSAGE_BYTES, Outbox
+from pagewire_shared.seen_generations import SeenGenerations
 from pagewire_worker.convert import (
     audit_to_message,
     hello_to_message,
@@ -101,11 +102,12 @@ class AttachStream:
         self._tasks: set[asyncio.Task[None]] = set()
         self.generation = 0
 
-    async def run(self, channel: grpc.aio.Channel, highest_generation: int) -> None:
-        """Run until the stream ends.
+    async def run(self, channel: grpc.aio.Channel, seen: SeenGenerations) -> None:
+        """Run until the stream ends; `seen` takes note of the welcome.
 
         Raises:
             grpc.RpcError: It broke.
+            UnavailableError: The scheduler is not the newest of its cell.
             WireError: The peer broke the rules.
             DeviceLostError: The model cannot run here any more.
         """
@@ -113,8 +115,9 @@ class AttachStream:
         hello = hello_to_message(
             self._info,
             incarnation=self._incarnation,
-            highest_generation=highest_generation,
+            highest_generation=seen.highest,
             held=held,
+            cell=seen.cell,
         )
         self._outbox.put(wire.AttachWorkerRequest(hello=hello))
         stub = worker_attach_pb2_grpc.WorkerAttachServiceStub(channel)
@@ -130,6 +133,8 @@ class AttachStream:
         farewell = asyncio.create_task(self._say_leaving())
         try:
             async for response in call:
+                if response.HasField("welcome"):
+                    seen.meet(response.welcome.cell, response.welcome.generation)
                 await self._receive(response)
         except asyncio.CancelledError:
             if self._fault is not None:

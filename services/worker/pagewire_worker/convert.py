@@ -179,11 +179,17 @@ def _prompt_to_message(prompt: PromptLogprobs) -> wire.PromptLogprobs:
 
 
 def hello_to_message(
-    info: ReplicaInfo, *, incarnation: int, highest_generation: int, held: dict[int, bytes]
+    info: ReplicaInfo,
+    *,
+    incarnation: int,
+    highest_generation: int,
+    held: dict[int, bytes],
+    cell: str = "",
 ) -> wire.WorkerHello:
-    """Return the first message of an attach; `held` maps block ids to names, the oldest first.
+    """Return the first message of an attach.
 
-    Those that do not fit are not told: they are cache, and the newest may well be wanted next.
+    The generation is one of `cell`. `held` maps block ids to names, the oldest first: those that do
+    not fit are not told: they are cache, and the newest may well be wanted next.
     """
     held = dict(islice(held.items(), max(0, len(held) - MAX_HELD_BLOCKS), None))
     capacity = wire.WorkerCapacity(
@@ -214,6 +220,7 @@ def hello_to_message(
         pull_transports=map(transport_to_message, info.pull_transports),
         host_id=info.host_id,
         takes_prefixes=True,
+        cell=cell,
     )
 
 

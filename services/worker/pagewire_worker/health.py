@@ -31,15 +31,18 @@ class StuckWatch:
         return now - self._since > self._stuck_seconds
 
 
-async def answer_liveness(server: RpcServer, thread: ModelThread, stuck_seconds: float) -> None:
-    """Keep the answer about liveness true. Runs until cancelled."""
+async def answer_liveness(
+    server: RpcServer | None, context: ProcessContext, thread: ModelThread, stuck_seconds: float
+) -> None:
+    """Keep the answers about liveness true, to the parent's probes and of `server`. Runs until
+    cancelled."""
     watch = StuckWatch(stuck_seconds, time.monotonic())
-    is_alive = True
     while True:
         now = time.monotonic()
-        if watch.is_stuck(now, thread.progress, is_busy=thread.is_busy) is is_alive:
-            is_alive = not is_alive
-            await server.set_alive(is_alive)
+        if watch.is_stuck(now, thread.progress, is_busy=thread.is_busy) is context.is_alive:
+            context.is_alive = not context.is_alive
+            if server is not None:
+                await server.set_alive(context.is_alive)
         await asyncio.sleep(_LOOK_SECONDS)
 
 

@@ -8,9 +8,15 @@ from dataclasses import replace
 import grpc.aio
 
 from pagewire_shared.backoff import Backoff
-from pagewire_shared.errors import PagewireError, PeerRefusedError, WireError
+from pagewire_shared.errors import (
+    PagewireError,
+    PeerRefusedError,
+    UnavailableError,
+    WireError,
+)
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import control_channel_options
+from pagewire_shared.seen_generations import SeenGenerations
 from pagewire_worker.attach_stream import AttachStream
 from pagewire_worker.executor import Executor
 from pagewire_worker.grammar_compiler import GrammarCompiler
@@ -58,7 +64,7 @@ class SchedulerLink:
         self._executor = executor
         self._thread = thread
         self._attached = attached
-        self._highest_generation = 0
+        self._seen = SeenGenerations()
         self._leaving = asyncio.Event()
         self._drained = asyncio.Event()
 
@@ -111,7 +117,7 @@ class SchedulerLink:
                 on_roles=self._take_roles,
             )
             try:
-                await attach.run(channel, self._highest_generation)
+                await attach.run(channel, self._seen)
                 return PagewireError("the stream ended")
             except grpc.RpcError as rpc_error:
                 error = from_rpc_error(rpc_error)
@@ -123,8 +129,8 @@ class SchedulerLink:
             except WireError as error:
                 _logger.error("the scheduler at %s: %s", self._address, error)
                 return error
-            finally:
-                self._highest_generation = max(self._highest_generation, attach.generation)
+            except UnavailableError as error:
+                return error
 
     def _take_roles(self, roles: tuple[WorkerRole, ...]) -> None:
         self._info = replace(self._info, roles=roles)

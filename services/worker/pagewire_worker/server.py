@@ -65,9 +65,9 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
             transfer,
         )
         jobs = [link.run(), _report_ready(attached, context)]
+        # From here on only: nothing shows how far a download has come.
+        jobs.append(answer_liveness(server, context, thread, config.stuck_seconds))
         if server is not None:
-            # From here on only: nothing shows how far a download has come.
-            jobs.append(answer_liveness(server, thread, config.stuck_seconds))
             jobs.append(answer_readiness(server, attached, context))
         if offload is not None:
             jobs.append(offload.run())

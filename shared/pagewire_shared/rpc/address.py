@@ -1,6 +1,7 @@
 """Addresses of processes: host:port or unix:path. Checks them early and names the setting at
 fault."""
 
+import ipaddress
 import os
 import socket
 import stat
@@ -11,6 +12,8 @@ from pagewire_shared.errors import StartupError
 
 # sockaddr_un.sun_path holds 108 bytes on Linux, 104 on macOS, with the final zero.
 MAX_SOCKET_PATH_BYTES = 103
+
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,16 @@ class Address:
     def is_unix(self) -> bool:
         """Whether this is a Unix socket."""
         return bool(self.path)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it; a name other than localhost may lead anywhere."""
+        if self.is_unix or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
 
 def _bracketed(host: str) -> str:

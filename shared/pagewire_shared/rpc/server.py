@@ -111,6 +111,7 @@ async def start_server(
     *,
     setting: str,
     is_port_shared: bool = False,
+    is_public: bool = False,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     options: Options | None = None,
 ) -> RpcServer:
@@ -122,11 +123,20 @@ async def start_server(
         service_names: Full names of the services, for health and reflection.
         setting: Named in the StartupError when the address is taken.
         is_port_shared: Several processes may listen on this port.
+        is_public: Callers are authenticated; without that a port for more than this machine is
+            warned of.
         interceptors: See each call after the one that turns errors into statuses.
         options: Of the server; None for those of control streams.
     """
     if not is_port_shared:
         require_free(address, setting=setting)
+    if not (is_public or address.is_local):
+        _logger.warning(
+            "%s %s is open to whoever reaches it, without authentication or encryption: let only "
+            "Pagewire's own processes reach it (network policy, firewall)",
+            setting,
+            address,
+        )
     servicer = health.aio.HealthServicer()
     names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
     socket_file = SocketFile(address.path) if address.is_unix else None

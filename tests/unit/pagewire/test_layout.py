@@ -207,6 +207,10 @@ def test_frontends_share_the_ports_and_know_each_other(tmp_path: Path) -> None:
         assert peers == [f"{n}={address}" for n, address in listening.items() if n != own]
     ports = [value(specs[name], "--metrics-port") for name in ("frontend-2", "scheduler")]
     assert ports == ["9002", "9003"]
+    hosts = {value(spec, "--metrics-host") for spec in specs.values()}
+    assert hosts == {ServeConfig().host}
+    specs = plan(ServeConfig(metrics_port=9000, host="0.0.0.0", metrics_host="::1"), str(tmp_path))
+    assert {value(spec, "--metrics-host") for spec in specs.values()} == {"::1"}
 
 
 def test_one_frontend_shares_nothing(tmp_path: Path) -> None:

@@ -196,3 +196,29 @@ def test_any_order_of_events_ends_with_no_process_left(seed: int) -> None:
         apply(supervision.on_exit(name, "x", -9, now))
     assert len(ends) == 1
     assert supervision.on_time(now + 1000) == []
+
+
+def test_one_that_hangs_is_killed_and_comes_back() -> None:
+    supervision = ready()
+    assert supervision.on_hung("a", "hung: nothing") == [Signal("a", is_kill=True)]
+    assert supervision.on_exit("a", "killed by SIGKILL", -9, 5.0) == [
+        Restarting("a", "hung: nothing", 1.0)
+    ]
+    assert supervision.on_time(6.0) == [Start("a")]
+    assert supervision.on_exit("a", "killed by SIGKILL", -9, 7.0) == [
+        Restarting("a", "killed by SIGKILL", 2.0)
+    ]
+
+
+def test_one_that_hangs_while_it_starts_is_tried_again() -> None:
+    supervision = two()
+    supervision.start(0.0)
+    assert supervision.on_hung("a", "hung: nothing") == [Signal("a", is_kill=True)]
+    [again] = supervision.on_exit("a", "killed by SIGKILL", -9, 5.0)
+    assert again == Restarting("a", "hung: nothing", 1.0)
+
+
+def test_one_that_is_stopping_is_not_killed_for_hanging() -> None:
+    supervision = ready()
+    supervision.on_stop(5.0)
+    assert supervision.on_hung("a", "hung: nothing") == []

@@ -10,11 +10,10 @@ from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.free_list import FreeList
 from pagewire_scheduler.core.state import FINISHED, MOVES, IllegalMoveError, State, require_move
-from pagewire_scheduler.generation import Generation
 from pagewire_scheduler.liveness import ProgressWatch
 from pagewire_scheduler.outbox import Outbox
 from pagewire_scheduler.peers import check_worker
-from pagewire_shared.errors import PeerRefusedError, StartupError, UnavailableError
+from pagewire_shared.errors import PeerRefusedError, UnavailableError
 
 
 def test_every_move_outside_the_table_raises() -> None:
@@ -64,17 +63,6 @@ def test_a_slow_worker_is_given_ten_times_its_pace() -> None:
     assert not watch.is_stuck(13.9)
     watch.advance(13.9, 4, has_work=True)  # the counter did not move
     assert watch.is_stuck(14.1)
-
-
-def test_a_generation_moves_only_before_the_first_welcome() -> None:
-    generation = Generation()
-    highest = generation.number + 10_000
-    generation.observe(highest)
-    assert generation.number == highest + 1
-    assert generation.issue() == highest + 1
-    generation.observe(highest + 1)
-    with pytest.raises(StartupError):
-        generation.observe(highest + 2)
 
 
 async def test_an_outbox_is_bounded_and_ends_with_its_error() -> None:

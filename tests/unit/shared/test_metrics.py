@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.metrics import serve_metrics
+from pagewire_shared.rpc.address import Address
 from pagewire_shared.version import package_version
 from support.processes import free_port
 
@@ -16,7 +17,7 @@ OPEN_METRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.
 @pytest.fixture(scope="module")
 def url() -> str:
     port = free_port()
-    serve_metrics(port, "tested")
+    serve_metrics(Address("127.0.0.1", port), "tested")
     return f"http://127.0.0.1:{port}/metrics"
 
 
@@ -46,5 +47,5 @@ def test_it_says_which_role_and_version_it_is(url: str) -> None:
 
 def test_a_taken_port_is_an_error_of_the_flag(url: str) -> None:
     port = int(url.split(":")[2].split("/")[0])
-    with pytest.raises(StartupError, match=f"--metrics-port: cannot listen on port {port}"):
-        serve_metrics(port, "tested")
+    with pytest.raises(StartupError, match=f"--metrics-port: cannot listen on 127.0.0.1:{port}"):
+        serve_metrics(Address("127.0.0.1", port), "tested")

@@ -199,8 +199,9 @@ async def test_attach_run_detach_and_attach_again(start_worker, scheduler, socke
 
     # A plan of an older generation is not run: the stream ends and the worker comes back.
     again.send(plan=plan(second_hello, 2, 20, 1))
-    _, third_hello = await scheduler.attach(generation=8)
+    third, third_hello = await scheduler.attach(generation=8)
     assert third_hello.highest_generation == 8
+    await check_cells(third, scheduler)
     process.send_signal(signal.SIGTERM)
     returncode, out, _ = await wait(process)
     assert returncode == 0
@@ -208,6 +209,25 @@ async def test_attach_run_detach_and_attach_again(start_worker, scheduler, socke
     assert events[0] == "listening"
     assert {"loading", "ready", "stopping"} <= set(events)
     assert not is_there(staging)
+
+
+async def check_cells(stream, scheduler):
+    """Another cell behind the address is taken; an older life of it is not, and is told."""
+    stream.end()
+    stream, hello = await scheduler.attach(generation=5, cell="blue")
+    assert (hello.cell, hello.highest_generation) == ("", 8)
+    await check_attached(stream)
+    stream.end()
+    for _ in range(2):
+        _, hello = await scheduler.attach(generation=4, cell="blue")
+        assert (hello.cell, hello.highest_generation) == ("blue", 5)
+    stream, _ = await scheduler.attach(generation=6, cell="blue")
+    await check_attached(stream)
+
+
+async def check_attached(stream):
+    stream.send(audit_query=wire.WorkerAuditQuery(query_id=98))
+    assert (await stream.next("audit_reply")).query_id == 98
 
 
 async def test_refusal_ends_the_process_with_one_line(start_worker, scheduler):

@@ -55,9 +55,8 @@ class SchedulerCore(Exchange):
         self._num_arrivals = 0
 
     def set_generation(self, generation: int) -> None:
-        """Take another generation; only before any worker was welcomed under the old one."""
+        """Take another generation, which is that of workers that attach from now on."""
         if generation != self.settings.generation:
-            assert not self.workers, "the generation changes under a worker"
             self.settings = replace(self.settings, generation=generation)
 
     # Workers
@@ -100,7 +99,7 @@ class SchedulerCore(Exchange):
         self._order_loads(worker)
         draft = plan_step(
             worker,
-            self.settings.generation,
+            worker.generation,
             self.policy,
             self.now,
             is_caching=self.settings.is_caching,
@@ -124,7 +123,7 @@ class SchedulerCore(Exchange):
         worker = self.workers[worker_id]
         expected = worker.outstanding[0].step_id if worker.outstanding else None
         identity = (result.generation, result.incarnation, result.step_id)
-        if identity != (self.settings.generation, worker.info.incarnation, expected):
+        if identity != (worker.generation, worker.info.incarnation, expected):
             self.counts.num_dropped_results += 1
             return []
         applied = apply_result(worker, result, self.now)

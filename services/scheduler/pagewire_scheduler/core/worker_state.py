@@ -91,6 +91,7 @@ class WorkerState:
         settings: CoreSettings,
     ) -> None:
         self.info, self.limits = info, settings.stream_limits
+        self.generation = settings.generation
         self.totals = totals
         self.roles = info.roles
         self.pool = BlockPool(info.num_blocks)

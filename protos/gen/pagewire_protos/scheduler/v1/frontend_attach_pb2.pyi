@@ -68,20 +68,22 @@ class AttachFrontendResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., finished: _Optional[_Union[FinishedChoices, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_answer: _Optional[_Union[AuditAnswer, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., prefix_cache_reset: _Optional[_Union[ResetPrefixCacheAnswer, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobBatch, _Mapping]] = ..., vectors: _Optional[_Union[VectorBatch, _Mapping]] = ..., timelines: _Optional[_Union[TimelineBatch, _Mapping]] = ..., admin_answer: _Optional[_Union[AdminAnswer, _Mapping]] = ..., cell_metrics: _Optional[_Union[_cell_metrics_pb2.CellMetrics, _Mapping]] = ...) -> None: ...
 
 class FrontendHello(_message.Message):
-    __slots__ = ("protocol", "frontend_id", "highest_generation", "models", "held_generation", "held")
+    __slots__ = ("protocol", "frontend_id", "highest_generation", "models", "held_generation", "held", "cell")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_ID_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_GENERATION_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     HELD_GENERATION_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    CELL_FIELD_NUMBER: _ClassVar[int]
     protocol: _layout_pb2.ProtocolRange
     frontend_id: bytes
     highest_generation: int
     models: _containers.RepeatedCompositeFieldContainer[FrontendModel]
     held_generation: int
     held: _containers.RepeatedCompositeFieldContainer[HeldRequest]
-    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., frontend_id: _Optional[bytes] = ..., highest_generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[FrontendModel, _Mapping]]] = ..., held_generation: _Optional[int] = ..., held: _Optional[_Iterable[_Union[HeldRequest, _Mapping]]] = ...) -> None: ...
+    cell: str
+    def __init__(self, protocol: _Optional[_Union[_layout_pb2.ProtocolRange, _Mapping]] = ..., frontend_id: _Optional[bytes] = ..., highest_generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[FrontendModel, _Mapping]]] = ..., held_generation: _Optional[int] = ..., held: _Optional[_Iterable[_Union[HeldRequest, _Mapping]]] = ..., cell: _Optional[str] = ...) -> None: ...
 
 class FrontendModel(_message.Message):
     __slots__ = ("name", "tokenizer_fingerprint")
@@ -104,16 +106,18 @@ class HeldRequest(_message.Message):
     def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., next_positions: _Optional[bytes] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "generation", "resumed_handles", "served_models")
+    __slots__ = ("protocol", "generation", "resumed_handles", "served_models", "cell")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     RESUMED_HANDLES_FIELD_NUMBER: _ClassVar[int]
     SERVED_MODELS_FIELD_NUMBER: _ClassVar[int]
+    CELL_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     generation: int
     resumed_handles: bytes
     served_models: ServedModels
-    def __init__(self, protocol: _Optional[int] = ..., generation: _Optional[int] = ..., resumed_handles: _Optional[bytes] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ...) -> None: ...
+    cell: str
+    def __init__(self, protocol: _Optional[int] = ..., generation: _Optional[int] = ..., resumed_handles: _Optional[bytes] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ..., cell: _Optional[str] = ...) -> None: ...
 
 class ServedModels(_message.Message):
     __slots__ = ("models",)
