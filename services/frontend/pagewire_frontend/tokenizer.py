@@ -4,7 +4,7 @@ it finds it.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,12 @@ class TextTokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
-        self._byte_of = _byte_alphabet() if _is_byte_level(tokenizer) else None
+        decoders = _decoder_kinds(tokenizer)
+        self._byte_of = _byte_alphabet() if "ByteLevel" in decoders else None
+        # Other decoders change the text behind it.
+        self._is_bytes = set(decoders) == {"ByteLevel"}
         added = tokenizer.get_added_tokens_decoder()
+        self._special_ids = frozenset(item for item, token in added.items() if token.special)
         self.added_tokens = {token.content: token_id for token_id, token in added.items()}
         """Texts that are always one token, and its id."""
         self.special_texts = frozenset(token.content for token in added.values() if token.special)
@@ -61,6 +65,14 @@ class TextTokenizer:
 
         return step
 
+    def byte_reader(self, *, skip_special_tokens: bool) -> Callable[[int], bytes] | None:
+        """Return what gives the bytes of a token, where texts are these bytes and nothing else;
+        None for other tokenizers."""
+        if not self._is_bytes:
+            return None
+        skipped = self._special_ids if skip_special_tokens else frozenset()
+        return lambda token_id: b"" if token_id in skipped else self.token_bytes(token_id)
+
     def to_json(self) -> str:
         """Return the tokenizer as the text of a tokenizer.json."""
         text: str = self._tokenizer.to_str()
@@ -87,8 +99,10 @@ class TextTokenizer:
         token: str | None = self._tokenizer.id_to_token(token_id)
         if token is None:
             return b""
-        if self._byte_of is not None and all(char in self._byte_of for char in token):
-            return bytes(self._byte_of[char] for char in token)
+        if self._byte_of is not None:
+            if all(char in self._byte_of for char in token):
+                return bytes(self._byte_of[char] for char in token)
+            return token.encode()
         if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
             return bytes([int(token[3:5], 16)])
         return token.replace("▁", " ").encode()
@@ -123,10 +137,10 @@ def _from_transformers(folder: Path) -> Tokenizer:
     return backend
 
 
-def _is_byte_level(tokenizer: Tokenizer) -> bool:
+def _decoder_kinds(tokenizer: Tokenizer) -> list[str]:
+    """Return the kinds of the steps from tokens to text."""
     decoder = json.loads(tokenizer.to_str()).get("decoder") or {}
-    kinds = [decoder, *decoder.get("decoders", [])]
-    return any(kind.get("type") == "ByteLevel" for kind in kinds)
+    return [step.get("type") for step in decoder.get("decoders", [decoder])]
 
 
 def _byte_alphabet() -> dict[str, int]:

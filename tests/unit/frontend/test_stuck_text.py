@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagewire_frontend.detokenizer import Detokenizer
+from pagewire_frontend.detokenizer import MAX_PENDING_TOKENS, Detokenizer
 from support.tokenizer_kinds import KINDS, byte_fallback, byte_level
 
 MANY = 500
-MAX_PENDING_TOKENS = 4
 
 
 @pytest.fixture(scope="module", params=sorted(KINDS))
@@ -30,7 +29,7 @@ def held(tokenizer, ids):
     counts = []
     for token_id in ids:
         detokenizer.push(token_id)
-        counts.append(len(detokenizer._pending_ids))
+        counts.append(detokenizer.num_pending)
     return max(counts)
 
 
