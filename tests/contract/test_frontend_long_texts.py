@@ -11,7 +11,6 @@ from contract.frontend_gateway import gateway
 from pagewire_frontend.tokenizer import TextTokenizer
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.rpc.errors import from_rpc_error
-from support.text_models import make_text_model
 
 CONTEXT = 512
 TOO_LONG = "word " * 4000
@@ -35,12 +34,6 @@ def encoded(monkeypatch):
 
     monkeypatch.setattr(TextTokenizer, "encode", counting)
     return lengths
-
-
-@pytest.fixture(scope="module")
-def long_checkpoint(tmp_path_factory):
-    """The folder of a model whose context takes some thousand characters."""
-    return make_text_model(tmp_path_factory.mktemp("checkpoint") / "tiny", context=8192)
 
 
 @pytest.mark.parametrize("path", sorted(BODIES))
@@ -74,7 +67,7 @@ async def test_a_text_that_will_be_cut_is_tokenized(checkpoint, encoded):
     assert max(encoded) == len(TOO_LONG)
 
 
-async def test_requests_count_as_open_while_their_texts_are_tokenized(long_checkpoint, monkeypatch):
+async def test_requests_count_as_open_while_their_texts_are_tokenized(checkpoint, monkeypatch):
     allowed, asked, may_go_on = 4, 40, threading.Event()
     encode = TextTokenizer.encode
 
@@ -83,8 +76,8 @@ async def test_requests_count_as_open_while_their_texts_are_tokenized(long_check
         return encode(self, text, **options)
 
     monkeypatch.setattr(TextTokenizer, "encode", waiting)
-    body = {"prompt": "word " * 800, "max_tokens": 1}
-    async with gateway(long_checkpoint, max_open_requests=allowed) as (client, attach, _):
+    body = {"prompt": TOO_LONG, "truncate_prompt_tokens": 8, "max_tokens": 1}
+    async with gateway(checkpoint, max_open_requests=allowed) as (client, attach, _):
         calls = [
             asyncio.create_task(client.post("/v1/completions", json=body)) for _ in range(asked)
         ]
@@ -107,7 +100,7 @@ async def test_requests_count_as_open_while_their_texts_are_tokenized(long_check
 
 
 async def test_every_way_out_gives_the_ticket_back(checkpoint):
-    async with gateway(checkpoint, max_open_requests=1) as (client, attach, frontend):
+    async with gateway(checkpoint, max_open_requests=1) as (client, attach, _):
         for wrong in (
             {"prompt": TOO_LONG},
             {"prompt": "x", "max_tokens": 100_000},

@@ -4,7 +4,7 @@ it finds it.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from pagewire_frontend.detokenizer import BrokenStreamError, DecodeStep
+from pagewire_frontend.text_work.text_bound import max_chars_per_token
 from pagewire_shared.errors import StartupError
 
 _NUM_BYTES = 256
@@ -25,7 +26,10 @@ class TextTokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
-        decoders = _decoder_kinds(tokenizer)
+        description = json.loads(tokenizer.to_str())
+        self.max_chars_per_token: int | None = max_chars_per_token(description)
+        """Most characters of a text that one token stands for; None without a bound."""
+        decoders = _decoder_kinds(description)
         self._byte_of = _byte_alphabet() if "ByteLevel" in decoders else None
         # Other decoders change the text behind it.
         self._is_bytes = set(decoders) == {"ByteLevel"}
@@ -43,12 +47,19 @@ class TextTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the ids of `text`; releases the interpreter lock while it works."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        # Of a single text the library keeps the lock, of a list of texts it does not.
+        [encoding] = self._tokenizer.encode_batch_fast(
+            [text], add_special_tokens=add_special_tokens
+        )
+        ids: list[int] = encoding.ids
         return ids
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """Return the text of `token_ids`."""
-        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        """Return the text of `token_ids`; releases the interpreter lock while it works."""
+        text: str
+        [text] = self._tokenizer.decode_batch(
+            [list(token_ids)], skip_special_tokens=skip_special_tokens
+        )
         return text
 
     def open_stream(self, first_ids: Sequence[int], *, skip_special_tokens: bool) -> DecodeStep:
@@ -137,9 +148,9 @@ def _from_transformers(folder: Path) -> Tokenizer:
     return backend
 
 
-def _decoder_kinds(tokenizer: Tokenizer) -> list[str]:
+def _decoder_kinds(description: Mapping[str, Any]) -> list[str]:
     """Return the kinds of the steps from tokens to text."""
-    decoder = json.loads(tokenizer.to_str()).get("decoder") or {}
+    decoder = description.get("decoder") or {}
     return [step.get("type") for step in decoder.get("decoders", [decoder])]
 
 

@@ -20,6 +20,7 @@ from pagewire_frontend.http import (
 from pagewire_frontend.http import options as http_options
 from pagewire_frontend.message import tool_use
 from pagewire_frontend.template_arguments import MAX_ARGUMENTS
+from pagewire_frontend.text_work import template_process
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_shared import beam, pooling, priority, structured_outputs
 from pagewire_shared import sampling_checks as checks
@@ -45,6 +46,7 @@ def default(cls: type[Any], name: str) -> Any:
 
 FRONTEND = {
     "body of a request": "max_body_size",
+    "memory of texts that wait": "max_waiting_text_bytes",
     "requests open in a frontend": "max_open_requests",
     "requests waiting in a frontend": "max_waiting",
     "time of a request": "max_request_seconds",
@@ -119,6 +121,12 @@ NUMBERS: dict[str, list[float]] = {
     "prompt and answer": [],
     "priority": [priority.MIN_PRIORITY, priority.MAX_PRIORITY, 0],
     "dimensions": [1, pooling.MAX_DIMENSIONS],
+    "text of a prompt": [],
+    "rendering a chat template": [
+        template_process.LIMIT_SECONDS,
+        template_process.MEMORY_BYTES,
+        template_process.MAX_TEXT_CHARS,
+    ],
     "values of a body": [json_body.MAX_COMMAS, json_body.MAX_NAMES],
     "text of /tokenize": [tokenization.MAX_TEXT_CHARS],
     "tokens of /detokenize": [tokenization.MAX_TOKENS],
