@@ -69,10 +69,15 @@ def test_tokens_without_a_text_do_not_pile_up(make):
     assert held(tokenizer, ids) <= MAX_PENDING_TOKENS
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.fixture(scope="module")
+def bytes_only():
+    return byte_level()
+
+
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_a_stream_of_any_tokens_says_what_decoding_at_once_says(data):
-    tokenizer = byte_level()
+def test_a_stream_of_any_tokens_says_what_decoding_at_once_says(bytes_only, data):
+    tokenizer = bytes_only
     few = [*ids_of_byte(tokenizer, b"\xac\xe2"), *ids_of_byte(tokenizer, b"\xe2\x82")]
     few += [ids_of_byte(tokenizer, bytes([b]))[0] for b in (0xE2, 0x82, 0xAC, 0xF0, 0x9F, 0x61)]
     few += [tokenizer.added_tokens["<|end|>"], tokenizer.vocab_size + 5]
