@@ -3,8 +3,8 @@ waiting. It is logged by the name of its code, and counted.
 
 A beat in the loop says how long it was held, and a thread looks meanwhile at what it does. What
 counts is the time of the processor that the loop's thread took, or time in which it waited although
-a processor was free: on a machine that is merely busy nothing is found. Costs some 60 us of a
-processor per second and nothing per callback.
+a processor was free: on a machine that is merely busy nothing is found. Costs nothing
+per callback, and some 70 wake-ups a second: 0.1 to 0.5 % of a processor.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 LIMIT_SECONDS: Final = 0.05
-_BEAT_SECONDS: Final = 0.02
+_BEAT_SECONDS: Final = 0.03
 _LOG_SECONDS: Final = 1.0
 _OURS: Final = "pagewire_"
 
@@ -43,31 +43,41 @@ def held_histogram() -> "Histogram":
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Clocks of the loop's thread, in seconds; `delayed` is how long it waited for a processor,
-    None where the system does not say."""
+@dataclass(slots=True)
+class Sight:
+    """What the watching thread saw of a loop that stood, in seconds of time.monotonic().
 
-    wall: float
-    cpu: float
+    Attributes:
+        name: Of the code that it ran.
+        began_at: When that was seen first.
+        ended_at: When it was seen last by a thread that ran in time itself.
+        delayed: How long the loop's thread had waited for a processor by then; None where the
+            system does not say.
+    """
+
+    name: str
+    began_at: float
+    ended_at: float
     delayed: float | None
 
 
-def held_seconds(before: Moment, now: Moment, seen_seconds: float) -> float:
+def held_seconds(
+    wall: float, cpu: float, sight: Sight | None = None, delayed: float | None = None
+) -> float:
     """Return how long something held the loop between two beats; 0 for not long enough. Pure.
 
     Args:
-        before: The last beat.
-        now: This one.
-        seen_seconds: How long the watching thread, which ran in time, saw the loop stand.
+        wall: Seconds between the beats.
+        cpu: Those of them in which the loop's thread had a processor.
+        sight: What was seen meanwhile.
+        delayed: How long the thread has waited for a processor, by the same clock as in `sight`.
     """
-    cpu = now.cpu - before.cpu
-    if cpu >= LIMIT_SECONDS and now.wall - before.wall >= LIMIT_SECONDS + _BEAT_SECONDS:
+    if cpu >= LIMIT_SECONDS and wall >= LIMIT_SECONDS + _BEAT_SECONDS:
         return cpu
-    if now.delayed is None or before.delayed is None:
+    if sight is None or sight.delayed is None or delayed is None:
         return 0.0
     # It slept, or waited for a lock: neither worked nor wanted to.
-    idle = seen_seconds - (now.delayed - before.delayed)
+    idle = sight.ended_at - sight.began_at - (delayed - sight.delayed)
     return idle if idle >= LIMIT_SECONDS else 0.0
 
 
@@ -78,13 +88,13 @@ class LoopWatch:
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._schedstat = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
-        self._last = self._moment()
-        self._seen: tuple[float, float, str] | None = None
+        self._last_beat, self._last_cpu = time.monotonic(), time.thread_time()
+        self._sight: Sight | None = None
         self._logged_at = -_LOG_SECONDS
         self._num_unlogged = 0
         # Shown from now on, as nothing found.
         self._held = held_histogram()
-        self._is_over = threading.Event()
+        self._is_over = False
         self._timer = self._loop.call_later(_BEAT_SECONDS, self._beat)
         self._thread = threading.Thread(target=self._look, name="loop-watch", daemon=True)
         self._thread.start()
@@ -92,17 +102,17 @@ class LoopWatch:
     def close(self) -> None:
         """Watch no longer."""
         self._timer.cancel()
-        self._is_over.set()
+        self._is_over = True
 
     def _beat(self) -> None:
-        now, seen = self._moment(), self._seen
-        seen_seconds = seen[1] - seen[0] if seen is not None else 0.0
-        seconds = held_seconds(self._last, now, seen_seconds)
+        now, cpu, sight = time.monotonic(), time.thread_time(), self._sight
+        delayed = self._delayed() if sight is not None else None
+        seconds = held_seconds(now - self._last_beat, cpu - self._last_cpu, sight, delayed)
         if seconds:
             self._held.observe(seconds)
-            self._log(seconds, seen[2] if seen is not None else "unknown", now.wall)
-        self._seen = None
-        self._last = now
+            self._log(seconds, sight.name if sight is not None else "unknown", now)
+        self._sight = None
+        self._last_beat, self._last_cpu = now, cpu
         self._timer = self._loop.call_later(_BEAT_SECONDS, self._beat)
 
     def _log(self, seconds: float, name: str, now: float) -> None:
@@ -115,18 +125,20 @@ class LoopWatch:
 
     def _look(self) -> None:
         looked_at = time.monotonic()
-        while not self._is_over.wait(_BEAT_SECONDS):
+        while not self._is_over:
+            # Not an event with a time-out, which costs three times as much.
+            time.sleep(_BEAT_SECONDS)
             now = time.monotonic()
             # Who comes late may have been kept from the processor, as the loop may.
             is_in_time = now - looked_at < 2 * _BEAT_SECONDS
             looked_at = now
-            if now - self._last.wall < 2 * _BEAT_SECONDS:
+            if now - self._last_beat < 2 * _BEAT_SECONDS:
                 continue
-            seen = self._seen
-            if seen is not None and is_in_time:
-                self._seen = seen[0], now, seen[2]
-            elif seen is None:
-                self._seen = now, now, self._name()
+            sight = self._sight
+            if sight is None:
+                self._sight = Sight(self._name(), now, now, self._delayed())
+            elif is_in_time:
+                sight.ended_at = now
 
     def _name(self) -> str:
         """Return what the loop's thread runs: names of code, and nothing of what clients sent."""
@@ -139,9 +151,6 @@ class LoopWatch:
         place = (ours or names or ["unknown"])[0]
         coroutine = getattr(task.get_coro(), "__qualname__", "") if task is not None else ""
         return f"{place}, in the task {coroutine}" if coroutine else place
-
-    def _moment(self) -> Moment:
-        return Moment(time.monotonic(), time.thread_time(), self._delayed())
 
     def _delayed(self) -> float | None:
         try:

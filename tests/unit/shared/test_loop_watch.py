@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pagewire_shared.loop_watch import Moment, held_histogram, held_seconds, watched_loop
+from pagewire_shared.loop_watch import Sight, held_histogram, held_seconds, watched_loop
 
 
 def num_found():
@@ -59,24 +59,24 @@ async def test_a_loop_that_turns_is_not_held(caplog):
     assert not [line for line in caplog.messages if "work_for" in line]
 
 
-def moment(wall, cpu, delayed=0.0):
-    return Moment(wall, cpu, delayed)
+def sight(seconds, delayed=0.0):
+    return Sight("f", 1.0, 1.0 + seconds, delayed)
 
 
 @pytest.mark.parametrize(
-    ("now", "seen", "expected"),
+    ("wall", "cpu", "sight", "delayed", "expected"),
     [
-        (moment(0.02, 0.02), 0.0, 0.0),
-        (moment(1.0, 0.9), 0.0, 0.9),
+        (0.03, 0.03, None, None, 0.0),
+        (1.0, 0.9, None, None, 0.9),
         # A machine that gives no time: nothing was done, and all of it was waited for.
-        (moment(1.0, 0.01, 0.97), 0.9, 0.0),
-        (moment(1.0, 0.01, 0.97), 0.0, 0.0),
+        (1.0, 0.01, sight(0.9), 0.88, 0.0),
+        (1.0, 0.01, None, None, 0.0),
         # It slept, and a processor was free.
-        (moment(1.0, 0.01, 0.05), 0.9, 0.85),
+        (1.0, 0.01, sight(0.9, 3.0), 3.05, 0.85),
         # The same, where nobody looked in time, or nothing is known.
-        (moment(1.0, 0.01, 0.0), 0.0, 0.0),
-        (moment(1.0, 0.01, None), 0.9, 0.0),
+        (1.0, 0.01, sight(0.0), 0.0, 0.0),
+        (1.0, 0.01, sight(0.9, None), 0.0, 0.0),
     ],
 )
-def test_only_a_callback_is_at_fault(now, seen, expected):
-    assert held_seconds(moment(0.0, 0.0), now, seen) == pytest.approx(expected)
+def test_only_a_callback_is_at_fault(wall, cpu, sight, delayed, expected):
+    assert held_seconds(wall, cpu, sight, delayed) == pytest.approx(expected)
