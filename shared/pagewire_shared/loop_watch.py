@@ -4,7 +4,7 @@ waiting. It is logged by the name of its code, and counted.
 A beat in the loop says how long it was held, and a thread looks meanwhile at what it does. What
 counts is the time of the processor that the loop's thread took, or time in which it waited although
 a processor was free: on a machine that is merely busy nothing is found. Costs nothing
-per callback, and some 70 wake-ups a second: 0.1 to 0.5 % of a processor.
+per callback, and 70 wake-ups a second.
 """
 
 import asyncio

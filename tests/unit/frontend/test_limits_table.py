@@ -127,7 +127,7 @@ NUMBERS: dict[str, list[float]] = {
         template_process.MEMORY_BYTES,
         template_process.MAX_TEXT_CHARS,
     ],
-    "values of a body": [json_body.MAX_COMMAS, json_body.MAX_NAMES],
+    "values of a body": [json_body.MAX_COMMAS, json_body.MAX_NAMES, json_body.MAX_CONTAINERS],
     "text of /tokenize": [tokenization.MAX_TEXT_CHARS],
     "tokens of /detokenize": [tokenization.MAX_TOKENS],
     "texts waiting for the tokenizer": [tokenization.MAX_WAITING],
