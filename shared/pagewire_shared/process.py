@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.logs import configure_logging
+from pagewire_shared.loop_watch import watched_loop
 from pagewire_shared.metrics import serve_metrics
 from pagewire_shared.probe_answers import ProbeAnswers
 from pagewire_shared.rpc.address import LOOPBACK, Address, parse_address
@@ -147,7 +148,8 @@ async def _with_signals(
     probes.serve(loop)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, context.stop.set)
-    await serve(config, context)
+    with watched_loop():
+        await serve(config, context)
 
 
 def _exit_with_parent(probes: ProbeAnswers) -> None:

@@ -109,7 +109,7 @@ async def test_a_plan_knows_how_the_prompt_ends(tmp_path, monkeypatch):
         reader = ChatReader(frontend, request)
         attach.say(await attach.next("submit"), "on")
         await reader.end()
-    said = {"template_arguments": {"enable_thinking": False}, "opens_turn": False}
+    said = {"prompt_end": "", "opens_turn": False}
     assert plans.prompts == [said]
 
 

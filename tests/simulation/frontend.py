@@ -32,6 +32,9 @@ class Letters:
     def decode(self, token_ids: Any, *, skip_special_tokens: bool) -> str:
         return "".join(LETTERS[token] for token in token_ids)
 
+    def byte_reader(self, *, skip_special_tokens: bool) -> None:
+        return None
+
 
 class Outgoing:
     """What a link calls its stream: an outbox that is written when the stream lets it."""

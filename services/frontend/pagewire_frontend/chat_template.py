@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import jinja2
 from jinja2 import nodes
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -33,6 +34,15 @@ class _GenerationTag(Extension):
         return nodes.Scope(body, lineno=line)
 
 
+class _ComputesNothing(CodeGenerator):
+    """Leaves constant expressions to the rendering, which is limited, as compiling is not."""
+
+    def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Any) -> str:
+        if not isinstance(node, nodes.TemplateData):
+            raise nodes.Impossible
+        return super()._output_child_to_const(node, frame, finalize)
+
+
 def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 
@@ -50,8 +60,10 @@ def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
+        optimized=False,
         extensions=[_GenerationTag, "jinja2.ext.loopcontrols"],
     )
+    environment.code_generator_class = _ComputesNothing
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
@@ -68,7 +80,7 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             raise StartupError(f"the chat template does not compile: {error}") from error
         self.source = source
-        self._special_tokens = dict(special_tokens)
+        self.special_tokens = dict(special_tokens)
 
     def render(
         self,
@@ -83,13 +95,14 @@ class ChatTemplate:
 
         Raises:
             InvalidRequestError: The template refuses the messages, or shows no last turn.
+            RecursionError, MemoryError: It takes too much.
         """
         turns = [dict(message) for message in messages]
         if continue_final_message:
             turns[-1]["content"] += _END_OF_TURN
         variables = {
             "documents": None,
-            **self._special_tokens,
+            **self.special_tokens,
             **(arguments or {}),
             "tools": [dict(tool) for tool in tools] if tools else None,
             "messages": turns,

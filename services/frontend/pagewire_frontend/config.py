@@ -12,6 +12,8 @@ from pagewire_shared.sizes import parse_size
 
 _POSITIVE = (
     "max_open_requests",
+    "max_body_size",
+    "max_waiting_text_bytes",
     "max_request_seconds",
     "silence_seconds",
     "peer_seconds",
@@ -45,7 +47,16 @@ class FrontendConfig(ProcessConfig):
     max_waiting: int = setting(2048, "Requests that may wait for a worker of their model")
     max_request_seconds: float = setting(3600.0, "Deadline of requests that bring none")
     max_wait_seconds: float = setting(300.0, "How long a request waits for a worker")
-    max_body_size: int = setting(32 * 1024 * 1024, "Largest HTTP body", parse=parse_size)
+    max_body_size: int = setting(
+        4 * 1024 * 1024,
+        "Largest HTTP body, and most characters of one text over gRPC",
+        parse=parse_size,
+    )
+    max_waiting_text_bytes: int = setting(
+        64 * 1024 * 1024,
+        "Memory of texts that wait to be tokenized; a tenant has half of it",
+        parse=parse_size,
+    )
     max_stored_responses: int = setting(10000, "Responses kept for later; 0 keeps none")
     max_stored_response_bytes: int = setting(
         256 * 1024 * 1024, "Size of all responses kept, as JSON", parse=parse_size

@@ -2,6 +2,7 @@
 the state of one choice's decoding; the tokenizer itself stays behind a protocol.
 """
 
+import codecs
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -13,6 +14,10 @@ NUM_PRIMING_TOKENS = 6
 """Last prompt tokens given to the decoder first: tokenizers that mark word starts drop the space of
 the very first token they decode."""
 
+MAX_PENDING_TOKENS = 4
+"""So many wait for a whole character, which has at most four bytes. A stream that has none in them
+may never have one, and is decoded from its first waiting token on with every further one."""
+
 
 class StreamTokenizer(Protocol):
     """What a detokenizer needs of a tokenizer."""
@@ -23,6 +28,11 @@ class StreamTokenizer(Protocol):
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """Return the text of whole `token_ids`."""
+        ...
+
+    def byte_reader(self, *, skip_special_tokens: bool) -> Callable[[int], bytes] | None:
+        """Return what gives the bytes of a token, where texts are these bytes and nothing else;
+        None for other tokenizers."""
         ...
 
 
@@ -46,9 +56,17 @@ class Detokenizer:
         self._shown_ids = deque(prompt_token_ids[-NUM_PRIMING_TOKENS:], NUM_PRIMING_TOKENS)
         self._pending_ids: list[int] = []
         self._step = self._open()
+        self._from_bytes: _ByteText | None = None
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens whose text is not out, and that the next one is decoded with."""
+        return len(self._pending_ids)
 
     def push(self, token_id: int) -> str:
         """Return the text that `token_id` completes; empty while a character is incomplete."""
+        if self._from_bytes is not None:
+            return self._push_bytes([token_id])
         try:
             text = self._step(token_id)
         except BrokenStreamError:
@@ -60,7 +78,7 @@ class Detokenizer:
             return text
         if text is None:
             self._pending_ids.append(token_id)
-            return ""
+            return self._give_up_waiting() if self.num_pending >= MAX_PENDING_TOKENS else ""
         if self._pending_ids:
             self._settle()
         self._shown_ids.append(token_id)
@@ -69,10 +87,45 @@ class Detokenizer:
     def flush(self) -> str:
         """Return the text of tokens that never became a whole character, as replacement
         characters."""
+        if self._from_bytes is not None:
+            text, self._from_bytes = self._from_bytes.end(), None
+            return text
         if not self._pending_ids:
             return ""
         text = self._pending_text()
         self._settle()
+        return text
+
+    def _give_up_waiting(self) -> str:
+        """Return what is known of the text of the waiting tokens, of which none waits then."""
+        read = self._tokenizer.byte_reader(skip_special_tokens=self._skip_special_tokens)
+        if read is not None:
+            self._from_bytes = _ByteText(read)
+            waiting = list(self._pending_ids)
+            self._settle()
+            return self._push_bytes(waiting)
+        newest = self._pending_ids[1 - MAX_PENDING_TOKENS :]
+        del self._pending_ids[1 - MAX_PENDING_TOKENS :]
+        if not self._pending_text():
+            # These have no text at all; a character may have begun behind them.
+            self._settle()
+            self._step = self._open()
+            return "".join(map(self.push, newest))
+        self._pending_ids += newest
+        text = self._pending_text()
+        # As context they would make the decoder wait again.
+        self._pending_ids.clear()
+        self._step = self._open()
+        return text
+
+    def _push_bytes(self, token_ids: Sequence[int]) -> str:
+        assert self._from_bytes is not None
+        text = "".join(map(self._from_bytes.push, token_ids))
+        if self._from_bytes.is_whole:
+            # The way of nearly all tokens again. What is made of bytes needs no context.
+            self._from_bytes = None
+            self._shown_ids.clear()
+            self._step = self._open()
         return text
 
     def _open(self) -> DecodeStep:
@@ -90,3 +143,24 @@ class Detokenizer:
         before = self._tokenizer.decode(shown_ids, skip_special_tokens=skip)
         whole = self._tokenizer.decode(shown_ids + self._pending_ids, skip_special_tokens=skip)
         return whole[len(before) :]
+
+
+class _ByteText:
+    """Text of tokens that stand for bytes; each is looked at once."""
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no part of a character waits."""
+        return not self._decoder.getstate()[0]
+
+    def push(self, token_id: int) -> str:
+        """Return the text that a token completes."""
+        return self._decoder.decode(self._read(token_id))
+
+    def end(self) -> str:
+        """Return a replacement character for what never became one."""
+        return self._decoder.decode(b"", final=True)

@@ -6,17 +6,21 @@ import asyncio
 import logging
 import secrets
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
+from pagewire_frontend.api_keys import current_tenant
 from pagewire_frontend.bad_words import with_bad_sequences
-from pagewire_frontend.generation_request import GenerationRequest, Prompt, TokenPrompt
+from pagewire_frontend.generation_request import GenerationRequest, Prompt, prompt_field
 from pagewire_frontend.grammar_check import GrammarChecker
 from pagewire_frontend.journal import EntryState, Journal, JournalEntry
 from pagewire_frontend.model_registry import LoadedModel, ModelRegistry
-from pagewire_frontend.prompt_encoding import encode, is_short
+from pagewire_frontend.prompt_encoding import CheckChars, PromptEncoder
 from pagewire_frontend.request_fit import (
     check_dimensions,
+    check_num_chars,
     check_prompt_ids,
     check_vocabulary,
     fit,
@@ -24,6 +28,7 @@ from pagewire_frontend.request_fit import (
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_frontend.selection import computed
 from pagewire_frontend.session import Session
+from pagewire_frontend.text_work.text_threads import size_of
 from pagewire_frontend.tokenization import Tokenization
 from pagewire_shared.errors import DeadlineError, OverloadedError, UnavailableError
 from pagewire_shared.ids import mint_request_id
@@ -33,16 +38,17 @@ from pagewire_shared.sampling import SamplingParams
 
 _logger = logging.getLogger(__name__)
 
-_TOKENIZER_THREADS = 2
-
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Bounds of a frontend, in requests and seconds."""
+    """Bounds of a frontend, in requests and seconds; those of texts in characters, and in bytes of
+    memory over all that wait to be rendered or tokenized."""
 
     max_open_requests: int
     max_request_seconds: float
     max_wait_seconds: float
+    max_text_chars: int
+    max_text_bytes: int
 
 
 class Engine:
@@ -60,10 +66,18 @@ class Engine:
         self._journal = journal
         self._limits = limits
         self._grammars = GrammarChecker()
-        self._threads = ThreadPoolExecutor(_TOKENIZER_THREADS, thread_name_prefix="tokenizer")
-        self.tokenization = Tokenization(self._threads)
+        self._encoder = PromptEncoder(
+            max_chars=limits.max_text_chars, max_bytes=limits.max_text_bytes
+        )
+        self.tokenization = Tokenization(self._encoder)
         self._open: set[Session] = set()
+        # Requests that were let in and have no session yet.
+        self._num_opening = 0
         self._is_draining = False
+
+    async def start(self) -> None:
+        """Start what would keep the first request waiting. Raises InternalError."""
+        await self._encoder.start(self.models)
 
     def is_ready(self, model: LoadedModel) -> bool:
         """Whether a request for `model` would be answered now."""
@@ -100,14 +114,23 @@ class Engine:
         """Return the length of the vectors of `model`; None while that is not known or none."""
         return self._pool.known_embedding_size(model.name)
 
-    async def tokenize(self, model: LoadedModel, prompt: Prompt) -> list[int]:
-        """Return the ids of a prompt, working on long texts outside the event loop."""
-        if isinstance(prompt, TokenPrompt):
-            return list(prompt.token_ids)
-        if is_short(prompt):
-            return encode(model, prompt)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, encode, model, prompt)
+    async def tokenize(
+        self,
+        model: LoadedModel,
+        prompt: Prompt,
+        *,
+        tenant: str | None,
+        field: str,
+        check_chars: CheckChars | None = None,
+    ) -> list[int]:
+        """Return the ids of a prompt; see PromptEncoder.encode."""
+        return await self._encoder.encode(
+            model, prompt, tenant=tenant, field=field, check_chars=check_chars
+        )
+
+    async def prompt_end(self, model: LoadedModel, arguments: Mapping[str, Any] | None) -> str:
+        """Return what the chat template writes before an answer; see PromptEncoder.prompt_end."""
+        return await self._encoder.prompt_end(model, arguments, tenant=current_tenant())
 
     async def open(self, request: GenerationRequest) -> Session:
         """Check, tokenize, journal and submit a request. `close` it whatever happens.
@@ -119,16 +142,25 @@ class Engine:
         arrived_at = time.monotonic()
         check_priority(request.priority)
         computed(request.params)
+        if len(self._open) + self._num_opening >= self._limits.max_open_requests:
+            raise OverloadedError("too many requests are open")
+        # From here on it counts as open, whatever it waits for.
+        self._num_opening += 1
+        try:
+            return self._submit(await self._prepared(request, arrived_at))
+        finally:
+            self._num_opening -= 1
+
+    async def _prepared(self, request: GenerationRequest, arrived_at: float) -> Session:
+        """Return a session that is not submitted."""
         seconds = self._limits.max_request_seconds
         if request.timeout_seconds is not None:
             seconds = min(seconds, request.timeout_seconds)
-        if len(self._journal) >= self._limits.max_open_requests:
-            raise OverloadedError("too many requests are open")
         try:
             async with asyncio.timeout(seconds):
                 await self._grammars.check(request.model, request.params.structured_outputs)
                 began_at = time.monotonic()
-                token_ids = await self.tokenize(request.model, request.prompt)
+                token_ids = await self._token_ids(request)
                 tokenize_seconds = time.monotonic() - began_at
                 check_prompt_ids(request, token_ids)
                 request = await self._with_token_ids(request)
@@ -144,16 +176,25 @@ class Engine:
             raise UnavailableError(f"the context length of {request.model.name} is not known")
         token_ids, params = fit(request, token_ids, limit)
         params, selection = computed(params)
-        entry = _journal_entry(request, token_ids, params)
         session = Session(
-            entry,
+            _journal_entry(request, token_ids, params),
             request.model.tokenizer,
             arrived_at=arrived_at,
             deadline=arrived_at + seconds,
             selection=selection,
         )
         session.meter.tokenize_seconds = tokenize_seconds
-        return self._submit(session)
+        return session
+
+    async def _token_ids(self, request: GenerationRequest) -> list[int]:
+        limit = self.context_length(request.model)
+        return await self.tokenize(
+            request.model,
+            request.prompt,
+            tenant=request.tenant,
+            field=prompt_field(request),
+            check_chars=partial(check_num_chars, request, limit) if limit is not None else None,
+        )
 
     def close(self, session: Session) -> None:
         """Free everything a session holds, here and everywhere; again is allowed."""
@@ -169,18 +210,17 @@ class Engine:
         self._journal.close(session.entry)
 
     def shutdown(self) -> None:
-        """Stop the threads and the grammar checkers."""
+        """Stop the threads, the grammar checkers and the renderers of templates."""
         self._grammars.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._encoder.close()
 
     async def _with_token_ids(self, request: GenerationRequest) -> GenerationRequest:
         """Return the request with its bad words as token ids, every id of which is checked."""
         params = request.params
         if params.bad_words:
-            loop = asyncio.get_running_loop()
-            params = await loop.run_in_executor(
-                self._threads, with_bad_sequences, params, request.model.tokenizer
-            )
+            work = partial(with_bad_sequences, params, request.model.tokenizer)
+            num_bytes = sum(map(size_of, params.bad_words))
+            params = await self._encoder.threads.run(request.tenant, num_bytes, work)
         check_vocabulary(params, request.model.vocab_size)
         return replace(request, params=params)
 

@@ -6,16 +6,15 @@ Started by `grammar_check` as `python -m pagewire_frontend.grammar_checker_proce
 
 import os
 import queue
-import resource
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from llguidance import LLTokenizer
 
 from pagewire_frontend.grammar_frames import LENGTH, pack, unpack
+from pagewire_frontend.process_limits import limit_address_space
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.grammar_source import check, load_grammar_tokenizer
 from pagewire_shared.structured_outputs import StructuredOutputsParams
@@ -34,16 +33,6 @@ def main() -> None:
         answer = {"error": _error(tokenizers, questions.get())}
         sys.stdout.buffer.write(pack(answer))
         sys.stdout.buffer.flush()
-
-
-def limit_address_space(num_bytes: int) -> None:
-    """Let allocations fail when `num_bytes` more are in use than now, which ends the process; it
-    leaves no core file."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    statm = Path("/proc/self/statm")
-    pages = int(statm.read_text().split()[0]) if statm.exists() else 0
-    limit = pages * resource.getpagesize() + num_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def params_of(question: dict[str, Any]) -> StructuredOutputsParams:

@@ -1,7 +1,7 @@
 """From the public gRPC messages to plain data. Checks what the wire types cannot say; owns no
 state."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,10 +64,14 @@ def model_name(message: Any) -> str | None:
     return message.model if message.HasField("model") else None
 
 
-def chat_request(
-    message: pb.ChatRequest, model: LoadedModel, timeout_seconds: float | None
+async def chat_request(
+    message: pb.ChatRequest,
+    model: LoadedModel,
+    timeout_seconds: float | None,
+    prompt_end: Callable[[LoadedModel, Mapping[str, Any] | None], Awaitable[str]],
 ) -> AskedStream:
-    """Return what a Chat call asks for. Raises InvalidRequestError naming the field."""
+    """Return what a Chat call asks for; `prompt_end` is Engine.prompt_end. Raises
+    InvalidRequestError naming the field."""
     goes_on = message.continue_final_message
     has_add = message.HasField("add_generation_prompt")
     add = message.add_generation_prompt if has_add else not goes_on
@@ -78,7 +82,7 @@ def chat_request(
         model,
         _params(message.options, model.defaults),
         tool_use(message),
-        template_arguments=arguments,
+        prompt_end=await prompt_end(model, arguments),
         opens_turn=add,
     )
     prompt = ChatPrompt(

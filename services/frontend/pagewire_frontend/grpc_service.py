@@ -50,7 +50,9 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     ) -> AsyncIterator[pb.ChatResponse]:
         """Answer a conversation."""
         model = self._engine.models.find(grpc_convert.model_name(request))
-        asked = grpc_convert.chat_request(request, model, context.time_remaining())
+        asked = await grpc_convert.chat_request(
+            request, model, context.time_remaining(), self._engine.prompt_end
+        )
         messages = ChoiceMessages(asked.new_reader)
         async for event, echo in self._stream(asked, context):
             for shown in messages.take(event):

@@ -22,8 +22,6 @@ from pagewire_shared.fingerprint import tokenizer_fingerprint
 from pagewire_shared.model_folder import is_hub_id, resolve_model
 from pagewire_shared.sampling import SamplingParams
 
-_MARK = "What a user says."
-
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
@@ -58,20 +56,6 @@ class LoadedModel:
     vocab_size: int
     defaults: SamplingParams
     formats: MessageFormats = NO_FORMATS
-
-    def prompt_end(self, arguments: Mapping[str, Any] | None) -> str:
-        """Return what the chat template writes behind a user's turn: the opening of an answer.
-        Empty where it refuses a lone turn."""
-        if self.chat_template is None:
-            return ""
-        turn = {"role": "user", "content": _MARK}
-        try:
-            text = self.chat_template.render(
-                [turn], add_generation_prompt=True, arguments=arguments
-            )
-        except InvalidRequestError:
-            return ""
-        return text.rpartition(_MARK)[2]
 
 
 class ModelRegistry:

@@ -1,56 +1,98 @@
-"""From prompts to token ids. Pure but for the tokenizer."""
+"""From prompts to token ids, outside the event loop but for short texts, and within bounds."""
 
-from pagewire_frontend.generation_request import ChatPrompt, TextPrompt
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from pagewire_frontend.generation_request import ChatPrompt, Prompt, TokenPrompt
 from pagewire_frontend.model_registry import LoadedModel
+from pagewire_frontend.text_work.template_renderer import TemplateRenderer
+from pagewire_frontend.text_work.text_threads import TextThreads, size_of
+from pagewire_frontend.tokenizer import TextTokenizer
 from pagewire_shared.errors import InvalidRequestError
 
-SHORT_CHARS = 2000
+SHORT_CHARS: Final = 2000
 """Up to so much text is encoded where it is: handing it to a thread takes longer."""
-SHORT_TURNS = 20
-"""And so many turns, each of which the template renders, however empty it is."""
+BYTES_PER_CHAR: Final = 4
+"""Most memory of a character."""
+
+CheckChars = Callable[[int], None]
+"""Raises where a text of so many characters cannot be of use."""
 
 
-def is_short(prompt: ChatPrompt | TextPrompt) -> bool:
-    """Whether encoding a prompt takes no longer than some hundred microseconds."""
-    if isinstance(prompt, TextPrompt):
-        return len(prompt.text) <= SHORT_CHARS
-    if prompt.tools or prompt.template_arguments:
-        return False
-    if len(prompt.messages) > SHORT_TURNS:
-        return False
-    num_chars = 0
-    for message in prompt.messages:
-        content = message.get("content")
-        if not isinstance(content, str) or len(message) > 2:
-            return False
-        num_chars += len(content)
-    return num_chars <= SHORT_CHARS
+class PromptEncoder:
+    """Encodes prompts. `close` it at the end.
+
+    Args:
+        max_chars: Of one text, whatever the model.
+        max_bytes: Of texts that wait or are worked on, in bytes of memory; at least as much as
+            lets one tenant have one text.
+    """
+
+    def __init__(self, *, max_chars: int, max_bytes: int) -> None:
+        self._max_chars = max_chars
+        self.threads = TextThreads(max(max_bytes, 2 * (BYTES_PER_CHAR * max_chars + 2**16)))
+        self._templates = TemplateRenderer(self.threads.budget)
+
+    async def start(self, models: Iterable[LoadedModel]) -> None:
+        """Start what would keep the first request waiting. Raises InternalError."""
+        await self._templates.start(models)
+
+    async def encode(
+        self,
+        model: LoadedModel,
+        prompt: Prompt,
+        *,
+        tenant: str | None,
+        field: str,
+        check_chars: CheckChars | None = None,
+    ) -> list[int]:
+        """Return the ids of a prompt.
+
+        Args:
+            model: Whose tokenizer and template are used.
+            prompt: What the client gave.
+            tenant: Whose it is.
+            field: What the client calls it.
+            check_chars: Is asked before a text is tokenized.
+
+        Raises:
+            InvalidRequestError: The text is too long, or the chat template refuses it.
+            OverloadedError: Too many texts wait already.
+        """
+        if isinstance(prompt, TokenPrompt):
+            return list(prompt.token_ids)
+        if isinstance(prompt, ChatPrompt):
+            text = await self._templates.render(model, prompt, tenant)
+            # The template writes the special tokens itself.
+            has_special = False
+        else:
+            text, has_special = prompt.text, prompt.add_special_tokens
+        if len(text) > self._max_chars:
+            raise InvalidRequestError(
+                f"{field}: at most {self._max_chars} characters, got {len(text)}", field=field
+            )
+        if check_chars is not None:
+            check_chars(len(text))
+        work = partial(_encode, model.tokenizer, text, has_special)
+        if len(text) <= SHORT_CHARS and self.threads.may_overtake():
+            return work()
+        return await self.threads.run(tenant, size_of(text), work)
+
+    async def prompt_end(
+        self, model: LoadedModel, arguments: Mapping[str, Any] | None, *, tenant: str | None
+    ) -> str:
+        """Return what the chat template writes before an answer, of a model whose answers depend
+        on it; else empty."""
+        if model.formats.reasoning is None:
+            return ""
+        return await self._templates.prompt_end(model, arguments, tenant)
+
+    def close(self) -> None:
+        """End threads and processes."""
+        self._templates.close()
+        self.threads.close()
 
 
-def encode(model: LoadedModel, prompt: ChatPrompt | TextPrompt) -> list[int]:
-    """Return the ids of a prompt. Raises InvalidRequestError naming messages."""
-    if isinstance(prompt, TextPrompt):
-        return _encode_text(model, prompt)
-    return _encode_chat(model, prompt)
-
-
-def _encode_text(model: LoadedModel, prompt: TextPrompt) -> list[int]:
-    """Return the ids of a text."""
-    return model.tokenizer.encode(prompt.text, add_special_tokens=prompt.add_special_tokens)
-
-
-def _encode_chat(model: LoadedModel, prompt: ChatPrompt) -> list[int]:
-    """Return the ids of a conversation. Raises InvalidRequestError naming messages."""
-    if model.chat_template is None:
-        raise InvalidRequestError(
-            f"{model.name} has no chat template; ask for a completion", field="messages"
-        )
-    text = model.chat_template.render(
-        prompt.messages,
-        add_generation_prompt=prompt.add_generation_prompt,
-        arguments=prompt.template_arguments,
-        continue_final_message=prompt.continue_final_message,
-        tools=prompt.tools,
-    )
-    # The template writes the special tokens itself.
-    return model.tokenizer.encode(text, add_special_tokens=False)
+def _encode(tokenizer: TextTokenizer, text: str, has_special: bool) -> list[int]:
+    return tokenizer.encode(text, add_special_tokens=has_special)

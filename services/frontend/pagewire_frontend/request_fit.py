@@ -21,6 +21,26 @@ def check_prompt_ids(request: GenerationRequest, token_ids: Sequence[int]) -> No
         raise InvalidRequestError(f"{field}: token ids must be in [0, {size})", field=field)
 
 
+def check_num_chars(request: GenerationRequest, limit: int, num_chars: int) -> None:
+    """Raise ContextLengthError for a text that has too many tokens, however it is tokenized.
+
+    Args:
+        request: What was asked for; one whose prompt will be cut has no such bound.
+        limit: Longest sequence in tokens, prompt and answer together.
+        num_chars: Characters of the text.
+    """
+    most = request.model.tokenizer.max_chars_per_token
+    if most is None or request.params.truncate_prompt_tokens is not None:
+        return
+    num_tokens = -(-num_chars // most)
+    if num_tokens > limit:
+        raise ContextLengthError(
+            f"{_context(limit)}, but the prompt has {num_chars} characters, which are at least "
+            f"{num_tokens} tokens",
+            field=prompt_field(request),
+        )
+
+
 def check_vocabulary(params: SamplingParams, vocab_size: int) -> None:
     """Raise InvalidRequestError naming the first field with a token id that the model lacks."""
     for field, token_ids in _named_ids(params):

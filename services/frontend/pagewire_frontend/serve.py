@@ -62,6 +62,7 @@ async def serve(config: FrontendConfig, context: ProcessContext) -> None:
     )
     try:
         async with group as members, _running(pool.run()) as attached:
+            await engine.start()
             if config.shared_ports:
                 await _hold_back(engine, pool, context)
             async with _servers(config, engine, pool, members, responses) as (rpc, http):
@@ -86,6 +87,8 @@ def _make_engine(config: FrontendConfig) -> tuple[Engine, SchedulerPool]:
         max_open_requests=config.max_open_requests,
         max_request_seconds=config.max_request_seconds,
         max_wait_seconds=config.max_wait_seconds,
+        max_text_chars=config.max_body_size,
+        max_text_bytes=config.max_waiting_text_bytes,
     )
     return Engine(models, pool, journal, limits), pool
 

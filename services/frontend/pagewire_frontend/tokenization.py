@@ -1,28 +1,29 @@
-"""Text to token ids and back for their own sake: the same checks and bounds for HTTP and gRPC, and
-the work outside the event loop."""
+"""Text to token ids and back for their own sake: the same checks and bounds for HTTP and gRPC."""
 
-import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from pagewire_frontend.generation_request import ChatPrompt, Prompt, TokenPrompt
+from pagewire_frontend.api_keys import current_tenant
+from pagewire_frontend.generation_request import ChatPrompt, Prompt, TextPrompt
 from pagewire_frontend.model_registry import LoadedModel
-from pagewire_frontend.prompt_encoding import encode
+from pagewire_frontend.prompt_encoding import PromptEncoder
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 
 MAX_TEXT_CHARS = 4 * 2**20
 MAX_TOKENS = 2**19
 MAX_WAITING = 64
+# Of a list of ids, as Python holds them.
+_BYTES_PER_ID = 8
 
 Result = TypeVar("Result")
 
 
 class Tokenization:
-    """Tokenizes and detokenizes on threads that others use, too."""
+    """Tokenizes and detokenizes with the threads and within the bounds of prompts."""
 
-    def __init__(self, threads: Executor) -> None:
-        self._threads = threads
+    def __init__(self, encoder: PromptEncoder) -> None:
+        self._encoder = encoder
         self._num_waiting = 0
 
     async def tokenize(self, model: LoadedModel, prompt: Prompt, *, field: str) -> list[int]:
@@ -32,14 +33,14 @@ class Tokenization:
             InvalidRequestError: Too long, or the model has no chat template.
             OverloadedError: Too many wait already.
         """
-        if isinstance(prompt, TokenPrompt):
-            return list(prompt.token_ids)
-        if isinstance(prompt, ChatPrompt):
-            num_chars = sum(_num_chars(turn.get("content")) for turn in prompt.messages)
-            _check_size("messages", num_chars, MAX_TEXT_CHARS, "characters")
-        else:
+        if isinstance(prompt, TextPrompt):
             _check_size(field, len(prompt.text), MAX_TEXT_CHARS, "characters")
-        return await self._run(lambda: encode(model, prompt))
+        elif isinstance(prompt, ChatPrompt):
+            field = "messages"
+            num_chars = sum(_num_chars(turn.get("content")) for turn in prompt.messages)
+            _check_size(field, num_chars, MAX_TEXT_CHARS, "characters")
+        with self._waiting():
+            return await self._encoder.encode(model, prompt, tenant=current_tenant(), field=field)
 
     async def detokenize(
         self,
@@ -62,19 +63,28 @@ class Tokenization:
             )
         ids = list(token_ids)
         return await self._run(
-            lambda: model.tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+            ids, lambda: model.tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
         )
 
     async def names(self, model: LoadedModel, token_ids: Sequence[int]) -> list[str]:
         """Return how the vocabulary spells every id. Raises OverloadedError."""
-        return await self._run(lambda: [model.tokenizer.name_of(item) for item in token_ids])
+        return await self._run(
+            token_ids, lambda: [model.tokenizer.name_of(item) for item in token_ids]
+        )
 
-    async def _run(self, work: Callable[[], Result]) -> Result:
+    async def _run(self, ids: Sequence[int], work: Callable[[], Result]) -> Result:
+        with self._waiting():
+            num_bytes = _BYTES_PER_ID * len(ids)
+            return await self._encoder.threads.run(current_tenant(), num_bytes, work)
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Be one of those that wait, while inside. Raises OverloadedError."""
         if self._num_waiting >= MAX_WAITING:
             raise OverloadedError("too many texts wait for the tokenizer")
         self._num_waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            yield
         finally:
             self._num_waiting -= 1
 

@@ -4,7 +4,7 @@ it finds it.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from pagewire_frontend.detokenizer import BrokenStreamError, DecodeStep
+from pagewire_frontend.text_work.text_bound import max_chars_per_token
 from pagewire_shared.errors import StartupError
 
 _NUM_BYTES = 256
@@ -25,8 +26,15 @@ class TextTokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
-        self._byte_of = _byte_alphabet() if _is_byte_level(tokenizer) else None
+        description = json.loads(tokenizer.to_str())
+        self.max_chars_per_token: int | None = max_chars_per_token(description)
+        """Most characters of a text that one token stands for; None without a bound."""
+        decoders = _decoder_kinds(description)
+        self._byte_of = _byte_alphabet() if "ByteLevel" in decoders else None
+        # Other decoders change the text behind it.
+        self._is_bytes = set(decoders) == {"ByteLevel"}
         added = tokenizer.get_added_tokens_decoder()
+        self._special_ids = frozenset(item for item, token in added.items() if token.special)
         self.added_tokens = {token.content: token_id for token_id, token in added.items()}
         """Texts that are always one token, and its id."""
         self.special_texts = frozenset(token.content for token in added.values() if token.special)
@@ -39,12 +47,19 @@ class TextTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the ids of `text`; releases the interpreter lock while it works."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        # Of a single text the library keeps the lock, of a list of texts it does not.
+        [encoding] = self._tokenizer.encode_batch_fast(
+            [text], add_special_tokens=add_special_tokens
+        )
+        ids: list[int] = encoding.ids
         return ids
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """Return the text of `token_ids`."""
-        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        """Return the text of `token_ids`; releases the interpreter lock while it works."""
+        text: str
+        [text] = self._tokenizer.decode_batch(
+            [list(token_ids)], skip_special_tokens=skip_special_tokens
+        )
         return text
 
     def open_stream(self, first_ids: Sequence[int], *, skip_special_tokens: bool) -> DecodeStep:
@@ -60,6 +75,14 @@ class TextTokenizer:
             return text
 
         return step
+
+    def byte_reader(self, *, skip_special_tokens: bool) -> Callable[[int], bytes] | None:
+        """Return what gives the bytes of a token, where texts are these bytes and nothing else;
+        None for other tokenizers."""
+        if not self._is_bytes:
+            return None
+        skipped = self._special_ids if skip_special_tokens else frozenset()
+        return lambda token_id: b"" if token_id in skipped else self.token_bytes(token_id)
 
     def to_json(self) -> str:
         """Return the tokenizer as the text of a tokenizer.json."""
@@ -87,8 +110,10 @@ class TextTokenizer:
         token: str | None = self._tokenizer.id_to_token(token_id)
         if token is None:
             return b""
-        if self._byte_of is not None and all(char in self._byte_of for char in token):
-            return bytes(self._byte_of[char] for char in token)
+        if self._byte_of is not None:
+            if all(char in self._byte_of for char in token):
+                return bytes(self._byte_of[char] for char in token)
+            return token.encode()
         if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
             return bytes([int(token[3:5], 16)])
         return token.replace("▁", " ").encode()
@@ -123,10 +148,10 @@ def _from_transformers(folder: Path) -> Tokenizer:
     return backend
 
 
-def _is_byte_level(tokenizer: Tokenizer) -> bool:
-    decoder = json.loads(tokenizer.to_str()).get("decoder") or {}
-    kinds = [decoder, *decoder.get("decoders", [])]
-    return any(kind.get("type") == "ByteLevel" for kind in kinds)
+def _decoder_kinds(description: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of the steps from tokens to text."""
+    decoder = description.get("decoder") or {}
+    return [step.get("type") for step in decoder.get("decoders", [decoder])]
 
 
 def _byte_alphabet() -> dict[str, int]:

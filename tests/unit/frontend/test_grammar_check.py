@@ -293,3 +293,37 @@ def test_a_frontend_starts_without_the_compiler():
     )
     assert result.stdout.strip() == "False"
     assert (ROOT / "shared" / "pagewire_shared" / "grammar_source.py").is_file()
+
+
+async def test_one_tenant_does_not_keep_all_others_from_their_checks(monkeypatch):
+    may_end = asyncio.Event()
+    began = []
+
+    async def slow(self, key, model, params):
+        began.append(params.regex)
+        await may_end.wait()
+
+    checker = GrammarChecker(num_processes=1, max_under_way=8)
+    monkeypatch.setattr(GrammarChecker, "_check_now", slow)
+
+    class Model:
+        name = "m"
+
+    def ask(tenant, text):
+        params = StructuredOutputsParams(regex=text)
+        return asyncio.create_task(checker.check(Model(), params, tenant))
+
+    mine = [ask("a", f"a{number}") for number in range(8)]
+    await asyncio.sleep(0)
+    refused = [task for task in mine if task.done() and task.exception()]
+    for _ in range(3):
+        await asyncio.sleep(0)
+        refused = [task for task in mine if task.done()]
+    assert len(refused) == 4
+    assert all(isinstance(task.exception(), OverloadedError) for task in refused)
+    other = ask("b", "b0")
+    may_end.set()
+    await asyncio.wait_for(asyncio.gather(other, *(set(mine) - set(refused))), 10)
+    # Tenants take turns: the other one did not wait for all that were before it.
+    assert began.index("b0") <= 2
+    checker.close()

@@ -2,10 +2,12 @@
 
 import json
 
+import orjson
 import pytest
+from pydantic import ValidationError
 
-from pagewire_frontend.http.json_body import MAX_COMMAS, MAX_NAMES, parse_object
-from pagewire_frontend.http.schemas import CompletionBody, parse_body
+from pagewire_frontend.http.json_body import MAX_COMMAS, MAX_CONTAINERS, MAX_NAMES, parse_object
+from pagewire_frontend.http.schemas import ChatBody, CompletionBody, parse_body
 from pagewire_shared.errors import InvalidRequestError
 
 DEEP = 20_000
@@ -104,3 +106,40 @@ def test_a_long_list_has_few_errors():
         parse_body(CompletionBody, json.dumps({"prompt": [*ids, None]}).encode())
     assert caught.value.field == "prompt"
     assert caught.value.__cause__.error_count() < 6
+
+
+@pytest.mark.parametrize("values", [b"[],", b"{},"])
+def test_many_lists_and_objects_are_refused(values):
+    body = b'{"prompt": "x", "more": [' + values * (MAX_CONTAINERS + 1) + b"1]}"
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_object(body)
+    assert caught.value.code == "body_too_complex"
+
+
+def test_brackets_in_texts_are_no_lists():
+    text = '[{"\\' * (MAX_CONTAINERS + 1)
+    assert parse_object(orjson.dumps({"prompt": text})) == {"prompt": text}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"messages": [' + b'"",' * 200_000 + b"1]}",
+        b'{"messages": [{"role": "user", "content": [' + b'"",' * 200_000 + b"1]}]}",
+        b'{"messages": [{"role": "user", "content": "x"}], "tools": [' + b"1," * 200_000 + b"1]}",
+        b'{"messages": [{"role": "user", "content": "x"}], "stop": [' + b"1," * 200_000 + b"1]}",
+        b'{"messages": [{"role": "user", "content": "x"}], "bad_words": ['
+        + b"1," * 200_000
+        + b"1]}",
+        b'{"messages": [{"role": "user", "content": "x"}], "stop_token_ids": ['
+        + b'"",' * 200_000
+        + b"1]}",
+    ],
+)
+def test_a_list_is_checked_up_to_its_first_error(body):
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_body(ChatBody, body)
+    found = caught.value.__cause__
+    assert isinstance(found, ValidationError)
+    # One for each form that the field may have.
+    assert found.error_count() < 10

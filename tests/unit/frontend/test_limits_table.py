@@ -20,6 +20,7 @@ from pagewire_frontend.http import (
 from pagewire_frontend.http import options as http_options
 from pagewire_frontend.message import tool_use
 from pagewire_frontend.template_arguments import MAX_ARGUMENTS
+from pagewire_frontend.text_work import template_process
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_scheduler.core.stream_limits import StreamLimits
 from pagewire_shared import beam, pooling, priority, structured_outputs
@@ -46,6 +47,7 @@ def default(cls: type[Any], name: str) -> Any:
 
 FRONTEND = {
     "body of a request": "max_body_size",
+    "memory of texts that wait": "max_waiting_text_bytes",
     "requests open in a frontend": "max_open_requests",
     "requests waiting in a frontend": "max_waiting",
     "time of a request": "max_request_seconds",
@@ -122,7 +124,13 @@ NUMBERS: dict[str, list[float]] = {
     "a request besides its tokens": [StreamLimits().max_condition_bytes],
     "priority": [priority.MIN_PRIORITY, priority.MAX_PRIORITY, 0],
     "dimensions": [1, pooling.MAX_DIMENSIONS],
-    "values of a body": [json_body.MAX_COMMAS, json_body.MAX_NAMES],
+    "text of a prompt": [],
+    "rendering a chat template": [
+        template_process.LIMIT_SECONDS,
+        template_process.MEMORY_BYTES,
+        template_process.MAX_TEXT_CHARS,
+    ],
+    "values of a body": [json_body.MAX_COMMAS, json_body.MAX_NAMES, json_body.MAX_CONTAINERS],
     "text of /tokenize": [tokenization.MAX_TEXT_CHARS],
     "tokens of /detokenize": [tokenization.MAX_TOKENS],
     "texts waiting for the tokenizer": [tokenization.MAX_WAITING],

@@ -30,6 +30,9 @@ class NoText:
     def decode(self, token_ids, *, skip_special_tokens):
         return ""
 
+    def byte_reader(self, *, skip_special_tokens):
+        return None
+
 
 class Scheduler:
     """Answers every submit in full; the test decides what of it arrives."""

@@ -140,9 +140,9 @@ def test_a_grammar_of_the_client_leaves_no_calls(mistral):
 
 def test_thoughts_are_open_where_the_template_says(mistral):
     for more, reasoning in (
-        ({}, "hm"),
-        ({"template_arguments": {"enable_thinking": False}}, ""),
-        ({"opens_turn": False}, ""),
+        ({"prompt_end": "[ASSISTANT]<think>\n"}, "hm"),
+        ({"prompt_end": "[ASSISTANT]"}, ""),
+        ({"prompt_end": "[ASSISTANT]<think>\n", "opens_turn": False}, ""),
     ):
         reader = plan_message(mistral, PARAMS, **more).new_reader()
         pieces = reader.push("hm")

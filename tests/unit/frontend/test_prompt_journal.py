@@ -24,6 +24,9 @@ class NoText:
     def decode(self, token_ids, *, skip_special_tokens):
         return ""
 
+    def byte_reader(self, *, skip_special_tokens):
+        return None
+
 
 PROMPT = list(range(100, 110))
 SCORES = [Score(-float(p), p, ((p, -0.5),)) for p in range(1, 10)]

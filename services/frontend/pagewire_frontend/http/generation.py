@@ -52,7 +52,7 @@ def make_router(engine: Engine, streams: Streams, *, max_body_bytes: int) -> API
                 model,
                 params,
                 tool_use(body),
-                template_arguments=prompt.template_arguments,
+                prompt_end=await engine.prompt_end(model, prompt.template_arguments),
                 opens_turn=prompt.add_generation_prompt,
             )
             prompt = replace(prompt, tools=plan.template_tools)

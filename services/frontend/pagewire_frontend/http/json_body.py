@@ -16,8 +16,12 @@ MAX_COMMAS = 2**19
 MAX_NAMES = 2**15
 """Values and names cost far more than text of the same size, and are parsed in one piece, while
 nothing else happens: so many take some 50 ms."""
+MAX_CONTAINERS = 2**16
+"""Lists and objects: each costs as much as some ten values."""
 # The end of a text, which an even number of backslashes stands before, and a colon.
 _NAME_END = re.compile(rb'(?<!\\)(?:\\\\)*"\s*:')
+# Possessive, and with an end that may be missing: it looks at each byte once.
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _MAX_MESSAGE_CHARS = 200
 
@@ -57,6 +61,10 @@ def _check_complexity(raw: bytes) -> None:
     elif raw.count(b":") > MAX_NAMES and sum(1 for _ in _NAME_END.finditer(raw)) > MAX_NAMES:
         # The second count is exact, the first is quick: most bodies have few colons.
         most = f"{MAX_NAMES} names"
+    elif raw.count(b"[") + raw.count(b"{") > MAX_CONTAINERS:
+        bare = _TEXT.sub(b"", raw)
+        if bare.count(b"[") + bare.count(b"{") > MAX_CONTAINERS:
+            most = f"{MAX_CONTAINERS} lists and objects"
     if most:
         raise InvalidRequestError(f"the body has more than {most}", code="body_too_complex")
 

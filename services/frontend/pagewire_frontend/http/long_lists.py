@@ -13,6 +13,8 @@ class _FirstError(FailFast):
         return id(self)
 
 
-Texts = Annotated[list[str], _FirstError()]
-Ids = Annotated[list[int], _FirstError()]
-ListsOfIds = Annotated[list[Ids], _FirstError()]
+FIRST_ERROR = _FirstError()
+"""Marks any other list."""
+Texts = Annotated[list[str], FIRST_ERROR]
+Ids = Annotated[list[int], FIRST_ERROR]
+ListsOfIds = Annotated[list[Ids], FIRST_ERROR]

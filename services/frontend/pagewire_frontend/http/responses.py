@@ -90,7 +90,8 @@ async def _draft(
     if body.previous_response_id is not None:
         said = [*await _conversation(directory, body.previous_response_id, tenant), *said]
     arguments = options.template_arguments(body)
-    plan = plan_message(model, params, options.tool_use(body), template_arguments=arguments)
+    prompt_end = await engine.prompt_end(model, arguments)
+    plan = plan_message(model, params, options.tool_use(body), prompt_end=prompt_end)
     prompt = ChatPrompt(
         turns(said, body.instructions),
         template_arguments=arguments,

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pagewire_frontend.http.long_lists import FIRST_ERROR
 from pagewire_frontend.http.responses_schemas import MAX_INPUT_ITEMS, unsupported
 from pagewire_frontend.responses import items
 from pagewire_frontend.responses.items import Item
@@ -17,7 +18,7 @@ _Id = Annotated[str, Field(min_length=1, max_length=256)] | None
 class _Message(BaseModel):
     model_config = _STRICT
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[dict[str, Any]]
+    content: str | Annotated[list[dict[str, Any]], FIRST_ERROR]
     id: _Id = None
 
 
@@ -42,14 +43,14 @@ class _Call(BaseModel):
 class _CallOutput(BaseModel):
     model_config = _STRICT
     call_id: str
-    output: str | list[dict[str, Any]]
+    output: str | Annotated[list[dict[str, Any]], FIRST_ERROR]
     id: _Id = None
 
 
 class _Reasoning(BaseModel):
     model_config = _STRICT
-    content: list[_Part] | None = None
-    summary: list[_Part] | None = None
+    content: Annotated[list[_Part], FIRST_ERROR] | None = None
+    summary: Annotated[list[_Part], FIRST_ERROR] | None = None
     id: _Id = None
 
 

@@ -1,11 +1,12 @@
 """The body of POST /v1/responses as strict models, after OpenAI's published API description. What
 is not supported is refused by name; fields nobody knows are ignored."""
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from pagewire_frontend.http.long_lists import FIRST_ERROR, Ids, Texts
 from pagewire_shared.errors import InvalidRequestError
 
 _STRICT = ConfigDict(strict=True, extra="allow")
@@ -95,7 +96,7 @@ class AllowedToolsBody(BaseModel):
     model_config = _STRICT
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: list[NamedToolBody]
+    tools: Annotated[list[NamedToolBody], FIRST_ERROR]
 
 
 class ResponsesBody(BaseModel):
@@ -103,21 +104,21 @@ class ResponsesBody(BaseModel):
 
     model_config = _STRICT
     model: str | None = None
-    input: str | list[dict[str, Any]]
+    input: str | Annotated[list[dict[str, Any]], FIRST_ERROR]
     instructions: str | None = None
     previous_response_id: str | None = None
     store: bool | None = None
     background: bool | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
-    include: list[str] | None = None
+    include: Texts | None = None
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_logprobs: int | None = None
     text: TextBody | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: Annotated[list[dict[str, Any]], FIRST_ERROR] | None = None
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningBody | None = None
@@ -131,8 +132,8 @@ class ResponsesBody(BaseModel):
     top_k: int | None = None
     min_p: float | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: str | Texts | None = None
+    stop_token_ids: Ids | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None

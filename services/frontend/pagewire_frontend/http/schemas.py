@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pagewire_frontend.http.json_body import parse_object
-from pagewire_frontend.http.long_lists import Ids, ListsOfIds, Texts
+from pagewire_frontend.http.long_lists import FIRST_ERROR, Ids, ListsOfIds, Texts
 from pagewire_frontend.http.tool_schemas import NamedToolBody, SaidCallBody, ToolBody
 from pagewire_shared.errors import InvalidRequestError
 
@@ -63,7 +63,7 @@ class StructuredOutputsBody(BaseModel):
     # "json" is a name of pydantic's own.
     json_: str | dict[str, Any] | bool | None = Field(None, alias="json")
     regex: str | None = None
-    choice: list[str] | None = None
+    choice: Texts | None = None
     grammar: str | None = None
     json_object: bool | None = None
 
@@ -82,8 +82,8 @@ class GenerationBody(BaseModel):
     min_p: float | None = None
     n: int | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: str | Texts | None = None
+    stop_token_ids: Ids | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
@@ -99,8 +99,8 @@ class GenerationBody(BaseModel):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    allowed_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
+    allowed_token_ids: Ids | None = None
+    bad_words: Texts | None = None
     prompt_logprobs: int | None = None
     truncate_prompt_tokens: int | None = None
     echo: bool | None = None
@@ -109,7 +109,7 @@ class GenerationBody(BaseModel):
     structured_outputs: StructuredOutputsBody | None = None
     guided_json: str | dict[str, Any] | bool | None = None
     guided_regex: str | None = None
-    guided_choice: list[str] | None = None
+    guided_choice: Texts | None = None
     guided_grammar: str | None = None
 
     @property
@@ -131,9 +131,9 @@ class ChatMessageBody(BaseModel):
 
     model_config = _STRICT
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], FIRST_ERROR] | None = None
     name: str | None = None
-    tool_calls: list[SaidCallBody] | None = None
+    tool_calls: Annotated[list[SaidCallBody], FIRST_ERROR] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
 
@@ -141,14 +141,14 @@ class ChatMessageBody(BaseModel):
 class ChatBody(GenerationBody):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[ChatMessageBody], Field(min_length=1)]
+    messages: Annotated[list[ChatMessageBody], Field(min_length=1), FIRST_ERROR]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    tools: list[ToolBody] | None = None
+    tools: Annotated[list[ToolBody], FIRST_ERROR] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedToolBody | None = None
     parallel_tool_calls: bool | None = None
     include_reasoning: bool | None = None
@@ -167,7 +167,7 @@ class EmbeddingBody(BaseModel):
     model_config = _STRICT
     model: str | None = None
     input: str | Texts | Ids | ListsOfIds | None = None
-    messages: Annotated[list[ChatMessageBody], Field(min_length=1)] | None = None
+    messages: Annotated[list[ChatMessageBody], Field(min_length=1), FIRST_ERROR] | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
     pooling: Literal["last", "mean"] | None = None

@@ -9,7 +9,7 @@ from pagewire_frontend.engine import Engine
 from pagewire_frontend.generation_request import Prompt, TextPrompt
 from pagewire_frontend.http.connection import read_body, while_connected
 from pagewire_frontend.http.errors import json_response
-from pagewire_frontend.http.long_lists import Ids
+from pagewire_frontend.http.long_lists import FIRST_ERROR, Ids
 from pagewire_frontend.http.options import chat_prompt
 from pagewire_frontend.http.schemas import ChatMessageBody, body_schema, parse_body
 from pagewire_frontend.model_registry import LoadedModel
@@ -24,7 +24,7 @@ class TokenizeBody(BaseModel):
     model_config = _STRICT
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[ChatMessageBody], Field(min_length=1)] | None = None
+    messages: Annotated[list[ChatMessageBody], Field(min_length=1), FIRST_ERROR] | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None

@@ -47,7 +47,7 @@ def plan_message(
     params: SamplingParams,
     tool_use: ToolUse = NO_TOOLS,
     *,
-    template_arguments: Mapping[str, Any] | None = None,
+    prompt_end: str = "",
     opens_turn: bool = True,
 ) -> MessagePlan:
     """Return how messages of `model` are made.
@@ -56,7 +56,7 @@ def plan_message(
         model: Answers.
         params: As the client wants them.
         tool_use: What it says of tools.
-        template_arguments: Of the chat template; they may switch thinking on or off.
+        prompt_end: What the chat template writes behind a user's turn.
         opens_turn: The prompt ends with the opening of the assistant's turn.
 
     Raises:
@@ -69,7 +69,7 @@ def plan_message(
     # A grammar of the client's holds the whole answer, which leaves no room for a thought.
     if is_held or not opens_turn:
         style = None
-    is_open = style is not None and style.opens_in(model.prompt_end(template_arguments))
+    is_open = style is not None and style.opens_in(prompt_end)
     calls = plan_calls(model, params, tool_use, style, is_open=is_open)
     special = _visible_markers(model, calls.format, style)
     is_hiding = bool(special) and params.skip_special_tokens

@@ -147,7 +147,11 @@ class ResponseRun:
         if thought:
             # Of the text as a whole: in the stream, a token may belong to two items.
             prompt = TextPrompt(thought, add_special_tokens=False)
-            num_thought = len(await self._engine.tokenize(self.draft.request.model, prompt))
+            request = self.draft.request
+            ids = await self._engine.tokenize(
+                request.model, prompt, tenant=request.tenant, field="output"
+            )
+            num_thought = len(ids)
         num_thought = min(num_thought, usage.completion_tokens)
         self._details["usage"] = usage_body(usage, num_thought)
         self.status = "incomplete" if "incomplete_details" in self._details else "completed"

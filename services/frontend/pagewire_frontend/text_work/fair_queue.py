@@ -1,0 +1,47 @@
+"""A queue in which tenants take turns, however much each of them has put in. Pure."""
+
+from collections import OrderedDict, deque
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class FairQueue(Generic[Item]):
+    """First in, first out within a tenant."""
+
+    def __init__(self) -> None:
+        # The tenant in front is the next; those without items are left out.
+        self._waiting: OrderedDict[str | None, deque[Item]] = OrderedDict()
+        self._num_items = 0
+
+    def __len__(self) -> int:
+        return self._num_items
+
+    def put(self, tenant: str | None, item: Item) -> None:
+        """Add an item behind those of its tenant."""
+        self._waiting.setdefault(tenant, deque()).append(item)
+        self._num_items += 1
+
+    def pop(self) -> Item:
+        """Return the next item. Raises IndexError where there is none."""
+        if not self._waiting:
+            raise IndexError("the queue is empty")
+        tenant, items = next(iter(self._waiting.items()))
+        item = items.popleft()
+        self._num_items -= 1
+        if items:
+            self._waiting.move_to_end(tenant)
+        else:
+            del self._waiting[tenant]
+        return item
+
+    def discard(self, tenant: str | None, item: Item) -> bool:
+        """Take an item out; return whether it was there."""
+        items = self._waiting.get(tenant)
+        if items is None or item not in items:
+            return False
+        items.remove(item)
+        self._num_items -= 1
+        if not items:
+            del self._waiting[tenant]
+        return True
