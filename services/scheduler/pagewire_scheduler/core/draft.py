@@ -79,6 +79,7 @@ class Draft:
         if self.is_caching and not sequence.is_private:
             self._name(sequence, end)
         sequence.num_computed = end
+        sequence.is_left_out = False
         sequence.num_in_flight += is_sampled
         self.num_pooled += is_sampled and sequence.is_pooling
         self.is_telling |= sequence.is_telling_prompt and start + 1 < sequence.num_prompt

@@ -5,6 +5,7 @@ catch up."""
 from pagewire_scheduler.core.beam_group import take_moves
 from pagewire_scheduler.core.draft import Draft
 from pagewire_scheduler.core.growth import schedule_one, schedule_running
+from pagewire_scheduler.core.left_out import retries
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.queue_policy import QueuePolicy
 from pagewire_scheduler.core.starting import make_way, start, start_waiting
@@ -37,6 +38,9 @@ def plan_step(
             worker.is_blocked = len(worker.waiting) > 0
         else:
             start_waiting(draft)
+    if not plan.slots and not worker.outstanding:
+        for sequence in retries(worker.running):
+            schedule_one(draft, sequence, 1)
     # With nothing to run, freed slots and forgotten names are told once no answer is under way that
     # could lead to a plan.
     if not plan.slots and (worker.outstanding or not _has_news(worker)):
