@@ -50,9 +50,9 @@ def without_void_rows(table: SlotTable, plan: StepPlan) -> StepPlan:
     is_run = ~behind | (starts + num_new <= table.num_tokens[slots])
     return replace(
         plan,
-        slots=slots[is_run],
-        starts=starts[is_run],
-        num_new_tokens=num_new[is_run],
+        slots=slots[is_run].astype(np.uint32),
+        starts=starts[is_run].astype(np.uint32),
+        num_new_tokens=num_new[is_run].astype(np.uint32),
         samples=np.asarray(plan.samples, dtype=np.uint8)[is_run],
     )
 

@@ -125,3 +125,26 @@ def test_one_that_is_given_up_ends_alone_and_says_why() -> None:
     (token,) = (event for event in events if isinstance(event, TokensEvent))
     assert token.handle == 1
     assert cell.planned().slots == [0]
+
+
+def test_a_slot_is_given_to_whoever_waits_and_taken_again_later() -> None:
+    cell = guided_cell(4, max_num_seqs=4, max_tokens=3)
+    for _ in range(3):
+        plan = cell.planned()
+        leave_out(cell, plan, set(plan.slots))
+    cell.submit(9, [7] * 5, sampling=SamplingParams(max_tokens=4))
+    plan = cell.planned()
+    (new,) = plan.new_sequences
+    assert new.request_id[0] == 9
+    events: list[object] = []
+    late = True
+    for _ in range(60):
+        slots = set(plan.slots) - {new.slot} if late else set()
+        events += leave_out(cell, plan, slots)
+        late = not finished(events)  # type: ignore[arg-type]
+        if (found := cell.plan()) is None:
+            break
+        plan = found
+    ends = [event.request_id[0] for event in finished(events)]  # type: ignore[arg-type]
+    assert ends[0] == 9
+    assert sorted(ends) == [1, 2, 3, 4, 9]

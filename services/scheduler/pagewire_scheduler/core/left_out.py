@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
-from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.request import LOADS_PER_STAY, Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_shared.errors import InvalidRequestError
@@ -55,6 +55,44 @@ def retries(running: Iterable[Sequence]) -> list[Sequence]:
     waiting = [one for one in running if one.is_left_out]
     waiting.sort(key=lambda sequence: sequence.pauses_until)
     return waiting[:MAX_RETRIES_PER_STEP]
+
+
+def share_slots(worker: WorkerState, step_id: int) -> None:
+    """Let one that pauses give its slot to whoever waits for one, and come back when there is room.
+
+    It takes no part in the queue meanwhile: it would stand in front, since it is older.
+    """
+    if worker.resting and worker.num_free_slots > len(worker.waiting):
+        rested = [one for one in worker.resting if one.pauses_until <= step_id]
+        for sequence in rested[: worker.num_free_slots - len(worker.waiting)]:
+            _leave_rest(worker, sequence)
+    first = worker.waiting.at(0)
+    if worker.num_free_slots or first is None or first.num_left_out:
+        return
+    pausing = [one for one in worker.running if _is_pausing(one, step_id)]
+    if pausing:
+        sequence = max(pausing, key=lambda one: one.pauses_until)
+        worker.leave_running(sequence)
+        sequence.advance(State.PREEMPTED)
+        sequence.num_loads_left, sequence.load_look = LOADS_PER_STAY, None
+        sequence.pauses_until = step_id + MAX_PAUSE
+        worker.resting.push(sequence)
+
+
+def wake(worker: WorkerState) -> None:
+    """Let all that rest wait for slots again."""
+    for sequence in list(worker.resting):
+        _leave_rest(worker, sequence)
+
+
+def _leave_rest(worker: WorkerState, sequence: Sequence) -> None:
+    worker.resting.remove(sequence)
+    worker.waiting.push(sequence)
+
+
+def _is_pausing(sequence: Sequence, step_id: int) -> bool:
+    is_paused = sequence.is_left_out and sequence.pauses_until > step_id
+    return is_paused and not sequence.num_outstanding and not sequence.is_guaranteed
 
 
 def given_up_error(reason: str) -> InvalidRequestError:
