@@ -1,4 +1,4 @@
-"""What a store leaves on disk is for its own user, whatever the umask and whoever made it before."""
+"""What a store leaves on disk is for its own user, whatever the umask and whoever made it."""
 
 import os
 import stat
@@ -78,6 +78,6 @@ def test_a_folder_that_others_use_is_left_to_them(tmp_path: Path) -> None:
 
 
 def test_the_arena(tmp_path: Path) -> None:
-    arena = Arena(1 << 20, tmp_path / "arena")
-    assert stat.S_IMODE((tmp_path / "arena").stat().st_mode) == 0o600
+    arena = Arena(1 << 20, tmp_path / "kv.arena")
+    assert stat.S_IMODE((tmp_path / "kv.arena").stat().st_mode) == 0o600
     arena.close()
