@@ -5,6 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.checkpoints import make_checkpoint
 
 NUM_LOSSES = 3
@@ -52,6 +54,7 @@ class Role:
         await self._reader
 
 
+@pytest.mark.long
 async def test_a_lost_scheduler_is_no_error_of_a_worker(tmp_path: Path) -> None:
     folder, address = make_checkpoint(tmp_path / "model", layers=1), f"unix:{tmp_path}/scheduler"
     flags = (f"--scheduler={address}", f"--model={folder}", "--cpu-threads=1")

@@ -87,7 +87,7 @@ class AttachStream:
         self._drained = drained
         self._meter = StepMeter(info.served_model_name)
         self._incarnation = int.from_bytes(mint_id()[:8], "little")
-        self._outbox: asyncio.Queue[wire.AttachWorkerRequest] = asyncio.Queue()
+        self._outbox: asyncio.Queue[wire.AttachWorkerRequest | None] = asyncio.Queue()
         self._num_steps_queued = 0
         self._runner: StepRunner | None = None
         self._call: grpc.aio.StreamStreamCall[Any, Any] | None = None
@@ -131,6 +131,9 @@ class AttachStream:
             raise
         finally:
             runner.close()
+            # gRPC leaves whoever reads them waiting for the next one when the peer has gone, and
+            # the collector then finds a generator that it cannot close.
+            self._outbox.put_nowait(None)
             progress.cancel()
             farewell.cancel()
             for task in self._tasks:
@@ -138,8 +141,8 @@ class AttachStream:
             call.cancel()
 
     async def _requests(self) -> AsyncIterator[wire.AttachWorkerRequest]:
-        while True:
-            yield await self._outbox.get()
+        while (message := await self._outbox.get()) is not None:
+            yield message
 
     async def _receive(self, response: wire.AttachWorkerResponse) -> None:
         kind = response.WhichOneof("message")
