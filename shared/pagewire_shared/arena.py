@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
 from pagewire_shared.errors import StartupError
 from pagewire_shared.file_lock import try_lock
 
@@ -58,10 +60,14 @@ class Arena:
         return memoryview(self._map)
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Copy `data`, a C-contiguous buffer, to `offset` in bytes."""
+        """Copy `data`, a C-contiguous buffer, to `offset` in bytes. Other threads run meanwhile."""
         source = memoryview(data).cast("B")
         self._check(offset, source.nbytes)
-        self._bytes[offset : offset + source.nbytes] = source
+        if not source.nbytes:
+            return
+        into = self._bytes[offset : offset + source.nbytes]
+        # A copy between memoryviews would hold the interpreter lock.
+        np.copyto(np.frombuffer(into, dtype=np.uint8), np.frombuffer(source, dtype=np.uint8))
 
     def view(self, offset: int, num_bytes: int) -> memoryview:
         """Return the bytes at `offset` without a copy, read-only."""

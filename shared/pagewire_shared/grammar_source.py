@@ -7,10 +7,13 @@ that it can kill.
 
 import json
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
@@ -26,17 +29,24 @@ own default has no bound, and a model that is at a loss fills its answer with wh
 LIMITS: Final = LLParserLimits(
     initial_lexer_fuel=250_000,
     step_lexer_fuel=100_000,
-    step_max_items=20_000,
+    step_max_items=10_000,
     max_lexer_states=50_000,
     max_grammar_size=200_000,
     verbose_errors=False,
 )
-"""Below llguidance's defaults, above what real grammars need: an enum of 4000 texts, a grammar of
-1500 alternatives and a schema of 300 properties do with a fifth of each. A state of the lexer takes
-1 to 2 kB, so a grammar stays below 100 MB; a mask takes some 10 ms at most."""
+"""Below llguidance's defaults, above what real grammars need: an enum of 4000 texts and a grammar
+of 1500 alternatives do with a fifth of each, a schema of 300 properties alone with 8000 items. A
+state of the lexer takes 1 to 2 kB, so a grammar stays below 100 MB. What items take grows with
+their square where a grammar is ambiguous: such ones are found by a walk, and by what they cost."""
 
-CHECKED_TOKENS: Final = 16
-"""How far a check walks: some grammars compile and exceed a limit with the first tokens."""
+CHECKED_TOKENS: Final = 96
+"""How far a check walks, once at random and once over the longest tokens: some grammars exceed a
+limit with the first tokens, and what depends on all of an output grows fastest with long ones."""
+
+WALK_SECONDS: Final = 0.4
+"""CPU time that a walk may take; the largest of the grammars above take a quarter."""
+
+IntArray = npt.NDArray[np.int64]
 
 _MAX_REASON_CHARS: Final = 200
 _NAMES: Final[dict[Kind, str]] = {
@@ -132,17 +142,57 @@ def check(tokenizer: LLTokenizer, params: StructuredOutputsParams) -> None:
         InvalidRequestError: A matcher cannot be made, or exceeds a limit soon after the start.
     """
     matcher = compile_grammar(tokenizer, params)
-    dice = random.Random(0)
-    for _ in range(CHECKED_TOKENS):
+    lengths, dice = _token_lengths(tokenizer), random.Random(0)
+
+    def pick_any(tokens: IntArray) -> int:
+        return int(tokens[dice.randrange(len(tokens))])
+
+    def pick_long(tokens: IntArray) -> int:
+        # One of two: the parser may merge what is repeated.
+        sizes = lengths[tokens]
+        longest = [int(sizes.argmax())]
+        sizes[longest] = -1
+        longest.append(int(sizes.argmax()) if len(tokens) > 1 else longest[0])
+        return int(tokens[dice.choice(longest)])
+
+    for pick in (pick_any, pick_long):
+        _walk(tokenizer, params, matcher.deep_copy(), pick)
+
+
+def _walk(
+    tokenizer: LLTokenizer,
+    params: StructuredOutputsParams,
+    matcher: LLMatcher,
+    pick: Callable[[IntArray], int],
+) -> None:
+    """Take tokens that do not end the output, each as `pick` says. Raises InvalidRequestError."""
+    seconds = 0.0
+    for taken in range(CHECKED_TOKENS):
         if matcher.is_stopped():
             break
+        started = time.thread_time()
         bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
-        allowed = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
-        inner = np.setdiff1d(allowed, tokenizer.eos_tokens)
-        if len(inner) == 0:
+        seconds += time.thread_time() - started
+        is_allowed = np.unpackbits(bits, bitorder="little")
+        is_allowed[tokenizer.eos_tokens] = 0
+        tokens = np.flatnonzero(is_allowed)
+        if len(tokens) == 0:
             break
-        matcher.consume_token(int(inner[dice.randrange(len(inner))]))
+        token = pick(tokens)
+        started = time.thread_time()
+        matcher.consume_token(token)
+        seconds += time.thread_time() - started
+        if seconds > WALK_SECONDS:
+            reason = f"too ambiguous: {seconds:.1f} s of CPU time to follow {taken + 1} tokens"
+            raise invalid_grammar(params, reason)
     raise_for(matcher, params)
+
+
+@lru_cache(maxsize=1)
+def _token_lengths(tokenizer: LLTokenizer) -> IntArray:
+    """Return the bytes of each token."""
+    num_tokens = tokenizer.vocab_size
+    return np.array([len(tokenizer.decode_bytes([token])) for token in range(num_tokens)])
 
 
 def raise_for(matcher: LLMatcher, params: StructuredOutputsParams) -> None:
@@ -154,6 +204,11 @@ def raise_for(matcher: LLMatcher, params: StructuredOutputsParams) -> None:
 def first_reason(matcher: LLMatcher) -> str:
     """Return in one line why `matcher` is in error, without its state."""
     return _first_lines(matcher.get_error())
+
+
+def is_fault_of_output(reason: str) -> bool:
+    """Whether a matcher made anew would fail for the same `reason`: the output is too ambiguous."""
+    return "Too many items" in reason
 
 
 def invalid_grammar(params: StructuredOutputsParams, reason: str) -> InvalidRequestError:

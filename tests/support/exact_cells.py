@@ -188,6 +188,9 @@ class _Run:
         self._take(self.core.submit(_FRONTEND, submission, 0.0))
 
     def _step(self) -> None:
+        for worker_id in list(self.core.workers):
+            for grammar_id, _ in self.core.workers[worker_id].grammars.take_asked():
+                self._take(self.core.note_grammar(worker_id, grammar_id, None))
         while (plan := self.core.plan(self._info.worker_id)) is not None:
             self._plans.append(plan)
         data = plan_message(self._plans.popleft()).SerializeToString()

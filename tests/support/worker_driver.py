@@ -133,15 +133,17 @@ class Driver:
 
     def _take(self, result: StepResult, by_slot: dict[int, Running]) -> None:
         tokens = iter(result.token_ids)
-        num_vectors = len(result.slots) - len(result.token_ids)
+        num_vectors = sum(by_slot[int(slot)].pooling is not None for slot in result.slots)
         vectors = iter(result.vectors.reshape(num_vectors, -1) if num_vectors else ())
         for slot, count in zip(result.slots, result.counts, strict=True):
             sequence = by_slot[int(slot)]
             sequence.results.append(result)
             if count:
                 sequence.output.append(int(next(tokens)))
-            else:
+            elif sequence.pooling is not None:
                 sequence.vector = next(vectors)
+            else:  # left out: its mask is late
+                sequence.num_computed -= 1
 
     def new_request(self, sequence: Running, blocks: Sequence[int]) -> NewRequest:
         """Return the record of a sequence."""

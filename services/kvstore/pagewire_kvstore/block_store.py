@@ -95,6 +95,13 @@ class BlockStore:
         self._tell_all_if_gone(evicted)
         return reservation
 
+    def fill(
+        self, reservations: Sequence[Reservation], payloads: Sequence[bytes | memoryview]
+    ) -> None:
+        """Copy payloads to room set aside; any thread may, and other threads run meanwhile."""
+        for reservation, payload in zip(reservations, payloads, strict=True):
+            self._memory.fill(reservation, payload)
+
     def commit(self, reservations: Sequence[Reservation], checksums: Sequence[int]) -> None:
         """Make the groups of one block loadable, each with the checksum its bytes were found to
         have, and send them on to the slower tiers."""

@@ -30,6 +30,10 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.file_lock import try_lock
 from pagewire_shared.ids import BlockName
 
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+"""Keys and values tell the prompts of all tenants: nobody but the store's own user reads them."""
+
 MAX_QUARANTINED_FILES = 32
 MAX_QUARANTINED_BYTES = 64 << 20
 
@@ -72,6 +76,9 @@ class DiskFiles:
     def __init__(self, folder: Path) -> None:
         """Take the folder, make the folders in it that are missing and drop partial files.
 
+        What lies in it is for the user of this process alone, from whatever version it is. The
+        folder itself is left as it is where it was there before: others may use it, too.
+
         Raises StartupError when another process has it.
         """
         self.folder = folder
@@ -81,11 +88,11 @@ class DiskFiles:
         self._numbers = itertools.count()
         self.num_partial = 0
         """Files that were being written when the last process ended."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         self._lock: int | None = _locked(folder)
         try:
             for path in (self._blocks, self._temp, self._quarantine):
-                path.mkdir(exist_ok=True)
+                _make_private(path)
             for path in self._temp.iterdir():
                 path.unlink()
                 self.num_partial += 1
@@ -119,6 +126,7 @@ class DiskFiles:
                 if not folder.is_dir(follow_symlinks=False):
                     yield None
                     continue
+                _close(folder.path, FOLDER_MODE)
                 with os.scandir(folder.path) as files:
                     yield from (_found(folder.name, file) for file in files)
 
@@ -134,7 +142,7 @@ class DiskFiles:
         """
         path = self._temp / f"{os.getpid()}-{next(self._numbers)}"
         with _removed_on_error(path):
-            with io.FileIO(path, "xb") as file:
+            with _created(path) as file:
                 _write_all(file, header)
                 _write_all(file, record.payload)
                 if sync:
@@ -146,7 +154,7 @@ class DiskFiles:
         """Write a file of that size and remove it."""
         path = self._temp / f"{os.getpid()}-{next(self._numbers)}"
         with _removed_on_error(path):
-            with io.FileIO(path, "xb") as file:
+            with _created(path) as file:
                 _write_all(file, bytes(num_bytes))
             path.unlink()
 
@@ -159,7 +167,7 @@ class DiskFiles:
             except FileNotFoundError:
                 # Only the subfolder is made: a tier's folder that went away (a disk that is no
                 # longer mounted) must not come back as a folder on another disk.
-                path.parent.mkdir(exist_ok=True)
+                path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
                 temp.replace(path)
 
     def read(self, key: BlockKey) -> BlockRecord:
@@ -189,7 +197,7 @@ class DiskFiles:
 
     def quarantine(self, key: BlockKey, now: float) -> None:
         """Move a block's file aside, and drop the oldest of those that came before if too many."""
-        self._quarantine.mkdir(exist_ok=True)
+        self._quarantine.mkdir(mode=FOLDER_MODE, exist_ok=True)
         name = f"{int(now * 1e9):020d}-{file_name(key)}"
         self.path_of(key).replace(self._quarantine / name)
         self._bound_quarantine()
@@ -204,6 +212,24 @@ class DiskFiles:
             path.unlink(missing_ok=True)
             num_files -= 1
             num_bytes -= size
+
+
+def _make_private(folder: Path) -> None:
+    folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    _close(folder, FOLDER_MODE)
+
+
+def _close(path: str | Path, mode: int) -> None:
+    """Take from a file or folder of ours what others may do with it; where that fails, who serves
+    as its owner decides."""
+    with contextlib.suppress(PermissionError):
+        if stat.S_IMODE(os.lstat(path).st_mode) & ~mode:
+            Path(path).chmod(mode)
+
+
+def _created(path: Path) -> io.FileIO:
+    """Return a new file that nobody else may read, whatever the umask."""
+    return io.FileIO(path, "xb", opener=lambda name, flags: os.open(name, flags, FILE_MODE))
 
 
 def _locked(folder: Path) -> int:
@@ -223,6 +249,7 @@ def _found(folder: str, file: os.DirEntry[str]) -> FoundFile | None:
     # Neither a folder nor a link nor a pipe, which would be waited for.
     if not stat.S_ISREG(status.st_mode):
         return None
+    _close(file.path, FILE_MODE)
     tenant = _tenant_in(file.path, key, status.st_size)
     return FoundFile(key, status.st_size, status.st_mtime, tenant)
 

@@ -129,6 +129,10 @@ class MemoryTier:
         view = self._arena.view(offset, num_bytes)
         return Reservation(key, tenant, offset, view, ticket), evicted
 
+    def fill(self, reservation: Reservation, payload: bytes | memoryview) -> None:
+        """Copy a payload to where room was set aside; any thread may call it."""
+        self._arena.write(reservation.offset, payload)
+
     def commit(self, reservation: Reservation, checksum: int) -> bool:
         """Make the block of a reservation one that can be found; False when it is there already,
         and the reservation is abandoned."""

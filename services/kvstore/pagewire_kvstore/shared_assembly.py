@@ -1,7 +1,7 @@
 """Blocks that a peer writes into shared memory: room set aside, checked, made visible. Copies
 nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pagewire_kvstore.block_key import BlockKey
@@ -65,13 +65,22 @@ class SharedAssembly:
             )
         return len(reserved.groups)
 
-    def check(self, name: BlockName, checksums: Sequence[int]) -> None:
-        """Raise InvalidRequestError when the bytes of a group have another checksum."""
-        for reservation, checksum in zip(self._reserved[name].groups, checksums, strict=True):
-            if crc32c(reservation.view) != checksum:
-                raise InvalidRequestError(
-                    f"block {short(name)} in shared memory has another checksum", field="checksums"
-                )
+    def num_bytes(self, name: BlockName) -> int:
+        """Return the size of a block that is wanted."""
+        return self._reserved[name].num_bytes
+
+    def checking(self, name: BlockName, checksums: Sequence[int]) -> Callable[[], None]:
+        """Return what raises InvalidRequestError when the bytes of a group have another checksum;
+        any thread may call it."""
+        groups = list(self._reserved[name].groups)
+
+        def check() -> None:
+            for reservation, checksum in zip(groups, checksums, strict=True):
+                if crc32c(reservation.view) != checksum:
+                    text = f"block {short(name)} in shared memory has another checksum"
+                    raise InvalidRequestError(text, field="checksums")
+
+        return check
 
     def publish(self, name: BlockName, checksums: Sequence[int]) -> None:
         """Make a block that was checked visible."""

@@ -215,7 +215,16 @@ def step_result(message: pb.StepResult) -> StepResult:
         vectors=message.vectors,
         model_time_us=message.model_time_us,
         failure=failure,
+        given_up=_given_up(message),
     )
+
+
+def _given_up(message: pb.StepResult) -> dict[int, str]:
+    if not message.given_up_slots:
+        return {}
+    slots, reasons = unpack_u32(message.given_up_slots), list(message.given_up_reasons)
+    require_one_length(given_up_slots=slots, given_up_reasons=reasons)
+    return dict(zip(slots, reasons, strict=True))
 
 
 def _prompt_logprobs(message: pb.PromptLogprobs) -> PromptLogprobs:

@@ -142,6 +142,8 @@ class AttachStream:
             raise
         finally:
             runner.close()
+            # gRPC leaves whoever reads them waiting for the next one when the peer has gone, and
+            # the collector then finds a generator that it cannot close.
             self._outbox.close()
             progress.cancel()
             farewell.cancel()

@@ -9,22 +9,39 @@ from llguidance import LLMatcher, LLTokenizer
 from pagewire_shared.grammar_source import compile_grammar
 from pagewire_shared.structured_outputs import StructuredOutputsParams
 
+SLOW_MASK_SECONDS = 0.001
+"""Far above what grammars take whose next tokens do not depend on all tokens before."""
+
+NEWEST_SHARE = 0.125
+"""Weight of one mask in the average: the first ones also build the lexer."""
+
 
 @dataclass(slots=True)
 class CompiledGrammar:
     """A grammar from which matchers are copied, one per sequence.
 
     Copies share the states of the lexer, which is why a copy costs a microsecond, and why one that
-    runs out of states takes the others with it. `prototype` is then replaced.
+    runs out of states takes the others with it. `prototype` is then replaced. `mask_seconds` is the
+    CPU time of its newest masks, averaged.
     """
 
     tokenizer: LLTokenizer
     params: StructuredOutputsParams
     prototype: LLMatcher = field(init=False)
+    mask_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Compile. Raises InvalidRequestError."""
         self.prototype = compile_grammar(self.tokenizer, self.params)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a step should not wait for its masks."""
+        return self.mask_seconds > SLOW_MASK_SECONDS
+
+    def note_mask(self, seconds: float) -> None:
+        """A mask has taken this CPU time."""
+        self.mask_seconds += (seconds - self.mask_seconds) * NEWEST_SHARE
 
 
 class CompiledGrammars:

@@ -158,6 +158,8 @@ def result_to_message(result: StepResult) -> wire.StepResult:
         vectors=pack_f32(result.vectors),
         model_time_us=result.model_time_us,
         step_time_us=result.step_time_us,
+        given_up_slots=pack_u32(list(result.given_up)),
+        given_up_reasons=result.given_up.values(),
     )
     if result.failure is not None:
         message.failure.message = result.failure.message[:MAX_FAILURE_CHARACTERS]

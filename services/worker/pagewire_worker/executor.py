@@ -25,6 +25,7 @@ from pagewire_worker.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.device_copy import to_device
 from pagewire_worker.grammar_changes import follow_grammars, forget_grammars
 from pagewire_worker.input_batch import PreparedStep, prepare_step
+from pagewire_worker.left_out import AwaitedMasks, leave_out, without_void_rows
 from pagewire_worker.offload.block_watch import BlockWatch, NoWatch
 from pagewire_worker.pooling_table import StateSum
 from pagewire_worker.readback import DeviceLostError, Readback, make_readback
@@ -35,7 +36,7 @@ from pagewire_worker.slots import PlanError, SlotLimits, SlotTable
 from pagewire_worker.step import StepFailure, StepPlan, StepResult
 from pagewire_worker.step_in_flight import LaunchedStep, StepInFlight
 from pagewire_worker.step_sampler import Sampler, WaitForMasks, sample_step
-from pagewire_worker.token_masks import MaskSource, NoMasks
+from pagewire_worker.token_masks import NO_ROWS, MaskSource, NoMasks
 
 _logger = logging.getLogger(__name__)
 
@@ -152,7 +153,13 @@ class Executor(BlockHolder):
             self._copy_blocks(plan)
             self._apply_names(plan)
             return StepInFlight(plan, result=empty_result(plan))
-        step = prepare_step(self._slots, plan, self._max_num_batched_tokens)
+        run = without_void_rows(self._slots, plan)
+        if len(run.slots) == 0:
+            self._copy_blocks(plan)
+            self._apply_names(plan)
+            nothing = leave_out(empty_result(plan), plan, NO_ROWS, AwaitedMasks(_no_masks))
+            return StepInFlight(plan, result=nothing)
+        step = prepare_step(self._slots, run, self._max_num_batched_tokens)
         # From here on the plan is known to be good: only now may KV and names change.
         self._copy_blocks(plan)
         self._begin_blocks(step.begun_blocks.tolist())
@@ -160,10 +167,11 @@ class Executor(BlockHolder):
             self._watch.begin(plan)
         started = time.perf_counter()
         hidden, wait_for_masks = self._forward(step)
-        sampled = sample_step(self._backend, self._sampler, step, hidden, wait_for_masks)
+        masks = AwaitedMasks(wait_for_masks)
+        sampled = sample_step(self._backend, self._sampler, step, hidden, masks)
         self._slots.write_sampled(step.sampling_slots, step.sampled_positions, sampled.token_ids)
         copy = self._readback.start(sampled)
-        in_flight = StepInFlight(plan, LaunchedStep(step, hidden, copy, started))
+        in_flight = StepInFlight(plan, LaunchedStep(step, hidden, copy, masks, started))
         sums: dict[int, StateSum] = {}
         if copy.event is None or step.needs_states:
             # States may be overwritten by the next step.
@@ -172,7 +180,7 @@ class Executor(BlockHolder):
         else:
             self._unread.append(in_flight)
         # From here on nothing fails: what the step computes is kept.
-        self._slots.commit(step.slots, step.ends, step.sampling_slots)
+        self._slots.commit(step.slots, step.ends, step.sampling_slots, masks.late)
         self._slots.pooling.commit(sums)
         self._apply_names(plan)
         return in_flight
@@ -209,9 +217,12 @@ class Executor(BlockHolder):
         seconds = ended - max(launched.started, self._last_ended)
         self._last_ended = ended
         outputs = step_outputs(step, launched.hidden, sampled, self._backend.logits)
-        in_flight.result = pack_result(plan, step, outputs, int(seconds * 1e6))
+        result = pack_result(plan, step, outputs, int(seconds * 1e6))
+        late = launched.masks.late
+        in_flight.result = leave_out(result, plan, step.sampling_slots, launched.masks)
         if len(step.sampling_slots):
-            self._grammars.accept(step.sampling_slots, sampled.token_ids.numpy())
+            slots, token_ids = step.sampling_slots, sampled.token_ids.numpy()
+            self._grammars.accept(np.delete(slots, late), np.delete(token_ids, late))
         return outputs.pooled.sums
 
     def _copy_blocks(self, plan: StepPlan) -> None:

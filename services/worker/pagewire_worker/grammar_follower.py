@@ -1,11 +1,13 @@
 """One sequence and the grammar that its output follows. Owns the matcher; knows no slots."""
 
+import math
+import time
 from collections.abc import Iterator
 
 from llguidance import LLMatcher
 
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.grammar_source import compile_grammar, first_reason
+from pagewire_shared.grammar_source import compile_grammar, first_reason, is_fault_of_output
 from pagewire_worker.compiled_grammars import CompiledGrammar
 
 
@@ -33,6 +35,11 @@ class GrammarFollower:
         """Length of the output."""
         return len(self._tokens)
 
+    @property
+    def tokens(self) -> list[int]:
+        """The output; not to be changed."""
+        return self._tokens
+
     def copy(self) -> "GrammarFollower":
         """Return a follower of another sequence with the same output."""
         return GrammarFollower(self._grammar, list(self._tokens))
@@ -47,23 +54,38 @@ class GrammarFollower:
             self._matcher = None
         self._tokens = tokens
 
-    def catch_up(self) -> LLMatcher:
-        """Return the matcher at the end of the output.
+    @property
+    def matcher(self) -> LLMatcher:
+        """The matcher; where `catch_up` has brought it."""
+        assert self._matcher is not None
+        return self._matcher
+
+    def catch_up(self, seconds: float = math.inf) -> bool:
+        """Bring the matcher to the end of the output, or as far as that much CPU time goes; return
+        whether it is there.
 
         Raises:
-            GrammarError: A token of the output is not in the grammar, or a limit was exceeded.
+            GrammarError: A token of the output is not in the grammar, or a limit was exceeded, with
+                a matcher that is made anew, too.
         """
         if self._matcher is None:
             self._begin_at(self._grammar.prototype)
-        assert self._matcher is not None
-        for token in self._tokens[self._num_consumed :]:
-            self._consume(self._matcher, token)
-            self._num_consumed += 1
-        return self._matcher
+        until = time.thread_time() + seconds
+        try:
+            while self._num_consumed < len(self._tokens):
+                self._consume(self.matcher, self._tokens[self._num_consumed])
+                self._num_consumed += 1
+                if seconds < math.inf and time.thread_time() > until:
+                    break
+        except GrammarError as error:
+            if is_fault_of_output(str(error)):
+                raise
+            self.start_over()
+        return self._num_consumed == len(self._tokens)
 
     def start_over(self) -> LLMatcher:
-        """Return a matcher that has a mask, as `catch_up` does, but from the first token on and
-        with nothing that a failed matcher had a share in.
+        """Return a matcher at the end of the output that has a mask, made from the first token on
+        and with nothing that a failed matcher had a share in.
 
         Raises:
             GrammarError: This output is at fault, not another one of the same grammar.
@@ -72,10 +94,11 @@ class GrammarFollower:
         for prototype in self._other_prototypes():
             self._begin_at(prototype)
             try:
-                matcher = self.catch_up()
+                self._consume_all()
             except GrammarError as error:
                 reason = str(error)
                 continue
+            matcher = self.matcher
             matcher.compute_bitmask()
             if not matcher.is_error():
                 self._grammar.prototype = prototype
@@ -91,6 +114,11 @@ class GrammarFollower:
             yield compile_grammar(self._grammar.tokenizer, self._grammar.params)
         except InvalidRequestError as error:
             raise GrammarError(error.message) from error
+
+    def _consume_all(self) -> None:
+        for token in self._tokens[self._num_consumed :]:
+            self._consume(self.matcher, token)
+            self._num_consumed += 1
 
     def _begin_at(self, prototype: LLMatcher) -> None:
         self._prototype = prototype

@@ -1,44 +1,103 @@
-"""Which grammar each slot follows, and the masks of a step. The masks are computed in a thread of
+"""Which grammar each slot follows, and the masks of a step. The masks are computed in threads of
 their own while the model runs.
 
 Nothing is ever taken back: a slot's tokens are compared with those of its sequence whenever they
-may be others, and its matcher starts over where they are.
+may be others, and its matcher starts over where they are. A mask that a step did not wait for is
+there for a later one.
 """
 
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import numpy as np
-import numpy.typing as npt
-from llguidance import LLExecutor, LLMatcher
-from llguidance.numpy import fill_next_token_bitmask_par
 
-from pagewire_worker.compiled_grammars import CompiledGrammars
-from pagewire_worker.grammar_follower import GrammarError, GrammarFollower
+from pagewire_worker.compiled_grammars import CompiledGrammar, CompiledGrammars
+from pagewire_worker.grammar_follower import GrammarFollower
+from pagewire_worker.mask_jobs import Bill, IntBits, MaskJob
+from pagewire_worker.mask_threads import LEAST_WAIT_SECONDS, WAIT_SHARE, MaskThreads
 from pagewire_worker.slots import Int64Array, PlanError, SlotTable
 from pagewire_worker.step import NewRequest
 from pagewire_worker.token_masks import WORD_BITS, TokenMasks
 
-MASK_THREADS = 2
-"""Beside the model's own: a mask takes some 10 microseconds, rarely milliseconds."""
-
 
 @dataclass(slots=True)
 class _Slot:
-    """A slot that follows a grammar; `is_known` once a step that sampled for it went through, until
-    when its tokens may be those of a fork or request that was undone."""
+    """A slot that follows a grammar.
 
+    Attributes:
+        grammar: The grammar.
+        follower: Its output; another one takes its place where a job that is under way reads it.
+        bill: Of its request.
+        is_known: Whether a step that sampled for it went through, until when its tokens may be
+            those of a fork or request that was undone.
+        job: The mask behind the output; None where nobody has asked for it.
+    """
+
+    grammar: CompiledGrammar
     follower: GrammarFollower
+    bill: Bill
     is_known: bool = False
+    job: MaskJob | None = None
+
+    def drop_job(self) -> None:
+        """Want no mask of this output any more."""
+        if self.job is None:
+            return
+        if not self.job.is_done:
+            self.job.is_dropped = True
+            self.follower = self.follower.copy()
+        self.job = None
+
+    def replace(self, tokens: list[int]) -> None:
+        """Set the output."""
+        if tokens != self.follower.tokens:
+            self.drop_job()
+            self.follower.replace(tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """Masks of all rows but those of `failed`, which maps rows to reasons."""
+@dataclass(slots=True)
+class _Waiting:
+    """The masks of one step.
 
-    bits: npt.NDArray[np.int32]
-    failed: dict[int, str]
+    Attributes:
+        threads: Compute them.
+        rows: Rows that have a grammar, [n].
+        jobs: Theirs.
+        bits: [n, words] for the masks of jobs begun with this step.
+        num_rows: Rows that sample.
+        began: When, as time.perf_counter and as CPU time of the threads.
+    """
+
+    threads: MaskThreads
+    rows: Int64Array
+    jobs: list[MaskJob]
+    bits: IntBits
+    num_rows: int
+    began: tuple[float, float] = field(default=(0.0, 0.0))
+
+    def __call__(self) -> TokenMasks:
+        """Wait for them."""
+        clock, used = self.began
+        seconds = max(LEAST_WAIT_SECONDS, WAIT_SHARE * (time.perf_counter() - clock))
+        has_others = self.num_rows > len(self.jobs)
+        self.threads.wait(self.jobs, used + seconds, has_others=has_others)
+        # Threads may finish more while this looks.
+        is_done = np.array([job.is_done for job in self.jobs])
+        given_up = {
+            int(self.rows[index]): job.reason
+            for index, job in enumerate(self.jobs)
+            if is_done[index] and job.reason is not None
+        }
+        has_mask = is_done & ~np.isin(self.rows, list(given_up))
+        for index in np.flatnonzero(has_mask).tolist():
+            if self.jobs[index].bits.base is not self.bits:
+                self.bits[index] = self.jobs[index].bits
+        if has_mask.all():
+            return TokenMasks(self.rows, self.bits)
+        late = self.rows[~has_mask]
+        return TokenMasks(self.rows[has_mask], self.bits[has_mask], late, given_up)
 
 
 class GrammarTable:
@@ -47,18 +106,14 @@ class GrammarTable:
     Args:
         num_tokens: Logits of the model; masks are [rows, ceil(num_tokens / 32)].
         compiled: Where grammars are found.
-        num_threads: How many masks are computed at once.
     """
 
-    def __init__(
-        self, num_tokens: int, compiled: CompiledGrammars, num_threads: int = MASK_THREADS
-    ) -> None:
+    def __init__(self, num_tokens: int, compiled: CompiledGrammars) -> None:
         self._num_words = -(-num_tokens // WORD_BITS)
         self._compiled = compiled
         self._slots: dict[int, _Slot] = {}
-        self._executor = LLExecutor(num_threads)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="token-masks")
-        self._under_way: Future[_Outcome] | None = None
+        self._bills: WeakValueDictionary[bytes, Bill] = WeakValueDictionary()
+        self._threads = MaskThreads()
 
     def release(self, grammar_ids: Sequence[bytes]) -> None:
         """Drop compiled grammars; slots that still follow one keep it."""
@@ -66,8 +121,9 @@ class GrammarTable:
 
     def free(self, slot: int) -> None:
         """Forget a slot."""
-        self._settle()
-        self._slots.pop(slot, None)
+        held = self._slots.pop(slot, None)
+        if held is not None:
+            held.drop_job()
 
     def install(self, request: NewRequest) -> None:
         """Begin to follow a new request. Raises PlanError naming the slot."""
@@ -82,22 +138,22 @@ class GrammarTable:
         if request.is_beam:
             raise PlanError(f"slot {request.slot}: a beam follows no grammar", (request.slot,))
         emitted = np.asarray(request.emitted_token_ids, dtype=np.int64).tolist()
-        self._slots[request.slot] = _Slot(GrammarFollower(grammar, emitted))
+        # All choices of a request have one bill.
+        bill = self._bills.setdefault(request.request_id, Bill())
+        self._slots[request.slot] = _Slot(grammar, GrammarFollower(grammar, emitted), bill)
 
     def fork(self, slots: Int64Array, sources: Int64Array) -> None:
         """Make `slots` [n] follow what `sources` [n] follow."""
-        self._settle()
         held = [self._slots.get(source) for source in sources.tolist()]
         for slot, source in zip(slots.tolist(), held, strict=True):
-            if source is None:
-                self._slots.pop(slot, None)
-            else:
-                self._slots[slot] = _Slot(source.follower.copy())
+            self.free(slot)
+            if source is not None:
+                self._slots[slot] = _Slot(source.grammar, source.follower.copy(), source.bill)
 
     def clear(self) -> None:
         """Forget all slots."""
-        self._settle()
-        self._slots.clear()
+        for slot in list(self._slots):
+            self.free(slot)
 
     def follows(self, slots: Int64Array) -> bool:
         """Return whether any of `slots` [n] has a grammar."""
@@ -107,83 +163,38 @@ class GrammarTable:
         self, slots: Int64Array, positions: Int64Array, table: SlotTable
     ) -> Callable[[], TokenMasks | None]:
         """Start to compute the masks of `slots` for tokens at output `positions`, both [rows]."""
-        self._settle()
         rows = [row for row, slot in enumerate(slots.tolist()) if slot in self._slots]
         if not rows:
             return lambda: None
-        followers = []
-        for row in rows:
+        bits: IntBits = np.zeros((len(rows), self._num_words), dtype=np.int32)
+        jobs, begun = [], []
+        for index, row in enumerate(rows):
             slot, position = int(slots[row]), int(positions[row])
             held = self._slots[slot]
             if not held.is_known or held.follower.num_tokens != position:
-                held.follower.replace(_output(table, slot, position))
-            followers.append(held.follower)
-        future = self._thread.submit(self._compute, followers)
-        self._under_way = future
-        masked_slots = slots[rows]
-
-        def wait() -> TokenMasks:
-            outcome = future.result()
-            if outcome.failed:
-                raise _plan_error(masked_slots, outcome.failed)
-            return TokenMasks(np.asarray(rows, dtype=np.int64), outcome.bits)
-
-        return wait
+                held.replace(_output(table, slot, position))
+            if held.job is None:
+                held.job = MaskJob(held.grammar, held.follower, bits[index], held.bill)
+                begun.append(held.job)
+            jobs.append(held.job)
+        began = time.perf_counter(), self._threads.fast_seconds()
+        if begun:
+            self._threads.submit(begun)
+        where = np.asarray(rows, dtype=np.int64)
+        return _Waiting(self._threads, where, jobs, bits, len(slots), began)
 
     def accept(self, slots: Int64Array, token_ids: Int64Array) -> None:
         """Take what a step sampled, both [rows]."""
         for slot, token in zip(slots.tolist(), token_ids.tolist(), strict=True):
             held = self._slots.get(slot)
             if held is not None:
+                held.drop_job()
                 held.follower.append(token)
                 held.is_known = True
 
     def shutdown(self) -> None:
-        """End the thread."""
-        self._thread.shutdown(wait=True)
-
-    def _settle(self) -> None:
-        """Wait for the masks of a step that failed before it asked for them."""
-        if self._under_way is not None:
-            self._under_way.exception()
-            self._under_way = None
-
-    def _compute(self, followers: Sequence[GrammarFollower]) -> _Outcome:
-        """Return the masks of `followers`; runs in the thread."""
-        bits = np.zeros((len(followers), self._num_words), dtype=np.int32)
-        matchers: dict[int, LLMatcher] = {}
-        failed: dict[int, str] = {}
-        for row, follower in enumerate(followers):
-            matcher = _caught_up(follower, failed, row)
-            if matcher is not None:
-                matchers[row] = matcher
-        self._fill(matchers, bits)
-        for row, matcher in matchers.items():
-            if matcher.is_error():
-                fresh = _started_over(followers[row], failed, row)
-                if fresh is not None:
-                    self._fill({row: fresh}, bits)
-        return _Outcome(bits, failed)
-
-    def _fill(self, matchers: dict[int, LLMatcher], bits: npt.NDArray[np.int32]) -> None:
-        pairs = [(matcher, row) for row, matcher in matchers.items()]
-        if pairs:
-            fill_next_token_bitmask_par(self._executor, pairs, bits)
-
-
-def _caught_up(follower: GrammarFollower, failed: dict[int, str], row: int) -> LLMatcher | None:
-    try:
-        return follower.catch_up()
-    except GrammarError:
-        return _started_over(follower, failed, row)
-
-
-def _started_over(follower: GrammarFollower, failed: dict[int, str], row: int) -> LLMatcher | None:
-    try:
-        return follower.start_over()
-    except GrammarError as error:
-        failed[row] = str(error)
-        return None
+        """End the threads."""
+        self._threads.shutdown()
 
 
 def _output(table: SlotTable, slot: int, position: int) -> list[int]:
@@ -191,9 +202,3 @@ def _output(table: SlotTable, slot: int, position: int) -> list[int]:
     begin = int(table.prompt_lens[slot])
     token_ids: list[int] = table.tokens[slot, begin : begin + position].tolist()
     return token_ids
-
-
-def _plan_error(slots: Int64Array, failed: dict[int, str]) -> PlanError:
-    culprits = tuple(int(slots[row]) for row in failed)
-    reasons = "; ".join(f"slot {int(slots[row])}: {text}" for row, text in failed.items())
-    return PlanError(f"structured output: {reasons}", culprits)

@@ -1,12 +1,15 @@
 """Where weights come from by `--load-format`: the folder of the checkpoint, or a seed."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from pagewire_shared.fingerprint import model_fingerprint
+from pagewire_worker.identity.digest_cache import DigestCache
+from pagewire_worker.identity.fingerprint import ModelFingerprint
 from pagewire_worker.models.source import LoadSettings
 from pagewire_worker.random_weights import RandomWeights, random_fingerprint
+from pagewire_worker.token_budget import cache_folder
 from pagewire_worker.weights import SafetensorsReader, WeightReader
 
 DUMMY = "dummy"
@@ -22,9 +25,13 @@ def open_weights(folder: Path, settings: LoadSettings) -> WeightReader:
 
 def weights_fingerprint(
     folder: Path, load_format: str, seed: int, device: torch.device, dtype: torch.dtype
-) -> bytes:
-    """Return SHA-256 of configuration and weights, 32 bytes."""
+) -> Callable[[], bytes]:
+    """Begin with the fingerprint of configuration and weights; return what waits for it, 32 bytes.
+
+    Raises StartupError for a file of weights that is truncated or none.
+    """
     if load_format == DUMMY:
         config_json = (folder / "config.json").read_bytes()
-        return random_fingerprint(config_json, seed, device, dtype)
-    return model_fingerprint(folder)
+        fingerprint = random_fingerprint(config_json, seed, device, dtype)
+        return lambda: fingerprint
+    return ModelFingerprint(folder, DigestCache(cache_folder())).result

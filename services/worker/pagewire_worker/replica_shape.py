@@ -1,5 +1,6 @@
 """What a replica is to be: settings after the model and the device have filled the gaps."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ class ReplicaShape:
 
     folder: Path
     source: ModelSource
-    fingerprint: bytes
+    wait_for_fingerprint: Callable[[], bytes]
     model: ModelSummary
     device: torch.device
     dtype: torch.dtype
@@ -29,6 +30,14 @@ class ReplicaShape:
     max_num_seqs: int
     max_num_batched_tokens: int | None
     max_model_len: int
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Of the weights, 32 bytes; waits until all are hashed, which goes on beside loading.
+
+        Raises StartupError when they cannot be read.
+        """
+        return self.wait_for_fingerprint()
 
     @property
     def bounds(self) -> DecodeBounds:
@@ -59,7 +68,9 @@ def settle(config: WorkerConfig) -> ReplicaShape:
     return ReplicaShape(
         folder=folder,
         source=source,
-        fingerprint=weights_fingerprint(folder, config.load_format, config.seed, device, dtype),
+        wait_for_fingerprint=weights_fingerprint(
+            folder, config.load_format, config.seed, device, dtype
+        ),
         model=model,
         device=device,
         dtype=dtype,

@@ -74,6 +74,8 @@ class SlotTable:
         num_computed: Tokens whose KV is in the cache.
         prompt_lens: Length of the prompt; output positions count from here.
         is_beam: Grows by appended tokens, never by its own samples.
+        is_behind: The newest step to sample for it left it out: plans made on top of that count on
+            a token that there is not.
         block_table, num_blocks: Blocks of each sequence, in order of position. Those before the
             attention window may belong to others by now.
         resident: The block tables on the device; None where that is the host.
@@ -99,6 +101,7 @@ class SlotTable:
         self.prompt_lens = np.zeros(num_slots, dtype=np.int64)
         self.num_blocks = np.zeros(num_slots, dtype=np.int64)
         self.is_beam = np.zeros(num_slots, dtype=bool)
+        self.is_behind = np.zeros(num_slots, dtype=bool)
         self.block_table = np.zeros((num_slots, limits.max_blocks), dtype=np.int64)
         # The host reads its own tables faster than any copy.
         is_apart = device.type != "cpu" if has_resident_tables is None else has_resident_tables
@@ -184,7 +187,7 @@ class SlotTable:
     def free(self, slot: int) -> None:
         """Empty a slot."""
         self.request_ids[slot] = None
-        self.is_beam[slot] = False
+        self.is_beam[slot] = self.is_behind[slot] = False
         self.num_tokens[slot] = self.num_computed[slot] = self.num_blocks[slot] = 0
         self.sampling.free(slot)
         self.pooling.free(slot)
@@ -260,9 +263,20 @@ class SlotTable:
             slots, positions = slots[is_own], positions[is_own]
         self.write_tokens(slots, positions, token_ids)
 
-    def commit(self, slots: Int64Array, ends: Int64Array, sampling_slots: Int64Array) -> None:
-        """Count what a step has computed up to `ends` of `slots`, and the tokens it sampled."""
+    def commit(
+        self,
+        slots: Int64Array,
+        ends: Int64Array,
+        sampling_slots: Int64Array,
+        late: Int64Array | None = None,
+    ) -> None:
+        """Count what a step has computed up to `ends` of `slots`, and the tokens it sampled: those
+        of `sampling_slots` [samples] but for the rows `late` [n]."""
         self.num_computed[slots] = np.maximum(self.num_computed[slots], ends)
+        self.is_behind[sampling_slots] = False
+        if late is not None and len(late):
+            self.is_behind[sampling_slots[late]] = True
+            sampling_slots = np.delete(sampling_slots, late)
         self.num_tokens[sampling_slots] += ~self.is_beam[sampling_slots]
 
     def _columns(self) -> tuple[npt.NDArray[np.generic], ...]:

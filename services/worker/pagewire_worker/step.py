@@ -4,7 +4,7 @@ Field names and meanings are those of worker_attach.proto. Owns no behaviour; ar
 that numpy reads as integers, so that a plan made in the same process needs no packing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -135,7 +135,10 @@ class PromptLogprobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """The outcome of one plan; arrays as in the wire message, slots in the order of the plan."""
+    """The outcome of one plan; arrays as in the wire message, slots in the order of the plan.
+
+    `given_up` maps slots that were left out for good to the reasons.
+    """
 
     generation: int
     incarnation: int
@@ -153,3 +156,4 @@ class StepResult:
     failure: StepFailure | None = None
     model_time_us: int = 0
     step_time_us: int = 0
+    given_up: Mapping[int, str] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pagewire_worker.input_batch import PreparedStep
+from pagewire_worker.left_out import AwaitedMasks
 from pagewire_worker.readback import HostCopy
 from pagewire_worker.step import StepPlan, StepResult
 
@@ -18,6 +19,7 @@ class LaunchedStep:
         step: The step.
         hidden: [outputs, hidden], on the device.
         copy: What it samples, on its way to the host.
+        masks: Which of its rows had none in time.
         started: When it was launched, as time.perf_counter.
         ended: When the device was seen to be done; None before.
     """
@@ -25,6 +27,7 @@ class LaunchedStep:
     step: PreparedStep
     hidden: Tensor
     copy: HostCopy
+    masks: AwaitedMasks
     started: float
     ended: float | None = None
 

@@ -1,7 +1,7 @@
 """The seam to grammars: which tokens a row may have next, as bits, and who says so."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from pagewire_worker.slots import Int64Array, PlanError, SlotTable
 from pagewire_worker.step import NewRequest
 
 WORD_BITS = 32
+NO_ROWS: Int64Array = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,14 @@ class TokenMasks:
         rows: [n] rows of the sampler's logits, each at most once; rows not named may sample all.
         bits: [n, ceil(vocab / 32)]; bit i % 32 of word i // 32 is set where token i is allowed.
             Tokens beyond the bits are not allowed.
+        late: [m] rows whose masks are not there yet, or never: nothing may be sampled for them.
+        given_up: Those of them that never will have one, and why.
     """
 
     rows: Int64Array
     bits: npt.NDArray[np.int32]
+    late: Int64Array = field(default_factory=lambda: NO_ROWS)
+    given_up: Mapping[int, str] = field(default_factory=dict)
 
 
 class MaskSource(Protocol):
@@ -78,14 +83,15 @@ class MaskSource(Protocol):
             table: Holds the tokens of the slots.
 
         Returns:
-            A function that is called after the forward pass, waits for the masks and returns
-            them; None when no row has one. It may raise PlanError naming the slots at fault.
+            A function that is called after the forward pass, waits for the masks, though not for
+            long, and returns them; None when no row has one. It may raise PlanError naming the
+            slots at fault.
         """
         ...
 
     def accept(self, slots: Int64Array, token_ids: Int64Array) -> None:
-        """Take what a step sampled, both [rows]; the step may still fail. Raises PlanError, where
-        no other step was launched since."""
+        """Take what a step sampled, both [rows], those left out excepted; the step may still fail.
+        Raises PlanError, where no other step was launched since."""
         ...
 
 

@@ -207,3 +207,27 @@ def test_half_a_character_is_refused_before_it_has_an_id():
     for fields in ({"regex": "\ud800"}, {"choice": ("a", "\udc00")}, {"json": '{"a": "\ud800"}'}):
         with pytest.raises(InvalidRequestError, match="not valid Unicode"):
             Params(**fields)
+
+
+AMBIGUOUS = {
+    "46 characters": 'start: a\na: a a a | a a | "a" | "b"',
+    "GBNF": 'root ::= a\na ::= a a a | a a | "a" | "b" | [c-z]',
+    "deeper": 'start: a\na: b b b | b b | "x"\nb: a a a | a a | a | "y"',
+}
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_what_gets_ever_slower_to_follow_is_refused_at_the_door(name):
+    folder = ROOT / "pagewire" / "builtin_model"
+    tokenizer = load_grammar_tokenizer((folder / "tokenizer.json").read_text(), 3072, [2])
+    with pytest.raises(InvalidRequestError, match=r"too ambiguous|Too many items") as caught:
+        check(tokenizer, Params(grammar=AMBIGUOUS[name]))
+    assert (caught.value.field, caught.value.code) == ("structured_outputs", "invalid_grammar")
+
+
+def test_real_grammars_of_many_parts_pass(tokenizer):
+    check(tokenizer, Params(json={**properties(300), "additionalProperties": False}))
+    check(tokenizer, Params(json={"enum": [f"text {index}" for index in range(900)]}))
+    alternatives = " | ".join(f'"x{index}" a' for index in range(1500))
+    check(tokenizer, Params(grammar=f'start: {alternatives}\na: "b" start | "c"'))
+    check(tokenizer, Params(grammar='start: e\ne: e "+" e | e "*" e | "(" e ")" | /[0-9]+/'))

@@ -24,9 +24,8 @@ def test_a_token_that_is_not_in_the_grammar_names_its_slot_alone(bench):
     bench.install(6, grammar_id, bench.ids("x"))
     bench.install(8, grammar_id)
     bench.install(2, None)
-    with pytest.raises(PlanError, match="slot 6: ") as caught:
-        bench.masks([2, 8, 6, 4])
-    assert caught.value.culprit_slots == (6,)
+    masks = bench.masks([2, 8, 6, 4])
+    assert (masks.rows.tolist(), masks.late.tolist(), list(masks.given_up)) == ([1, 3], [2], [2])
     bench.free(6)
     assert bench.masks([8, 4]).rows.tolist() == [0, 1]
 
@@ -82,15 +81,16 @@ def test_one_output_too_large_for_the_lexer_alone_is_at_fault(bench, monkeypatch
     generator = torch.Generator().manual_seed(2)
     (x,), (y,) = bench.ids("x"), bench.ids("y")
     bench.write([1], [x])
-    with pytest.raises(PlanError, match="too many states") as caught:
-        for _ in range(900):
-            bench.step([0], generator)
-    assert caught.value.culprit_slots == (0,)
+    for _ in range(900):
+        masks = bench.masks([0])
+        if masks.given_up:
+            break
+        bench.step([0], generator)
+    assert "too many states" in masks.given_up[0]
     bench.write([1], [y])
     assert bench.allowed(1) & {y}
-    with pytest.raises(PlanError) as caught:
-        bench.masks([1, 0])
-    assert caught.value.culprit_slots == (0,)
+    masks = bench.masks([1, 0])
+    assert (masks.rows.tolist(), list(masks.given_up)) == ([0], [1])
     bench.free(0)
     assert bench.allowed(1) & {y}
 

@@ -130,10 +130,10 @@ def test_only_the_slot_at_fault_is_named_and_the_others_go_on(rig):
     wrong = request(
         2, blocks=[8, 9, 10, 11], grammar_id=grammar_id, emitted_token_ids=rig.ids("x")[:1]
     )
-    failed = rig.driver.run(rows, new_requests=[requests[1], wrong, requests[3]])
-    assert list(failed.failure.culprit_slots) == [2]
-    result = rig.driver.run_well([rows[0], rows[2]], new_requests=[requests[1], requests[3]])
+    result = rig.driver.run_well(rows, new_requests=[requests[1], wrong, requests[3]])
+    assert (list(result.slots), list(result.counts)) == ([1, 2, 3], [1, 0, 1])
     assert len(result.token_ids) == 2
+    assert list(result.given_up) == [2]
 
 
 def test_a_released_grammar_cannot_be_named_any_more(rig):

@@ -15,6 +15,7 @@ from pagewire_scheduler.core.events import (
 from pagewire_scheduler.core.frontend_state import timeline_event, tokens_event, vector_event
 from pagewire_scheduler.core.guarantee import update_guarantee
 from pagewire_scheduler.core.handoffs import give_up_source
+from pagewire_scheduler.core.left_out import given_up_error, leave_out, note_sampled
 from pagewire_scheduler.core.losses import is_suspect
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.preemption import roll_back
@@ -72,8 +73,10 @@ def apply_result(worker: WorkerState, result: StepResult, now: float) -> Applied
         applied.prompts.extend(enter_pieces(pieces))
         applied.prefilled.extend(one for one in step.prefilled if one.is_live)
         sampled = step.sampled
+        if 0 in result.counts:
+            sampled = _leave_out(worker, step, result, applied)
         for sequence in step.due_timelines:
-            if sequence.is_live:
+            if sequence.is_live and not _is_left_out(step, sequence):
                 _tell_timeline(sequence, applied, now)
         if step.num_pooled:
             _apply_vectors(worker, sampled, result.vectors, applied)
@@ -84,7 +87,7 @@ def apply_result(worker: WorkerState, result: StepResult, now: float) -> Applied
             _apply_tokens(sampled, result.token_ids, applied)
         if worker.trials:
             # A search starts over after a loss: that it has got somewhere says nothing yet.
-            further = (one for one in step.sampled if not is_suspect(one.request))
+            further = (one for one in sampled if not is_suspect(one.request))
             worker.trials.acquit(further)
         if worker.info.window is not None:
             _release_before_window(worker, step, worker.info.window)
@@ -92,6 +95,27 @@ def apply_result(worker: WorkerState, result: StepResult, now: float) -> Applied
     if worker.returning:
         _requeue(worker)
     return applied
+
+
+def _leave_out(
+    worker: WorkerState, step: OutstandingStep, result: StepResult, applied: Applied
+) -> list[Sequence]:
+    """Note whom the step sampled nothing for, end whom the worker gave up, and return the rest."""
+    rest: list[Sequence] = []
+    for sequence, slot, count in zip(step.sampled, result.slots, result.counts, strict=True):
+        if count or sequence.is_pooling:
+            rest.append(sequence)
+        elif sequence not in step.left_out:
+            leave_out(worker, sequence)
+            if slot in result.given_up and sequence.is_live:
+                sequence.error = given_up_error(result.given_up[slot])
+                end_sequence(sequence, State.FINISHED_FAILED)
+                applied.finished.append(sequence)
+    return rest
+
+
+def _is_left_out(step: OutstandingStep, sequence: Sequence) -> bool:
+    return sequence.is_left_out or sequence in step.left_out
 
 
 def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applied) -> None:
@@ -102,6 +126,8 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
         if not sequence.is_live:
             continue
         sequence.num_in_flight -= 1
+        if sequence.num_left_out:
+            note_sampled(sequence)
         tokens = sequence.tokens
         tokens.append(token)
         request = sequence.request
@@ -150,6 +176,8 @@ def _apply_with_logprobs(
             logprob = result.logprobs[index] if result.logprobs else math.nan
             rank = result.ranks[index] if result.ranks else 0
             sequence.logprobs.append(TokenLogprobs(logprob, rank, tuple(ids), tuple(values)))
+        if sequence.num_left_out:
+            note_sampled(sequence)
         sequence.tokens.append(result.token_ids[index])
         _tell(sequence, applied)
         _end_if_due(sequence, applied)
@@ -210,6 +238,8 @@ def _release_before_window(worker: WorkerState, step: OutstandingStep, window: i
     block_size = worker.info.model.block_size
     for chunk in step.chunks:
         table = chunk.sequence.table
+        if _is_left_out(step, chunk.sequence):
+            continue  # its last token is computed once more, and reads one position further back
         # A table of a later life of the sequence starts anew: its chunks end where it says.
         if table is not None and chunk.slot == chunk.sequence.slot:
             first = (chunk.end - window + 1) // block_size

@@ -151,9 +151,9 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
         for step in worker.outstanding:
             steps.update(step.sequences)
             if not step.is_void:
-                samples.update(step.sampled)
+                samples.update(one for one in step.sampled if one not in step.left_out)
     queued = Counter(
-        s for w in core.workers.values() for s in (*w.waiting, *w.compiling, *w.loading)
+        s for w in core.workers.values() for s in (*w.waiting, *w.compiling, *w.loading, *w.resting)
     )
     queued.update(s for queue in core.queues.unplaced for s in queue)
     running = Counter(s for w in core.workers.values() for s in w.running)

@@ -111,6 +111,7 @@ class Draft:
         if self.is_caching and not sequence.is_private:
             self._name(sequence, end)
         sequence.num_computed = end
+        sequence.is_left_out = False
         sequence.num_in_flight += is_sampled
         self.num_pooled += is_sampled and sequence.is_pooling
         if sequence.is_beam and is_sampled:

@@ -78,7 +78,7 @@ def _wait(worker: WorkerState, sequence: Sequence) -> None:
 
 
 def _keys_in_use(worker: WorkerState) -> Iterator[Key]:
-    waiting = (worker.waiting, worker.compiling, worker.loading)
+    waiting = (worker.waiting, worker.compiling, worker.loading, worker.resting)
     for group in (worker.running, *waiting, worker.returning):
         for sequence in group:
             if sequence.request.grammar_key is not None:

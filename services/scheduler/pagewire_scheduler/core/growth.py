@@ -2,6 +2,7 @@
 
 from pagewire_scheduler.core.draft import Draft
 from pagewire_scheduler.core.guarantee import update_guarantee
+from pagewire_scheduler.core.left_out import MAX_RETRIES_PER_STEP
 from pagewire_scheduler.core.preemption import find_victim
 from pagewire_scheduler.core.request import Sequence
 
@@ -10,7 +11,7 @@ def schedule_running(draft: Draft) -> None:
     """Schedule all running sequences that have something to compute."""
     running, plan, sequences = draft.worker.running, draft.plan, draft.sequences
     slots, starts, step_id = plan.slots, plan.starts, plan.step_id
-    index = num_plain = 0
+    index = num_plain = num_retries = 0
     # Victims are always behind `index`, so the list may shrink while it is walked.
     while index < len(running) and draft.num_tokens_left > num_plain:
         sequence = running[index]
@@ -32,6 +33,10 @@ def schedule_running(draft: Draft) -> None:
         num_tokens = sequence.num_to_compute
         # A choice forked a moment ago is in this step already.
         is_to_go_on = num_tokens > 0 and sequence.last_step != step_id
+        if sequence.is_left_out and is_to_go_on:
+            is_due = sequence.pauses_until <= step_id
+            num_retries += is_due
+            is_to_go_on = is_due and num_retries <= MAX_RETRIES_PER_STEP
         if is_to_go_on and draft.has_room_for(sequence):
             num_plain = _settle(draft, num_plain)
             schedule_one(draft, sequence, min(num_tokens, draft.num_tokens_for(sequence)))
@@ -52,7 +57,8 @@ def schedule_one(draft: Draft, sequence: Sequence, num_tokens: int) -> None:
     """Schedule up to `num_tokens` of a running sequence, as far as there are blocks."""
     worker, table = draft.worker, sequence.table
     assert table is not None
-    if sequence.is_tail_shared and not _own_tail(draft, sequence):
+    # A token computed once more is written where it stands already, by whomever that is held.
+    if sequence.is_tail_shared and not sequence.is_left_out and not _own_tail(draft, sequence):
         return
     block_size = worker.info.model.block_size
     room = len(table.blocks) * block_size - sequence.num_computed

@@ -42,6 +42,8 @@ class OutstandingStep:
         num_pooled: Vectors it returns.
         is_telling: Whether it reports log-probabilities of prompts.
         is_void: A step before it failed, so whatever it answers means nothing.
+        left_out: Whom it computes nothing of: it was planned on a token that a step before it did
+            not sample.
     """
 
     plan: StepPlan
@@ -55,6 +57,7 @@ class OutstandingStep:
     num_pooled: int = 0
     is_telling: bool = False
     is_void: bool = False
+    left_out: set[Sequence] = field(default_factory=set)
 
     @property
     def step_id(self) -> int:

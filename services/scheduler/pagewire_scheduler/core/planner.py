@@ -5,6 +5,7 @@ catch up."""
 from pagewire_scheduler.core.beam_group import take_moves
 from pagewire_scheduler.core.draft import Draft
 from pagewire_scheduler.core.growth import schedule_one, schedule_running
+from pagewire_scheduler.core.left_out import retries, share_slots, wake
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.queue_policy import QueuePolicy
 from pagewire_scheduler.core.starting import make_way, start, start_waiting
@@ -26,8 +27,10 @@ def plan_step(
     if worker.trials:
         worker.trials.forget_absent(worker)
     if worker.trials:
+        wake(worker)
         _schedule_trial(draft)
     else:
+        share_slots(worker, plan.step_id)
         make_way(draft)
         num_alone = worker.num_tokens_alone
         draft.num_tokens_left += num_alone
@@ -37,6 +40,12 @@ def plan_step(
         if draft.is_short:
             worker.is_blocked = len(worker.waiting) > 0
         else:
+            start_waiting(draft)
+    if not plan.slots and not worker.outstanding:
+        for sequence in retries(worker.running):
+            schedule_one(draft, sequence, 1)
+        if worker.resting and not plan.slots:
+            wake(worker)
             start_waiting(draft)
     # With nothing to run, freed slots and forgotten names are told once no answer is under way that
     # could lead to a plan.

@@ -210,6 +210,7 @@ class ModelQueues:
                 yield worker.waiting
                 yield worker.compiling
                 yield worker.loading
+                yield worker.resting
         yield from self._unplaced.values()
 
 
@@ -217,7 +218,7 @@ def _sequences_of(worker: WorkerState) -> set[Sequence]:
     """Return every live sequence: running, waiting, or preempted with a step under way."""
     under_way = (sequence for step in worker.outstanding for sequence in step.sequences)
     live = {sequence for sequence in under_way if not sequence.state.is_finished}
-    aside = {*worker.compiling, *worker.loading}
+    aside = {*worker.compiling, *worker.loading, *worker.resting}
     return live | set(worker.running) | set(worker.waiting) | aside
 
 

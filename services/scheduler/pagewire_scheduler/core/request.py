@@ -208,6 +208,9 @@ class Sequence:
         is_pooling: Whether its outcome is a vector.
         is_telling_prompt: Whether its worker was told to report log-probabilities of the prompt.
         vector: The outcome, as little-endian f32.
+        is_left_out: Whether its last token is to be computed again; see `left_out`.
+        num_left_out: How often steps left it out, less those that did not since.
+        pauses_until: Steps before this one pass over it where others can go on.
     """
 
     request: Request
@@ -257,6 +260,9 @@ class Sequence:
     is_pooling: bool = False
     is_telling_prompt: bool = False
     vector: bytes | None = None
+    is_left_out: bool = False
+    num_left_out: int = 0
+    pauses_until: int = 0
     logprobs: list[TokenLogprobs | None] = field(default_factory=list)
     stop_token_id: int | None = None
     error: PagewireError | None = None

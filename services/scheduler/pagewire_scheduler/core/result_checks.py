@@ -1,5 +1,6 @@
 """Whether a worker's answer is one that its plan can have; changes nothing."""
 
+from pagewire_scheduler.core.left_out import expected_counts
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.step import StepResult
 from pagewire_scheduler.core.worker_state import WorkerState
@@ -12,11 +13,13 @@ def check_result(worker: WorkerState, step: OutstandingStep, result: StepResult)
     sampled = [slot for slot, sample in zip(plan.slots, plan.samples, strict=True) if sample]
     if result.slots != sampled:
         raise WireError(f"step {step.step_id} sampled slots {result.slots}, planned {sampled}")
-    counts = [1] * len(sampled)
-    if step.num_pooled:
-        counts = [int(not sequence.is_pooling) for sequence in step.sampled]
-    if result.counts != counts or len(result.token_ids) != sum(counts):
+    is_plain = not step.num_pooled and not step.left_out and result.counts == [1] * len(sampled)
+    if not is_plain and not expected_counts(step, result.counts):
         raise WireError(f"step {step.step_id} must return one token per sampled slot")
+    if len(result.token_ids) != sum(result.counts):
+        raise WireError(f"step {step.step_id} must return as many tokens as it counts")
+    if result.given_up:
+        _check_given_up(step, result)
     if len(result.vectors) != 4 * step.num_pooled * worker.info.model.embedding_size:
         raise WireError(f"step {step.step_id} must return one vector per pooled slot")
     if result.token_ids and max(result.token_ids) >= worker.info.model.vocab_size:
@@ -33,9 +36,20 @@ def check_result(worker: WorkerState, step: OutstandingStep, result: StepResult)
         _check_alternatives(step, result)
 
 
+def _check_given_up(step: OutstandingStep, result: StepResult) -> None:
+    """Only a slot that was left out, and not because of a step before, can have been given up."""
+    left_out = {
+        slot
+        for slot, count, sequence in zip(result.slots, result.counts, step.sampled, strict=True)
+        if not count and not sequence.is_pooling and sequence not in step.left_out
+    }
+    if unknown := sorted(set(result.given_up) - left_out):
+        raise WireError(f"step {step.step_id} gave up slots {unknown}, which it did not leave out")
+
+
 def _check_alternatives(step: OutstandingStep, result: StepResult) -> None:
     """Every beam needs as many likeliest tokens as its search may look at."""
-    sampled = [sequence for sequence in step.sampled if not sequence.is_pooling]
+    sampled = [one for one, count in zip(step.sampled, result.counts, strict=True) if count]
     counts = result.num_top or [0] * len(sampled)
     for sequence, count in zip(sampled, counts, strict=True):
         group = sequence.request.beams if sequence.is_beam else None

@@ -116,13 +116,14 @@ class StepResult:
 
     Attributes:
         slots: Slots that sampled or pooled.
-        counts: Tokens per such slot; 0 for one that pooled.
+        counts: Tokens per such slot; 0 for one that pooled or was left out.
         token_ids: The tokens, one after the other.
         logprobs, ranks: One per token, or empty when no slot asked.
         num_top: Alternatives per token, or empty when there are none at all.
         prompt: Of slots that report log-probabilities of their prompts; None when none does.
         vectors: Of the slots that pooled, one after the other, as little-endian f32.
         model_time_us: From the start of the forward pass to the sampled ids; 0 when unknown.
+        given_up: Slots left out whose sequences cannot go on, and why.
     """
 
     generation: int
@@ -140,3 +141,4 @@ class StepResult:
     vectors: bytes = b""
     model_time_us: int = 0
     failure: StepFailure | None = None
+    given_up: dict[int, str] = field(default_factory=dict)

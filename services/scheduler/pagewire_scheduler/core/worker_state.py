@@ -64,6 +64,7 @@ class WorkerState:
         compiling: Those whose grammar is not compiled yet; they compete with nobody.
         grammars: What its compiler has.
         loading: Those whose blocks a KV store sends; they compete with nobody.
+        resting: Those left out by steps that have given their slots to others for a while.
         loads: What is on its way.
         giving: Hand-offs that it computes blocks for, or keeps them for.
         taking: Hand-offs whose blocks come here.
@@ -106,6 +107,7 @@ class WorkerState:
         self.compiling = WaitingQueue()
         self.grammars = Grammars(self.limits)
         self.loading = WaitingQueue()
+        self.resting = WaitingQueue()
         self.loads = Loads()
         self.loads.is_forced = settings.is_load_forced
         self.giving: dict[Handoff, None] = {}
@@ -162,7 +164,7 @@ class WorkerState:
     @property
     def num_sequences(self) -> int:
         """Sequences placed here."""
-        num_aside = len(self.compiling) + len(self.loading)
+        num_aside = len(self.compiling) + len(self.loading) + len(self.resting)
         return len(self.running) + len(self.waiting) + num_aside
 
     @property

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,13 @@ _logger = logging.getLogger(__name__)
 NUM_STAGING = 12
 STAGING_BYTES = 4 * 1024 * 1024
 """Copied in about a millisecond, and enough for a store's round trips to be small beside it."""
+DEVICE_STAGING_BYTES = 64 * 1024 * 1024
+MIN_DEVICE_BLOCKS = 16
+"""Of a device: its copies are enqueued, which takes no longer for many blocks, and a step of a
+large model names more bytes than would fit buffers of a few blocks."""
+ALL_DEVICE_BYTES = 768 * 1024 * 1024
+MIN_DEVICE_STAGING = 4
+"""Pinned memory of all buffers; never fewer than so many."""
 MIN_BUSY_BLOCKS = 8
 """Copied out between steps only when as many are ready: a copy has a price per layer."""
 
@@ -39,6 +47,29 @@ class _Settled:
     batch: PutBatch
     names: frozenset[bytes] | None
     is_new_store: bool
+
+
+class StagingSize(NamedTuple):
+    """Blocks per buffer, and how many buffers."""
+
+    num_blocks: int
+    num_buffers: int
+
+
+def staging_size(bytes_per_block: int, num_blocks: int, *, is_device: bool) -> StagingSize:
+    """Return what to copy blocks into.
+
+    Args:
+        bytes_per_block: Of one block.
+        num_blocks: In the pool; more at once there are not.
+        is_device: Whether copies are enqueued on a device, instead of made in the model thread.
+    """
+    if not is_device:
+        return StagingSize(max(1, STAGING_BYTES // bytes_per_block), NUM_STAGING)
+    rows = max(DEVICE_STAGING_BYTES // bytes_per_block, MIN_DEVICE_BLOCKS)
+    rows = max(1, min(rows, num_blocks))
+    affordable = ALL_DEVICE_BYTES // (rows * bytes_per_block)
+    return StagingSize(rows, max(MIN_DEVICE_STAGING, min(NUM_STAGING, affordable)))
 
 
 class BlockOffloader:
@@ -68,8 +99,12 @@ class BlockOffloader:
         self._unsent = UnsentBlocks(is_writeback=is_writeback)
         self._known = KnownNames()
         self._tenant_of: dict[int, str | None] = {}
-        self._free = [make_staging(cache, STAGING_BYTES) for _ in range(NUM_STAGING)]
-        self.load_staging = make_staging(cache, STAGING_BYTES)
+        is_device = cache.device.type != "cpu"
+        size = staging_size(cache.bytes_per_block, cache.num_blocks, is_device=is_device)
+        self._rows = size.num_blocks
+        num_bytes = size.num_blocks * cache.bytes_per_block
+        self._free = [make_staging(cache, num_bytes) for _ in range(size.num_buffers)]
+        self.load_staging = make_staging(cache, num_bytes)
         self._outlet: PutOutlet | None = None
         self._settled: deque[_Settled] = deque()
         self._has_failed = False
@@ -139,10 +174,6 @@ class BlockOffloader:
         if entries:
             self._send(entries)
         return self._unsent.num_ready > 0 and bool(self._free)
-
-    @property
-    def _rows(self) -> int:
-        return max(1, STAGING_BYTES // self._cache.bytes_per_block)
 
     def _unknown(self, entries: list[UnsentBlock]) -> list[UnsentBlock]:
         now = self._clock()

@@ -24,6 +24,8 @@ NUM_PUTS = 3
 """While the store makes the blocks of one put visible, the next ones are on their way."""
 MAX_BATCHES = 4
 """Most batches that wait and go in one put: its round trips cost as much as copying a few MiB."""
+MAX_PUT_BYTES = 64 * 1024 * 1024
+"""A put takes no further batch from here on: a store sets room aside for all of it."""
 SLOW_SECONDS = 2.0
 """After a put that took longer, batches go one by one, so that a slow link is in time, too."""
 FIRST_PAUSE_SECONDS = 1.0
@@ -87,8 +89,10 @@ class PutSender:
         while True:
             batches = [await self._batches.get()]
             most = 1 if self._is_slow else MAX_BATCHES
-            while len(batches) < most and not self._batches.empty():
+            num_bytes = batches[0].payloads.numel()
+            while len(batches) < most and num_bytes < MAX_PUT_BYTES and not self._batches.empty():
                 batches.append(self._batches.get_nowait())
+                num_bytes += batches[-1].payloads.numel()
             names: frozenset[bytes] | None = None
             try:
                 names = await self._put(batches)

@@ -2,6 +2,7 @@
 time; every wait for the store has a limit."""
 
 import asyncio
+import threading
 from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import Any
@@ -92,7 +93,7 @@ class PutStream:
             if self._arena is None:
                 raise WireError("wanted: offsets in shared memory that nobody asked for")
             payloads = [block.payload for block in blocks]
-            return pack_u32(await asyncio.to_thread(self._arena.write_all, offsets, payloads))
+            return pack_u32(await _write_all(self._arena, offsets, payloads))
         for block in blocks:
             for piece in cut(block):
                 await self._take_credit()
@@ -134,6 +135,22 @@ class PutStream:
                         raise WireError(f"the store answered {found} instead of {kind}")
         except TimeoutError:
             raise DeadlineError(f"the store did not answer for {self._stall_seconds:g} s") from None
+
+
+async def _write_all(
+    arena: SharedArena, offsets: Sequence[int], payloads: Sequence[memoryview]
+) -> list[int]:
+    """Copy payloads in a thread. Who is cancelled leaves when nothing is written any more, which is
+    after the payload at hand: the places may be somebody else's then, and the payloads, too."""
+    stopped = threading.Event()
+    loop = asyncio.get_running_loop()
+    written = loop.run_in_executor(None, arena.write_all, offsets, payloads, stopped.is_set)
+    try:
+        return await asyncio.shield(written)
+    except asyncio.CancelledError:
+        stopped.set()
+        await asyncio.wait([written])
+        raise
 
 
 def _offsets(data: bytes, num_names: int) -> list[int]:

@@ -4,7 +4,7 @@ import logging
 import mmap
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -36,14 +36,23 @@ class SharedArena:
         # numpy lets other threads run while it copies; a memoryview does not.
         self._bytes = np.frombuffer(mapped, dtype=np.uint8)
 
-    def write_all(self, offsets: Sequence[int], payloads: Sequence[memoryview]) -> list[int]:
+    def write_all(
+        self,
+        offsets: Sequence[int],
+        payloads: Sequence[memoryview],
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> list[int]:
         """Copy payloads to `offsets` and return the CRC-32C of each.
+
+        It stops before the next payload once `is_cancelled`, which may be asked in any thread.
 
         Raises:
             WireError: An offset lies outside; then some may be written, which nobody will publish.
         """
         checksums = []
         for offset, payload in zip(offsets, payloads, strict=True):
+            if is_cancelled():
+                break
             self._check(offset, len(payload))
             data = np.frombuffer(payload, dtype=np.uint8)
             np.copyto(self._bytes[offset : offset + len(payload)], data)

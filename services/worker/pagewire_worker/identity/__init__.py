@@ -1,0 +1,1 @@
+"""What the weights of a replica are, byte for byte."""
