@@ -153,3 +153,9 @@ def test_a_row_alone_takes_the_token_it_takes_in_a_batch(seed, dice):
         own = slice(row, row + 1)
         alone = sample_tokens(logits[own], heat[own], *(column[own] for column in rows))
         assert alone.tolist() == together[row : row + 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_greedy_tokens_need_no_wide_logits(dtype, dice):
+    logits = torch.randn(3, 700).to(dtype)
+    assert greedy_tokens(logits, split=256).tolist() == logits.float().argmax(dim=1).tolist()
