@@ -176,7 +176,7 @@ def _check_rows(
         ),
         (ends > table.num_blocks[slots] * table.limits.block_size, "too few blocks"),
         (is_answering & (ends != num_tokens), "a sample before the last token"),
-        (is_answering & (ends > table.limits.max_model_len), "a sample behind the context"),
+        (ends > table.limits.max_model_len, "a position behind the context"),
     )
     for is_broken, text in rules:
         if is_broken.any():

@@ -74,7 +74,8 @@ class CudaReadback:
         """Enqueue the copies, and an event behind them."""
         logprobs = sampled.logprobs
         copied = SampledTokens(_to_pinned(sampled.token_ids), logprobs and _pinned_of(logprobs))
-        event = torch.cuda.Event()
+        # Whoever waits for it sleeps; otherwise a core would spin.
+        event = torch.cuda.Event(blocking=True)
         event.record()
         return HostCopy(copied, event)
 

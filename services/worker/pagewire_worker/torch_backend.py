@@ -44,6 +44,10 @@ class DecoderModel(Protocol):
         """Return logits [rows, vocab] in float32."""
         ...
 
+    def narrow_logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in the type of the model."""
+        ...
+
 
 class TorchBackend:
     """Runs a Decoder eagerly.
@@ -109,3 +113,7 @@ class TorchBackend:
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
         return self._model.logits(hidden)
+
+    def narrow_logits(self, hidden: Tensor) -> Tensor:
+        """Return the same in the type of the model."""
+        return self._model.narrow_logits(hidden)

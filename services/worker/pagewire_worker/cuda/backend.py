@@ -2,10 +2,11 @@
 
 from torch import Tensor
 
-from pagewire_worker.backend import ModelBackend, StepBatch
+from pagewire_worker.backend import StepBatch
 from pagewire_worker.cuda.decode_graphs import DecodeGraphs
 from pagewire_worker.kv_cache import KvCache
 from pagewire_worker.layer_watch import LayerWatch
+from pagewire_worker.torch_backend import TorchBackend
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens
 
 
@@ -19,7 +20,7 @@ class CudaBackend:
     """
 
     def __init__(
-        self, eager: ModelBackend, graphs: DecodeGraphs | None, on_layer: LayerWatch
+        self, eager: TorchBackend, graphs: DecodeGraphs | None, on_layer: LayerWatch
     ) -> None:
         self._eager = eager
         self._graphs = graphs
@@ -59,7 +60,7 @@ class CudaBackend:
 
     def greedy(self, hidden: Tensor) -> Tensor:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
-        return greedy_tokens(self.logits(hidden))
+        return greedy_tokens(self._eager.narrow_logits(hidden))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""

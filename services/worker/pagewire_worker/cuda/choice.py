@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 from pagewire_worker.attention.triton import TritonAttention
-from pagewire_worker.backend import DecodeBounds, ModelBackend
+from pagewire_worker.backend import DecodeBounds
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.buckets import decode_buckets
 from pagewire_worker.cuda.capture import CudaCapture
 from pagewire_worker.cuda.decode_graphs import FLOAT_BYTES, DecodeGraphs, scratch_floats
 from pagewire_worker.layer_watch import LayerWatch
 from pagewire_worker.models.config import ModelConfig
-from pagewire_worker.torch_backend import DecoderModel
+from pagewire_worker.torch_backend import DecoderModel, TorchBackend
 
 BYTES_PER_GRAPH = 8 * 1024**2
 """Of the driver, for a graph of some hundred kernels."""
@@ -20,7 +20,7 @@ ROWS_AT_ONCE = 8
 
 
 def captured(
-    eager: ModelBackend,
+    eager: TorchBackend,
     model: DecoderModel,
     attention: TritonAttention,
     bounds: DecodeBounds,

@@ -11,7 +11,7 @@ from torch import Tensor
 from pagewire_worker.attention.triton import TritonAttention
 from pagewire_worker.backend import DecodeBounds, StepBatch
 from pagewire_worker.cuda.buckets import bucket_of, decode_buckets
-from pagewire_worker.cuda.capture import Capture, Work
+from pagewire_worker.cuda.capture import Capture, CapturedWork
 from pagewire_worker.cuda.static_inputs import StaticInputs
 from pagewire_worker.kv_cache import KvCache
 from pagewire_worker.models.config import ModelConfig
@@ -32,12 +32,12 @@ class _Graph:
     """One bucket.
 
     Attributes:
-        replay: Computes the states from the static inputs.
+        work: Computes the states from the static inputs; keeps what it reads.
         states: What the last replay has computed, one tensor [size, hidden].
         longest: Most tokens of a sequence.
     """
 
-    replay: Work
+    work: CapturedWork
     states: list[Tensor]
     longest: int
 
@@ -101,7 +101,7 @@ class DecodeGraphs:
         assert size is not None
         self._inputs.fill(batch, size)
         graph = self._graphs[size]
-        graph.replay()
+        graph.work.replay()
         return graph.states[0][:num_seqs]
 
     def _captured(self, size: int, capture: Capture) -> _Graph:
@@ -117,8 +117,7 @@ class DecodeGraphs:
             layers = self._kv_cache.layers
             states[:] = [self._model.forward(batch, layers, attend, lambda: None)]
 
-        replay = capture(work)
-        return _Graph(replay, states, num_splits * self._attention.cut.split)
+        return _Graph(capture(work), states, num_splits * self._attention.cut.split)
 
     def _partials(self, size: int, num_splits: int) -> Partials:
         """Return views of the scratch memory, which all buckets share."""

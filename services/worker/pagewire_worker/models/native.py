@@ -81,6 +81,7 @@ class CudaModel(NativeModel):
         from pagewire_worker.cuda.backend import CudaBackend
         from pagewire_worker.cuda.choice import captured
 
+        assert isinstance(backend, TorchBackend)
         if self.enforce_eager:
             return CudaBackend(backend, None, on_layer)
         return captured(backend, self.decoder, self._triton, bounds, on_layer, advance)

@@ -77,7 +77,11 @@ class TritonDecoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for what `forward` returned."""
-        return self._output(hidden).float()
+        return self.narrow_logits(hidden).float()
+
+    def narrow_logits(self, hidden: Tensor) -> Tensor:
+        """Return the same in the type of the model."""
+        return self._output(hidden)
 
     def _compute(
         self,

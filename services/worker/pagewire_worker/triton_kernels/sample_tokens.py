@@ -44,12 +44,13 @@ def sample_tokens(
 
 
 def greedy_tokens(logits: Tensor, split: int = _SPLIT) -> Tensor:
-    """Return the most likely token per row, as `sample_tokens` does at temperature 0."""
+    """Return the most likely token per row, as `sample_tokens` does at temperature 0; `logits` may
+    be of any floating type."""
     return _launch(logits, (None,) * 6, split)
 
 
 def _launch(logits: Tensor, rows: tuple[Tensor | None, ...], split: int) -> Tensor:
-    assert logits.dtype == torch.float32
+    assert logits.dtype == torch.float32 or rows[0] is None
     assert logits.stride(1) == 1
     num_rows, vocab_size = logits.shape
     num_splits = triton.cdiv(vocab_size, split)
@@ -84,7 +85,8 @@ def _best_of_split(
     first = tl.program_id(1) * SPLIT
     token_ids = first + tl.arange(0, SPLIT)
     is_inside = token_ids < vocab_size
-    values = tl.load(logits + row * logits_stride + token_ids, mask=is_inside, other=float("-inf"))
+    places = logits + row * logits_stride + token_ids
+    values = tl.load(places, mask=is_inside, other=float("-inf")).to(tl.float32)
     if temperature is None:
         best, best_id = _best(values, token_ids)
     else:
