@@ -88,6 +88,7 @@ def load_replica(
         torch.set_num_threads(config.cpu_threads or num_physical_cores())
     model = _load_model(config, shape, on_progress)
     on_progress(0.9, "allocating the KV cache")
+    model.reserve(shape.bounds)
     cache = make_cache(model, _cache_settings(config, shape, model), LayerCalls(on_layer))
     copies = make_copies(shape.device)
     names = BlockNames()

@@ -1,11 +1,12 @@
 """Work of the device that is recorded once and started again with one call."""
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 Work = Callable[[], None]
 
@@ -51,18 +52,27 @@ class CudaCapture:
 
 
 class NoCapture:
-    """Does the work anew each time, where there are no graphs. As a graph it keeps nothing alive:
-    a replay fails once the work is gone."""
+    """Does the work anew each time, where there are no graphs. As a graph it keeps nothing alive: a
+    replay fails once the work is gone.
+
+    Args:
+        scratch: Memory that may hold anything when the work begins: NaN is written there.
+    """
+
+    def __init__(self, scratch: Sequence[Tensor] = ()) -> None:
+        self._scratch = tuple(scratch)
 
     def __call__(self, work: Work) -> CapturedWork:
         """Do `work` once and return it."""
         work()
-        seen = weakref.ref(work)
+        seen, scratch = weakref.ref(work), self._scratch
 
         def replay() -> None:
             kept = seen()
             if kept is None:
                 raise ReferenceError("what was captured is gone, and its memory is others'")
+            for memory in scratch:
+                memory.fill_(float("nan"))
             kept()
 
         return CapturedWork(replay, work)

@@ -76,6 +76,10 @@ class LoadedModel(Protocol):
         """Return the model over `kv_cache`; `on_layer` is called for each layer of each step."""
         ...
 
+    def reserve(self, bounds: DecodeBounds) -> None:
+        """Allocate what steps within `bounds` share, before the cache takes what is left."""
+        ...
+
     def graph_bytes(self, bounds: DecodeBounds) -> int:
         """Return about how much memory `captured` takes."""
         ...
@@ -99,9 +103,12 @@ class LoadedModel(Protocol):
 
 
 class Uncaptured:
-    """The part of a LoadedModel that has no graphs."""
+    """The part of a LoadedModel that has no graphs, and shares nothing between steps."""
 
     __slots__ = ()
+
+    def reserve(self, bounds: DecodeBounds) -> None:
+        """Allocate nothing."""
 
     def graph_bytes(self, bounds: DecodeBounds) -> int:
         """Return that it takes nothing."""

@@ -39,7 +39,7 @@ def test_what_captured_decodes_read_is_theirs(checkpoint, monkeypatch):
 
     def watched(self, *arguments):
         attend = prepare(self, *arguments)
-        read.append(weakref.ref(attend.which))
+        read.append(weakref.ref(attend.decodes.which))
         return attend
 
     monkeypatch.setattr(TritonAttention, "prepare_decodes", watched)
