@@ -55,6 +55,7 @@ class Executor(BlockHolder):
         copies: How blocks come from the host and go there; at once by default.
         sampler: Chooses tokens where that takes more than the likeliest one.
         readback: Copies them to the host; by default as `device` needs it.
+        slots: An empty table that was made before, with the same limits; one of its own by default.
     """
 
     def __init__(
@@ -70,11 +71,12 @@ class Executor(BlockHolder):
         copies: DeviceCopies | None = None,
         sampler: Sampler = sample,
         readback: Readback | None = None,
+        slots: SlotTable | None = None,
     ) -> None:
         self._backend = backend
         self._max_num_batched_tokens = max_num_batched_tokens
         self._device = device
-        self._slots = SlotTable(limits, device)
+        self._slots = SlotTable(limits, device) if slots is None else slots
         super().__init__(
             backend.kv_cache,
             BlockNames() if names is None else names,
