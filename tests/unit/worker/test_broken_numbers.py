@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 
 from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.fallback.backend import TransformersBackend
 from support.captured_decodes import capture_decodes
 from support.fused_kernels import has_kernels
 from support.worker_driver import GREEDY, PROMPT, Driver, Running, load, request
@@ -18,38 +17,52 @@ from support.worker_driver import GREEDY, PROMPT, Driver, Running, load, request
 BAD = 500
 """The token whose embedding is broken."""
 
-SETTINGS = {"max_model_len": 64, "max_num_seqs": 8, "kv_cache_memory": 2**20}
+# Of the interpreter of Triton.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+SETTINGS = {"max_model_len": 64, "max_num_seqs": 3, "kv_cache_memory": 2**20}
 NEIGHBOUR = PROMPT[:21]
+NAN, INFINITY = float("nan"), float("inf")
+FUSED = {"cpu_backend": "fused"}
+needs_kernels = pytest.mark.skipif(not has_kernels(), reason="there are no kernels for this CPU")
+
 BACKENDS = [
-    pytest.param({"cpu_backend": "fused"}, marks=pytest.mark.skipif(not has_kernels(), reason="")),
-    {"cpu_backend": "torch"},
-    {"cpu_backend": "torch", "attention_backend": "reference"},
-    {"attention_backend": "triton"},
-    {"attention_backend": "triton", "captured": True},
-    {"model_impl": "transformers"},
+    pytest.param((NAN, FUSED), marks=needs_kernels),
+    pytest.param((INFINITY, FUSED), marks=needs_kernels),
+    (NAN, {"cpu_backend": "torch"}),
+    (INFINITY, {"cpu_backend": "torch", "attention_backend": "reference"}),
+    (NAN, {"attention_backend": "triton", "captured": True}),
+    (NAN, {"model_impl": "transformers"}),
 ]
 
 
-@pytest.fixture(scope="module", params=[float("nan"), float("inf")])
-def broken(request, checkpoint, tmp_path_factory):
-    """A checkpoint with one token that has no finite embedding."""
-    folder = tmp_path_factory.mktemp("broken") / "model"
-    shutil.copytree(checkpoint("llama"), folder)
-    (path,) = folder.glob("*.safetensors")
-    weights = load_file(path)
-    weights["model.embed_tokens.weight"][BAD, 3] = request.param
-    save_file(weights, path, {"format": "pt"})
-    return folder
+@pytest.fixture(scope="module")
+def broken(checkpoint, tmp_path_factory):
+    """Return a function to a checkpoint one token of which has such a value in its embedding."""
+    made = {}
+
+    def get(value):
+        if value not in made:
+            made[value] = folder = tmp_path_factory.mktemp("broken") / "model"
+            shutil.copytree(checkpoint("llama"), folder)
+            (path,) = folder.glob("*.safetensors")
+            weights = load_file(path)
+            weights["model.embed_tokens.weight"][BAD, 3] = value
+            save_file(weights, path, {"format": "pt"})
+        return made[value]
+
+    return get
 
 
-@pytest.fixture(params=BACKENDS, ids=lambda param: "-".join(map(str, param.values())))
+@pytest.fixture(params=BACKENDS, ids=str)
 def make(request, broken):
     """Return a function that loads the checkpoint on one of the backends."""
+    value, backend = request.param
 
-    def made(**more):
-        settings = {**SETTINGS, **request.param, **more}
+    def made():
+        settings = {**SETTINGS, **backend}
         is_captured = settings.pop("captured", False)
-        replica = load(broken, **settings)
+        replica = load(broken(value), **settings)
         if is_captured:
             capture_decodes(replica.executor)
         return Driver.of(replica)
@@ -57,7 +70,7 @@ def make(request, broken):
     return made
 
 
-def run(one, *prompts, max_tokens=3, sampling=GREEDY):
+def run(one, *prompts, max_tokens=2, sampling=GREEDY):
     """Run prompts together; return their tokens, and the slots that failed, without their own."""
     sequences = [Running(slot, prompt, sampling, max_tokens) for slot, prompt in enumerate(prompts)]
     failed = set()
@@ -74,7 +87,7 @@ def run(one, *prompts, max_tokens=3, sampling=GREEDY):
     return [sequence.output for sequence in sequences], failed
 
 
-@pytest.mark.parametrize("place", [0, 5, 20])
+@pytest.mark.parametrize("place", [5, 20])
 def test_a_broken_row_fails_its_own_request_only(make, place):
     one = make()
     (expected,), _ = run(one, NEIGHBOUR)
@@ -93,7 +106,6 @@ def test_a_broken_row_fails_its_own_request_only(make, place):
     [
         SamplingParams(seed=1, top_p=0.9, max_tokens=None),
         SamplingParams(temperature=0.0, logprobs=2, max_tokens=None),
-        SamplingParams(seed=3, repetition_penalty=1.2, top_k=3, max_tokens=None),
     ],
 )
 def test_whatever_is_sampled(make, sampling):
@@ -119,10 +131,10 @@ def test_blocks_with_broken_values_get_no_name(make):
     assert list(result.failed_slots) == [0]
     assert one.executor.held_names() == {3: b"c" * 16}
     # Nor later on, though what follows is finite: the sequence is broken for good.
-    later = one.run_well([(0, 31, 1, 1, 0)], named_blocks=[1], names=[b"d" * 16], named_slots=[0])
+    later = one.run_well([(0, 31, 1, 0, 0)], named_blocks=[1], names=[b"d" * 16], named_slots=[0])
     assert list(later.failed_slots) == [0]
     # A name of a plan that does not say whose blocks it names is given to none of them.
-    nameless = one.run_well([(0, 31, 1, 1, 0)], named_blocks=[4], names=[b"e" * 16])
+    nameless = one.run_well([(0, 31, 1, 0, 0)], named_blocks=[4], names=[b"e" * 16])
     assert list(nameless.failed_slots) == [0]
     assert one.executor.held_names() == {3: b"c" * 16}
     # The slot is as good as any for the next request.
@@ -186,14 +198,9 @@ def test_forks_of_a_broken_sequence_are_broken(make):
 
 def test_vectors_and_log_probabilities_of_prompts(make):
     one = make()
-    pooled = Running(0, [3, BAD, 5], GREEDY, 1, pooling=PoolingParams("mean", normalize=True))
+    pooled = Running(0, [3, BAD, 5], GREEDY, 1, pooling=PoolingParams(pooling="mean"))
     told = Running(1, [3, 5, BAD], SamplingParams(prompt_logprobs=1, max_tokens=None, seed=0), 2)
-    fine = Running(2, PROMPT[:5], GREEDY, 1, pooling=PoolingParams("last", normalize=False))
+    fine = Running(2, PROMPT[:5], GREEDY, 1, pooling=PoolingParams(pooling="last"))
     result = one.step([pooled, told, fine], 64)
     assert sorted(result.failed_slots) == [0, 1]
     assert np.isfinite(fine.vector).all()
-
-
-def test_fallback_is_what_it_says(broken):
-    replica = load(broken, model_impl="transformers", **SETTINGS)
-    assert isinstance(replica.executor._backend, TransformersBackend)
