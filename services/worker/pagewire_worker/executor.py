@@ -4,12 +4,14 @@ A plan is launched, and its result is collected when the device is done; the nex
 launched before that.
 
 A step that fails answers with a StepFailure and leaves the slots as they were before it, freed
-slots excepted: those had left anyway.
+slots excepted: those had left anyway. A sequence whose own numbers are not finite fails alone: the
+result names its slot, and blocks that it fills get no names.
 """
 
 import logging
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +23,7 @@ from pagewire_worker.audit import SlotAudit, walk_slots
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.block_holder import BlockHolder
 from pagewire_worker.block_names import BlockNames
+from pagewire_worker.broken_slots import REASON, BrokenSlots, found_in, places_of_others
 from pagewire_worker.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.device_copy import to_device
 from pagewire_worker.grammar_changes import follow_grammars, forget_grammars
@@ -86,6 +89,7 @@ class Executor(BlockHolder):
         self._grammars = NoMasks() if grammars is None else grammars
         self._steps_in_flight = steps_in_flight
         self._num_suspect_steps = 0
+        self._broken = BrokenSlots()
         self._readback = make_readback(device) if readback is None else readback
         self._sampler = sampler
         self._unread: deque[StepInFlight] = deque()
@@ -121,7 +125,7 @@ class Executor(BlockHolder):
         except Exception as error:
             if self._readback.is_lost():
                 raise DeviceLostError(f"step {plan.step_id}: {error}") from error
-            _logger.exception("step %d failed, with %s", plan.step_id, self._named(plan))
+            _logger.exception("step %d failed, with %s", plan.step_id, self._named(plan.slots))
             undo_plan(self._slots, undo)
             return self._failed(plan, error, ())
 
@@ -140,6 +144,7 @@ class Executor(BlockHolder):
         """Forget all requests; blocks keep their content and names."""
         self._read_all()
         self._slots.clear()
+        self._broken.clear()
         self._grammars.clear()
         self._watch.drop_slots()
 
@@ -152,7 +157,8 @@ class Executor(BlockHolder):
         self._watch.follow(plan)
         if len(plan.slots) == 0:
             self._copy_blocks(plan)
-            self._apply_names(plan)
+            if self._promise_names(plan):
+                self._keep_names(plan)
             return StepInFlight(plan, result=empty_result(plan))
         step = prepare_step(self._slots, plan, self._max_num_batched_tokens)
         # From here on the plan is known to be good: only now may KV and names change.
@@ -164,8 +170,10 @@ class Executor(BlockHolder):
         hidden, wait_for_masks = self._forward(step)
         sampled = sample_step(self._backend, self._sampler, step, hidden, wait_for_masks)
         self._slots.write_sampled(step.sampling_slots, step.sampled_positions, sampled.token_ids)
-        copy = self._readback.start(sampled)
-        in_flight = StepInFlight(plan, LaunchedStep(step, hidden, copy, started))
+        copy = self._readback.start(replace(sampled, kv_faults=step.batch.faults))
+        self._watch.launched(plan)
+        launched = LaunchedStep(step, hidden, copy, started)
+        in_flight = StepInFlight(plan, launched, gives_names=self._promise_names(plan))
         sums: dict[int, StateSum] = {}
         if copy.event is None or step.needs_states:
             # States may be overwritten by the next step.
@@ -176,7 +184,6 @@ class Executor(BlockHolder):
         # From here on nothing fails: what the step computes is kept.
         self._slots.commit(step.slots, step.ends, step.sampling_slots)
         self._slots.pooling.commit(sums)
-        self._apply_names(plan)
         return in_flight
 
     def _forward(self, step: PreparedStep) -> tuple[Tensor, WaitForMasks]:
@@ -211,9 +218,16 @@ class Executor(BlockHolder):
         seconds = ended - max(launched.started, self._last_ended)
         self._last_ended = ended
         outputs = step_outputs(step, launched.hidden, sampled, self._backend.logits)
-        in_flight.result = pack_result(plan, step, outputs, int(seconds * 1e6))
-        if len(step.sampling_slots):
-            self._grammars.accept(step.sampling_slots, sampled.token_ids.numpy())
+        broken = self._broken.follow(plan, found_in(step, outputs))
+        if broken:
+            _logger.warning("step %d: %s: %s", plan.step_id, self._named(broken), REASON)
+        in_flight.result = pack_result(plan, step, outputs, int(seconds * 1e6), broken, REASON)
+        is_well = ~np.isin(step.sampling_slots, broken)
+        if is_well.any():
+            tokens = sampled.token_ids.numpy()[is_well]
+            self._grammars.accept(step.sampling_slots[is_well], tokens)
+        if in_flight.gives_names:
+            self._keep_names(plan, broken)
         return outputs.pooled.sums
 
     def _copy_blocks(self, plan: StepPlan) -> None:
@@ -226,25 +240,41 @@ class Executor(BlockHolder):
             to_device(destinations, self._device),
         )
 
-    def _apply_names(self, plan: StepPlan) -> None:
+    def _promise_names(self, plan: StepPlan) -> bool:
+        """Promise the names that the plan gives; return whether it may give any."""
         # Steps planned before a failure was known may have read what the failed one never wrote: a
         # missing name costs a recomputation, a wrong one corrupts whoever reads the block.
         if self._num_suspect_steps > 0:
             self._num_suspect_steps -= 1
-            return
+            return False
         blocks = np.asarray(plan.named_blocks, dtype=np.int64).tolist()
         for block, name in zip(blocks, plan.names, strict=True):
-            self._names.name(block, name)
+            self._names.forget((block,))
+            self._names.promise(block, name)
+        return True
+
+    def _keep_names(self, plan: StepPlan, broken: tuple[int, ...] = ()) -> None:
+        """Give what was promised, but for blocks of `broken` slots and those written anew since."""
+        blocks = np.asarray(plan.named_blocks, dtype=np.int64)
+        kept = places_of_others(plan, broken).tolist() if broken else list(range(len(blocks)))
+        kept = [place for place in kept if self._names.keep(int(blocks[place]), plan.names[place])]
+        if len(kept) < len(blocks):
+            slots = np.asarray(plan.named_slots, dtype=np.int64)
+            named = [plan.names[place] for place in kept]
+            slots = slots[kept] if len(slots) else slots
+            self._names.break_promises(blocks.tolist())
+            plan = replace(plan, named_blocks=blocks[kept], names=named, named_slots=slots)
         self._watch.named(plan)
 
-    def _named(self, plan: StepPlan) -> str:
-        ids = (self._slots.request_ids[slot] for slot in plan.slots)
+    def _named(self, slots: Iterable[int]) -> str:
+        ids = (self._slots.request_ids[slot] for slot in slots)
         return "requests " + ", ".join("none" if one is None else short(one) for one in ids)
 
     def _failed(
         self, plan: StepPlan, error: Exception, culprit_slots: tuple[int, ...]
     ) -> StepInFlight:
         self._num_suspect_steps = self._steps_in_flight - 1
+        self._names.break_promises(np.asarray(plan.named_blocks, dtype=np.int64).tolist())
         self._watch.failed()
         message = " ".join(f"{type(error).__name__}: {error}".split())
         failure = StepFailure(message, culprit_slots)

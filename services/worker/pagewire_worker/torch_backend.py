@@ -10,6 +10,7 @@ from pagewire_worker.backend import StepBatch
 from pagewire_worker.fp8 import FP8
 from pagewire_worker.kv_cache import KvCache, LayerCache
 from pagewire_worker.models.config import ModelConfig
+from pagewire_worker.sampler import SampledTokens, likeliest
 
 
 class DecoderModel(Protocol):
@@ -106,9 +107,9 @@ class TorchBackend:
         attend = self._attention.prepare(batch.attention)
         return self._model.forward(batch, self._kv_cache.layers, attend, self._on_layer)
 
-    def greedy(self, hidden: Tensor) -> Tensor:
+    def greedy(self, hidden: Tensor) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
-        return self.logits(hidden).argmax(dim=1)
+        return likeliest(self.logits(hidden))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""

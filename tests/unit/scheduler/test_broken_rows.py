@@ -6,7 +6,6 @@ from unit.scheduler.cell import FRONTEND, Cell, finished
 from pagewire_scheduler.core.events import TokensEvent
 from pagewire_scheduler.core.state import State
 from pagewire_shared.errors import WireError
-from pagewire_shared.sampling import SamplingParams
 
 BROKEN = "the numbers are not finite"
 
@@ -34,7 +33,7 @@ def test_a_broken_sequence_fails_and_its_neighbour_keeps_its_token() -> None:
     again = cell.planned()
     assert again.freed_slots == [first.slots[1]]
     assert [again.slots, again.starts] == [[first.slots[0]], [6]]
-    ends = finished(cell.run())
+    ends = finished([*cell.answer(again), *cell.run()])
     assert [(end.handle, end.state) for end in ends] == [(1, State.FINISHED_LENGTH)]
 
 
@@ -63,7 +62,7 @@ def test_whoever_read_its_blocks_already_computes_them_again() -> None:
     assert not cell.answer(second), "it was computed on what is broken"
     again = cell.planned()
     assert again.starts == [0]
-    ends = finished(cell.run())
+    ends = finished([*cell.answer(again), *cell.run()])
     assert [(end.handle, end.state) for end in ends] == [(2, State.FINISHED_LENGTH)]
 
 
@@ -77,15 +76,14 @@ def test_a_prompt_in_the_middle_fails_at_once() -> None:
     assert not finished(cell.run())
 
 
-def test_one_beam_fails_its_search() -> None:
+def test_all_choices_of_a_broken_prompt_fail() -> None:
     cell = Cell()
-    sampling = SamplingParams(max_tokens=4, temperature=0.0)
-    cell.submit(1, [1] * 5, sampling=sampling, emitted=((), ()), is_finished=(False, False))
+    cell.submit(1, [1] * 5, emitted=((), ()), is_finished=(False, False))
     plan = cell.planned()
-    (end, *_) = finished(cell.answer(plan, **broken(plan.slots[0])))
-    assert end.state is State.FINISHED_FAILED
-    # The next choice computes the prompt itself, and may do better.
-    assert cell.planned().starts == [0]
+    ends = finished(cell.answer(plan, **broken(*plan.slots)))
+    while (plan := cell.plan()) is not None:
+        ends += finished(cell.answer(plan, **broken(*plan.slots)))
+    assert [end.state for end in ends] == [State.FINISHED_FAILED] * 2
 
 
 def test_who_has_left_meanwhile_is_nobody() -> None:

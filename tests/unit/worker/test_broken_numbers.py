@@ -31,7 +31,7 @@ BACKENDS = [
     pytest.param((INFINITY, FUSED), marks=needs_kernels),
     (NAN, {"cpu_backend": "torch"}),
     (INFINITY, {"cpu_backend": "torch", "attention_backend": "reference"}),
-    (NAN, {"attention_backend": "triton", "captured": True}),
+    pytest.param((NAN, {"attention_backend": "triton", "captured": True}), marks=pytest.mark.long),
     (NAN, {"model_impl": "transformers"}),
 ]
 

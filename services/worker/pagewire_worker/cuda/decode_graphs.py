@@ -25,10 +25,12 @@ class _Graph:
     Attributes:
         work: Computes the states from the static inputs; keeps what it reads.
         states: What the last replay has computed, one tensor [size, hidden].
+        faults: Of its tokens, [size].
     """
 
     work: CapturedWork
     states: list[Tensor]
+    faults: Tensor
 
 
 class DecodeGraphs:
@@ -87,6 +89,8 @@ class DecodeGraphs:
         self._inputs.fill(batch, size, counts)
         graph = self._graphs[size]
         graph.work.replay()
+        if batch.faults is not None:
+            batch.faults.copy_(graph.faults[:num_seqs])
         return graph.states[0][:num_seqs]
 
     def _captured(self, size: int, capture: Capture) -> _Graph:
@@ -101,6 +105,9 @@ class DecodeGraphs:
 
         def work() -> None:
             layers = self._kv_cache.layers
+            assert batch.faults is not None
+            batch.faults.zero_()
             states[:] = [self._model.forward(batch, layers, attend, lambda: None)]
 
-        return _Graph(capture(work), states)
+        assert batch.faults is not None
+        return _Graph(capture(work), states, batch.faults)

@@ -32,6 +32,7 @@ class StaticInputs:
         self._rows = torch.arange(max_num_seqs + 1, dtype=torch.int64, device=device)
         self._seq_lens = torch.zeros(max_num_seqs, dtype=torch.int32, device=device)
         self._first_splits = torch.zeros_like(self._seq_lens)
+        self._faults = torch.zeros_like(self._positions)
         self._query_starts = self._rows.to(torch.int32)
         self._tables = torch.zeros((max_num_seqs, max_blocks), dtype=torch.int32, device=device)
 
@@ -55,6 +56,7 @@ class StaticInputs:
             output_rows=self._rows[:size],
             attention=AttentionMetadata(nothing, nothing, nothing.reshape(0, 0)),
             is_decode=True,
+            faults=self._faults[:size],
         )
 
     def fill(self, batch: StepBatch, size: int, num_splits: Int64Array) -> None:

@@ -105,6 +105,7 @@ class TritonDecoder:
             cache.value,
             layer.head_norms,
             self._fp8_scales if cache.key.dtype == FP8 else None,
+            batch.faults,
         )
         attended = attend(query, cache).view(len(query), -1)
         normed = add_rms_norm(layer.linears.output(attended), residual, layer.mlp_norm, epsilon)
