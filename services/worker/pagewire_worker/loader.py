@@ -28,6 +28,7 @@ from pagewire_worker.executor import Executor
 from pagewire_worker.fp8 import device_capability
 from pagewire_worker.grammar_compiler import GrammarCompiler
 from pagewire_worker.grammars import make_grammars
+from pagewire_worker.kept_facts import cache_folder
 from pagewire_worker.kv_cache import KvCache
 from pagewire_worker.layer_watch import LayerCalls
 from pagewire_worker.models.source import LoadedModel, LoadSettings
@@ -39,7 +40,7 @@ from pagewire_worker.replica_shape import ReplicaShape, settle
 from pagewire_worker.roles import parse_roles
 from pagewire_worker.sampler_choice import pick_sampler
 from pagewire_worker.slots import SlotLimits, SlotTable
-from pagewire_worker.token_budget import StepTokens, cache_folder, calibrated_budget
+from pagewire_worker.token_budget import StepTokens, calibrated_budget
 from pagewire_worker.transfer.block_sharer import BlockSharer
 from pagewire_worker.warm_up import warm_up
 
@@ -136,6 +137,7 @@ def _load_model(
             attention_backend=config.attention_backend,
             linear_backend=config.linear_backend,
             cpu_backend=config.cpu_backend,
+            cpu_isa=config.cpu_isa,
             quantization=config.quantization,
             load_format=config.load_format,
             seed=config.seed,

@@ -41,6 +41,7 @@ class LoadSettings:
         max_model_len: Longest sequence there will be.
         block_size: Tokens per KV block.
         attention_backend, linear_backend, cpu_backend: Names of implementations, or "auto".
+        cpu_isa: Instruction set of the kernels for CPUs, or "auto".
         cache_dtype: Of the KV cache; None for `dtype`.
         quantization: Of the weights, made while they are loaded: none, int8, int4 or fp8.
         on_progress: Called with the fraction of the weights that was read.
@@ -57,6 +58,7 @@ class LoadSettings:
     linear_backend: str
     cpu_backend: str
     on_progress: Callable[[float], None]
+    cpu_isa: str = "auto"
     quantization: str = "none"
     load_format: str = "auto"
     seed: int = 0

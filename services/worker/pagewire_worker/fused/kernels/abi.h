@@ -87,7 +87,7 @@ typedef struct PwPool PwPool;
 
 #pragma GCC visibility push(default)
 
-// Names of the instruction sets there are kernels for, best first; null behind the last one.
+// Names of the instruction sets there are kernels for, the newest first; null behind the last one.
 const char* pw_isa_name(int32_t isa);
 // Whether this machine has it.
 int32_t pw_isa_runs(int32_t isa);
