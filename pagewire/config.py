@@ -79,6 +79,11 @@ class ServeConfig:
         "What computes on CPUs: fused for kernels that were compiled on installation, or torch",
         choices=("auto", "fused", "torch"),
     )
+    cpu_isa: str = setting(
+        "auto",
+        "Instruction set of the kernels for CPUs; auto measures which is the fastest",
+        choices=("auto", "avx512bf16", "avx512", "avx2"),
+    )
     attention_backend: str = setting(
         "auto",
         "Implementation of attention; triton needs CUDA, the others are torch's",

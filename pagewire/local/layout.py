@@ -19,6 +19,7 @@ _WORKER_SETTINGS = (
     "dtype",
     "model_impl",
     "cpu_backend",
+    "cpu_isa",
     "attention_backend",
     "linear_backend",
     "quantization",

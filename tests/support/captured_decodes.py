@@ -26,8 +26,10 @@ def capture_decodes(executor: Executor) -> CountedGraphs:
     eager, table = executor._backend, executor._slots
     watch = eager._on_layer
     bounds = DecodeBounds(table.limits.num_slots, table.limits.max_model_len)
+    scratch = eager._attention.scratch
+    capture = NoCapture((scratch.sums, scratch.greatest, scratch.total))
     graphs = CountedGraphs(
-        eager._model, eager.kv_cache, eager._attention, bounds, NoCapture(), lambda: None
+        eager._model, eager.kv_cache, eager._attention, bounds, capture, lambda: None
     )
     executor._backend = CudaBackend(eager, graphs, watch)
     executor._sampler = sample

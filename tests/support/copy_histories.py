@@ -128,7 +128,8 @@ class History:
         self.steps.append((set(read) | set(written), self.streams.record(Stream.COMPUTE)))
         names = [name_of(number) for number in numbers]
         done = plan(named_blocks=written, names=names, named_slots=[0] * count)
-        self.executor._apply_names(done)
+        assert self.executor._promise_names(done)
+        self.executor._keep_names(done)
 
     def copy_blocks(self):
         """Copy blocks within the pool, by a step whose result waits for nothing."""

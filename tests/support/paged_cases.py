@@ -8,7 +8,12 @@ import torch
 from pagewire_worker.attention.base import AttentionKind, AttentionMetadata
 from pagewire_worker.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.chunk_attention import QueryTiles, chunk_attention
-from pagewire_worker.triton_kernels.decode_attention import Partials, decode_attention
+from pagewire_worker.triton_kernels.decode_attention import (
+    Decodes,
+    Partials,
+    decode_attention,
+    first_splits,
+)
 from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedLayer, PagedSequences
 
 NUM_LAYERS = 2
@@ -104,14 +109,16 @@ def decode(case, which=None, cut=CUT, device=CPU, num_splits=None):
     which = range(len(case.lengths)) if which is None else which
     query, layer = on_device(case, device)
     attended = torch.full_like(query, UNTOUCHED)
-    longest = max(length for length, _ in case.lengths)
-    num_splits = num_splits or cut.num_splits(longest)
-    partials = Partials.allocate(len(which), case.heads, num_splits, case.head_dim, device)
+    counts = cut.seen_splits(case.metadata.seq_lens[list(which)], case.kind.window)
+    size = max(num_splits or 0, int(counts.sum()))
+    partials = Partials.allocate(size, case.heads, case.head_dim, device)
     for part in (partials.sums, partials.greatest, partials.total):
         part.fill_(float("nan"))
     sequences = PagedSequences.of(case.metadata, device)
-    index = torch.tensor(list(which), dtype=torch.int32, device=device)
-    decode_attention(query, layer, sequences, index, attended, partials, case.kind, cut)
+    rows = (list(which), first_splits(counts).tolist())
+    index, firsts = (torch.tensor(row, dtype=torch.int32, device=device) for row in rows)
+    decodes = Decodes(index, firsts, num_splits or int(counts.max()))
+    decode_attention(query, layer, sequences, decodes, attended, partials, case.kind, cut)
     return attended.cpu()
 
 

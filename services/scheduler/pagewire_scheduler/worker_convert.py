@@ -214,6 +214,8 @@ def step_result(message: pb.StepResult) -> StepResult:
         prompt=_prompt_logprobs(message.prompt) if message.HasField("prompt") else None,
         vectors=message.vectors,
         model_time_us=message.model_time_us,
+        failed_slots=unpack_u32(message.failed_slots),
+        failed_reason=message.failed_reason,
         failure=failure,
         given_up=_given_up(message),
     )

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pagewire_worker.attention.base import AttentionMetadata
 from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.sampler import SampledTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,10 @@ class StepBatch:
         output_rows: [outputs] int64, tokens whose hidden states are wanted.
         attention: Where the sequences lie.
         is_decode: Every sequence computes one token, and its state is wanted, in their order.
+        faults: [tokens] int64 zeros; the model sets those of tokens one of whose keys or values is
+            not finite, and writes 0 in their place: the cache holds finite numbers only, so that
+            what no token may see cannot reach it through a weight of 0. None: nobody asks, and
+            what is computed is written.
     """
 
     token_ids: Tensor
@@ -28,6 +33,7 @@ class StepBatch:
     output_rows: Tensor
     attention: AttentionMetadata
     is_decode: bool = False
+    faults: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +71,9 @@ class ModelBackend(Protocol):
         """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
         ...
 
-    def greedy(self, hidden: Tensor) -> Tensor:
-        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
+    def greedy(self, hidden: Tensor) -> SampledTokens:
+        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones, and
+        which rows have logits that are not finite."""
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:

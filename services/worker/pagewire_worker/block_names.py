@@ -11,6 +11,8 @@ class BlockNames:
         # One block of each name; those that have the same content besides are apart, for few have.
         self._block_of: dict[bytes, int] = {}
         self._others: dict[bytes, set[int]] = {}
+        # Of blocks whose step is under way.
+        self._promised_to: dict[int, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._name_of)
@@ -22,9 +24,31 @@ class BlockNames:
         if self._block_of.setdefault(name, block) != block:
             self._others.setdefault(name, set()).add(block)
 
-    def forget(self, blocks: Iterable[int]) -> None:
-        """Drop the names of blocks whose content changes; nameless ones are fine."""
+    def promise(self, block: int, name: bytes) -> None:
+        """Promise a name to a block that a step under way fills; it is not VALID before."""
+        self._promised_to[block] = name
+
+    def is_promised(self, name: bytes) -> bool:
+        """Return whether some block may get that name soon."""
+        return name in self._promised_to.values()
+
+    def keep(self, block: int, name: bytes) -> bool:
+        """Give a block the name it was promised; False where it was written anew since."""
+        if self._promised_to.get(block) != name:
+            return False
+        self.name(block, name)
+        return True
+
+    def break_promises(self, blocks: Iterable[int]) -> None:
+        """Forget what `blocks` were promised; names that they have they keep."""
         for block in blocks:
+            self._promised_to.pop(block, None)
+
+    def forget(self, blocks: Iterable[int]) -> None:
+        """Drop the names of blocks whose content changes, and those promised to them; nameless ones
+        are fine."""
+        for block in blocks:
+            self._promised_to.pop(block, None)
             name = self._name_of.pop(block, None)
             if name is not None:
                 self._unmap(block, name)
@@ -36,6 +60,7 @@ class BlockNames:
     def clear(self) -> None:
         """Drop all names."""
         self._name_of.clear()
+        self._promised_to.clear()
         self._block_of.clear()
         self._others.clear()
 

@@ -18,7 +18,7 @@ from pagewire_worker.kv_cache import KvCache
 from pagewire_worker.layer_watch import LayerWatch
 from pagewire_worker.memory_probe import CudaProbe, MemoryProbe
 from pagewire_worker.models.source import LoadedModel
-from pagewire_worker.profile_run import LargestStep, profile_step
+from pagewire_worker.profile_run import LargestStep, MostSampling, profile_step
 
 _logger = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ class CacheSettings:
         asked_bytes: Of --kv-cache-memory; None for what the device leaves.
         utilization: Of --gpu-memory-utilization.
         graph_bytes: What captured graphs will take.
+        sampling: How tokens are sampled; by torch where nothing is said.
     """
 
     device: torch.device
@@ -43,6 +44,7 @@ class CacheSettings:
     asked_bytes: int | None
     utilization: float
     graph_bytes: int = 0
+    sampling: MostSampling | None = None
 
 
 def make_cache(
@@ -97,6 +99,7 @@ def _budget(
         block_size=settings.block_size,
         device=settings.device,
         dtype=settings.dtype,
+        sampling=settings.sampling,
         graph_bytes=settings.graph_bytes,
     )
     budget = device_budget(memory, settings.utilization)

@@ -15,6 +15,7 @@ LINEAR_BACKENDS = ("auto", "torch", "packed", "fixed-tile")
 KV_CACHE_DTYPES = ("auto", "fp8_e4m3")
 QUANTIZATIONS = ("none", "int8", "int4", "fp8")
 CPU_BACKENDS = ("auto", "fused", "torch")
+CPU_ISAS = ("auto", "avx512bf16", "avx512", "avx2")
 KV_OFFLOADS = ("writethrough", "writeback", "off")
 KV_TRANSPORTS = ("auto", "grpc", "off")
 LOAD_FORMATS = ("auto", "dummy")
@@ -95,6 +96,11 @@ class WorkerConfig(ProcessConfig):
         "auto",
         "What computes on CPUs: fused for kernels that were compiled on installation, or torch",
         choices=CPU_BACKENDS,
+    )
+    cpu_isa: str = setting(
+        "auto",
+        "Instruction set of the kernels for CPUs; auto measures which is the fastest",
+        choices=CPU_ISAS,
     )
     quantization: str = setting(
         "none",

@@ -156,6 +156,8 @@ def result_to_message(result: StepResult) -> wire.StepResult:
         top_logprobs=pack_f32(result.top_logprobs),
         prompt=None if result.prompt is None else _prompt_to_message(result.prompt),
         vectors=pack_f32(result.vectors),
+        failed_slots=pack_u32(result.failed_slots),
+        failed_reason=result.failed_reason,
         model_time_us=result.model_time_us,
         step_time_us=result.step_time_us,
         given_up_slots=pack_u32(list(result.given_up)),

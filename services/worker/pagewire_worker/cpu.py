@@ -48,3 +48,28 @@ def _quota(default: int) -> int:
         return default
     quota, period = _CGROUP_LIMIT.read_text().split()
     return default if quota == "max" else math.ceil(int(quota) / int(period))
+
+
+def processor_identity() -> str:
+    """Return what tells this processor from others of another kind: names alone do not, where a
+    virtual machine hides them. Empty where nothing is known."""
+    facts = _processor_facts()
+    return "; ".join(f"{name} {facts[name]}" for name in _IDENTITY if name in facts)
+
+
+def has_amx() -> bool:
+    """Return whether the processor multiplies matrices of bfloat16 by AMX."""
+    return "amx_bf16" in _processor_facts().get("flags", "").split()
+
+
+_IDENTITY = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+
+
+def _processor_facts() -> dict[str, str]:
+    """Return what Linux says of the first processor."""
+    try:
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    except OSError:
+        return {}
+    lines = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in lines}

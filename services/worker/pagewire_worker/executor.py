@@ -4,12 +4,14 @@ A plan is launched, and its result is collected when the device is done; the nex
 launched before that.
 
 A step that fails answers with a StepFailure and leaves the slots as they were before it, freed
-slots excepted: those had left anyway.
+slots excepted: those had left anyway. A sequence whose own numbers are not finite fails alone: the
+result names its slot, and blocks that it fills get no names.
 """
 
 import logging
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +23,7 @@ from pagewire_worker.audit import SlotAudit, walk_slots
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.block_holder import BlockHolder
 from pagewire_worker.block_names import BlockNames
+from pagewire_worker.broken_slots import REASON, BrokenSlots, found_in, places_of_others
 from pagewire_worker.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.device_copy import to_device
 from pagewire_worker.grammar_changes import follow_grammars, forget_grammars
@@ -56,6 +59,7 @@ class Executor(BlockHolder):
         copies: How blocks come from the host and go there; at once by default.
         sampler: Chooses tokens where that takes more than the likeliest one.
         readback: Copies them to the host; by default as `device` needs it.
+        slots: An empty table that was made before, with the same limits; one of its own by default.
     """
 
     def __init__(
@@ -71,11 +75,12 @@ class Executor(BlockHolder):
         copies: DeviceCopies | None = None,
         sampler: Sampler = sample,
         readback: Readback | None = None,
+        slots: SlotTable | None = None,
     ) -> None:
         self._backend = backend
         self._max_num_batched_tokens = max_num_batched_tokens
         self._device = device
-        self._slots = SlotTable(limits, device)
+        self._slots = SlotTable(limits, device) if slots is None else slots
         super().__init__(
             backend.kv_cache,
             BlockNames() if names is None else names,
@@ -85,6 +90,7 @@ class Executor(BlockHolder):
         self._grammars = NoMasks() if grammars is None else grammars
         self._steps_in_flight = steps_in_flight
         self._num_suspect_steps = 0
+        self._broken = BrokenSlots()
         self._readback = make_readback(device) if readback is None else readback
         self._sampler = sampler
         self._unread: deque[StepInFlight] = deque()
@@ -120,7 +126,7 @@ class Executor(BlockHolder):
         except Exception as error:
             if self._readback.is_lost():
                 raise DeviceLostError(f"step {plan.step_id}: {error}") from error
-            _logger.exception("step %d failed, with %s", plan.step_id, self._named(plan))
+            _logger.exception("step %d failed, with %s", plan.step_id, self._named(plan.slots))
             undo_plan(self._slots, undo)
             return self._failed(plan, error, ())
 
@@ -139,6 +145,7 @@ class Executor(BlockHolder):
         """Forget all requests; blocks keep their content and names."""
         self._read_all()
         self._slots.clear()
+        self._broken.clear()
         self._grammars.clear()
         self._watch.drop_slots()
 
@@ -151,14 +158,12 @@ class Executor(BlockHolder):
         self._watch.follow(plan)
         if len(plan.slots) == 0:
             self._copy_blocks(plan)
-            self._apply_names(plan)
+            if self._promise_names(plan):
+                self._keep_names(plan)
             return StepInFlight(plan, result=empty_result(plan))
         run = without_void_rows(self._slots, plan)
         if len(run.slots) == 0:
-            self._copy_blocks(plan)
-            self._apply_names(plan)
-            nothing = leave_out(empty_result(plan), plan, NO_ROWS, AwaitedMasks(_no_masks))
-            return StepInFlight(plan, result=nothing)
+            return self._launch_void(plan)
         step = prepare_step(self._slots, run, self._max_num_batched_tokens)
         # From here on the plan is known to be good: only now may KV and names change.
         self._copy_blocks(plan)
@@ -170,8 +175,10 @@ class Executor(BlockHolder):
         masks = AwaitedMasks(wait_for_masks)
         sampled = sample_step(self._backend, self._sampler, step, hidden, masks)
         self._slots.write_sampled(step.sampling_slots, step.sampled_positions, sampled.token_ids)
-        copy = self._readback.start(sampled)
-        in_flight = StepInFlight(plan, LaunchedStep(step, hidden, copy, masks, started))
+        copy = self._readback.start(replace(sampled, kv_faults=step.batch.faults))
+        self._watch.launched(plan)
+        launched = LaunchedStep(step, hidden, copy, masks, started)
+        in_flight = StepInFlight(plan, launched, gives_names=self._promise_names(plan))
         sums: dict[int, StateSum] = {}
         if copy.event is None or step.needs_states:
             # States may be overwritten by the next step.
@@ -182,8 +189,19 @@ class Executor(BlockHolder):
         # From here on nothing fails: what the step computes is kept.
         self._slots.commit(step.slots, step.ends, step.sampling_slots, masks.late)
         self._slots.pooling.commit(sums)
-        self._apply_names(plan)
         return in_flight
+
+    def _launch_void(self, plan: StepPlan) -> StepInFlight:
+        """Answer a plan each row of which was planned on a token that there is not."""
+        self._copy_blocks(plan)
+        self._read_all()
+        broken = self._broken.follow(plan, set())
+        if self._promise_names(plan):
+            self._keep_names(plan, broken)
+        result = leave_out(empty_result(plan), plan, NO_ROWS, AwaitedMasks(_no_masks))
+        if broken:
+            result = replace(result, failed_slots=broken, failed_reason=REASON)
+        return StepInFlight(plan, result=result)
 
     def _forward(self, step: PreparedStep) -> tuple[Tensor, WaitForMasks]:
         """Return the hidden states, and how to get the masks of the rows that sample."""
@@ -217,12 +235,18 @@ class Executor(BlockHolder):
         seconds = ended - max(launched.started, self._last_ended)
         self._last_ended = ended
         outputs = step_outputs(step, launched.hidden, sampled, self._backend.logits)
-        result = pack_result(plan, step, outputs, int(seconds * 1e6))
-        late = launched.masks.late
+        broken = self._broken.follow(plan, found_in(step, outputs))
+        if broken:
+            _logger.warning("step %d: %s: %s", plan.step_id, self._named(broken), REASON)
+        result = pack_result(plan, step, outputs, int(seconds * 1e6), broken, REASON)
         in_flight.result = leave_out(result, plan, step.sampling_slots, launched.masks)
-        if len(step.sampling_slots):
-            slots, token_ids = step.sampling_slots, sampled.token_ids.numpy()
-            self._grammars.accept(np.delete(slots, late), np.delete(token_ids, late))
+        is_well = ~np.isin(step.sampling_slots, broken)
+        is_well[launched.masks.late] = False
+        if is_well.any():
+            tokens = sampled.token_ids.numpy()[is_well]
+            self._grammars.accept(step.sampling_slots[is_well], tokens)
+        if in_flight.gives_names:
+            self._keep_names(plan, broken)
         return outputs.pooled.sums
 
     def _copy_blocks(self, plan: StepPlan) -> None:
@@ -235,25 +259,41 @@ class Executor(BlockHolder):
             to_device(destinations, self._device),
         )
 
-    def _apply_names(self, plan: StepPlan) -> None:
+    def _promise_names(self, plan: StepPlan) -> bool:
+        """Promise the names that the plan gives; return whether it may give any."""
         # Steps planned before a failure was known may have read what the failed one never wrote: a
         # missing name costs a recomputation, a wrong one corrupts whoever reads the block.
         if self._num_suspect_steps > 0:
             self._num_suspect_steps -= 1
-            return
+            return False
         blocks = np.asarray(plan.named_blocks, dtype=np.int64).tolist()
         for block, name in zip(blocks, plan.names, strict=True):
-            self._names.name(block, name)
+            self._names.forget((block,))
+            self._names.promise(block, name)
+        return True
+
+    def _keep_names(self, plan: StepPlan, broken: tuple[int, ...] = ()) -> None:
+        """Give what was promised, but for blocks of `broken` slots and those written anew since."""
+        blocks = np.asarray(plan.named_blocks, dtype=np.int64)
+        kept = places_of_others(plan, broken).tolist() if broken else list(range(len(blocks)))
+        kept = [place for place in kept if self._names.keep(int(blocks[place]), plan.names[place])]
+        if len(kept) < len(blocks):
+            slots = np.asarray(plan.named_slots, dtype=np.int64)
+            named = [plan.names[place] for place in kept]
+            slots = slots[kept] if len(slots) else slots
+            self._names.break_promises(blocks.tolist())
+            plan = replace(plan, named_blocks=blocks[kept], names=named, named_slots=slots)
         self._watch.named(plan)
 
-    def _named(self, plan: StepPlan) -> str:
-        ids = (self._slots.request_ids[slot] for slot in plan.slots)
+    def _named(self, slots: Iterable[int]) -> str:
+        ids = (self._slots.request_ids[slot] for slot in slots)
         return "requests " + ", ".join("none" if one is None else short(one) for one in ids)
 
     def _failed(
         self, plan: StepPlan, error: Exception, culprit_slots: tuple[int, ...]
     ) -> StepInFlight:
         self._num_suspect_steps = self._steps_in_flight - 1
+        self._names.break_promises(np.asarray(plan.named_blocks, dtype=np.int64).tolist())
         self._watch.failed()
         message = " ".join(f"{type(error).__name__}: {error}".split())
         failure = StepFailure(message, culprit_slots)

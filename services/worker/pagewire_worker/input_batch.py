@@ -39,6 +39,7 @@ class PreparedStep:
         answering_slots, num_sampled: Slots that sample or return a vector, in the order of the
             plan, and how many tokens each samples.
         begun_blocks: Blocks whose first position the step writes.
+        token_slots: Slot of each token that is computed, [tokens].
     """
 
     batch: StepBatch
@@ -53,6 +54,7 @@ class PreparedStep:
     answering_slots: Int64Array
     num_sampled: Int64Array
     begun_blocks: Int64Array
+    token_slots: Int64Array
 
     @property
     def needs_states(self) -> bool:
@@ -98,6 +100,7 @@ def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) 
         answering_slots=slots[is_answering],
         num_sampled=is_sampling[is_answering].astype(np.int64),
         begun_blocks=begun_blocks,
+        token_slots=slots.repeat(num_new),
     )
 
 
@@ -117,8 +120,8 @@ def _batch(
     blocks = table.block_table[token_slots, positions // block_size]
     offsets = positions % block_size
     device = table.tokens.device
-    slots_there, positions_there, slot_mapping = rows_to_device(
-        (token_slots, positions, blocks * block_size + offsets), device
+    slots_there, positions_there, slot_mapping, faults = rows_to_device(
+        (token_slots, positions, blocks * block_size + offsets, np.zeros_like(positions)), device
     )
     wanted = np.concatenate(output_rows)
     batch = StepBatch(
@@ -128,6 +131,7 @@ def _batch(
         output_rows=to_device(wanted, device),
         attention=_attention_metadata(table, slots, query_starts, ends),
         is_decode=all(np.array_equal(rows, np.arange(len(slots))) for rows in (sequence, wanted)),
+        faults=faults,
     )
     return batch, blocks[offsets == 0]
 
@@ -176,7 +180,7 @@ def _check_rows(
         ),
         (ends > table.num_blocks[slots] * table.limits.block_size, "too few blocks"),
         (is_answering & (ends != num_tokens), "a sample before the last token"),
-        (is_answering & (ends > table.limits.max_model_len), "a sample behind the context"),
+        (ends > table.limits.max_model_len, "a position behind the context"),
     )
     for is_broken, text in rules:
         if is_broken.any():

@@ -5,6 +5,7 @@ read them, or each block whole, all its layers one after the other, so that it m
 hosts in one piece (docs/adr/0018-blocks-lie-whole-on-cuda.md).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,8 +63,15 @@ class LayerCache:
         """KV heads."""
         return self.key.shape[2]
 
-    def write(self, slot_mapping: Tensor, key: Tensor, value: Tensor) -> None:
-        """Store [tokens, kv_heads, head_dim] at slot_mapping [tokens], counted in positions."""
+    def write(
+        self, slot_mapping: Tensor, key: Tensor, value: Tensor, faults: Tensor | None = None
+    ) -> None:
+        """Store [tokens, kv_heads, head_dim] at slot_mapping [tokens], counted in positions.
+
+        With `faults` [tokens] int64 what is not finite is stored as 0, and its tokens are set.
+        """
+        if faults is not None:
+            key, value = _finite(key, faults), _finite(value, faults)
         if self.key.is_contiguous():
             self.key.flatten(0, 1).index_copy_(0, slot_mapping, key)
             self.value.flatten(0, 1).index_copy_(0, slot_mapping, value)
@@ -93,6 +101,15 @@ class LayerCache:
         """Return blocks and offsets within them: flattened, a view of blocks that lie apart would
         be a copy."""
         return slot_mapping // self.block_size, slot_mapping % self.block_size
+
+
+def _finite(side: Tensor, faults: Tensor) -> Tensor:
+    """Return `side` with 0 for what is not finite; set the `faults` [tokens] of its tokens."""
+    if side.device.type == "cpu" and math.isfinite(side.sum(dtype=torch.float64).item()):
+        return side  # one number that is not finite would make the sum such
+    is_finite = side.isfinite()
+    faults.logical_or_(~is_finite.flatten(1).all(dim=1))
+    return side.where(is_finite, 0.0)
 
 
 class KvCache:

@@ -6,7 +6,7 @@ Everything that can be wrong with a checkpoint or a setting is found here, befor
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -28,18 +28,19 @@ from pagewire_worker.executor import Executor
 from pagewire_worker.fp8 import device_capability
 from pagewire_worker.grammar_compiler import GrammarCompiler
 from pagewire_worker.grammars import make_grammars
+from pagewire_worker.kept_facts import cache_folder
 from pagewire_worker.kv_cache import KvCache
 from pagewire_worker.layer_watch import LayerCalls
 from pagewire_worker.models.source import LoadedModel, LoadSettings
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.offload.block_watch import Watches
-from pagewire_worker.profile_run import LargestStep
+from pagewire_worker.profile_run import LargestStep, MostSampling
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.replica_shape import ReplicaShape, settle
 from pagewire_worker.roles import parse_roles
 from pagewire_worker.sampler_choice import pick_sampler
-from pagewire_worker.slots import SlotLimits
-from pagewire_worker.token_budget import StepTokens, cache_folder, calibrated_budget
+from pagewire_worker.slots import SlotLimits, SlotTable
+from pagewire_worker.token_budget import StepTokens, calibrated_budget
 from pagewire_worker.transfer.block_sharer import BlockSharer
 from pagewire_worker.warm_up import warm_up
 
@@ -88,13 +89,19 @@ def load_replica(
         torch.set_num_threads(config.cpu_threads or num_physical_cores())
     model = _load_model(config, shape, on_progress)
     on_progress(0.9, "allocating the KV cache")
-    cache = make_cache(model, _cache_settings(config, shape, model), LayerCalls(on_layer))
+    # What lives as long as the replica comes before the cache, which takes what is left.
+    model.reserve(shape.bounds)
+    slots = SlotTable(_limits(config, shape, model.cache_shape.window), shape.device)
+    sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
+    sampling = MostSampling(sampler, slots.tokens)
+    settings = _cache_settings(config, shape, model, sampling)
+    cache = make_cache(model, settings, LayerCalls(on_layer))
+    slots.limits = limits = replace(slots.limits, num_blocks=cache.num_blocks)
     copies = make_copies(shape.device)
     names = BlockNames()
     sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
     watch = LayerCalls(on_layer, sharer)
     backend = model.captured(model.backend(cache, watch), shape.bounds, watch, on_layer)
-    limits = _limits(shape, cache, model.cache_shape.window)
     offloader = _make_offloader(config, cache, copies)
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
     on_progress(0.95, "warming up")
@@ -109,7 +116,8 @@ def load_replica(
         Watches(*(w for w in (offloader, sharer, CopyOrder(copies)) if w is not None)),
         names,
         copies,
-        pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size),
+        sampler,
+        slots=slots,
     )
     warm_up(executor, limits, step_tokens.shared)
     on_progress(1.0, "loaded")
@@ -129,6 +137,7 @@ def _load_model(
             attention_backend=config.attention_backend,
             linear_backend=config.linear_backend,
             cpu_backend=config.cpu_backend,
+            cpu_isa=config.cpu_isa,
             quantization=config.quantization,
             load_format=config.load_format,
             seed=config.seed,
@@ -152,11 +161,12 @@ def _step_tokens(config: WorkerConfig, shape: ReplicaShape, backend: ModelBacken
     return StepTokens(max(tokens.shared, least), max(tokens.most, least))
 
 
-def _limits(shape: ReplicaShape, cache: KvCache, window: int | None) -> SlotLimits:
+def _limits(config: WorkerConfig, shape: ReplicaShape, window: int | None) -> SlotLimits:
+    """Return the limits of a replica that has no blocks yet."""
     return SlotLimits(
         num_slots=shape.max_num_seqs,
-        num_blocks=cache.num_blocks,
-        block_size=cache.block_size,
+        num_blocks=0,
+        block_size=config.block_size,
         max_model_len=shape.max_model_len,
         vocab_size=shape.model.vocab_size,
         window=window,
@@ -175,7 +185,9 @@ def _make_offloader(
     return BlockOffloader(cache, is_writeback=config.kv_offload == "writeback", copies=copies)
 
 
-def _cache_settings(config: WorkerConfig, shape: ReplicaShape, model: LoadedModel) -> CacheSettings:
+def _cache_settings(
+    config: WorkerConfig, shape: ReplicaShape, model: LoadedModel, sampling: MostSampling
+) -> CacheSettings:
     num_tokens = shape.max_num_batched_tokens or CUDA_NUM_BATCHED_TOKENS
     return CacheSettings(
         device=shape.device,
@@ -185,6 +197,7 @@ def _cache_settings(config: WorkerConfig, shape: ReplicaShape, model: LoadedMode
         asked_bytes=config.kv_cache_memory,
         utilization=config.gpu_memory_utilization,
         graph_bytes=model.graph_bytes(shape.bounds),
+        sampling=sampling,
     )
 
 

@@ -2,22 +2,30 @@
 
 One chunk lies at the end of a sequence of full length: an implementation that gathers keys and
 values takes the more the longer the context is. What a step writes goes to a small cache of its
-own; its content does not matter.
+own; its content does not matter. Then as many tokens are sampled as there may be sequences, each
+with whatever takes memory.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
 from pagewire_worker.attention.base import AttentionMetadata
-from pagewire_worker.backend import ModelBackend, StepBatch
+from pagewire_worker.backend import StepBatch
 from pagewire_worker.cache_budget import DeviceMemory
 from pagewire_worker.kv_cache import KvCache
 from pagewire_worker.layer_watch import LayerWatch
 from pagewire_worker.memory_probe import MemoryProbe
 from pagewire_worker.models.source import LoadedModel
+from pagewire_worker.sampler import sample
+from pagewire_worker.sampling_table import SamplingTable
+from pagewire_worker.step import NewRequest
+from pagewire_worker.step_sampler import Sampler
+from pagewire_worker.token_history import TokenHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,63 @@ class LargestStep:
         return lengths
 
 
+@dataclass(frozen=True, slots=True)
+class MostSampling:
+    """What samples, and what it reads.
+
+    Attributes:
+        sampler: That of the steps to come.
+        tokens: [num_seqs, seq_len + 1] int32, those of all slots.
+    """
+
+    sampler: Sampler
+    tokens: Tensor
+
+    @classmethod
+    def by_torch(cls, step: LargestStep, device: torch.device) -> "MostSampling":
+        """Return torch's ops, over tokens of their own."""
+        size = (step.num_seqs, step.seq_len + 1)
+        return cls(sample, torch.zeros(size, dtype=torch.int32, device=device))
+
+    def run(self, logits: Tensor, seq_len: int) -> None:
+        """Sample a token of each row of `logits` [rows, vocab], behind `seq_len` tokens each."""
+        num_rows = len(logits)
+        table = SamplingTable(num_rows, logits.device)
+        for slot in range(num_rows):
+            table.set(_request(slot))
+        slots = np.arange(num_rows)
+        history = TokenHistory(
+            self.tokens, slots, np.ones_like(slots), np.full_like(slots, seq_len)
+        )
+        self.sampler(logits, table.rows(slots, slots, history))
+
+
+_MOST = SamplingParams(
+    seed=0,
+    temperature=0.9,
+    top_k=1000,
+    top_p=0.999,
+    min_p=1e-6,
+    repetition_penalty=1.1,
+    frequency_penalty=0.1,
+    presence_penalty=0.1,
+    logprobs=MAX_LOGPROBS,
+    max_tokens=None,
+)
+
+
+def _request(slot: int) -> NewRequest:
+    return NewRequest(
+        slot=slot,
+        request_id=b"profile",
+        choice=0,
+        prompt_token_ids=[0],
+        emitted_token_ids=[],
+        sampling=_MOST,
+        block_tables=[[]],
+    )
+
+
 def profile_step(
     model: LoadedModel,
     step: LargestStep,
@@ -53,6 +118,7 @@ def profile_step(
     block_size: int,
     device: torch.device,
     dtype: torch.dtype,
+    sampling: MostSampling | None = None,
     graph_bytes: int = 0,
 ) -> DeviceMemory:
     """Run `step` and return what it and everything else take.
@@ -63,13 +129,21 @@ def profile_step(
         probe: Of the memory of `device`.
         on_layer: Called for each layer.
         block_size, device, dtype: Of the KV cache.
+        sampling: How tokens are sampled; by torch where nothing is said.
         graph_bytes: What captured graphs will take.
 
     Raises:
         StartupError: The device has no memory for such a step.
     """
+    sampling = MostSampling.by_torch(step, device) if sampling is None else sampling
+    num_blocks = -(-step.num_tokens // block_size)
     try:
-        peak = _peak(model, step, probe, on_layer, block_size, device, dtype)
+        cache = KvCache(model.cache_shape, num_blocks, block_size, device, dtype)
+        backend = model.backend(cache, on_layer)
+        probe.begin()
+        hidden = backend.forward(_batch(step, cache))
+        sampling.run(backend.logits(hidden[: step.num_seqs]), step.seq_len)
+        peak = probe.peak()
     except torch.OutOfMemoryError as error:
         raise StartupError(
             f"--max-num-batched-tokens: the device has no memory for a step of {step.num_tokens} "
@@ -86,30 +160,6 @@ def profile_step(
         num_tokens=step.num_tokens,
         graphs=graph_bytes,
     )
-
-
-def _peak(
-    model: LoadedModel,
-    step: LargestStep,
-    probe: MemoryProbe,
-    on_layer: LayerWatch,
-    block_size: int,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> int:
-    num_blocks = -(-step.num_tokens // block_size)
-    cache = KvCache(model.cache_shape, num_blocks, block_size, device, dtype)
-    backend = model.backend(cache, on_layer)
-    probe.begin()
-    _run(backend, _batch(step, cache), step.num_seqs)
-    return probe.peak()
-
-
-def _run(backend: ModelBackend, batch: StepBatch, num_rows: int) -> None:
-    hidden = backend.forward(batch)
-    logits = backend.logits(hidden[:num_rows])
-    # The most that a filter takes for a row, such as top-p over a flat distribution.
-    logits.softmax(dim=1).sort(dim=1)
 
 
 def _batch(step: LargestStep, cache: KvCache) -> StepBatch:

@@ -73,8 +73,14 @@ class CudaReadback:
     def start(self, sampled: SampledTokens) -> HostCopy:
         """Enqueue the copies, and an event behind them."""
         logprobs = sampled.logprobs
-        copied = SampledTokens(_to_pinned(sampled.token_ids), logprobs and _pinned_of(logprobs))
-        event = torch.cuda.Event()
+        copied = SampledTokens(
+            _to_pinned(sampled.token_ids),
+            logprobs and _pinned_of(logprobs),
+            None if sampled.faults is None else _to_pinned(sampled.faults),
+            None if sampled.kv_faults is None else _to_pinned(sampled.kv_faults),
+        )
+        # Whoever waits for it sleeps; otherwise a core would spin.
+        event = torch.cuda.Event(blocking=True)
         event.record()
         return HostCopy(copied, event)
 

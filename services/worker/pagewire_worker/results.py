@@ -1,6 +1,6 @@
 """What a step answers, packed: the tokens sampled, prompt log-probabilities, vectors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,9 +73,14 @@ def step_outputs(
 
 
 def pack_result(
-    plan: StepPlan, step: PreparedStep, outputs: StepOutputs, model_time_us: int
+    plan: StepPlan,
+    step: PreparedStep,
+    outputs: StepOutputs,
+    model_time_us: int,
+    failed_slots: Sequence[int] = (),
+    failed_reason: str = "",
 ) -> StepResult:
-    """Return the answer to a plan that was run."""
+    """Return the answer to a plan that was run; `failed_slots` failed alone, for that reason."""
     logprobs, ranks, top = _pack_logprobs(outputs.sampled, step)
     return StepResult(
         generation=plan.generation,
@@ -91,6 +96,8 @@ def pack_result(
         top_logprobs=top.logprobs,
         prompt=outputs.prompt,
         vectors=outputs.pooled.vectors,
+        failed_slots=failed_slots,
+        failed_reason=failed_reason if len(failed_slots) else "",
         model_time_us=model_time_us,
     )
 

@@ -39,16 +39,31 @@ class SampledTokens:
     """What a step sampled, on the device.
 
     Attributes:
-        token_ids: [rows] int64.
+        token_ids: [rows] int64, each of them a token.
         logprobs: Of the raw logits; None when no row asked.
+        faults: [rows], not 0 where some logit is NaN or +inf: the token means nothing. None where
+            there are no rows.
+        kv_faults: [tokens] int64 of all tokens of the step, as StepBatch.faults; None before it is
+            known.
     """
 
     token_ids: Tensor
     logprobs: TokenLogprobs | None = None
+    faults: Tensor | None = None
+    kv_faults: Tensor | None = None
+
+
+def logit_faults(logits: Tensor) -> Tensor:
+    """Return which rows of `logits` [rows, vocab] have a NaN or +inf, [rows] bool."""
+    return ~(logits.amax(dim=1) < float("inf"))
 
 
 def sample(logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None) -> SampledTokens:
     """Choose one token per row of `logits` [rows, vocab], float32. Does not change `logits`."""
+    faults = logit_faults(logits)
+    if faults.any():
+        # Filters of one row must not fail the step of all.
+        logits = logits.masked_fill(faults.unsqueeze(1), 0.0)
     ruled = apply_rules(logits, rows, masks)
     token_ids = ruled.argmax(dim=1)
     random_rows = np.flatnonzero(rows.temperature > 0)
@@ -57,9 +72,15 @@ def sample(logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None) 
         chosen = _sample_random(ruled.index_select(0, index), rows, random_rows, index)
         token_ids = token_ids.index_copy(0, index, chosen)
     if (rows.num_logprobs == NO_LOGPROBS).all():
-        return SampledTokens(token_ids)
+        return SampledTokens(token_ids, faults=faults)
     num_top = int(rows.num_logprobs.max())
-    return SampledTokens(token_ids, token_logprobs(logits, token_ids, num_top))
+    return SampledTokens(token_ids, token_logprobs(logits, token_ids, num_top), faults)
+
+
+def likeliest(logits: Tensor) -> SampledTokens:
+    """Return the most likely token of each row of [rows, vocab], the lowest id of equal ones."""
+    largest, token_ids = logits.max(dim=1)
+    return SampledTokens(token_ids, faults=~(largest < float("inf")))
 
 
 def _sample_random(

@@ -153,6 +153,8 @@ class StepResult:
     top_logprobs: Floats = field(default_factory=lambda: NO_FLOATS)
     prompt: PromptLogprobs | None = None
     vectors: Floats = field(default_factory=lambda: NO_FLOATS)
+    failed_slots: Ints = ()
+    failed_reason: str = ""
     failure: StepFailure | None = None
     model_time_us: int = 0
     step_time_us: int = 0

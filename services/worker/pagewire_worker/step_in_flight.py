@@ -54,11 +54,13 @@ class StepInFlight:
         plan: The plan.
         launched: What the device does for it; None where it does nothing.
         result: Its outcome; None as long as that was not read.
+        gives_names: Whether its named blocks get their names once it was read.
     """
 
     plan: StepPlan
     launched: LaunchedStep | None = None
     result: StepResult | None = None
+    gives_names: bool = False
 
     @property
     def is_done(self) -> bool:

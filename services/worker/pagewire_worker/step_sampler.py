@@ -8,7 +8,7 @@ from torch import Tensor
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.input_batch import PreparedStep
 from pagewire_worker.results import NO_SAMPLES
-from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.sampler import SampledTokens, logit_faults
 from pagewire_worker.sampling_table import SamplingRows
 from pagewire_worker.token_masks import TokenMasks, apply_masks, require_tokens
 
@@ -55,8 +55,9 @@ def _sample_plain(
     backend: ModelBackend, step: PreparedStep, states: Tensor, masks: TokenMasks | None
 ) -> SampledTokens:
     if masks is None:
-        return SampledTokens(backend.greedy(states))
+        return backend.greedy(states)
     logits = backend.logits(states)
     require_tokens(masks, step.sampling_slots, logits.shape[1])
+    faults = logit_faults(logits)
     apply_masks(logits, masks)
-    return SampledTokens(logits.argmax(dim=1))
+    return SampledTokens(logits.argmax(dim=1), faults=faults)

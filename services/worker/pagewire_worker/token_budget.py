@@ -8,8 +8,6 @@ and kept in a file. A long prompt that runs alone holds up nobody: its steps are
 
 import hashlib
 import json
-import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +18,8 @@ import torch
 
 from pagewire_worker.attention.base import AttentionMetadata
 from pagewire_worker.backend import ModelBackend, StepBatch
+from pagewire_worker.cpu import processor_identity
+from pagewire_worker.kept_facts import KeptFacts
 
 SHARED_SECONDS, ALONE_SECONDS = 0.15, 0.5
 LEAST_TOKENS = 64
@@ -30,8 +30,6 @@ MEASURED_TOKENS = 128
 MEASURED_TIMES = 2
 AFFORDABLE_SECONDS = 0.5
 """A measurement that takes longer is not repeated at the next start."""
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,47 +108,17 @@ class _Known:
             cache.bytes_per_block,
             cache.block_size,
             str(cache.layers[0].key.dtype),
-            _processor(),
+            processor_identity(),
         ]
-        self._path = path
+        self._facts = KeptFacts(path)
         self._key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-        self._all = self._read()
 
     @property
     def seconds(self) -> float | None:
         """Per token; None where nothing was measured."""
-        value = self._all.get(self._key)
+        value = self._facts.get(self._key)
         return value if isinstance(value, float) and value > 0 else None
 
     def keep(self, seconds: float) -> None:
-        """Write down what was measured; where that is not possible, it is measured again."""
-        beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps({**self._all, self._key: seconds}))
-            beside.replace(self._path)
-        except OSError as error:
-            _logger.debug("the measured speed is not kept: %s", error)
-
-    def _read(self) -> dict[str, object]:
-        try:
-            found = json.loads(self._path.read_text())
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
-
-def cache_folder() -> Path:
-    """Return where this user's caches go; for a user without a home, where nothing can be."""
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagewire"
-    except RuntimeError:
-        return Path(os.devnull) / "pagewire"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
-    return next((line for line in lines if line.startswith("model name")), "")
+        """Write down what was measured."""
+        self._facts.keep(self._key, seconds)

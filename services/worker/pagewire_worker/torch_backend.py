@@ -10,6 +10,7 @@ from pagewire_worker.backend import StepBatch
 from pagewire_worker.fp8 import FP8
 from pagewire_worker.kv_cache import KvCache, LayerCache
 from pagewire_worker.models.config import ModelConfig
+from pagewire_worker.sampler import SampledTokens, likeliest
 
 
 class DecoderModel(Protocol):
@@ -42,6 +43,10 @@ class DecoderModel(Protocol):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32."""
+        ...
+
+    def narrow_logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in the type of the model."""
         ...
 
 
@@ -102,10 +107,14 @@ class TorchBackend:
         attend = self._attention.prepare(batch.attention)
         return self._model.forward(batch, self._kv_cache.layers, attend, self._on_layer)
 
-    def greedy(self, hidden: Tensor) -> Tensor:
+    def greedy(self, hidden: Tensor) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
-        return self.logits(hidden).argmax(dim=1)
+        return likeliest(self.logits(hidden))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
         return self._model.logits(hidden)
+
+    def narrow_logits(self, hidden: Tensor) -> Tensor:
+        """Return the same in the type of the model."""
+        return self._model.narrow_logits(hidden)

@@ -15,6 +15,7 @@ from pagewire_frontend.grammar_check import GrammarChecker
 from pagewire_frontend.grammar_process import CheckerProcess
 from pagewire_frontend.model_registry import ModelSpec, load_model
 from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError
+from pagewire_shared.structured_outputs import StructuredOutputsParams
 from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
 from support.source_tree import ROOT
 from support.text_models import make_text_model

@@ -92,6 +92,20 @@ def test_the_last_position_of_the_context(driver):
     assert one.run([(0, 48, 1, 1, 0)]).failure is not None
 
 
+def test_no_position_behind_the_context_is_computed(driver):
+    """It has no row in the tables of angles, wherever the last block ends."""
+    one = driver("llama", max_model_len=42)
+    (expected,) = one.generate([PROMPT], max_tokens=2)
+    start(one)
+    one.run_well([(0, 40, 1, 1, 0)])
+    one.run_well([(0, 41, 1, 1, 0)])
+    for samples in (0, 1):
+        result = one.run([(0, 42, 1, samples, 0)])
+        assert "behind the context" in result.failure.message
+        assert result.failure.culprit_slots == (0,)
+    assert len(expected) == 2
+
+
 def test_progress_advances_per_layer(checkpoint):
     from pagewire_worker.config import WorkerConfig
     from pagewire_worker.loader import load_replica

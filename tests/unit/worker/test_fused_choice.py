@@ -10,9 +10,15 @@ import pytest
 import torch
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.fused import build, library
-from pagewire_worker.fused.choice import MEASURED_LOSS, choose_kernels
-from pagewire_worker.fused.library import KernelPool, KernelsMissingError, load_library
+from pagewire_worker.fused import build, choice, isa_choice, library
+from pagewire_worker.fused.choice import AMX_HINT, AMX_LOSS, MEASURED_LOSS, choose_kernels
+from pagewire_worker.fused.isa_choice import Speeds, choose_instruction_set, fastest, measure
+from pagewire_worker.fused.library import (
+    KernelPool,
+    KernelsMissingError,
+    instruction_sets,
+    load_library,
+)
 from pagewire_worker.models.config import ModelConfig, RopeConfig
 from pagewire_worker.models.source import LoadSettings
 from support.fused_kernels import has_kernels, needs_kernels
@@ -81,7 +87,101 @@ def test_they_run_what_they_can(
     for model in (MODEL, largest):
         pool = choose_kernels(model, replace(SETTINGS, cpu_backend=wanted, dtype=dtype))
         assert isinstance(pool, KernelPool)
-    assert logged.messages == []
+    used = [line for line in logged.messages if line != AMX_HINT]
+    assert len(used) == 2
+    assert all(line.startswith("the kernels for CPUs use avx") for line in used)
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["avx512bf16", "avx512", "avx2"])
+def test_an_instruction_set_may_be_pinned(
+    name: str, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "choose_instruction_set", None)
+    settings = replace(SETTINGS, cpu_isa=name)
+    if name in instruction_sets():
+        pool = choose_kernels(MODEL, settings)
+        assert pool is not None
+        assert pool.instruction_set == name
+        assert f"the kernels for CPUs use {name}: --cpu-isa says so" in logged.messages
+        return
+    with pytest.raises(StartupError, match=f"--cpu-isa: {name} does not run here") as caught:
+        choose_kernels(MODEL, settings)
+    assert caught.value.field == "cpu_isa"
+
+
+@pytest.mark.parametrize(
+    ("speeds", "expected"),
+    [
+        ({"b": Speeds(1.22, 1.0), "c": Speeds(0.8, 0.8)}, "b"),
+        ({"b": Speeds(1.05, 1.3), "c": Speeds(0.8, 0.8)}, "a"),
+        ({"b": Speeds(1.5, 0.8), "c": Speeds(1.2, 1.0)}, "c"),
+        ({"b": Speeds(1.2, 1.0), "c": Speeds(1.3, 1.0)}, "c"),
+        ({}, "a"),
+    ],
+)
+def test_only_what_is_clearly_faster_takes_the_place_of_the_first(
+    speeds: dict[str, Speeds], expected: str
+) -> None:
+    assert fastest(["a", "b", "c"], speeds) == expected
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", ["none", "int8", "int4"])
+def test_what_is_measured_is_kept_and_names_a_set_that_runs(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = list(instruction_sets())
+    if len(names) == 1:
+        pytest.skip("there is nothing to choose from")
+    first, how = choose_instruction_set(torch.bfloat16, kind, tmp_path)
+    assert first in names
+    assert how.endswith("as measured now")
+    monkeypatch.setattr(isa_choice, "measure", None)
+    assert choose_instruction_set(torch.bfloat16, kind, tmp_path) == (
+        first,
+        "measured at an earlier start",
+    )
+
+
+@needs_kernels
+def test_the_choice_is_part_of_what_tells_blocks_apart(checkpoint: Any) -> None:
+    """Two sets round differently: their workers must not share blocks."""
+    names = list(instruction_sets())
+    replicas = [load(checkpoint("llama"), cpu_isa=name, dtype="bfloat16") for name in names]
+    assert len({one.info.numerics_fingerprint for one in replicas}) == len(names)
+
+
+@needs_kernels
+def test_sets_that_are_equally_fast_leave_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the clock says of single products, it is ratios side by side that count."""
+    names = list(instruction_sets())
+    noise = iter(range(1, 10**6))
+    monkeypatch.setattr(isa_choice._Product, "seconds", lambda *_: 1.0 + next(noise) % 7 / 200)
+    assert fastest(names, measure(names, torch.bfloat16, 1)) == names[0]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_what_is_said_of_amx(
+    is_there: bool, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "has_amx", lambda: is_there)
+    if has_kernels():
+        choose_kernels(MODEL, SETTINGS)
+        assert (AMX_HINT in logged.messages) is is_there
+        logged.clear()
+        choose_kernels(MODEL, replace(SETTINGS, quantization="int8"))
+        choose_kernels(MODEL, replace(SETTINGS, dtype=torch.float32))
+        assert AMX_HINT not in logged.messages
+    monkeypatch.setattr(choice, "instruction_sets", _no_kernels)
+    logged.clear()
+    choose_kernels(MODEL, SETTINGS)
+    (line,) = logged.messages
+    assert ((AMX_LOSS if is_there else MEASURED_LOSS) in line) is True
+
+
+def _no_kernels() -> dict[str, int]:
+    raise KernelsMissingError("none here")
 
 
 @pytest.mark.parametrize(("model", "settings", "reason"), REASONS)
@@ -170,7 +270,7 @@ def test_without_kernels_one_line_says_what_it_costs_and_how_to_get_them(
     (record,) = logged.records
     assert record.levelno == logging.WARNING
     assert SAID[broken] in record.message
-    assert MEASURED_LOSS in record.message
+    assert MEASURED_LOSS in record.message or AMX_LOSS in record.message
     assert "\n" not in record.message
     # No compiler helps where there is nothing to compile, or nothing that runs.
     can_be_compiled = broken in ("missing", "unloadable", "stale")

@@ -125,3 +125,37 @@ def test_the_greatest_output(pool: KernelPool, kind: str) -> None:
     kind_of_x = TYPES[x.dtype]
     pool.argmax(kind_of_x, structure, pointer(x), 20, pointer(memory), 1001, pointer(found))
     assert torch.equal(found, multiply(pool, linear, x)[:, :1001].argmax(dim=1))
+
+
+@pytest.mark.parametrize("pool", pools(1))
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_too_small_for_a_scale_are_next_to_nothing(pool: KernelPool, kind: str) -> None:
+    """The reciprocal of their largest value is infinite, and infinity times 0 is no number."""
+    torch.manual_seed(0)
+    weight, x = torch.randn(32, 64), torch.randn(3, 64)
+    expected = multiply(pool, packed(pool, weight, kind=KINDS[kind]), x)
+    x[1], x[1, 5] = 0.0, 1e-38
+    y = multiply(pool, packed(pool, weight, kind=KINDS[kind]), x)
+    assert torch.equal(y[[0, 2]], expected[[0, 2]])
+    assert (y[1].abs() <= 4e-38).all()
+    weight[7], weight[7, 3] = 0.0, -1e-39
+    linear = packed(pool, weight, kind=KINDS[kind])
+    assert (stored(linear)[7].abs() <= 1e-38).all()
+    found = multiply(pool, linear, x)
+    others = [output for output in range(32) if output != 7]
+    assert torch.equal(found[:, others], y[:, others])
+    assert (found[:, 7].abs() < 1e-26).all()
+
+
+@pytest.mark.parametrize("pool", pools(1))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_no_number_stays_none(pool: KernelPool, kind: str, value: float) -> None:
+    """Rounded to bytes it would look like any number, and nobody would see the fault before it."""
+    torch.manual_seed(0)
+    linear, x = packed(pool, torch.randn(32, 64), kind=KINDS[kind]), torch.randn(3, 64)
+    expected = multiply(pool, linear, x)
+    x[1, 20] = value
+    y = multiply(pool, linear, x)
+    assert torch.equal(y[[0, 2]], expected[[0, 2]])
+    assert y[1].isnan().all()

@@ -6,12 +6,16 @@ import pytest
 import torch
 
 from pagewire_shared.errors import StartupError
+from pagewire_shared.sampling import MAX_LOGPROBS
+from pagewire_worker import loader
 from pagewire_worker.cache_sizing import CacheSettings, make_cache
 from pagewire_worker.layer_watch import LayerCalls
 from pagewire_worker.memory_probe import MemoryInUse
 from pagewire_worker.models.choice import choose_source
 from pagewire_worker.models.source import LoadSettings
-from pagewire_worker.profile_run import LargestStep
+from pagewire_worker.profile_run import LargestStep, MostSampling
+from pagewire_worker.sampler import sample
+from support.worker_driver import load
 
 MIB = 1024**2
 CPU = torch.device("cpu")
@@ -108,6 +112,48 @@ def test_the_largest_step_runs_once_before_the_cache_is_made(loaded):
     assert torch.isfinite(logits).all()
     # No more than sequences can fill, of what 0.9 of 64 MiB leave: 57.6 - 20 - 10 - 1.
     assert cache.num_blocks == min(int(64 * MIB * 0.9 - 31 * MIB) // cache.bytes_per_block, 4 * 4)
+
+
+def test_the_largest_batch_is_sampled_with_all_that_takes_memory(loaded):
+    """By the sampler that requests get: penalties, filters and the most alternatives, each row."""
+    probe, seen = Probe(), []
+    tokens = torch.zeros((4, 65), dtype=torch.int32)
+
+    def sampler(logits, rows, masks=None):
+        probe.calls.append("sample")
+        seen.append((logits.shape, rows))
+        return sample(logits, rows, masks)
+
+    make(loaded, probe, LargestStep(24, 4, 64), sampling=MostSampling(sampler, tokens))
+    assert probe.calls == ["begin", "forward", "sample", "peak", "in_use"]
+    ((shape, rows),) = seen
+    assert shape == (4, 512)
+    assert rows.penalties.affected().tolist() == [0, 1, 2, 3]
+    assert (rows.temperature > 0).all()
+    assert ((rows.top_p < 1) & (rows.top_k > 0) & (rows.min_p > 0)).all()
+    assert (rows.num_logprobs == MAX_LOGPROBS).all()
+    assert rows.history.tokens is tokens
+    assert rows.history.num_tokens.tolist() == [64] * 4
+
+
+def test_tables_are_made_before_the_cache_takes_the_rest(checkpoint, monkeypatch):
+    order = []
+
+    class Watched(loader.SlotTable):
+        def __init__(self, *arguments, **settings):
+            order.append("tables")
+            super().__init__(*arguments, **settings)
+
+    def watched(*arguments):
+        order.append("cache")
+        return make_cache(*arguments)
+
+    monkeypatch.setattr(loader, "SlotTable", Watched)
+    monkeypatch.setattr("pagewire_worker.executor.SlotTable", Watched)
+    monkeypatch.setattr(loader, "make_cache", watched)
+    replica = load(checkpoint("llama"), max_model_len=64)
+    assert order == ["tables", "cache"]
+    assert replica.executor._slots.limits.num_blocks == replica.info.num_blocks
 
 
 def test_what_the_share_leaves_is_the_cache(loaded):

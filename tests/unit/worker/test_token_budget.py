@@ -11,10 +11,10 @@ import torch
 
 from pagewire_worker import loader, token_budget
 from pagewire_worker.backend import StepBatch
+from pagewire_worker.kept_facts import cache_folder
 from pagewire_worker.kv_cache import CacheShape, KvCache
 from pagewire_worker.token_budget import (
     StepTokens,
-    cache_folder,
     calibrated_budget,
     choose_budget,
 )

@@ -5,6 +5,12 @@ import math
 from dataclasses import dataclass, field
 
 from pagewire_scheduler.core.beam_group import advance_group
+from pagewire_scheduler.core.broken_rows import (
+    broken_units,
+    fail_units,
+    forget_names,
+    have_shared,
+)
 from pagewire_scheduler.core.ending import end_sequence, find_end
 from pagewire_scheduler.core.events import (
     PromptLogprobsEvent,
@@ -14,7 +20,6 @@ from pagewire_scheduler.core.events import (
 )
 from pagewire_scheduler.core.frontend_state import timeline_event, tokens_event, vector_event
 from pagewire_scheduler.core.guarantee import update_guarantee
-from pagewire_scheduler.core.handoffs import give_up_source
 from pagewire_scheduler.core.left_out import given_up_error, leave_out, note_sampled
 from pagewire_scheduler.core.losses import is_suspect
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
@@ -25,9 +30,8 @@ from pagewire_scheduler.core.request import Request, Sequence, TokenLogprobs
 from pagewire_scheduler.core.result_checks import check_result
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepFailure, StepResult
-from pagewire_scheduler.core.trials import sequences_of, unit_of
+from pagewire_scheduler.core.trials import unit_of
 from pagewire_scheduler.core.worker_state import WorkerState
-from pagewire_shared.errors import InternalError
 
 
 @dataclass(slots=True)
@@ -62,9 +66,14 @@ def apply_result(worker: WorkerState, result: StepResult, now: float) -> Applied
     applied = Applied()
     if step.is_void:
         worker.void_blocks.update(dict.fromkeys(step.named_blocks, step.step_id))
-    elif result.failure is not None:
-        _apply_failure(worker, step, result.failure, applied, now)
+    elif (failure := _failure_of_all(worker, step, result)) is not None:
+        _apply_failure(worker, step, failure, applied, now)
     else:
+        if result.failed_slots:
+            broken = broken_units(step, result.failed_slots)
+            forget_names(worker, step, broken)
+            applied.finished += fail_units(broken, result.failed_reason, now)
+            pieces = [one for one in pieces if not one[0].is_finished]
         if step.num_tokens > len(step.sequences):
             seconds = result.model_time_us / 1e6
             worker.loads.prefill.note(step.num_tokens, len(step.sequences), seconds)
@@ -248,6 +257,18 @@ def _release_before_window(worker: WorkerState, step: OutstandingStep, window: i
                 update_guarantee(worker, chunk.sequence)
 
 
+def _failure_of_all(
+    worker: WorkerState, step: OutstandingStep, result: StepResult
+) -> StepFailure | None:
+    """Return how the whole step failed. It does so, too, where somebody may have read what broken
+    sequences of it have left: those are the culprits, and all others run again."""
+    if result.failure is not None or not result.failed_slots:
+        return result.failure
+    if not have_shared(worker, step, broken_units(step, result.failed_slots)):
+        return None
+    return StepFailure(result.failed_reason, tuple(result.failed_slots))
+
+
 def _apply_failure(
     worker: WorkerState,
     step: OutstandingStep,
@@ -269,14 +290,7 @@ def _apply_failure(
     if live and not slots:
         alone = worker.trials.accuse(chunk.sequence for chunk in live)
         culprits = {alone} if alone is not None else set()
-    for unit in culprits:
-        for sequence in sequences_of(unit):
-            if sequence.prefills_for is not None:
-                give_up_source(sequence.prefills_for, now)  # who waits for it tries for itself
-                continue
-            sequence.error = InternalError(f"the step failed: {failure.message}")
-            end_sequence(sequence, State.FINISHED_FAILED)
-            applied.finished.append(sequence)
+    applied.finished += fail_units(culprits, f"the step failed: {failure.message}", now)
     for void in steps:
         for sequence in void.sequences:
             _roll_back(worker, sequence)

@@ -20,17 +20,28 @@ class BlockState(enum.Enum):
 class BlockPool:
     """Reference counts, names and states of `num_blocks` blocks.
 
+    `shared_early` are PENDING blocks that a second holder has found by their names.
+
     A block without a holder is in the free list. While it has a name it can still be found
     (cached); giving it out drops the name.
     """
 
-    __slots__ = ("_free", "cache", "names", "num_blocks", "pending_steps", "ref_counts")
+    __slots__ = (
+        "_free",
+        "cache",
+        "names",
+        "num_blocks",
+        "pending_steps",
+        "ref_counts",
+        "shared_early",
+    )
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self.ref_counts = [0] * num_blocks
         self.names: list[BlockName | None] = [None] * num_blocks
         self.pending_steps = [0] * num_blocks  # 0: not pending; step ids start at 1
+        self.shared_early: set[int] = set()
         self.cache = PrefixCache()
         self._free = FreeList(num_blocks)
 
@@ -62,6 +73,8 @@ class BlockPool:
         assert self.names[block] is not None, f"block {block} is shared without a name"
         if self.ref_counts[block] == 0:
             self._free.remove(block)
+        if self.pending_steps[block]:
+            self.shared_early.add(block)
         self.ref_counts[block] += 1
 
     def share(self, block: int) -> None:
@@ -104,6 +117,7 @@ class BlockPool:
         """The step that named `block` has returned: what was PENDING is VALID."""
         if self.pending_steps[block] == step_id:
             self.pending_steps[block] = 0
+            self.shared_early.discard(block)
 
     def unname(self, block: int) -> None:
         """Forget the name of `block`, if it has one; nobody finds it any more."""
@@ -112,6 +126,7 @@ class BlockPool:
             self.cache.drop(name)
             self.names[block] = None
             self.pending_steps[block] = 0
+            self.shared_early.discard(block)
 
     def forget_names(self) -> list[int]:
         """Forget all names that steps under way do not give; return the blocks that had one."""

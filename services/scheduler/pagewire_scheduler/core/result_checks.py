@@ -10,6 +10,8 @@ from pagewire_shared.errors import WireError
 def check_result(worker: WorkerState, step: OutstandingStep, result: StepResult) -> None:
     """Raise WireError unless `result` is one that `step` can have."""
     plan = step.plan
+    if result.failed_slots and not set(result.failed_slots) <= set(plan.slots):
+        raise WireError(f"failed_slots of step {step.step_id} are not all in its plan")
     sampled = [slot for slot, sample in zip(plan.slots, plan.samples, strict=True) if sample]
     if result.slots != sampled:
         raise WireError(f"step {step.step_id} sampled slots {result.slots}, planned {sampled}")

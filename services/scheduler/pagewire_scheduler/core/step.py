@@ -124,6 +124,8 @@ class StepResult:
         vectors: Of the slots that pooled, one after the other, as little-endian f32.
         model_time_us: From the start of the forward pass to the sampled ids; 0 when unknown.
         given_up: Slots left out whose sequences cannot go on, and why.
+        failed_slots: Slots of the plan whose sequences are broken; all else in the result holds.
+        failed_reason: Why they are.
     """
 
     generation: int
@@ -140,5 +142,7 @@ class StepResult:
     prompt: PromptLogprobs | None = None
     vectors: bytes = b""
     model_time_us: int = 0
+    failed_slots: list[int] = field(default_factory=list)
+    failed_reason: str = ""
     failure: StepFailure | None = None
     given_up: dict[int, str] = field(default_factory=dict)

@@ -8,13 +8,17 @@ import torch
 from torch import Tensor
 
 from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
-from pagewire_worker.device_copy import to_device
+from pagewire_worker.attention.decode_passes import cut_passes
+from pagewire_worker.backend import DecodeBounds
+from pagewire_worker.device_copy import rows_to_device
 from pagewire_worker.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.chunk_attention import QueryTiles, chunk_attention
 from pagewire_worker.triton_kernels.decode_attention import (
     LEAST_ROWS,
+    Decodes,
     Partials,
     decode_attention,
+    first_splits,
 )
 from pagewire_worker.triton_kernels.paged_sequences import (
     Cut,
@@ -30,6 +34,13 @@ EXACT_CHUNK_ROWS = LEAST_ROWS
 """The same where bits must not tell a chunk from a decode: as many as a tile of a decode has. More
 rows are other instructions, since compute capability 9.0 has some for 64 at least, and nobody
 promises that these round partial sums alike."""
+
+
+MAX_PARTIAL_BYTES = 256 * 1024**2
+"""Most scratch memory, unless one sequence takes more. What does not fit in it is computed a part
+at a time."""
+
+FLOAT_BYTES = 4
 
 
 class TritonAttention:
@@ -56,6 +67,7 @@ class TritonAttention:
         self._kind = kind
         self._cut = Cut() if cut is None else cut
         self._chunk_rows = chunk_rows
+        self._scratch: Partials | None = None
 
     @property
     def name(self) -> str:
@@ -68,19 +80,67 @@ class TritonAttention:
         """Whether chunks are computed by the instructions of decodes."""
         return self._chunk_rows == EXACT_CHUNK_ROWS
 
+    @property
+    def scratch(self) -> Partials:
+        """The memory that was reserved."""
+        assert self._scratch is not None, "nobody has reserved scratch memory"
+        return self._scratch
+
+    def reserve(
+        self, num_heads: int, head_dim: int, bounds: DecodeBounds, most_bytes: int | None = None
+    ) -> None:
+        """Allocate the scratch memory of all steps and graphs to come, once.
+
+        Args:
+            num_heads, head_dim: Of the queries.
+            bounds: Most that decodes may be.
+            most_bytes: At most so much, unless one sequence takes more; MAX_PARTIAL_BYTES by
+                default.
+        """
+        most = self._most_splits(bounds.max_model_len)
+        allowed = MAX_PARTIAL_BYTES if most_bytes is None else most_bytes
+        fitting = allowed // (FLOAT_BYTES * num_heads * (head_dim + 2))
+        num_splits = max(most, min(fitting, bounds.max_num_seqs * most))
+        self._scratch = Partials.allocate(num_splits, num_heads, head_dim, self._device)
+
+    def takes_at_once(self, seq_lens: Int64Array) -> bool:
+        """Return whether the reserved memory holds all splits of decodes of such lengths."""
+        return int(self.seen_splits(seq_lens).sum()) <= self.scratch.num_splits
+
+    def seen_splits(self, seq_lens: Int64Array) -> Int64Array:
+        """Return how many splits a decode of each sequence sees, [num_seqs]."""
+        return self._cut.seen_splits(seq_lens, self._kind.window)
+
     def prepare(self, metadata: AttentionMetadata) -> "TritonStep":
         """Copy the small arrays to the device."""
-        return TritonStep(metadata, self._device, self._kind, self._cut, self._chunk_rows)
+        return TritonStep(self, metadata, self._device, self._kind, self._chunk_rows)
 
-    def prepare_decodes(self, sequences: PagedSequences, partials: Partials) -> "TritonDecodes":
+    def prepare_decodes(
+        self, sequences: PagedSequences, firsts: Tensor, max_model_len: int
+    ) -> "TritonDecodes":
         """Return attention of one token per sequence, for arrays that change between its calls.
 
         Args:
             sequences: On the device; those of length 0 are padding.
-            partials: Scratch; its splits bound the length of a sequence.
+            firsts: [num_seqs] int32, as in Decodes.
+            max_model_len: Longest sequence.
         """
         which = torch.arange(len(sequences.seq_lens), dtype=torch.int32, device=self._device)
-        return TritonDecodes(sequences, which, partials, self._kind, self._cut)
+        decodes = Decodes(which, firsts, self._most_splits(max_model_len))
+        return TritonDecodes(sequences, decodes, self.scratch, self._kind, self._cut)
+
+    def scratch_for(self, num_splits: int, num_heads: int, head_dim: int) -> Partials:
+        """Return the memory reserved; where none was, as much as a step needs, within bounds."""
+        if self._scratch is not None:
+            return self._scratch
+        fitting = MAX_PARTIAL_BYTES // (FLOAT_BYTES * num_heads * (head_dim + 2))
+        return Partials.allocate(min(num_splits, fitting), num_heads, head_dim, self._device)
+
+    def _most_splits(self, max_model_len: int) -> int:
+        """Return the most splits that one decode of such a length or less sees."""
+        window = self._kind.window
+        longest = max_model_len if window is None else min(max_model_len, window + self._cut.split)
+        return self._cut.num_splits(longest)
 
     @property
     def cut(self) -> Cut:
@@ -93,7 +153,7 @@ class TritonDecodes:
     """Attention of decodes; see decode_attention for its attributes."""
 
     sequences: PagedSequences
-    which: Tensor
+    decodes: Decodes
     partials: Partials
     kind: AttentionKind
     cut: Cut
@@ -105,7 +165,7 @@ class TritonDecodes:
             query,
             PagedLayer(cache),
             self.sequences,
-            self.which,
+            self.decodes,
             attended,
             self.partials,
             self.kind,
@@ -119,25 +179,25 @@ class TritonStep:
 
     def __init__(
         self,
+        attention: TritonAttention,
         metadata: AttentionMetadata,
         device: torch.device,
         kind: AttentionKind,
-        cut: Cut,
         chunk_rows: int,
     ) -> None:
+        self._attention = attention
         self._metadata = metadata
         self._chunk_rows = chunk_rows
         self._device = device
         self._kind = kind
-        self._cut = cut
+        self._cut = attention.cut
         is_decode = metadata.query_lens == 1
         self._chunks: Int64Array = np.flatnonzero(~is_decode)
-        decodes = np.flatnonzero(is_decode)
-        self._num_splits = cut.num_splits(int(metadata.seq_lens[decodes].max(initial=1)))
-        self._decodes = to_device(decodes.astype(np.int32), device)
+        self._which: Int64Array = np.flatnonzero(is_decode)
         self._sequences = PagedSequences.of(metadata, device)
         self._tiles: QueryTiles | None = None
         self._partials: Partials | None = None
+        self._passes: list[Decodes] = []
 
     def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
         """Attend over one layer, [tokens, heads, head_dim]."""
@@ -146,16 +206,17 @@ class TritonStep:
             self._tiles, self._partials = self._plan(query, cache)
         attended = torch.empty_like(query)
         layer = PagedLayer(cache)
-        decode_attention(
-            query,
-            layer,
-            self._sequences,
-            self._decodes,
-            attended,
-            self._partials,
-            self._kind,
-            self._cut,
-        )
+        for decodes in self._passes:
+            decode_attention(
+                query,
+                layer,
+                self._sequences,
+                decodes,
+                attended,
+                self._partials,
+                self._kind,
+                self._cut,
+            )
         chunk_attention(query, layer, self._sequences, self._tiles, attended, self._kind, self._cut)
         return attended
 
@@ -165,7 +226,14 @@ class TritonStep:
         group = num_heads // cache.num_kv_heads
         num_rows = fitting_rows(self._chunk_rows, query)
         tiles = QueryTiles.of(self._metadata, self._chunks, group, num_rows, self._device)
-        partials = Partials.allocate(
-            len(self._decodes), num_heads, self._num_splits, head_dim, self._device
-        )
+        counts = self._attention.seen_splits(self._metadata.seq_lens[self._which])
+        partials = self._attention.scratch_for(int(counts.sum()), num_heads, head_dim)
+        self._passes = [
+            self._decodes(self._which[begin:end], counts[begin:end])
+            for begin, end in cut_passes(counts, partials.num_splits)
+        ]
         return tiles, partials
+
+    def _decodes(self, which: Int64Array, counts: Int64Array) -> Decodes:
+        rows = (which.astype(np.int32), first_splits(counts).astype(np.int32))
+        return Decodes(*rows_to_device(rows, self._device), int(counts.max()))

@@ -1,11 +1,14 @@
 """TorchBackend with its decodes captured."""
 
+import torch
 from torch import Tensor
 
-from pagewire_worker.backend import ModelBackend, StepBatch
+from pagewire_worker.backend import StepBatch
 from pagewire_worker.cuda.decode_graphs import DecodeGraphs
 from pagewire_worker.kv_cache import KvCache
 from pagewire_worker.layer_watch import LayerWatch
+from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.torch_backend import TorchBackend
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens
 
 
@@ -19,7 +22,7 @@ class CudaBackend:
     """
 
     def __init__(
-        self, eager: ModelBackend, graphs: DecodeGraphs | None, on_layer: LayerWatch
+        self, eager: TorchBackend, graphs: DecodeGraphs | None, on_layer: LayerWatch
     ) -> None:
         self._eager = eager
         self._graphs = graphs
@@ -57,9 +60,11 @@ class CudaBackend:
             self._on_layer()
         return hidden
 
-    def greedy(self, hidden: Tensor) -> Tensor:
+    def greedy(self, hidden: Tensor) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
-        return greedy_tokens(self.logits(hidden))
+        faults = torch.empty(len(hidden), dtype=torch.int64, device=hidden.device)
+        token_ids = greedy_tokens(self._eager.narrow_logits(hidden), faults=faults)
+        return SampledTokens(token_ids, faults=faults)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""

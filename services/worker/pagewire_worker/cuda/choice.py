@@ -3,24 +3,28 @@
 from collections.abc import Callable
 
 from pagewire_worker.attention.triton import TritonAttention
-from pagewire_worker.backend import DecodeBounds, ModelBackend
+from pagewire_worker.backend import DecodeBounds
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.buckets import decode_buckets
 from pagewire_worker.cuda.capture import CudaCapture
-from pagewire_worker.cuda.decode_graphs import FLOAT_BYTES, DecodeGraphs, scratch_floats
+from pagewire_worker.cuda.decode_graphs import DecodeGraphs
 from pagewire_worker.layer_watch import LayerWatch
 from pagewire_worker.models.config import ModelConfig
-from pagewire_worker.torch_backend import DecoderModel
+from pagewire_worker.torch_backend import DecoderModel, TorchBackend
 
 BYTES_PER_GRAPH = 8 * 1024**2
 """Of the driver, for a graph of some hundred kernels."""
+
+FLOAT_BYTES = 4
+
+TABLE_ENTRY_BYTES = 4
 
 ROWS_AT_ONCE = 8
 """Intermediate values of a layer, in rows as wide as its widest."""
 
 
 def captured(
-    eager: ModelBackend,
+    eager: TorchBackend,
     model: DecoderModel,
     attention: TritonAttention,
     bounds: DecodeBounds,
@@ -40,9 +44,10 @@ def captured(
     return CudaBackend(eager, graphs, on_layer)
 
 
-def graph_bytes(config: ModelConfig, bounds: DecodeBounds, attention: TritonAttention) -> int:
-    """Return about what `captured` will take."""
+def graph_bytes(config: ModelConfig, bounds: DecodeBounds, block_size: int) -> int:
+    """Return about what `captured` will take; `block_size` is that of the cache."""
     widest = max(config.intermediate_size * 2, config.num_heads * config.head_dim * 3)
     values = bounds.max_num_seqs * widest * ROWS_AT_ONCE * FLOAT_BYTES
     graphs = len(decode_buckets(bounds.max_num_seqs)) * BYTES_PER_GRAPH
-    return FLOAT_BYTES * scratch_floats(config, bounds, attention.cut) + values + graphs
+    tables = bounds.max_num_seqs * -(-bounds.max_model_len // block_size) * TABLE_ENTRY_BYTES
+    return tables + values + graphs

@@ -17,16 +17,18 @@ def sample(logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None) 
     """Choose one token per row of `logits` [rows, vocab], float32, by the law of
     pagewire_worker.sampler.sample. Does not change `logits`."""
     ruled = apply_rules(logits, rows, masks)
-    token_ids = _choose(ruled, rows)
+    faults = torch.empty(len(logits), dtype=torch.int64, device=logits.device)
+    token_ids = _choose(ruled, rows, faults)
     if (rows.num_logprobs == NO_LOGPROBS).all():
-        return SampledTokens(token_ids)
+        return SampledTokens(token_ids, faults=faults)
     num_top = int(rows.num_logprobs.max())
-    return SampledTokens(token_ids, token_logprobs(logits, token_ids, num_top))
+    return SampledTokens(token_ids, token_logprobs(logits, token_ids, num_top), faults)
 
 
-def _choose(logits: Tensor, rows: SamplingRows) -> Tensor:
+def _choose(logits: Tensor, rows: SamplingRows, faults: Tensor) -> Tensor:
+    """Return a token per row, and write to `faults` which rows are not finite."""
     if not (rows.temperature > 0).any():
-        return greedy_tokens(logits)
+        return greedy_tokens(logits, faults=faults)
     temperature = to_device(rows.temperature, logits.device)
     return sample_tokens(
         logits,
@@ -36,6 +38,7 @@ def _choose(logits: Tensor, rows: SamplingRows) -> Tensor:
         rows.position,
         rows.choice,
         _thresholds(logits, temperature, rows),
+        faults=faults,
     )
 
 
@@ -53,6 +56,7 @@ def warm_up(vocab_size: int, device: torch.device) -> None:
     logits = torch.zeros((1, vocab_size), dtype=torch.float32, device=device)
     heat = torch.ones(1, dtype=torch.float32, device=device)
     words = torch.zeros(1, dtype=torch.int64, device=device)
-    greedy_tokens(logits)
+    faults = torch.zeros_like(words)
+    greedy_tokens(logits, faults=faults)
     for threshold in (None, filter_thresholds(logits, heat, heat, words, heat)):
-        sample_tokens(logits, heat, words, words, words, words, threshold)
+        sample_tokens(logits, heat, words, words, words, words, threshold, faults=faults)

@@ -2,10 +2,12 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionMetadata
+from pagewire_worker.attention.base import AttentionMetadata, Int64Array
 from pagewire_worker.backend import StepBatch
-from pagewire_worker.device_copy import to_device
+from pagewire_worker.device_copy import rows_to_device, to_device
+from pagewire_worker.triton_kernels.decode_attention import first_splits
 from pagewire_worker.triton_kernels.paged_sequences import PagedSequences
 
 NOWHERE = -1
@@ -29,6 +31,8 @@ class StaticInputs:
         self._slot_mapping = torch.full_like(self._positions, NOWHERE)
         self._rows = torch.arange(max_num_seqs + 1, dtype=torch.int64, device=device)
         self._seq_lens = torch.zeros(max_num_seqs, dtype=torch.int32, device=device)
+        self._first_splits = torch.zeros_like(self._seq_lens)
+        self._faults = torch.zeros_like(self._positions)
         self._query_starts = self._rows.to(torch.int32)
         self._tables = torch.zeros((max_num_seqs, max_blocks), dtype=torch.int32, device=device)
 
@@ -37,6 +41,10 @@ class StaticInputs:
         return PagedSequences(
             self._query_starts[: size + 1], self._seq_lens[:size], self._tables[:size]
         )
+
+    def first_splits(self, size: int) -> Tensor:
+        """Return where the splits of the first `size` sequences begin, [size] int32."""
+        return self._first_splits[:size]
 
     def batch(self, size: int) -> StepBatch:
         """Return the batch of the first `size` rows; its attention is that of no sequence."""
@@ -48,11 +56,12 @@ class StaticInputs:
             output_rows=self._rows[:size],
             attention=AttentionMetadata(nothing, nothing, nothing.reshape(0, 0)),
             is_decode=True,
+            faults=self._faults[:size],
         )
 
-    def fill(self, batch: StepBatch, size: int) -> None:
+    def fill(self, batch: StepBatch, size: int, num_splits: Int64Array) -> None:
         """Copy `batch`, whose block tables are resident, to the first rows; the rest of `size` is
-        padding."""
+        padding. Each of its sequences sees `num_splits` [num_seqs]."""
         resident = batch.attention.resident
         assert resident is not None
         num_seqs = len(resident.slots)
@@ -61,9 +70,12 @@ class StaticInputs:
         self._positions[:num_seqs].copy_(batch.positions)
         self._slot_mapping[:num_seqs].copy_(batch.slot_mapping)
         self._slot_mapping[num_seqs:size].fill_(NOWHERE)
-        seq_lens = np.zeros(size, dtype=np.int32)
+        seq_lens, firsts = np.zeros((2, size), dtype=np.int32)
         seq_lens[:num_seqs] = batch.attention.seq_lens
-        self._seq_lens[:size].copy_(to_device(seq_lens, self._device))
+        firsts[:num_seqs] = first_splits(num_splits)
+        seq_lens_there, firsts_there = rows_to_device((seq_lens, firsts), self._device)
+        self._seq_lens[:size].copy_(seq_lens_there)
+        self._first_splits[:size].copy_(firsts_there)
         index = to_device(resident.slots, self._device)
         torch.index_select(resident.tables, 0, index, out=self._tables[:num_seqs])
 

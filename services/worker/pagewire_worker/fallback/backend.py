@@ -11,6 +11,7 @@ from pagewire_worker.fallback.model import SplitModel
 from pagewire_worker.fallback.paged_step import PagedStep
 from pagewire_worker.fallback.probe import MaskMarkers
 from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.sampler import SampledTokens, likeliest
 
 
 class TransformersBackend:
@@ -67,6 +68,7 @@ class TransformersBackend:
             self._kv_cache.layers,
             {kind: one.prepare(batch.attention) for kind, one in self._attentions.items()},
             batch.slot_mapping,
+            batch.faults,
             self._markers,
             self._on_layer,
         )
@@ -75,9 +77,9 @@ class TransformersBackend:
         step.finish()
         return hidden.index_select(0, batch.output_rows)
 
-    def greedy(self, hidden: Tensor) -> Tensor:
+    def greedy(self, hidden: Tensor) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
-        return self.logits(hidden).argmax(dim=1)
+        return likeliest(self.logits(hidden))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""

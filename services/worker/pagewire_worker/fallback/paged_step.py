@@ -21,6 +21,7 @@ class PagedStep:
         caches: One per layer.
         attends: Attention prepared for this step, by kind.
         slot_mapping: [tokens] int64, where keys and values go.
+        faults: [tokens] int64 or None, as in StepBatch.
         markers: Stand-ins for masks.
         on_layer: Called after each layer.
     """
@@ -31,6 +32,7 @@ class PagedStep:
         caches: Sequence[LayerCache],
         attends: Mapping[AttentionKind, StepAttention],
         slot_mapping: Tensor,
+        faults: Tensor | None,
         markers: MaskMarkers,
         on_layer: Callable[[], None],
     ) -> None:
@@ -38,6 +40,7 @@ class PagedStep:
         self._caches = caches
         self._attends = attends
         self._slot_mapping = slot_mapping
+        self._faults = faults
         self._markers = markers
         self._on_layer = on_layer
         self._num_done = 0
@@ -63,7 +66,8 @@ class PagedStep:
         if self._markers.window_of(mask) != layer.kind.window:
             raise Refusal("its mask is another than when it was loaded")
         dtype = cache.key.dtype
-        cache.write(self._slot_mapping, _flat(key).to(dtype), _flat(value).to(dtype))
+        sides = _flat(key).to(dtype), _flat(value).to(dtype)
+        cache.write(self._slot_mapping, *sides, self._faults)
         attended = self._attends[layer.kind](_flat(query).to(dtype), cache)
         self._num_done += 1
         self._on_layer()

@@ -78,6 +78,7 @@ class Batch(ctypes.Structure):
         ("query_starts", ctypes.c_void_p),
         ("seq_lens", ctypes.c_void_p),
         ("block_tables", ctypes.c_void_p),
+        ("faults", ctypes.c_void_p),
     )
 
 

@@ -15,6 +15,7 @@ from pagewire_worker.fused.packing import PackedLinear
 from pagewire_worker.fused.probe import numerics_probe
 from pagewire_worker.kv_cache import KvCache, LayerCache
 from pagewire_worker.layer_watch import LayerWatch
+from pagewire_worker.sampler import SampledTokens
 
 CALL_SECONDS = 0.1
 """About how long a call may take: a worker shows that it gets on between two."""
@@ -114,7 +115,7 @@ class FusedBackend:
         )
         return logits[:, : self._decoder.config.vocab_size]
 
-    def greedy(self, hidden: Tensor) -> Tensor:
+    def greedy(self, hidden: Tensor) -> SampledTokens:
         """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
         token_ids = torch.empty(len(hidden), dtype=torch.int64)
         self._pool.argmax(
@@ -126,7 +127,7 @@ class FusedBackend:
             self._decoder.config.vocab_size,
             pointer(token_ids),
         )
-        return token_ids
+        return SampledTokens(token_ids.clamp(min=0), faults=token_ids < 0)
 
     def _quantized(self, num_rows: int) -> int | None:
         """Return memory for `num_rows` quantized states, kept until they are more."""
@@ -182,6 +183,8 @@ class BatchArrays:
             attention.block_tables.shape[1],
             *map(pointer, self._tensors),
             *(torch.from_numpy(array).data_ptr() for array in self._arrays),
+            # Written to: a copy of it would be of no use.
+            pointer(batch.faults),
         )
 
 

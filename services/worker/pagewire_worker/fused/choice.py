@@ -5,13 +5,33 @@ import logging
 import torch
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.fused.library import TYPES, KernelPool, KernelsMissingError
+from pagewire_worker.cpu import has_amx
+from pagewire_worker.fused.isa_choice import choose_instruction_set
+from pagewire_worker.fused.library import (
+    TYPES,
+    KernelPool,
+    KernelsMissingError,
+    instruction_sets,
+)
 from pagewire_worker.fused.packing import PANEL
+from pagewire_worker.kept_facts import cache_folder
 from pagewire_worker.models.config import ModelConfig
 from pagewire_worker.models.source import LoadSettings
 
 MEASURED_LOSS = "a token takes 1.4 times as long, and a prompt 1.7 times"
-"""Of torch's own ops against the kernels; docs/performance.md has the tables."""
+"""Of torch's own ops against the kernels, on processors without AMX; docs/performance.md has the
+tables."""
+
+AMX_LOSS = (
+    "torch uses AMX here, so long prompts in bfloat16 take less time and single tokens more; "
+    "tokens depend on what else is computed with them"
+)
+"""The same on processors with AMX, which the kernels do not use."""
+
+AMX_HINT = (
+    "this processor has AMX, which they do not use: --cpu-backend torch computes long prompts in "
+    "bfloat16 several times as fast, but not exactly (docs/performance.md)"
+)
 
 QUANTIZATIONS = ("int8", "int4")
 """What they compute with besides weights of the model's type; they alone."""
@@ -39,11 +59,12 @@ def choose_kernels(config: ModelConfig, settings: LoadSettings) -> KernelPool | 
     reason = _why_not(config, settings)
     if reason is None:
         try:
-            return KernelPool(torch.get_num_threads())
+            return _pool(settings)
         except KernelsMissingError as error:
             reason = str(error)
             if wanted == "auto" and not is_quantized:
-                _logger.warning("without kernels for this CPU: %s; %s", reason, MEASURED_LOSS)
+                loss = AMX_LOSS if _is_for_amx(settings) else MEASURED_LOSS
+                _logger.warning("without kernels for this CPU: %s; %s", reason, loss)
     elif wanted == "auto" and not is_quantized:
         _logger.info("torch computes the model, not the kernels for CPUs: %s", reason)
     if is_quantized:
@@ -51,6 +72,31 @@ def choose_kernels(config: ModelConfig, settings: LoadSettings) -> KernelPool | 
     if wanted == "fused":
         raise StartupError(f"--cpu-backend: fused does not do here: {reason}", field="cpu_backend")
     return None
+
+
+def _pool(settings: LoadSettings) -> KernelPool:
+    """Return threads for the kernels of the instruction set that is asked for, or the fastest.
+
+    Raises:
+        KernelsMissingError: There are no kernels for this CPU.
+        StartupError: It does not have the instruction set that is asked for.
+    """
+    names, name, how = list(instruction_sets()), settings.cpu_isa, "--cpu-isa says so"
+    if name == "auto":
+        name, how = choose_instruction_set(settings.dtype, settings.quantization, cache_folder())
+    elif name not in names:
+        raise StartupError(
+            f"--cpu-isa: {name} does not run here; what does: {', '.join(names)}", field="cpu_isa"
+        )
+    _logger.info("the kernels for CPUs use %s: %s", name, how)
+    if _is_for_amx(settings):
+        _logger.info("%s", AMX_HINT)
+    return KernelPool(torch.get_num_threads(), name)
+
+
+def _is_for_amx(settings: LoadSettings) -> bool:
+    is_quantized = settings.quantization in QUANTIZATIONS
+    return settings.dtype == torch.bfloat16 and not is_quantized and has_amx()
 
 
 def _refused(settings: LoadSettings, reason: str) -> StartupError:

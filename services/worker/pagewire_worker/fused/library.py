@@ -45,7 +45,7 @@ def load_library() -> ctypes.CDLL:
 
 
 def instruction_sets() -> dict[str, int]:
-    """Return name and number of the instruction sets that run here, best first.
+    """Return name and number of the instruction sets that run here, the newest first.
 
     Raises:
         KernelsMissingError: There is no library, or none of them runs.
@@ -65,7 +65,7 @@ class KernelPool:
 
     Args:
         num_threads: The caller's among them.
-        instruction_set: Its name; the best that runs here by default.
+        instruction_set: Its name; the newest that runs here by default.
 
     Raises:
         KernelsMissingError: There are no kernels, or not for this instruction set.

@@ -36,6 +36,7 @@ class SelfAttention:
         slot_mapping: Tensor,
         cache: LayerCache,
         attend: StepAttention,
+        faults: Tensor | None = None,
     ) -> Tensor:
         """Map [tokens, hidden] to [tokens, hidden]; writes keys and values before reading them."""
         config = self._config
@@ -45,6 +46,6 @@ class SelfAttention:
         query, key, value = heads.split(sizes, dim=1)
         if self._query_norm is not None and self._key_norm is not None:
             query, key = self._query_norm(query), self._key_norm(key)
-        cache.write(slot_mapping, rotation.rotate(key), value)
+        cache.write(slot_mapping, rotation.rotate(key), value, faults)
         attended = attend(rotation.rotate(query), cache)
         return self._output(attended.reshape(num_tokens, -1))

@@ -42,10 +42,11 @@ class DecoderLayer:
         slot_mapping: Tensor,
         cache: LayerCache,
         attend: StepAttention,
+        faults: Tensor | None = None,
     ) -> Tensor:
-        """Map [tokens, hidden] to [tokens, hidden]."""
+        """Map [tokens, hidden] to [tokens, hidden]; `faults` as in StepBatch."""
         normed = self._attention_norm(hidden)
-        hidden = hidden + self._attention(normed, rotation, slot_mapping, cache, attend)
+        hidden = hidden + self._attention(normed, rotation, slot_mapping, cache, attend, faults)
         return hidden + self._mlp(self._mlp_norm(hidden))
 
 
@@ -92,13 +93,17 @@ class Decoder:
         hidden = functional.embedding(batch.token_ids, self._embedding)
         rotation = self._rotary.at(batch.positions)
         for layer, cache in zip(self._layers, caches, strict=True):
-            hidden = layer(hidden, rotation, batch.slot_mapping, cache, attend)
+            hidden = layer(hidden, rotation, batch.slot_mapping, cache, attend, batch.faults)
             on_layer()
         return self._norm(hidden.index_select(0, batch.output_rows))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for what `forward` returned."""
-        return self._output(hidden).float()
+        return self.narrow_logits(hidden).float()
+
+    def narrow_logits(self, hidden: Tensor) -> Tensor:
+        """Return the same in the type of the model."""
+        return self._output(hidden)
 
 
 def load_decoder(

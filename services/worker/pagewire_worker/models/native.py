@@ -43,6 +43,13 @@ class NativeModel(Uncaptured):
         """What it keeps per position."""
         return self.decoder.config.cache_shape
 
+    def reserve(self, bounds: DecodeBounds) -> None:
+        """Allocate the scratch memory of attention."""
+        # Only its own attention asks for any; Triton is not imported for others.
+        if self.attention.takes_fp8_cache:
+            config = self.decoder.config
+            self._triton.reserve(config.num_heads, config.head_dim, bounds)
+
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the decoder over `kv_cache`."""
         parts = (self.decoder, self.attention, self.linears)
@@ -55,12 +62,20 @@ class NativeModel(Uncaptured):
             is_exact=all(part.is_batch_invariant for part in parts),
         )
 
+    @property
+    def _triton(self) -> "TritonAttention":
+        from pagewire_worker.attention.triton import TritonAttention
+
+        assert isinstance(self.attention, TritonAttention)
+        return self.attention
+
 
 @dataclass(frozen=True, slots=True)
 class CudaModel(NativeModel):
     """A decoder on Triton's kernels; its decodes are captured in graphs, if that is wanted."""
 
     enforce_eager: bool
+    block_size: int
 
     def graph_bytes(self, bounds: DecodeBounds) -> int:
         """Return about how much memory `captured` takes."""
@@ -68,7 +83,7 @@ class CudaModel(NativeModel):
 
         if self.enforce_eager:
             return 0
-        return graph_bytes(self.decoder.config, bounds, self._triton)
+        return graph_bytes(self.decoder.config, bounds, self.block_size)
 
     def captured(
         self,
@@ -81,16 +96,10 @@ class CudaModel(NativeModel):
         from pagewire_worker.cuda.backend import CudaBackend
         from pagewire_worker.cuda.choice import captured
 
+        assert isinstance(backend, TorchBackend)
         if self.enforce_eager:
             return CudaBackend(backend, None, on_layer)
         return captured(backend, self.decoder, self._triton, bounds, on_layer, advance)
-
-    @property
-    def _triton(self) -> "TritonAttention":
-        from pagewire_worker.attention.triton import TritonAttention
-
-        assert isinstance(self.attention, TritonAttention)
-        return self.attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +159,9 @@ class NativeSource:
         decoder = self._load_decoder(reader, linears, settings)
         reader.finish()
         if name == "triton" and settings.device.type == "cuda":
-            return CudaModel(decoder, attention, linears, settings.enforce_eager)
+            return CudaModel(
+                decoder, attention, linears, settings.enforce_eager, settings.block_size
+            )
         return NativeModel(decoder, attention, linears)
 
     def _load_decoder(

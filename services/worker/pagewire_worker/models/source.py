@@ -41,6 +41,7 @@ class LoadSettings:
         max_model_len: Longest sequence there will be.
         block_size: Tokens per KV block.
         attention_backend, linear_backend, cpu_backend: Names of implementations, or "auto".
+        cpu_isa: Instruction set of the kernels for CPUs, or "auto".
         cache_dtype: Of the KV cache; None for `dtype`.
         quantization: Of the weights, made while they are loaded: none, int8, int4 or fp8.
         on_progress: Called with the fraction of the weights that was read.
@@ -57,6 +58,7 @@ class LoadSettings:
     linear_backend: str
     cpu_backend: str
     on_progress: Callable[[float], None]
+    cpu_isa: str = "auto"
     quantization: str = "none"
     load_format: str = "auto"
     seed: int = 0
@@ -74,6 +76,10 @@ class LoadedModel(Protocol):
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the model over `kv_cache`; `on_layer` is called for each layer of each step."""
+        ...
+
+    def reserve(self, bounds: DecodeBounds) -> None:
+        """Allocate what steps within `bounds` share, before the cache takes what is left."""
         ...
 
     def graph_bytes(self, bounds: DecodeBounds) -> int:
@@ -99,9 +105,12 @@ class LoadedModel(Protocol):
 
 
 class Uncaptured:
-    """The part of a LoadedModel that has no graphs."""
+    """The part of a LoadedModel that has no graphs, and shares nothing between steps."""
 
     __slots__ = ()
+
+    def reserve(self, bounds: DecodeBounds) -> None:
+        """Allocate nothing."""
 
     def graph_bytes(self, bounds: DecodeBounds) -> int:
         """Return that it takes nothing."""

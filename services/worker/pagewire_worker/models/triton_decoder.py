@@ -77,7 +77,11 @@ class TritonDecoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits [rows, vocab] in float32 for what `forward` returned."""
-        return self._output(hidden).float()
+        return self.narrow_logits(hidden).float()
+
+    def narrow_logits(self, hidden: Tensor) -> Tensor:
+        """Return the same in the type of the model."""
+        return self._output(hidden)
 
     def _compute(
         self,
@@ -101,6 +105,7 @@ class TritonDecoder:
             cache.value,
             layer.head_norms,
             self._fp8_scales if cache.key.dtype == FP8 else None,
+            batch.faults,
         )
         attended = attend(query, cache).view(len(query), -1)
         normed = add_rms_norm(layer.linears.output(attended), residual, layer.mlp_norm, epsilon)

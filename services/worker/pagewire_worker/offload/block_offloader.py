@@ -145,6 +145,9 @@ class BlockOffloader:
     def begin(self, plan: StepPlan) -> None:
         """See BlockWatch: nothing goes before it has its name."""
 
+    def launched(self, plan: StepPlan) -> None:
+        """See BlockWatch."""
+
     def failed(self) -> None:
         """See BlockWatch."""
 

@@ -28,8 +28,14 @@ class BlockWatch(Protocol):
         """
         ...
 
+    def launched(self, plan: StepPlan) -> None:
+        """The forward pass of `plan` is enqueued; whether its blocks get their names is known once
+        it is over."""
+        ...
+
     def named(self, plan: StepPlan) -> None:
-        """The named blocks of `plan` are filled, and have their names."""
+        """The named blocks of `plan` are filled, and have their names; those of sequences that
+        failed alone are left out of it."""
         ...
 
     def failed(self) -> None:
@@ -54,6 +60,9 @@ class NoWatch:
         """Ignore."""
 
     def begin(self, plan: StepPlan) -> None:
+        """Ignore."""
+
+    def launched(self, plan: StepPlan) -> None:
         """Ignore."""
 
     def named(self, plan: StepPlan) -> None:
@@ -91,6 +100,11 @@ class Watches:
         """See BlockWatch."""
         for watch in self._watches:
             watch.begin(plan)
+
+    def launched(self, plan: StepPlan) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.launched(plan)
 
     def named(self, plan: StepPlan) -> None:
         """See BlockWatch."""

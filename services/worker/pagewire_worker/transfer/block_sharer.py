@@ -102,11 +102,16 @@ class BlockSharer(NoWatch):
                 if self._stage(pull, covered, run.index):
                     run.next_layer += 1
 
-    def named(self, plan: StepPlan) -> None:
-        """See BlockWatch: what the step has computed is VALID now."""
+    def launched(self, plan: StepPlan) -> None:
+        """See BlockWatch: what is left of its blocks is copied once they are VALID."""
         for _, run in self._computing:
             run.index = None
         self._computing.clear()
+
+    def named(self, plan: StepPlan) -> None:
+        """See BlockWatch."""
+        if self._pulls:
+            self.wake()
 
     def failed(self) -> None:
         """See BlockWatch."""
@@ -176,7 +181,8 @@ class BlockSharer(NoWatch):
         num_blocks = min(head.num_blocks, most)
         blocks = self._valid(pull.names[head.first : head.first + num_blocks])
         if not blocks:
-            self._drop_runs(pull, 0)
+            if not self._names.is_promised(pull.names[head.first]):
+                self._drop_runs(pull, 0)
             return 0
         head = pull.split_head(len(blocks))
         most = max(1, MAX_DATA_BYTES // (len(blocks) * self._bytes_per_layer))

@@ -3,12 +3,13 @@ fixed size (Flash-Decoding, Dao et al., 2023)."""
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionKind
+from pagewire_worker.attention.base import AttentionKind, Int64Array
 from pagewire_worker.triton_kernels.attention_scores import ScoreScale
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
@@ -32,80 +33,114 @@ def num_split_programs(num_decodes: int, num_kv_heads: int, num_splits: int) -> 
     return min(max(fitting, LEAST_SPLIT_PROGRAMS), num_splits)
 
 
+def first_splits(counts: Int64Array) -> Int64Array:
+    """Return where the splits of each decode begin, for `counts` [decodes] splits of each."""
+    firsts: Int64Array = np.cumsum(counts) - counts
+    return firsts
+
+
 @dataclass(frozen=True, slots=True)
-class Partials:
-    """What single splits amount to; scratch memory of a step, the same for all layers.
+class Decodes:
+    """Sequences that are attended together.
 
     Attributes:
-        sums: [decodes, heads, splits, head_dim] float32.
-        greatest, total: [decodes, heads, splits] float32.
+        which: [decodes] int32, the sequences with one token; those of length 0 are padding, whose
+            rows become 0.
+        firsts: [decodes] int32, where the splits of each lie in the scratch memory: behind those of
+            the decodes before it.
+        most_splits: Of one decode, at most.
+    """
+
+    which: Tensor
+    firsts: Tensor
+    most_splits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """What single splits amount to; scratch memory, the same for all layers.
+
+    The splits of a decode follow those of the one before, whatever their number; within a decode
+    they follow each other head by head.
+
+    Attributes:
+        sums: [splits * heads, head_dim] float32.
+        greatest, total: [splits * heads] float32.
+        num_splits: How many there is room for.
     """
 
     sums: Tensor
     greatest: Tensor
     total: Tensor
+    num_splits: int
 
     @classmethod
     def allocate(
-        cls, num_decodes: int, num_heads: int, num_splits: int, head_dim: int, device: torch.device
+        cls, num_splits: int, num_heads: int, head_dim: int, device: torch.device
     ) -> "Partials":
-        """Return memory for a step."""
-        size = (num_decodes, num_heads, num_splits)
+        """Return memory for `num_splits` splits of all decodes together."""
+        num_rows = num_splits * num_heads
         return cls(
-            torch.empty((*size, head_dim), dtype=torch.float32, device=device),
-            torch.empty(size, dtype=torch.float32, device=device),
-            torch.empty(size, dtype=torch.float32, device=device),
+            torch.empty((num_rows, head_dim), dtype=torch.float32, device=device),
+            torch.empty(num_rows, dtype=torch.float32, device=device),
+            torch.empty(num_rows, dtype=torch.float32, device=device),
+            num_splits,
         )
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes."""
+        return sum(part.nbytes for part in (self.sums, self.greatest, self.total))
 
 
 def decode_attention(
     query: Tensor,
     layer: PagedLayer,
     sequences: PagedSequences,
-    which: Tensor,
+    decodes: Decodes,
     attended: Tensor,
     partials: Partials,
     kind: AttentionKind,
     cut: Cut,
 ) -> None:
-    """Write what the token of each sequence in `which` attends to.
+    """Write what the token of each sequence in `decodes` attends to.
 
     Args:
         query: [tokens, heads, head_dim], contiguous, of all sequences of the step.
         layer: Keys and values, those of this step already written.
         sequences: Of the step.
-        which: [decodes] int32, the sequences with one token; those of length 0 are padding, whose
-            rows become 0.
-        attended: As `query`; rows of the tokens of `which` are written.
-        partials: Scratch; its splits bound the length of a sequence.
+        decodes: Which sequences.
+        attended: As `query`; rows of the tokens of `decodes` are written.
+        partials: Scratch, with room for the splits of all `decodes`.
         kind, cut: How.
     """
-    if len(which) == 0:
+    if len(decodes.which) == 0:
         return
     cut = cut.fitting(query)
-    _launch_splits(query, layer, sequences, which, partials, kind, cut)
-    _launch_merge(attended, sequences, which, partials, layer.value_scale, kind.window or 0, cut)
+    _launch_splits(query, layer, sequences, decodes, partials, kind, cut)
+    _launch_merge(attended, sequences, decodes, partials, layer.value_scale, kind.window or 0, cut)
 
 
 def _launch_splits(
     query: Tensor,
     layer: PagedLayer,
     sequences: PagedSequences,
-    which: Tensor,
+    decodes: Decodes,
     partials: Partials,
     kind: AttentionKind,
     cut: Cut,
 ) -> None:
     num_heads, head_dim = query.shape[1:]
-    num_kv_heads, num_splits = layer.cache.num_kv_heads, partials.greatest.shape[2]
+    num_decodes, num_kv_heads = len(decodes.which), layer.cache.num_kv_heads
     group = num_heads // num_kv_heads
     scale = ScoreScale.of(kind, head_dim, layer.key_scale)
-    num_programs = num_split_programs(len(which), num_kv_heads, num_splits)
-    _decode_splits[(len(which), num_kv_heads, num_programs)](
+    num_programs = num_split_programs(num_decodes, num_kv_heads, decodes.most_splits)
+    _decode_splits[(num_decodes, num_kv_heads, num_programs)](
         query,
         layer.cache.key,
         layer.cache.value,
-        which,
+        decodes.which,
+        decodes.firsts,
         sequences.query_starts,
         sequences.seq_lens,
         sequences.block_tables,
@@ -116,7 +151,6 @@ def _launch_splits(
         scale.softcap,
         sequences.block_tables.stride(0),
         *layer.strides,
-        num_splits,
         head_dim,
         NUM_HEADS=num_heads,
         GROUP=group,
@@ -134,15 +168,16 @@ def _launch_splits(
 def _launch_merge(
     attended: Tensor,
     sequences: PagedSequences,
-    which: Tensor,
+    decodes: Decodes,
     partials: Partials,
     value_scale: float,
     window: int,
     cut: Cut,
 ) -> None:
     num_heads, head_dim = attended.shape[1:]
-    _merge_splits[(len(which), num_heads)](
-        which,
+    _merge_splits[(len(decodes.which), num_heads)](
+        decodes.which,
+        decodes.firsts,
         sequences.query_starts,
         sequences.seq_lens,
         partials.sums,
@@ -150,7 +185,6 @@ def _launch_merge(
         partials.total,
         attended,
         value_scale,
-        partials.greatest.shape[2],
         head_dim,
         NUM_HEADS=num_heads,
         WINDOW=window,
@@ -161,10 +195,10 @@ def _launch_merge(
 
 # A line for each argument would hide what the kernel does.
 # fmt: off
-@triton.jit(do_not_specialize=["table_stride", "num_splits"])
+@triton.jit(do_not_specialize=["table_stride"])
 def _decode_splits(
-    query, key, value, which, query_starts, seq_lens, tables, sums_out, greatest_out, total_out,
-    score_scale, softcap, table_stride, block_stride, token_stride, head_stride, num_splits,
+    query, key, value, which, firsts, query_starts, seq_lens, tables, sums_out, greatest_out,
+    total_out, score_scale, softcap, table_stride, block_stride, token_stride, head_stride,
     head_dim, NUM_HEADS: tl.constexpr, GROUP: tl.constexpr, WINDOW: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, INTERPRETED: tl.constexpr
@@ -175,12 +209,15 @@ def _decode_splits(
     first_visible = 0
     if WINDOW > 0:
         first_visible = tl.maximum(end - WINDOW, 0)
-    first_split = first_visible // SPLIT + tl.program_id(2)
+    first_seen = first_visible // SPLIT
+    first_split = first_seen + tl.program_id(2)
     if first_split * SPLIT >= end:
         return
     token = tl.load(query_starts + sequence).to(tl.int64)
     rows, columns = tl.arange(0, ROWS), tl.arange(0, WIDTH)
     heads = kv_head * GROUP + rows
+    num_seen = tl.cdiv(end, SPLIT) - first_seen
+    first_place = tl.load(firsts + decode).to(tl.int64) * NUM_HEADS + heads * num_seen
     is_row = (rows[:, None] < GROUP) & (columns[None, :] < head_dim)
     offsets = (token * NUM_HEADS + heads[:, None]) * head_dim + columns[None, :]
     queries = tl.load(query + offsets, mask=is_row, other=0.0)
@@ -191,7 +228,7 @@ def _decode_splits(
             first_visible, end, split * SPLIT, score_scale, softcap, block_stride, token_stride,
             head_dim, WINDOW, HAS_SOFTCAP, SPLIT, TILE, BLOCK_SIZE, ROWS, WIDTH, INTERPRETED
         )
-        places = (decode.to(tl.int64) * NUM_HEADS + heads) * num_splits + split
+        places = first_place + split - first_seen
         tl.store(sums_out + places[:, None] * head_dim + columns[None, :], sums, mask=is_row)
         tl.store(greatest_out + places, greatest, mask=rows < GROUP)
         tl.store(total_out + places, total, mask=rows < GROUP)
@@ -200,9 +237,10 @@ def _decode_splits(
 # fmt: on
 
 
-@triton.jit(do_not_specialize=["num_splits"])
+@triton.jit
 def _merge_splits(
     which,
+    firsts,
     query_starts,
     seq_lens,
     sums_in,
@@ -210,7 +248,6 @@ def _merge_splits(
     total_in,
     attended,
     value_scale,
-    num_splits,
     head_dim,
     NUM_HEADS: tl.constexpr,
     WINDOW: tl.constexpr,
@@ -232,22 +269,22 @@ def _merge_splits(
     first = 0
     if WINDOW > 0:
         first = tl.maximum(end - WINDOW, 0) // SPLIT
-    place = (decode.to(tl.int64) * NUM_HEADS + head) * num_splits
+    num_seen = tl.cdiv(end, SPLIT) - first
+    place = tl.load(firsts + decode).to(tl.int64) * NUM_HEADS + head * num_seen
     sums = tl.zeros([WIDTH], tl.float32)
     greatest = tl.full([1], HIDDEN, tl.float32)
     total = tl.zeros([1], tl.float32)
     for split in range(first, tl.cdiv(end, SPLIT)):
-        split_sums = tl.load(
-            sums_in + (place + split) * head_dim + columns, mask=is_column, other=0.0
-        )
+        split_place = place + split - first
+        split_sums = tl.load(sums_in + split_place * head_dim + columns, mask=is_column, other=0.0)
         one = tl.arange(0, 1)
         sums, greatest, total = merge_split(
             sums,
             greatest,
             total,
             split_sums,
-            tl.load(greatest_in + place + split + one),
-            tl.load(total_in + place + split + one),
+            tl.load(greatest_in + split_place + one),
+            tl.load(total_in + split_place + one),
         )
     result = sums / total * value_scale
     tl.store(attended + offsets, result.to(attended.dtype.element_ty), mask=is_column)

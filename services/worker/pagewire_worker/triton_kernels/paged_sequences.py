@@ -76,6 +76,12 @@ class Cut:
         """Return how many splits so many positions take."""
         return -(-num_positions // self.split)
 
+    def seen_splits(self, seq_lens: Int64Array, window: int | None) -> Int64Array:
+        """Return how many splits the last token of each sequence sees, [num_seqs]."""
+        first = 0 if window is None else np.maximum(seq_lens - window, 0) // self.split
+        seen: Int64Array = -(-seq_lens // self.split) - first
+        return seen
+
 
 @dataclass(frozen=True, slots=True)
 class PagedLayer:

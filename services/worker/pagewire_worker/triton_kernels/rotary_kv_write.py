@@ -41,6 +41,7 @@ def rotary_kv_write(
     value_cache: Tensor,
     norms: HeadNorms | None = None,
     scales: Tensor | None = None,
+    faults: Tensor | None = None,
 ) -> Tensor:
     """Write rotated keys, and values, to the cache; return the rotated queries.
 
@@ -60,6 +61,8 @@ def rotary_kv_write(
         norms: Of the type of `qkv`; None for none.
         scales: [2] float32 on the device, with fp8 caches only: keys are divided by the first and
             values by the second, then limited to what fp8 can hold.
+        faults: [tokens] int64: 1 is written for tokens whose keys or values are not finite, or
+            would not be as they are stored; 0 is stored in their place. None: they are stored.
 
     Returns:
         Queries, [tokens, heads, head_dim] contiguous, of the type of `qkv`.
@@ -67,7 +70,7 @@ def rotary_kv_write(
     num_tokens, (block_size, num_kv_heads, head_dim) = qkv.shape[0], key_cache.shape[1:]
     num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
     assert qkv.shape[1] == (num_heads + 2 * num_kv_heads) * head_dim
-    for index in (positions, slot_mapping):
+    for index in (positions, slot_mapping) if faults is None else (positions, slot_mapping, faults):
         _check_tensor(index, (num_tokens,), torch.int64)
     for table in (cosines, sines):
         _check_tensor(table, (len(cosines), head_dim), cosines.dtype)
@@ -90,6 +93,7 @@ def rotary_kv_write(
         norms and norms.query,
         norms and norms.key,
         scales,
+        faults,
         qkv.stride(0),
         *key_cache.stride()[:3],
         norms.epsilon if norms else 0.0,
@@ -134,6 +138,7 @@ def _rotary_kv_write(
     query_norm,
     key_norm,
     scales,
+    faults,
     qkv_stride,
     block_stride,
     token_stride,
@@ -167,11 +172,15 @@ def _rotary_kv_write(
         first, second = _load(row + (NUM_HEADS + head) * HEAD_DIM, mask, HEAD_DIM)
         first, second = _norm(first, second, key_norm, epsilon, HEAD_DIM)
         first, second = _rotate(first, second, cosines, sines, angles, HEAD_DIM)
-        _store(key_cache + place + head * head_stride, first, second, scales, 0, mask, HEAD_DIM)
+        target = key_cache + place + head * head_stride
+        first, second = _keep_finite(first, second, target, scales, faults, token)
+        _store(target, first, second, scales, 0, mask, HEAD_DIM)
     else:
         head, mask = _heads(group - QUERY_GROUPS - KV_GROUPS, num_kept, pairs, HEAD_DIM)
         first, second = _load(row + (NUM_HEADS + NUM_KV_HEADS + head) * HEAD_DIM, mask, HEAD_DIM)
-        _store(value_cache + place + head * head_stride, first, second, scales, 1, mask, HEAD_DIM)
+        target = value_cache + place + head * head_stride
+        first, second = _keep_finite(first, second, target, scales, faults, token)
+        _store(target, first, second, scales, 1, mask, HEAD_DIM)
 
 
 @triton.jit
@@ -216,6 +225,26 @@ def _rotate(first, second, cosines, sines, angles, HEAD_DIM: tl.constexpr):
 
 
 @triton.jit
+def _keep_finite(first, second, target, scales, faults, token):
+    """Return 0 for what is not finite, and set the fault of its token. What is masked is 0."""
+    if faults is not None:
+        is_first, is_second = _is_finite(first, target, scales), _is_finite(second, target, scales)
+        is_broken = tl.max(tl.max((~(is_first & is_second)).to(tl.int32), axis=1), axis=0) > 0
+        # Several programs may write the same number.
+        tl.store(faults + token, tl.full((), 1, tl.int64), mask=is_broken)
+        first, second = tl.where(is_first, first, 0.0), tl.where(is_second, second, 0.0)
+    return first, second
+
+
+@triton.jit
+def _is_finite(x, target, scales):
+    if scales is None:
+        # A large float32 is infinite in a narrower type; 8 bits are limited instead.
+        x = x.to(target.dtype.element_ty).to(tl.float32)
+    return tl.abs(x) < float("inf")
+
+
+@triton.jit
 def _store(target, first, second, scales, index, mask, HEAD_DIM: tl.constexpr):
     if scales is not None:
         scale = tl.load(scales + index)
@@ -237,6 +266,7 @@ def rotary_kv_write_oracle(
     value_cache: Tensor,
     norms: HeadNorms | None = None,
     scales: Tensor | None = None,
+    faults: Tensor | None = None,
 ) -> Tensor:
     """Do and return what `rotary_kv_write` does."""
     num_kv_heads, head_dim = key_cache.shape[2:]
@@ -247,6 +277,12 @@ def rotary_kv_write_oracle(
         key = _normed(key, norms.key, norms.epsilon)
     cosine, sine = (table[positions].float().unsqueeze(1) for table in (cosines, sines))
     key, value = _rotated(key, cosine, sine), value.float()
+    if faults is not None:
+        dtype = qkv.dtype if scales is None else torch.float32
+        is_finite = [x.to(dtype).isfinite() for x in (key, value)]
+        is_broken = ~(is_finite[0].all(2).all(1) & is_finite[1].all(2).all(1))
+        faults.logical_or_(is_broken & (slot_mapping >= 0))
+        key, value = key.where(is_finite[0], 0.0), value.where(is_finite[1], 0.0)
     if scales is not None:
         key, value = (
             (x / scale).clamp(-FP8_MAX, FP8_MAX)

@@ -25,31 +25,38 @@ def sample_tokens(
     choice: Tensor,
     threshold: Tensor | None = None,
     split: int = _SPLIT,
+    faults: Tensor | None = None,
 ) -> Tensor:
     """Return one token id per row, [rows] int64. The lowest id wins a tie.
 
+    The ids are those of tokens, also of rows with NaN, where they mean nothing.
+
     Args:
-        logits: [rows, vocab] float32 without NaN; rows may lie apart. -inf never wins unless all
-            are -inf, which gives id 0.
+        logits: [rows, vocab] float32; rows may lie apart. -inf never wins unless all are -inf,
+            which gives id 0.
         temperature: [rows] float32; rows where it is 0 take the most likely token.
         seed_low, seed_high, position, choice: [rows] int64, see `TokenNoise`.
         threshold: [rows] float32 of `filter_thresholds`: where logits / temperature is less, the
             token is dropped. Greedy rows do not look at it.
         split: Tokens of one program, a power of two and at least 4; changes no outcome.
+        faults: [rows] int64 that is set: 1 where some logit is NaN or +inf, else 0.
     """
     rows = (temperature, threshold, seed_low, seed_high, position, choice)
     for column in rows:
         assert column is None or (column.shape == logits.shape[:1] and column.is_contiguous())
-    return _launch(logits, rows, split)
+    return _launch(logits, rows, split, faults)
 
 
-def greedy_tokens(logits: Tensor, split: int = _SPLIT) -> Tensor:
-    """Return the most likely token per row, as `sample_tokens` does at temperature 0."""
-    return _launch(logits, (None,) * 6, split)
+def greedy_tokens(logits: Tensor, split: int = _SPLIT, faults: Tensor | None = None) -> Tensor:
+    """Return the most likely token per row, as `sample_tokens` does at temperature 0; `logits` may
+    be of any floating type."""
+    return _launch(logits, (None,) * 6, split, faults)
 
 
-def _launch(logits: Tensor, rows: tuple[Tensor | None, ...], split: int) -> Tensor:
-    assert logits.dtype == torch.float32
+def _launch(
+    logits: Tensor, rows: tuple[Tensor | None, ...], split: int, faults: Tensor | None
+) -> Tensor:
+    assert logits.dtype == torch.float32 or rows[0] is None
     assert logits.stride(1) == 1
     num_rows, vocab_size = logits.shape
     num_splits = triton.cdiv(vocab_size, split)
@@ -60,7 +67,9 @@ def _launch(logits: Tensor, rows: tuple[Tensor | None, ...], split: int) -> Tens
         logits, *rows, sums, split_ids, logits.stride(0), vocab_size, SPLIT=split
     )
     width = triton.next_power_of_2(num_splits)
-    _best_of_row[(num_rows,)](sums, split_ids, token_ids, num_splits, WIDTH=width)
+    _best_of_row[(num_rows,)](
+        sums, split_ids, token_ids, faults, num_splits, vocab_size, WIDTH=width
+    )
     return token_ids
 
 
@@ -84,7 +93,10 @@ def _best_of_split(
     first = tl.program_id(1) * SPLIT
     token_ids = first + tl.arange(0, SPLIT)
     is_inside = token_ids < vocab_size
-    values = tl.load(logits + row * logits_stride + token_ids, mask=is_inside, other=float("-inf"))
+    places = logits + row * logits_stride + token_ids
+    values = tl.load(places, mask=is_inside, other=float("-inf")).to(tl.float32)
+    # Before a rule or a filter leaves it out. A maximum of a device does not see NaN.
+    is_broken = tl.max((~(values < float("inf"))).to(tl.int32), axis=0) > 0
     if temperature is None:
         best, best_id = _best(values, token_ids)
     else:
@@ -99,7 +111,7 @@ def _best_of_split(
         else:
             best, best_id = _best(values, token_ids)
     place = row * tl.num_programs(1) + tl.program_id(1)
-    tl.store(sums + place, best)
+    tl.store(sums + place, tl.where(is_broken, float("nan"), best))
     tl.store(split_ids + place, best_id)
 
 
@@ -138,14 +150,18 @@ def _best(values, token_ids):
 
 
 @triton.jit
-def _best_of_row(sums, split_ids, token_ids, num_splits, WIDTH: tl.constexpr):
+def _best_of_row(sums, split_ids, token_ids, faults, num_splits, vocab_size, WIDTH: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     splits = tl.arange(0, WIDTH)
     is_inside = splits < num_splits
     best_sums = tl.load(sums + row * num_splits + splits, mask=is_inside, other=float("-inf"))
     best_ids = tl.load(split_ids + row * num_splits + splits, mask=is_inside, other=0x7FFFFFFF)
     _, best_id = _best(best_sums, best_ids)
-    tl.store(token_ids + row, best_id.to(tl.int64))
+    # Of a row of NaN no id is the best.
+    tl.store(token_ids + row, tl.minimum(best_id, vocab_size - 1).to(tl.int64))
+    if faults is not None:
+        is_broken = tl.max((best_sums != best_sums).to(tl.int32), axis=0)
+        tl.store(faults + row, is_broken.to(tl.int64))
 
 
 def sample_tokens_oracle(

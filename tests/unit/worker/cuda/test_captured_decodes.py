@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pagewire_shared.sampling import SamplingParams
+from pagewire_worker.attention import triton
 from support.captured_decodes import capture_decodes
 from support.worker_driver import GREEDY, PROMPT, Driver, Running, load, request
 
@@ -71,16 +72,18 @@ def test_steps_that_are_not_only_decodes_are_not_captured(captured):
     assert graphs.num_steps == 1
 
 
-def test_sequences_beyond_the_scratch_memory_are_not_captured(captured, driver, monkeypatch):
-    from pagewire_worker.cuda import decode_graphs
-
-    monkeypatch.setattr(decode_graphs, "MAX_PARTIAL_BYTES", 1)
+def test_decodes_beyond_the_scratch_memory_are_not_captured(captured, driver, monkeypatch):
+    """They are computed a part at a time; which step runs how changes no token."""
+    monkeypatch.setattr(triton, "MAX_PARTIAL_BYTES", 1)
     one, graphs = captured("llama", max_model_len=280)
-    assert graphs._graphs[1].longest == 256
-    prompt = [token % 500 for token in range(254)]
-    (expected,) = driver("llama", max_model_len=280).generate([prompt], max_tokens=5)
-    assert one.generate([prompt], max_tokens=5) == [expected]
-    assert graphs.num_steps == 2
+    assert one.executor._backend._eager._attention.scratch.num_splits == 2
+    prompts = [[token % 500 for token in range(254)], PROMPT[:5], PROMPT[:7]]
+    expected = driver("llama", max_model_len=280).generate(prompts, max_tokens=5)
+    assert one.generate(prompts[:1], max_tokens=5) == expected[:1]
+    assert graphs.num_steps == 4
+    assert one.generate(prompts, max_tokens=5) == expected
+    # The last step, of the two short ones, fits again.
+    assert graphs.num_steps == 5
 
 
 def test_layers_that_somebody_awaits_are_computed_one_by_one(captured):

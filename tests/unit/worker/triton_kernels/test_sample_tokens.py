@@ -153,3 +153,40 @@ def test_a_row_alone_takes_the_token_it_takes_in_a_batch(seed, dice):
         own = slice(row, row + 1)
         alone = sample_tokens(logits[own], heat[own], *(column[own] for column in rows))
         assert alone.tolist() == together[row : row + 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_greedy_tokens_need_no_wide_logits(dtype, dice):
+    logits = torch.randn(3, 700).to(dtype)
+    assert greedy_tokens(logits, split=256).tolist() == logits.float().argmax(dim=1).tolist()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("is_filtered", [False, True])
+def test_rows_that_are_no_numbers_are_flagged_and_get_a_token_all_the_same(
+    temperature, is_filtered, dice
+):
+    """An id outside of the vocabulary would end the process at the next step."""
+    logits = torch.randn(5, 5000)
+    logits[0], logits[1, 7], logits[3, 4999] = float("nan"), float("nan"), float("inf")
+    logits[4] = NOWHERE
+    heat, rows = torch.full((5,), temperature), noise_rows(5)
+    threshold = None
+    if is_filtered:
+        shares = torch.full((5,), 0.01), torch.full((5,), 50), torch.full((5,), 0.9)
+        threshold = filter_thresholds(logits, heat, *shares)
+    faults = torch.full((5,), 7)
+    chosen = sample_tokens(logits, heat, *rows, threshold, faults=faults)
+    assert faults.tolist() == [1, 1, 0, 1, 0]
+    assert ((chosen >= 0) & (chosen < 5000)).all()
+    expected = sample_tokens_oracle(
+        logits[2:3],
+        heat[2:3],
+        *(row[2:3] for row in rows),
+        None if threshold is None else threshold[2:3],
+    )
+    assert chosen[2] == expected[0]
+    assert chosen[4] == 0
+    faults.fill_(7)
+    assert (greedy_tokens(logits, faults=faults) < 5000).all()
+    assert faults.tolist() == [1, 1, 0, 1, 0]

@@ -240,7 +240,7 @@ class BlockTable(_message.Message):
     def __init__(self, block_ids: _Optional[bytes] = ...) -> None: ...
 
 class StepResult(_message.Message):
-    __slots__ = ("generation", "incarnation", "step_id", "slots", "counts", "token_ids", "logprobs", "num_top", "top_token_ids", "top_logprobs", "failure", "model_time_us", "step_time_us", "ranks", "prompt", "vectors", "given_up_slots", "given_up_reasons")
+    __slots__ = ("generation", "incarnation", "step_id", "slots", "counts", "token_ids", "logprobs", "num_top", "top_token_ids", "top_logprobs", "failure", "model_time_us", "step_time_us", "ranks", "prompt", "vectors", "given_up_slots", "given_up_reasons", "failed_slots", "failed_reason")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
@@ -259,6 +259,8 @@ class StepResult(_message.Message):
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     GIVEN_UP_SLOTS_FIELD_NUMBER: _ClassVar[int]
     GIVEN_UP_REASONS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_REASON_FIELD_NUMBER: _ClassVar[int]
     generation: int
     incarnation: int
     step_id: int
@@ -277,7 +279,9 @@ class StepResult(_message.Message):
     vectors: bytes
     given_up_slots: bytes
     given_up_reasons: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., slots: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ..., failure: _Optional[_Union[StepFailure, _Mapping]] = ..., model_time_us: _Optional[int] = ..., step_time_us: _Optional[int] = ..., ranks: _Optional[bytes] = ..., prompt: _Optional[_Union[PromptLogprobs, _Mapping]] = ..., vectors: _Optional[bytes] = ..., given_up_slots: _Optional[bytes] = ..., given_up_reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+    failed_slots: bytes
+    failed_reason: str
+    def __init__(self, generation: _Optional[int] = ..., incarnation: _Optional[int] = ..., step_id: _Optional[int] = ..., slots: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., num_top: _Optional[bytes] = ..., top_token_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ..., failure: _Optional[_Union[StepFailure, _Mapping]] = ..., model_time_us: _Optional[int] = ..., step_time_us: _Optional[int] = ..., ranks: _Optional[bytes] = ..., prompt: _Optional[_Union[PromptLogprobs, _Mapping]] = ..., vectors: _Optional[bytes] = ..., given_up_slots: _Optional[bytes] = ..., given_up_reasons: _Optional[_Iterable[str]] = ..., failed_slots: _Optional[bytes] = ..., failed_reason: _Optional[str] = ...) -> None: ...
 
 class PromptLogprobs(_message.Message):
     __slots__ = ("slots", "first_positions", "counts", "logprobs", "ranks", "num_top", "top_token_ids", "top_logprobs")

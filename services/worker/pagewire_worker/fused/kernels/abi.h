@@ -67,6 +67,9 @@ typedef struct {
   const int64_t* query_starts;
   const int64_t* seq_lens;
   const int64_t* block_tables;
+  // [num_tokens], or null. Set to 1 where a key or a value of a token is not finite, or would not be
+  // as it is stored; 0 is stored in its place. Without it whatever there is is stored.
+  int64_t* faults;
 } PwBatch;
 
 // Memory for the activations of one step; T is its number of tokens, X the type of the model.
@@ -84,7 +87,7 @@ typedef struct PwPool PwPool;
 
 #pragma GCC visibility push(default)
 
-// Names of the instruction sets there are kernels for, best first; null behind the last one.
+// Names of the instruction sets there are kernels for, the newest first; null behind the last one.
 const char* pw_isa_name(int32_t isa);
 // Whether this machine has it.
 int32_t pw_isa_runs(int32_t isa);
@@ -112,8 +115,8 @@ void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwS
 // `quantized` memory for its rows where the matrix wants them so.
 void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                void* quantized, float* y, int64_t stride);
-// The greatest of the first `num_outputs` columns of x W^T per row, the first of equal ones; the
-// matrix has no bias and fewer than 2^24 outputs.
+// The greatest of the first `num_outputs` columns of x W^T per row, the first of equal ones, or -1
+// where a column is not finite; the matrix has no bias and fewer than 2^24 outputs.
 void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                void* quantized, int64_t num_outputs, int64_t* y);
 // The parts of a step by themselves, for tests and measurements.

@@ -7,11 +7,13 @@ namespace PW_ISA {
 struct Best {
   float values[PANEL];
   float columns[PANEL];  // whole numbers below 2^24
+  float strange[PANEL];  // 0, or NaN once a column was not finite
 };
 
 static inline void reset(Best& best) {
   store(best.values, set1(-__builtin_inff()));
   store(best.columns, zero());
+  store(best.strange, zero());
 }
 
 static inline void merge(const Best& best, float* value, float* column) {
@@ -35,9 +37,11 @@ static void argmax_share(PwPool* pool, int thread, const PwLinear& linear, const
                   [=](int64_t row, int64_t panel, int num_panels, float* sums) {
                     Best& best = mine[row];
                     V values = load(best.values), columns = load(best.columns);
+                    V strange = load(best.strange);
                     for (int n = 0; n < num_panels; n++) {
                       int64_t first = (panel + n) * PANEL;
                       V sum = load(sums + n * PANEL);
+                      strange = fma(sum, zero(), strange);
                       if (first + PANEL > num_columns)
                         sum = in_range(sum, nothing, 0, (int)(num_columns - first));
                       V numbers = add(lane_numbers, set1((float)first));
@@ -48,6 +52,7 @@ static void argmax_share(PwPool* pool, int thread, const PwLinear& linear, const
                     }
                     store(best.values, values);
                     store(best.columns, columns);
+                    store(best.strange, strange);
                   });
 }
 
@@ -64,10 +69,13 @@ static void argmax_job(PwPool* pool, const void* arguments, int thread) {
   pool->barrier();
   if (thread != 0) return;
   for (int64_t row = 0; row < a.num_rows; row++) {
-    float value = -__builtin_inff(), column = 0.0f;
-    for (int other = 0; other < pool->num_threads; other++)
-      merge(((const Best*)pool->memory(other, 0))[row], &value, &column);
-    ((int64_t*)a.y)[row] = (int64_t)column;
+    float value = -__builtin_inff(), column = 0.0f, strange = 0.0f;
+    for (int other = 0; other < pool->num_threads; other++) {
+      const Best& best = ((const Best*)pool->memory(other, 0))[row];
+      merge(best, &value, &column);
+      strange += sum_of(load(best.strange));
+    }
+    ((int64_t*)a.y)[row] = strange == 0.0f ? (int64_t)column : -1;
   }
 }
 

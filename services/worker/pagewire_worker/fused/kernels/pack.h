@@ -56,32 +56,38 @@ static inline const float* widen_row(const PanelSource& rows, int lane, float* m
   return memory;
 }
 
+// A value that is not finite makes the scale NaN: as bytes it would look like any other.
 static inline void pack_int8(const PanelSource& rows, uint8_t* out, float* scales, float* memory) {
   for (int lane = 0; lane < PANEL; lane++) {
     const float* x = widen_row(rows, lane, memory);
-    V high = zero();
-    for (int64_t k = 0; k < rows.size(); k += PANEL)
+    V high = set1(LEAST_LARGEST), strange = zero();
+    for (int64_t k = 0; k < rows.size(); k += PANEL) {
+      strange = fma(load(x + k), zero(), strange);
       high = max(high, max(load(x + k), sub(zero(), load(x + k))));
+    }
     float greatest = greatest_of(high);
-    scales[lane] = greatest / 127.0f;
-    V factor = set1(greatest > 0.0f ? 127.0f / greatest : 0.0f), offset = set1(Int8::OFFSET);
+    scales[lane] = greatest / 127.0f + sum_of(strange);
+    V factor = set1(127.0f / greatest), offset = set1(Int8::OFFSET);
     alignas(64) float q[PANEL];
     for (int64_t k = 0; k < rows.size(); k += PANEL) {
-      store(q, add(round_even(mul(load(x + k), factor)), offset));
+      V wide = add(round_even(mul(load(x + k), factor)), offset);
+      store(q, max(min(wide, set1(255.0f)), zero()));
       for (int i = 0; i < PANEL; i++)
         out[(k + i) / 4 * PANEL * 4 + lane * 4 + i % 4] = (uint8_t)q[i];
     }
   }
 }
 
-// The value furthest from zero becomes -8, the end of the range that has one more.
+// The value furthest from zero becomes -8, the end of the range that has one more. NaN where a value
+// is not finite.
 static inline float int4_scale(const float* x, int64_t group) {
-  float low = 0.0f, high = 0.0f;
+  float low = 0.0f, high = 0.0f, strange = 0.0f;
   for (int64_t i = 0; i < group; i++) {
+    strange += x[i] * 0.0f;
     low = x[i] < low ? x[i] : low;
     high = x[i] > high ? x[i] : high;
   }
-  return (high > -low ? high : low) / -8.0f;
+  return (high > -low ? high : low) / -8.0f + strange;
 }
 
 static inline void pack_int4(const PanelSource& rows, int64_t group, uint8_t* out, float* memory) {
@@ -90,7 +96,9 @@ static inline void pack_int4(const PanelSource& rows, int64_t group, uint8_t* ou
     const float* x = widen_row(rows, lane, memory);
     for (int64_t g = 0; g < rows.size() / group; g++) {
       float scale = int4_scale(x + g * group, group);
-      V factor = set1(scale != 0.0f ? 1.0f / scale : 0.0f), offset = set1(Int4::OFFSET);
+      // The reciprocal of less would be infinite: such a group is as good as zeros.
+      bool is_tiny = scale < LEAST_LARGEST && scale > -LEAST_LARGEST;
+      V factor = set1(is_tiny ? 0.0f : 1.0f / scale), offset = set1(Int4::OFFSET);
       ((float*)(out + g * group_bytes))[lane] = scale;
       uint8_t* bytes = out + g * group_bytes + GROUP_SCALES + lane * 4;
       alignas(64) float q[PANEL];

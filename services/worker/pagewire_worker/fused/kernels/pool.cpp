@@ -16,8 +16,8 @@
 static constexpr int64_t SPIN_NANOSECONDS = 200 * 1000;
 // Within a job nobody sleeps. But a thread that was moved off its core needs one to come back, so
 // whoever waits for it offers its own: first after a while, then again and again.
-static constexpr int SPINS_BEFORE_YIELD = 2000;
-static constexpr int SPINS_BETWEEN_YIELDS = 50;
+static constexpr unsigned SPINS_BEFORE_YIELD = 2000;
+static constexpr unsigned SPINS_BETWEEN_YIELDS = 50;
 
 static inline void relax() {
 #if defined(__x86_64__)
@@ -106,7 +106,7 @@ void PwPool::run(PoolJob job, const void* arguments, int num_phases, bool is_sha
   threads->epoch.fetch_add(1, std::memory_order_release);
   wake_all(&threads->epoch);
   job(this, arguments, 0);
-  for (int spins = 0; threads->num_done.load(std::memory_order_acquire) < num_threads - 1;) {
+  for (unsigned spins = 0; threads->num_done.load(std::memory_order_acquire) < num_threads - 1;) {
     relax();
     if (++spins > SPINS_BEFORE_YIELD && spins % SPINS_BETWEEN_YIELDS == 0) sched_yield();
   }
@@ -120,7 +120,7 @@ void PwPool::barrier() {
     threads->barrier_epoch.store(epoch + 1, std::memory_order_release);
     return;
   }
-  for (int spins = 0; threads->barrier_epoch.load(std::memory_order_acquire) == epoch;) {
+  for (unsigned spins = 0; threads->barrier_epoch.load(std::memory_order_acquire) == epoch;) {
     relax();
     if (++spins > SPINS_BEFORE_YIELD && spins % SPINS_BETWEEN_YIELDS == 0) sched_yield();
   }

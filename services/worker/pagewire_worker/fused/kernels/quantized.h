@@ -31,22 +31,28 @@ struct Int4 {
   static constexpr int OFFSET = 8;
 };
 
+// The least largest value of a row that has a scale of its own; the reciprocal of less would be
+// infinite.
+static constexpr float LEAST_LARGEST = 0x1p-100f;
+
 static inline float scale_of(const int8_t* row, int64_t size) { return *(const float*)(row + size); }
 static inline const int32_t* sums_of(const int8_t* row, int64_t size) {
   return (const int32_t*)(row + size + 4);
 }
 
-// Quantize one row of `size` values for a matrix with such groups.
+// Quantize one row of `size` values for a matrix with such groups. A row with a value that is not
+// finite gets the scale NaN: as bytes it would look like any other.
 template <class In>
 static inline void quantize_row(const In* x, int64_t size, int64_t group, int8_t* row) {
-  V high = zero();
+  V high = set1(LEAST_LARGEST), strange = zero();
   for (int64_t i = 0; i < size; i += PANEL) {
     V part = load(x + i);
+    strange = fma(part, zero(), strange);
     high = max(high, max(part, sub(zero(), part)));
   }
   float greatest = greatest_of(high);
-  *(float*)(row + size) = greatest / 127.0f;
-  V factor = set1(greatest > 0.0f ? 127.0f / greatest : 0.0f);
+  *(float*)(row + size) = greatest / 127.0f + sum_of(strange);
+  V factor = set1(127.0f / greatest);
   int32_t* sums = (int32_t*)(row + size + 4);
   for (int64_t g = 0; g < size / group; g++) {
     V sum = zero();  // of whole numbers below 2^24: exact

@@ -24,6 +24,21 @@ static inline const float* normed_head(const float* x, const float* weight, floa
   return memory;
 }
 
+// Whether `size` values are finite, and remain so in the narrowest type: twice as large they are.
+static inline bool are_finite(const float* x, int64_t size) {
+  V strange = zero();
+  for (int64_t i = 0; i < size; i += PANEL) {
+    V part = load(x + i);
+    strange = fma(add(part, part), zero(), strange);
+  }
+  return sum_of(strange) == 0.0f;
+}
+
+// Copy `size` values, 0 in place of those that are not finite.
+static inline void keep_finite(const float* x, int64_t size, float* y) {
+  for (int64_t i = 0; i < size; i++) y[i] = (x[i] + x[i]) * 0.0f == 0.0f ? x[i] : 0.0f;
+}
+
 template <class T>
 static void rotate_share(const PwModel& model, const PwLayer& layer, const PwBatch& batch,
                          const PwScratch& scratch, int64_t first, int64_t last) {
@@ -45,6 +60,14 @@ static void rotate_share(const PwModel& model, const PwLayer& layer, const PwBat
       const float* value = heads + (num_heads + num_kv + head) * d;
       rotate(normed_head(key, layer.key_norm, model.norm_epsilon, d, memory), cosines, sines, d,
              rotated);
+      // The cache holds finite numbers only: what a token may not see has a weight of 0 for it, and
+      // 0 times anything else would be NaN.
+      if (batch.faults && !(are_finite(rotated, d) && are_finite(value, d))) {
+        batch.faults[token] = 1;
+        keep_finite(rotated, d, rotated);
+        keep_finite(value, d, memory);
+        value = memory;
+      }
       write_kv<T>(model, layer, batch.slot_mapping[token], head, rotated, value);
     }
   }
