@@ -7,9 +7,9 @@ import torch
 
 from pagewire_worker.identity.digest_cache import DigestCache
 from pagewire_worker.identity.fingerprint import ModelFingerprint
+from pagewire_worker.kept_facts import cache_folder
 from pagewire_worker.models.source import LoadSettings
 from pagewire_worker.random_weights import RandomWeights, random_fingerprint
-from pagewire_worker.token_budget import cache_folder
 from pagewire_worker.weights import SafetensorsReader, WeightReader
 
 DUMMY = "dummy"
