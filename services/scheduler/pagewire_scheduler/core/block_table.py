@@ -72,7 +72,9 @@ class BlockTable:
         self.blocks.extend(fresh)
         return fresh
 
-    def name_until(self, end: int, chain: NameChain, tokens: Sequence[int], step_id: int) -> list[int]:
+    def name_until(
+        self, end: int, chain: NameChain, tokens: Sequence[int], step_id: int
+    ) -> list[int]:
         """Name the blocks before position `end` by the plan `step_id`; return their indices.
 
         All ids before `end` must be known. A block whose content exists under that name already
