@@ -192,12 +192,13 @@ class ServeConfig:
     )
     api_key: tuple[str, ...] = setting(
         (),
-        "API key that callers need, or its sha256:HEX; repeatable",
+        "API key that callers need, or its sha256:HEX; behind it, after a blank, what it may:"
+        " admin, streams=N, requests-per-minute=N, tokens-per-minute=N; repeatable",
         parse=hidden_key,
         is_secret=True,
     )
     api_key_file: str | None = setting(
-        None, "File with one API key a line, NAME= before it where it has a name"
+        None, "File with one API key a line, NAME= before it where it has a name, and what it may"
     )
     cors_origin: tuple[str, ...] = setting(
         (), "Origin whose web pages may call; * for all; repeatable"

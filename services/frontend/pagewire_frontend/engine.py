@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from pagewire_frontend.api_keys import take_ticket
 from pagewire_frontend.bad_words import with_bad_sequences
 from pagewire_frontend.generation_request import GenerationRequest, Prompt, TokenPrompt
 from pagewire_frontend.grammar_check import GrammarChecker
@@ -116,6 +117,16 @@ class Engine:
             InvalidRequestError: A field is at fault; nothing is held.
             OverloadedError, UnavailableError, DeadlineError: It cannot be taken now.
         """
+        ticket = take_ticket()
+        try:
+            session = await self._taken(request)
+        except BaseException:
+            ticket.give_back()
+            raise
+        session.ticket = ticket
+        return session
+
+    async def _taken(self, request: GenerationRequest) -> Session:
         arrived_at = time.monotonic()
         check_priority(request.priority)
         computed(request.params)
@@ -165,6 +176,7 @@ class Engine:
             said = session.summary()
             _logger.info("%s", said.line, extra={FIELDS: said.fields})
         session.end_measuring()
+        session.ticket.give_back(session.num_tokens)
         self._pool.withdraw(session)
         self._journal.close(session.entry)
 
