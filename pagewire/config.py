@@ -145,7 +145,7 @@ class ServeConfig:
     steps_in_flight: int = setting(2, "Steps planned ahead of the worker", parse=integer(1, 8))
     enable_prefix_caching: bool = setting(True, "Reuse KV blocks of equal prefixes")
     queue_policy: str | None = setting(
-        None, "Who is served first: fcfs, or fair between tenants", choices=("fcfs", "fair")
+        None, "Who is served first: fair between tenants, or fcfs", choices=("fcfs", "fair")
     )
     tenant_weight: tuple[str, ...] = setting(
         (),
