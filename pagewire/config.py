@@ -150,7 +150,7 @@ class ServeConfig:
     steps_in_flight: int = setting(2, "Steps planned ahead of the worker", parse=integer(1, 8))
     enable_prefix_caching: bool = setting(True, "Reuse KV blocks of equal prefixes")
     queue_policy: str | None = setting(
-        None, "Who is served first: fcfs, or fair between tenants", choices=("fcfs", "fair")
+        None, "Who is served first: fair between tenants, or fcfs", choices=("fcfs", "fair")
     )
     tenant_weight: tuple[str, ...] = setting(
         (),
@@ -197,12 +197,13 @@ class ServeConfig:
     )
     api_key: tuple[str, ...] = setting(
         (),
-        "API key that callers need, or its sha256:HEX; repeatable",
+        "API key that callers need, or its sha256:HEX; behind it, after a blank, what it may:"
+        " admin, streams=N, requests-per-minute=N, tokens-per-minute=N; repeatable",
         parse=hidden_key,
         is_secret=True,
     )
     api_key_file: str | None = setting(
-        None, "File with one API key a line, NAME= before it where it has a name"
+        None, "File with one API key a line, NAME= before it where it has a name, and what it may"
     )
     cors_origin: tuple[str, ...] = setting(
         (), "Origin whose web pages may call; * for all; repeatable"

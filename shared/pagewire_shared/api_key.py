@@ -1,4 +1,5 @@
-"""One API key as it is written down: in the clear or as its SHA-256, with a name or without."""
+"""One API key as it is written down: in the clear or as its SHA-256, with a name or without, and
+behind it what it may do and how much: `team-a=KEY streams=8 requests-per-minute=60`."""
 
 import hashlib
 import re
@@ -12,6 +13,25 @@ _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,63})=(.*[^=].*)")
 _KEY = re.compile(r"[\x21-\x7e]{1,1024}")
 
 
+_ADMIN = "admin"
+_LIMIT = re.compile(r"(streams|requests-per-minute|tokens-per-minute)=([1-9][0-9]{0,11})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLimits:
+    """How much a key may ask for; None where nothing is said.
+
+    Attributes:
+        streams: Requests open at once, each prompt of several counted.
+        requests_per_minute: Calls of HTTP and gRPC that compute something.
+        tokens_per_minute: Of prompts and answers.
+    """
+
+    streams: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ApiKey:
     """A key that is known by its digest only.
@@ -19,10 +39,14 @@ class ApiKey:
     Attributes:
         digest: SHA-256 of the key, 32 bytes.
         name: Whose it is, the tenant of its requests; None for nobody's.
+        is_admin: Whether it may administrate; a key may not unless that is said of it.
+        limits: Its own.
     """
 
     digest: bytes
     name: str | None = None
+    is_admin: bool = False
+    limits: KeyLimits = KeyLimits()
 
 
 def digest_of(key: str) -> bytes:
@@ -31,23 +55,45 @@ def digest_of(key: str) -> bytes:
 
 
 def parse_api_key(text: str, *, may_be_named: bool) -> ApiKey:
-    """Return the key that `text` writes: KEY or sha256:HEX, after NAME= where it may be named.
+    """Return the key that `text` writes: KEY or sha256:HEX, after NAME= where it may be named, and
+    before `admin` and limits, which blanks part.
 
     Raises:
         StartupError: It is neither; the message does not show the key.
     """
+    text, *options = text.split() or [""]
+    is_admin, limits = _rights(options)
     named = _NAMED.fullmatch(text) if may_be_named else None
     name, rest = (named[1], named[2]) if named else (None, text)
     if rest.startswith(_HASH_PREFIX):
         digits = rest.removeprefix(_HASH_PREFIX)
         if not _HASH.fullmatch(digits):
             raise StartupError(f"{_HASH_PREFIX} takes 64 hexadecimal digits")
-        return ApiKey(bytes.fromhex(digits), name)
+        return ApiKey(bytes.fromhex(digits), name, is_admin, limits)
     if not _KEY.fullmatch(rest):
         raise StartupError("a key is 1 to 1024 printable ASCII characters without blanks")
-    return ApiKey(digest_of(rest), name)
+    return ApiKey(digest_of(rest), name, is_admin, limits)
+
+
+def _rights(options: list[str]) -> tuple[bool, KeyLimits]:
+    """Return what is said behind a key. Raises StartupError, which does not show what it is: it may
+    be a part of a key."""
+    values: dict[str, int] = {}
+    for number, option in enumerate(options, 1):
+        limit = _LIMIT.fullmatch(option)
+        name = limit[1].replace("-", "_") if limit else option
+        if (limit is None and option != _ADMIN) or name in values:
+            raise StartupError(
+                f"word {number} behind a key: once each of admin, streams=N,"
+                " requests-per-minute=N and tokens-per-minute=N is known, N at least 1"
+            )
+        values[name] = int(limit[2]) if limit else 1
+    is_admin = values.pop(_ADMIN, 0) > 0
+    return is_admin, KeyLimits(**values)
 
 
 def hidden_key(text: str) -> str:
-    """Return a key given in a flag as sha256:HEX, which is what is kept. Raises StartupError."""
-    return _HASH_PREFIX + parse_api_key(text, may_be_named=False).digest.hex()
+    """Return a key given in a flag as sha256:HEX, which is what is kept, and what is said behind
+    it. Raises StartupError."""
+    digest = parse_api_key(text, may_be_named=False).digest.hex()
+    return " ".join([_HASH_PREFIX + digest, *text.split()[1:]])

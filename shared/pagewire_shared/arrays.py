@@ -4,7 +4,10 @@ sequence travels.
 A message per sequence costs 0.63 ms per step at 256 sequences, these arrays 0.024 ms.
 """
 
+import sys
+from array import array
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +24,8 @@ F32Array = npt.NDArray[np.float32]
 
 def pack_u32(values: Iterable[int] | U32Array) -> bytes:
     """Return `values` as little-endian u32. Raises OverflowError outside [0, 2**32)."""
+    if isinstance(values, array):
+        values = np.asarray(values)
     if isinstance(values, np.ndarray):
         return values.astype(U32, copy=False).tobytes()
     return np.fromiter(values, dtype=U32).tobytes()
@@ -29,6 +34,28 @@ def pack_u32(values: Iterable[int] | U32Array) -> bytes:
 def unpack_u32(data: bytes) -> list[int]:
     """Return the u32 values in `data` as Python ints. Raises WireError on a torn array."""
     values: list[int] = view_u32(data).tolist()
+    return values
+
+
+def array_u32(data: bytes) -> "array[int]":
+    """Return the u32 values in `data` as an array("I"), 4 bytes each. Raises WireError on a torn
+    array."""
+    return _array("I", data)
+
+
+def array_f32(data: bytes) -> "array[float]":
+    """Return the f32 values in `data` as an array("f"), 4 bytes each. Raises WireError on a torn
+    array."""
+    return _array("f", data)
+
+
+def _array(typecode: Any, data: bytes) -> "array[Any]":
+    if len(data) % 4:
+        raise WireError(f"an array of {typecode} has {len(data)} bytes, not a multiple of 4")
+    values: array[Any] = array(typecode)
+    values.frombytes(data)
+    if sys.byteorder == "big":
+        values.byteswap()
     return values
 
 
@@ -42,6 +69,8 @@ def view_u32(data: bytes) -> U32Array:
 
 def pack_f32(values: Iterable[float] | F32Array) -> bytes:
     """Return `values` as little-endian f32."""
+    if isinstance(values, array):
+        values = np.asarray(values)
     if isinstance(values, np.ndarray):
         return values.astype(F32, copy=False).tobytes()
     return np.fromiter(values, dtype=F32).tobytes()

@@ -78,7 +78,7 @@ async def test_timelines_come_before_the_tokens_of_the_same_round(open_cell) -> 
             cached_tokens=(("memory", 3),),
         )
         cell.frontend.tokens[4, 0] = []
-        events = [TokensEvent(*who, 0, (5,), (), 3), TimelineEvent(*who, timeline)]
+        events = [TokensEvent(*who, 0, (5,), None, 3), TimelineEvent(*who, timeline)]
         cell.pairs.loop.frontends[cell.frontend.frontend_id].send_events(events)
         await cell.frontend.until(lambda: bool(cell.frontend.tokens[4, 0]))
         heard = [kind for kind in cell.frontend.heard if kind in ("timelines", "tokens")]

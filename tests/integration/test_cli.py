@@ -227,11 +227,14 @@ def test_a_role_by_its_name_becomes_that_process(tmp_path: Path) -> None:
 
 
 def test_a_deployment_with_keys_wants_one(make_cluster: MakeCluster) -> None:
-    guarded = make_cluster(api_key=("sk-secret",))
+    guarded = make_cluster(api_key=("sk-secret admin", "sk-plain"))
     server = ("--server", guarded.grpc_address)
     refused = run("admin", "audit", *server)
     assert refused.returncode == 1
     assert "an API key is required" in refused.stderr
+    plain = run("admin", "audit", *server, "--server-api-key", "sk-plain")
+    assert plain.returncode == 1
+    assert "not for administration" in plain.stderr
     key = ("--server-api-key", "sk-secret")
     assert run("admin", "audit", *server, *key).returncode == 0
     assert run("admin", "reset-prefix-cache", *server, *key).returncode == 0

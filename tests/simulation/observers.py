@@ -156,11 +156,15 @@ class Observers:
                 raise Violation("order_of_service", detail)
 
     def _refused(self, core: SchedulerCore, submission: Submission) -> None:
-        """8: who is refused because many wait came when many did."""
+        """8: who is refused because many wait for a model came when many did, for the first
+        time."""
+        if submission.epoch or any(submission.emitted):
+            raise Violation("one_end_each", "a stream that comes again is refused")
         num_waiting = sum(
             sequence.state in WAITING
             for request in core.requests.values()
             for sequence in request.sequences
+            if request.submission.model == submission.model
         )
         num_new = len(submission.emitted) - sum(submission.is_finished)
         if num_waiting + num_new <= self._world.configuration.max_num_waiting:

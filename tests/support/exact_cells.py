@@ -13,9 +13,10 @@ import torch
 from pagewire_protos.scheduler.v1 import worker_attach_pb2
 from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent, TokensEvent
-from pagewire_scheduler.core.request import Submission, TokenLogprobs
+from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.step import StepPlan
+from pagewire_scheduler.core.token_logprobs import TokenLogprobs
 from pagewire_scheduler.core.worker_info import WorkerInfo
 from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
 from pagewire_shared.ids import RequestId
@@ -42,7 +43,7 @@ class Answer:
     """What came of a request."""
 
     token_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +219,7 @@ class _Run:
                 answer = self._answers[event.handle]
                 assert event.first_position == len(answer.token_ids)
                 answer.token_ids.extend(event.token_ids)
-                answer.logprobs.extend(event.logprobs)
+                answer.logprobs.extend(event.token_logprobs)
                 self.num_cached_tokens += event.num_cached_tokens
             elif isinstance(event, FinishedEvent):
                 assert event.error is None, event.error

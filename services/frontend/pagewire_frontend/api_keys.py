@@ -1,5 +1,5 @@
-"""Who may call: the API keys of a frontend, and whose request is being served. The same check for
-HTTP and gRPC; holds no key in the clear and logs none."""
+"""Who may call, what and how much: the API keys of a frontend, and whose request is being served.
+The same check for HTTP and gRPC; holds no key in the clear and logs none."""
 
 import contextlib
 import hmac
@@ -7,8 +7,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 
+from pagewire_frontend.key_usage import KeyUsage, KeyUsages, Ticket
 from pagewire_shared.api_key import ApiKey, digest_of, parse_api_key
 from pagewire_shared.errors import AuthenticationError, ForbiddenError, StartupError
 
@@ -17,8 +19,27 @@ _logger = logging.getLogger(__name__)
 _RECHECK_SECONDS = 1.0
 _SCHEME = "bearer"
 
-_tenant: ContextVar[str | None] = ContextVar("tenant", default=None)
-"""The name of the key of the request that this task serves."""
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose key a request has, and what that key has used."""
+
+    key: ApiKey
+    usage: KeyUsage
+
+    @property
+    def label(self) -> str:
+        """What logs call the key: its name, else the beginning of its digest."""
+        return self.key.name or f"sha256:{self.key.digest.hex()[:8]}"
+
+    def require_admin(self) -> None:
+        """Raise ForbiddenError unless the key may administrate."""
+        if not self.key.is_admin:
+            raise ForbiddenError("this API key is not for administration")
+
+
+_caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
+"""Whose request this task serves; None where no key is needed."""
 
 
 class ApiKeys:
@@ -29,6 +50,7 @@ class ApiKeys:
         keys: Sequence[str] = (),
         file: Path | None = None,
         *,
+        usages: KeyUsages | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raise StartupError where a key is none or the file cannot be read."""
@@ -38,14 +60,16 @@ class ApiKeys:
         self._stamp = _stamp(file)
         self._read = _read_file(file) if file is not None else []
         self._checked_at = clock()
+        self._usages = usages or KeyUsages(1)
+        self._usages.set_keys(self._all())
 
     @property
     def are_required(self) -> bool:
         """Whether a caller needs a key: with a file also while it is empty."""
         return bool(self._given) or self._file is not None
 
-    def check(self, authorization: str | None) -> str | None:
-        """Return the name of the caller's key, or None when it has none or none is needed.
+    def check(self, authorization: str | None) -> Caller | None:
+        """Return who calls, or None when no key is needed.
 
         Args:
             authorization: The header or metadata of that name: "Bearer KEY".
@@ -64,7 +88,7 @@ class ApiKeys:
         found = [key for key in self._all() if hmac.compare_digest(key.digest, digest)]
         if not found:
             raise AuthenticationError("the API key is not valid")
-        return found[0].name
+        return Caller(found[0], self._usages.of(found[0]))
 
     def _all(self) -> list[ApiKey]:
         # A named one first: a key given in a flag, too, still has its name.
@@ -84,6 +108,7 @@ class ApiKeys:
         except StartupError as error:
             _logger.error("%s; the keys read before stay valid", error)
         else:
+            self._usages.set_keys(self._all())
             _logger.info("read %d API keys from %s", len(self._read), self._file)
 
 
@@ -114,14 +139,26 @@ def _read_file(file: Path) -> list[ApiKey]:
     return keys
 
 
-def set_tenant(name: str | None) -> None:
+def set_caller(caller: Caller | None) -> None:
     """Say whose request this task serves from now on."""
-    _tenant.set(name)
+    _caller.set(caller)
+
+
+def current_caller() -> Caller | None:
+    """Return whose request this task serves; None where no key is needed."""
+    return _caller.get()
 
 
 def current_tenant() -> str | None:
-    """Return whose request this task serves; None for nobody's."""
-    return _tenant.get()
+    """Return the name of the key of the request that this task serves; None for nobody's."""
+    caller = _caller.get()
+    return caller.key.name if caller is not None else None
+
+
+def take_ticket() -> Ticket:
+    """Count a request that is opened for the caller. Raises OverloadedError beyond its limits."""
+    caller = _caller.get()
+    return caller.usage.open_stream() if caller is not None else Ticket()
 
 
 def tenant_of(asked: str | None) -> str | None:
@@ -130,7 +167,7 @@ def tenant_of(asked: str | None) -> str | None:
     Raises:
         ForbiddenError: The key is another tenant's.
     """
-    name = _tenant.get()
+    name = current_tenant()
     if name is None:
         return asked
     if asked not in (None, name):

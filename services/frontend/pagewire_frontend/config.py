@@ -44,6 +44,11 @@ class FrontendConfig(ProcessConfig):
         (), "MODULE:FACTORY or FILE.py:FACTORY of another format of tool calls; repeatable"
     )
     max_open_requests: int = setting(8192, "Requests open at once; more are refused")
+    max_open_per_key: int = setting(
+        0,
+        "Those of an API key that has no limit of its own; 0 for half of --max-open-requests where"
+        " there are several keys",
+    )
     max_waiting: int = setting(2048, "Requests that may wait for a worker of their model")
     max_request_seconds: float = setting(3600.0, "Deadline of requests that bring none")
     max_wait_seconds: float = setting(300.0, "How long a request waits for a worker")
@@ -74,10 +79,13 @@ class FrontendConfig(ProcessConfig):
     keep_alive_seconds: float = setting(75.0, "Time between two requests of one connection")
     stall_seconds: float = setting(120.0, "A client that takes nothing for so long is cut")
     api_key: tuple[str, ...] = setting(
-        (), "API key that callers need, or its sha256:HEX; repeatable", is_secret=True
+        (),
+        "API key that callers need, or its sha256:HEX; behind it, after blanks, what it may:"
+        " admin, streams=N, requests-per-minute=N, tokens-per-minute=N; repeatable",
+        is_secret=True,
     )
     api_key_file: str = setting(
-        "", "File with one API key a line, NAME= before it where it has a name"
+        "", "File with one API key a line, NAME= before it where it has a name, and what it may"
     )
     cors_origin: tuple[str, ...] = setting(
         (), "Origin whose web pages may call; * for all; repeatable"
@@ -101,7 +109,8 @@ class FrontendConfig(ProcessConfig):
             if getattr(self, name) <= 0:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must be positive", field=name)
-        for name in ("max_stored_responses", "max_stored_response_bytes", "drain_seconds"):
+        not_negative = ("max_stored_responses", "max_stored_response_bytes", "drain_seconds")
+        for name in (*not_negative, "max_open_per_key"):
             if getattr(self, name) < 0:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must not be negative", field=name)

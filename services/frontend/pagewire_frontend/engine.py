@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pagewire_frontend.api_keys import current_tenant
+from pagewire_frontend.api_keys import current_tenant, take_ticket
 from pagewire_frontend.bad_words import with_bad_sequences
 from pagewire_frontend.generation_request import GenerationRequest, Prompt, prompt_field
 from pagewire_frontend.grammar_check import GrammarChecker
@@ -139,6 +139,16 @@ class Engine:
             InvalidRequestError: A field is at fault; nothing is held.
             OverloadedError, UnavailableError, DeadlineError: It cannot be taken now.
         """
+        ticket = take_ticket()
+        try:
+            session = await self._taken(request)
+        except BaseException:
+            ticket.give_back()
+            raise
+        session.ticket = ticket
+        return session
+
+    async def _taken(self, request: GenerationRequest) -> Session:
         arrived_at = time.monotonic()
         check_priority(request.priority)
         computed(request.params)
@@ -206,6 +216,7 @@ class Engine:
             said = session.summary()
             _logger.info("%s", said.line, extra={FIELDS: said.fields})
         session.end_measuring()
+        session.ticket.give_back(session.num_tokens)
         self._pool.withdraw(session)
         self._journal.close(session.entry)
 

@@ -1,4 +1,5 @@
-"""The check of API keys in front of every gRPC method but health and reflection."""
+"""The check of API keys in front of every gRPC method but health and reflection: who calls, whether
+the key is for that, and how often it may."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -6,15 +7,21 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from pagewire_frontend.api_keys import ApiKeys, set_tenant
-from pagewire_shared.errors import AuthenticationError
+from pagewire_frontend.admin_log import note_call
+from pagewire_frontend.api_keys import ApiKeys, Caller, set_caller
+from pagewire_shared.errors import ForbiddenError, PagewireError
 
 _OPEN_SERVICES = ("/grpc.health.", "/grpc.reflection.")
+_INFERENCE = "/pagewire.frontend.v1.InferenceService/"
+_FREE_METHODS = (f"{_INFERENCE}ListModels",)
+"""They compute nothing, and do not count as requests."""
 _METADATA_KEY = "authorization"
 
 
 class KeyInterceptor(grpc.aio.ServerInterceptor):
-    """Ends calls without a valid key with UNAUTHENTICATED; stands behind the ErrorInterceptor."""
+    """Ends calls without a valid key with UNAUTHENTICATED, those that the key is not for with
+    PERMISSION_DENIED and those beyond its limits with RESOURCE_EXHAUSTED; stands behind the
+    ErrorInterceptor."""
 
     def __init__(self, keys: ApiKeys) -> None:
         self._keys = keys
@@ -31,14 +38,31 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):
             return handler
         metadata = dict(details.invocation_metadata or ())
         try:
+            caller = self._keys.check(metadata.get(_METADATA_KEY))
             # The call's handler runs in this task.
-            set_tenant(self._keys.check(metadata.get(_METADATA_KEY)))
-        except AuthenticationError as error:
+            set_caller(caller)
+            if caller is not None:
+                _check(caller, details.method)
+        except PagewireError as error:
             return _refusing(handler, error)
         return handler
 
 
-def _refusing(handler: Any, error: AuthenticationError) -> Any:
+def _check(caller: Caller, method: str) -> None:
+    """Raise the error that keeps `caller` from calling `method`: what is not for inference is
+    administration."""
+    if method.startswith(_INFERENCE):
+        if method not in _FREE_METHODS:
+            caller.usage.begin_request()
+        return
+    try:
+        caller.require_admin()
+    except ForbiddenError as error:
+        note_call(method.rpartition("/")[2], outcome=error.code)
+        raise
+
+
+def _refusing(handler: Any, error: PagewireError) -> Any:
     """Return a handler of the same shape that raises `error`, for the ErrorInterceptor to turn
     into a status."""
 

@@ -23,6 +23,7 @@ from pagewire_frontend.http.metrics import MetricsMiddleware
 from pagewire_frontend.http.server import HttpServer
 from pagewire_frontend.journal import Journal
 from pagewire_frontend.key_interceptor import KeyInterceptor
+from pagewire_frontend.key_usage import KeyUsages
 from pagewire_frontend.load_gauges import show_loads
 from pagewire_frontend.message.formats import parse_formats
 from pagewire_frontend.model_registry import ModelRegistry, load_model, parse_specs
@@ -198,7 +199,9 @@ async def _servers(
     responses: LocalResponses,
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
     http = None
-    keys = ApiKeys(config.api_key, Path(config.api_key_file) if config.api_key_file else None)
+    usages = KeyUsages(config.max_open_requests, config.max_open_per_key or None)
+    file = Path(config.api_key_file) if config.api_key_file else None
+    keys = ApiKeys(config.api_key, file, usages=usages)
     if config.http:
         app = make_app(
             engine,

@@ -20,6 +20,7 @@ from pagewire_frontend.events import (
     Opened,
 )
 from pagewire_frontend.journal import JournalEntry
+from pagewire_frontend.key_usage import Ticket
 from pagewire_frontend.reader_tray import ReaderTray
 from pagewire_frontend.request_records import SubmitRecord
 from pagewire_frontend.selection import Selection
@@ -49,6 +50,7 @@ class Session:
         everything back until all choices have ended."""
         self.entry = entry
         self.carrier: Carrier | None = None
+        self.ticket = Ticket()
         self.meter = SessionMeter(entry, arrived_at)
         self._deadline = deadline
         self._tokenizer = tokenizer
@@ -74,6 +76,12 @@ class Session:
     def num_choices(self) -> int:
         """Choices that the reader is given."""
         return self._selection.num_shown if self._selection else len(self.entry.choices)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the prompt and of all answers so far."""
+        entry = self.entry
+        return len(entry.prompt_token_ids) + sum(len(c.token_ids) for c in entry.choices)
 
     @property
     def remaining_ms(self) -> int | None:

@@ -41,8 +41,8 @@ class SchedulerConfig(ProcessConfig):
         False, "Let tenants find each other's cached prefixes; a cache_salt still parts them"
     )
     queue_policy: str = setting(
-        "fcfs",
-        "Who is served first: by arrival and priority, or fairly between tenants",
+        "fair",
+        "Who is served first: fairly between tenants, or by arrival and priority alone",
         choices=("fcfs", "fair"),
     )
     tenant_weight: tuple[tuple[str, float], ...] = setting(
@@ -50,10 +50,16 @@ class SchedulerConfig(ProcessConfig):
         "TENANT=WEIGHT, its share under the fair policy, 1 by default; repeatable",
         parse=parse_tenant_weight,
     )
-    max_num_waiting: int = setting(4096, "Sequences that may wait; more are refused")
-    max_waiting_tokens: int = setting(16 * 2**20, "Tokens of waiting sequences; more are refused")
+    max_num_waiting: int = setting(
+        4096,
+        "Sequences that may wait for one model; more are refused, but for a quarter more of tenants"
+        " that have few, here and below",
+    )
+    max_waiting_tokens: int = setting(16 * 2**20, "Tokens of those; more are refused")
     max_request_bytes: int = setting(
-        2**31, "Memory that all live requests may take in the scheduler; more are refused"
+        2**31,
+        "Memory that live requests take in the scheduler beyond which more are refused; they may"
+        " grow to four times that",
     )
     lease_seconds: float = setting(5.0, "How long requests outlive their frontend's stream")
 

@@ -108,29 +108,24 @@ def merged(events: list[Any]) -> list[Any]:
 
 def _follows(before: TokensEvent, event: TokensEvent) -> bool:
     is_next = event.first_position == before.first_position + len(before.token_ids)
-    return is_next and bool(event.logprobs) == bool(before.logprobs)
+    return is_next and event.logprobs is before.logprobs
 
 
 def _joined(run: list[TokensEvent]) -> TokensEvent:
     if len(run) == 1:
         return run[0]
     token_ids = tuple(token for event in run for token in event.token_ids)
-    logprobs = tuple(entry for event in run for entry in event.logprobs)
-    return run[0]._replace(token_ids=token_ids, logprobs=logprobs)
+    return run[0]._replace(token_ids=token_ids)
 
 
 def _num_bytes(event: Event) -> int:
     if isinstance(event, TokensEvent):
-        num = _TOKEN_BYTES * len(event.token_ids)
-        return (
-            _EVENT_BYTES
-            + num
-            + sum(
-                _TOKEN_BYTES + _ALTERNATIVE_BYTES * len(entry.top_token_ids)
-                for entry in event.logprobs
-                if entry is not None
-            )
-        )
+        num_tokens, known = len(event.token_ids), event.logprobs
+        if known is None:
+            return _EVENT_BYTES + _TOKEN_BYTES * num_tokens
+        tops = known.tops(event.first_position, event.first_position + num_tokens)
+        num_alternatives = tops.stop - tops.start
+        return _EVENT_BYTES + 2 * _TOKEN_BYTES * num_tokens + _ALTERNATIVE_BYTES * num_alternatives
     if isinstance(event, PromptLogprobsEvent):
         piece = event.piece
         return _EVENT_BYTES + _ALTERNATIVE_BYTES * len(piece.logprobs) * (1 + piece.num_top)

@@ -1,7 +1,7 @@
 """Between the messages of a frontend's stream and the core's plain data."""
 
-import math
 import struct
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -19,9 +19,10 @@ from pagewire_scheduler.core.events import (
 from pagewire_scheduler.core.frontend_state import Held
 from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.token_logprobs import OutputLogprobs
 from pagewire_scheduler.core.worker_info import ModelInfo
 from pagewire_scheduler.peers import FrontendInfo
-from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
+from pagewire_shared.arrays import array_u32, pack_f32, pack_u32, unpack_u32
 from pagewire_shared.beam import BeamParams, early_stopping_name
 from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.ids import ID_BYTES, RequestId
@@ -107,8 +108,8 @@ def submission(
         epoch=message.epoch,
         handle=message.handle,
         model=message.model,
-        prompt_token_ids=tuple(unpack_u32(message.prompt_token_ids)),
-        emitted=tuple(tuple(unpack_u32(choice.token_ids)) for choice in emitted),
+        prompt_token_ids=array_u32(message.prompt_token_ids),
+        emitted=tuple(array_u32(choice.token_ids) for choice in emitted),
         is_finished=tuple(choice.is_finished for choice in emitted),
         sampling=sampling,
         eos_token_ids=tuple(unpack_u32(message.eos_token_ids)),
@@ -189,7 +190,7 @@ def token_batches(events: Iterable[TokensEvent]) -> Iterator[pb.TokenBatch]:
 def _token_portions(event: TokensEvent) -> Iterator[tuple[TokensEvent, int]]:
     """Yield an event in parts that each fit a message, with the bytes they may take there."""
     num_tokens = len(event.token_ids)
-    if not event.logprobs:
+    if event.logprobs is None:
         # The bytes of log-probabilities that another event of the message makes it have.
         size = _CHUNK_BYTES + _SCORED_TOKEN_BYTES * num_tokens
         if size <= PIECE_BYTES:
@@ -197,10 +198,9 @@ def _token_portions(event: TokensEvent) -> Iterator[tuple[TokensEvent, int]]:
             return
         sizes = [_SCORED_TOKEN_BYTES] * num_tokens
     else:
-        sizes = [
-            _SCORED_TOKEN_BYTES + (_ALTERNATIVE_BYTES * len(entry.top_token_ids) if entry else 0)
-            for entry in event.logprobs
-        ]
+        first = event.first_position
+        num_top = event.logprobs.num_top(first, first + num_tokens)
+        sizes = [_SCORED_TOKEN_BYTES + _ALTERNATIVE_BYTES * num for num in num_top]
     begin, size = 0, _CHUNK_BYTES
     for index, more in enumerate(sizes):
         if index > begin and size + more > PIECE_BYTES:
@@ -214,7 +214,6 @@ def _between(event: TokensEvent, begin: int, end: int) -> TokensEvent:
     return event._replace(
         first_position=event.first_position + begin,
         token_ids=event.token_ids[begin:end],
-        logprobs=event.logprobs[begin:end],
     )
 
 
@@ -229,22 +228,39 @@ def token_batch(events: Sequence[TokensEvent]) -> pb.TokenBatch:
         token_ids=pack_u32([token for event in events for token in event.token_ids]),
         num_cached_tokens=pack_u32([event.num_cached_tokens for event in events]),
     )
-    if any(event.logprobs for event in events):
+    if any(event.logprobs is not None for event in events):
         _add_logprobs(batch, events)
     return batch
 
 
 def _add_logprobs(batch: pb.TokenBatch, events: Sequence[TokensEvent]) -> None:
-    entries = [
-        entry for event in events for entry in (event.logprobs or [None] * len(event.token_ids))
-    ]
-    batch.logprobs = pack_f32([entry.logprob if entry else math.nan for entry in entries])
-    batch.ranks = pack_u32([entry.rank if entry else 0 for entry in entries])
-    known = [entry for entry in entries if entry]
-    if any(entry.top_token_ids for entry in known):
-        batch.num_top = pack_u32([len(entry.top_token_ids) if entry else 0 for entry in entries])
-        batch.top_token_ids = pack_u32([t for entry in known for t in entry.top_token_ids])
-        batch.top_logprobs = pack_f32([p for entry in known for p in entry.top_logprobs])
+    logprobs, ranks = array("f"), array("I")
+    num_top: list[int] = []
+    top_token_ids, top_logprobs = array("I"), array("f")
+    for event in events:
+        first, known = event.first_position, event.logprobs
+        end = first + len(event.token_ids)
+        if known is None:
+            known, end = OutputLogprobs(end - first), end - first
+            first = 0
+        tops = known.tops(first, end)
+        if end - first == 1:  # as nearly always
+            logprobs.append(known.logprobs[first])
+            ranks.append(known.ranks[first])
+            num_top.append(tops.stop - tops.start)
+        else:
+            logprobs += known.logprobs[first:end]
+            ranks += known.ranks[first:end]
+            num_top += known.num_top(first, end)
+        if tops.start < tops.stop:
+            top_token_ids += known.top_token_ids[tops]
+            top_logprobs += known.top_logprobs[tops]
+    batch.logprobs = pack_f32(logprobs)
+    batch.ranks = pack_u32(ranks)
+    if top_token_ids:
+        batch.num_top = pack_u32(num_top)
+        batch.top_token_ids = pack_u32(top_token_ids)
+        batch.top_logprobs = pack_f32(top_logprobs)
 
 
 def prompt_batches(events: Sequence[PromptLogprobsEvent]) -> Iterator[pb.PromptLogprobBatch]:

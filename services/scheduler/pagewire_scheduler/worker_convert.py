@@ -16,6 +16,8 @@ from pagewire_scheduler.core.step import (
 from pagewire_scheduler.core.stream_limits import StreamLimits
 from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
 from pagewire_shared.arrays import (
+    array_f32,
+    array_u32,
     pack_names,
     pack_u32,
     require_one_length,
@@ -209,8 +211,8 @@ def step_result(message: pb.StepResult) -> StepResult:
         logprobs=unpack_f32(message.logprobs),
         ranks=unpack_u32(message.ranks),
         num_top=unpack_u32(message.num_top),
-        top_token_ids=unpack_u32(message.top_token_ids),
-        top_logprobs=unpack_f32(message.top_logprobs),
+        top_token_ids=array_u32(message.top_token_ids),
+        top_logprobs=array_f32(message.top_logprobs),
         prompt=_prompt_logprobs(message.prompt) if message.HasField("prompt") else None,
         vectors=message.vectors,
         model_time_us=message.model_time_us,

@@ -49,6 +49,7 @@ FRONTEND = {
     "body of a request": "max_body_size",
     "memory of texts that wait": "max_waiting_text_bytes",
     "requests open in a frontend": "max_open_requests",
+    "requests open of an API key": "max_open_per_key",
     "requests waiting in a frontend": "max_waiting",
     "time of a request": "max_request_seconds",
     "time without a worker": "max_wait_seconds",
@@ -66,8 +67,8 @@ FRONTEND = {
     "connections over HTTP": "max_connections",
 }
 SCHEDULER = {
-    "sequences waiting in a cell": "max_num_waiting",
-    "tokens waiting in a cell": "max_waiting_tokens",
+    "sequences waiting for a model": "max_num_waiting",
+    "tokens waiting for a model": "max_waiting_tokens",
     "memory of a cell's requests": "max_request_bytes",
 }
 # The numbers of the second and third column, in order.
@@ -109,6 +110,8 @@ NUMBERS: dict[str, list[float]] = {
     # 0-9 is no number.
     "tools": [tool_use.MAX_TOOLS, 1, tool_use.MAX_NAME_CHARS, 0],
     "parameters of a tool": [],
+    "requests per minute of an API key": [],
+    "tokens per minute of an API key": [],
     "grammar of forced or strict calls": [structured_outputs.MAX_GRAMMAR_BYTES],
     "prompt": [schemas.MAX_PROMPTS],
     "input of embeddings": [embedding.MAX_INPUTS],

@@ -83,12 +83,15 @@ class Cell:
         assert plan is not None
         return plan
 
-    def answer(self, plan: StepPlan, token: int = 9, **fields: object) -> list[Event]:
+    def result(self, plan: StepPlan, token: int = 9, **fields: object) -> StepResult:
+        """Return an answer to `plan` that samples `token` everywhere."""
         slots = [s for s, is_sampled in zip(plan.slots, plan.samples, strict=True) if is_sampled]
-        result = StepResult(3, plan.incarnation, plan.step_id, slots, [1] * len(slots))
-        result.token_ids.extend([token] * len(slots))
-        result = replace(result, **fields)  # type: ignore[arg-type]
-        events = self.core.apply(self.info.worker_id, result)
+        tokens = [token] * len(slots)
+        result = StepResult(3, plan.incarnation, plan.step_id, slots, [1] * len(slots), tokens)
+        return replace(result, **fields)  # type: ignore[arg-type]
+
+    def answer(self, plan: StepPlan, token: int = 9, **fields: object) -> list[Event]:
+        events = self.core.apply(self.info.worker_id, self.result(plan, token, **fields))
         check_integrity(self.core)
         self.timelines += [event for event in events if isinstance(event, TimelineEvent)]
         return said(events)

@@ -7,9 +7,9 @@ from unit.scheduler.hellos import worker_info
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.events import FinishedEvent, RejectedEvent, TokensEvent
 from pagewire_scheduler.core.frontend_state import Held
-from pagewire_scheduler.core.request import TokenLogprobs
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepFailure, StepResult
+from pagewire_scheduler.core.token_logprobs import TokenLogprobs
 from pagewire_shared.errors import WireError
 from pagewire_shared.sampling import SamplingParams
 
@@ -105,7 +105,7 @@ def test_logprobs_are_kept_for_a_resend() -> None:
     assert resumed == [4]
     (event,) = said(events)
     assert isinstance(event, TokensEvent)
-    assert event.logprobs == (TokenLogprobs(-0.5, 0, (9, 8), (-0.5, -1.5)),)
+    assert event.token_logprobs == (TokenLogprobs(-0.5, 0, (9, 8), (-0.5, -1.5)),)
 
 
 def test_a_culprit_fails_and_its_neighbours_run_again() -> None:

@@ -2,8 +2,10 @@
 facts, sends nothing."""
 
 import math
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
+from pagewire_scheduler.core.accounts import count_more, count_search
 from pagewire_scheduler.core.beam_group import advance_group
 from pagewire_scheduler.core.broken_rows import (
     broken_units,
@@ -26,7 +28,7 @@ from pagewire_scheduler.core.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.preemption import roll_back
 from pagewire_scheduler.core.prompt_piece import PromptPiece
 from pagewire_scheduler.core.prompt_told import enter_pieces, pieces_of
-from pagewire_scheduler.core.request import Request, Sequence, TokenLogprobs
+from pagewire_scheduler.core.request import Request, Sequence
 from pagewire_scheduler.core.result_checks import check_result
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepFailure, StepResult
@@ -141,8 +143,9 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
         tokens.append(token)
         request = sequence.request
         if sequence.has_logprobs:
-            sequence.logprobs.append(TokenLogprobs(math.nan, 0, (), ()))
-            _tell(sequence, applied)
+            assert sequence.logprobs is not None
+            sequence.logprobs.append(math.nan, 0, (), ())
+            _tell_next(sequence, token, applied)
         elif request.handle is not None:
             event = (
                 request.frontend_id,
@@ -151,11 +154,14 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
                 request.submission.epoch,
                 len(tokens) - sequence.num_prompt - 1,
                 (token,),
-                (),
+                None,
                 sequence.num_cached_tokens or 0,
             )
             events.append(create(TokensEvent, event))
-        if token in sequence.end_ids or len(tokens) >= sequence.max_len:
+        num_tokens = len(tokens)
+        if num_tokens > sequence.num_counted:
+            count_more(sequence)
+        if token in sequence.end_ids or num_tokens >= sequence.max_len:
             _end_if_due(sequence, applied)
 
 
@@ -169,11 +175,13 @@ def _apply_with_logprobs(
     """Give each sequence its token with what was asked for, and each beam its candidates."""
     top = 0
     searches: dict[Request, None] = {}
+    ids: Seq[int] = ()
+    values: Seq[float] = ()
     for index, sequence in enumerate(sampled):
-        num_top = result.num_top[index] if result.num_top else 0
-        ids = result.top_token_ids[top : top + num_top]
-        values = result.top_logprobs[top : top + num_top]
-        top += num_top
+        if result.num_top:
+            end = top + result.num_top[index]
+            ids, values = result.top_token_ids[top:end], result.top_logprobs[top:end]
+            top = end
         if not sequence.is_live:
             continue
         sequence.num_in_flight -= 1
@@ -181,21 +189,28 @@ def _apply_with_logprobs(
             sequence.candidates = list(zip(ids, values, strict=True))
             searches[sequence.request] = None
             continue
-        if sequence.has_logprobs:
+        if sequence.logprobs is not None:
             logprob = result.logprobs[index] if result.logprobs else math.nan
             rank = result.ranks[index] if result.ranks else 0
-            sequence.logprobs.append(TokenLogprobs(logprob, rank, tuple(ids), tuple(values)))
+            sequence.logprobs.append(logprob, rank, ids, values)
         if sequence.num_left_out:
             note_sampled(sequence)
-        sequence.tokens.append(result.token_ids[index])
-        _tell(sequence, applied)
-        _end_if_due(sequence, applied)
+        token = result.token_ids[index]
+        sequence.tokens.append(token)
+        if len(sequence.tokens) > sequence.num_counted:
+            count_more(sequence)
+        _tell_next(sequence, token, applied)
+        if token in sequence.end_ids or len(sequence.tokens) >= sequence.max_len:
+            _end_if_due(sequence, applied)
     for request in searches:
         if request.beams is not None and request.beams.is_ready:
             for sequence in advance_group(worker, request):
                 _tell_timeline(sequence, applied, now)
-                _tell(sequence, applied, position=0)
+                event = tokens_event(sequence, 0)
+                if event is not None:
+                    applied.tokens.append(event)
                 applied.finished.append(sequence)
+            count_search(request)
 
 
 def _apply_vectors(
@@ -226,9 +241,20 @@ def _tell_timeline(sequence: Sequence, applied: Applied, now: float) -> None:
             applied.timelines.append(event)
 
 
-def _tell(sequence: Sequence, applied: Applied, position: int | None = None) -> None:
-    event = tokens_event(sequence, sequence.num_emitted - 1 if position is None else position)
-    if event is not None:
+def _tell_next(sequence: Sequence, token: int, applied: Applied) -> None:
+    """Tell the newest token of a sequence, with its log-probabilities."""
+    request = sequence.request
+    if request.handle is not None:
+        event = TokensEvent(
+            request.frontend_id,
+            request.handle,
+            sequence.choice,
+            request.submission.epoch,
+            len(sequence.tokens) - sequence.num_prompt - 1,
+            (token,),
+            sequence.logprobs,
+            sequence.num_cached_tokens or 0,
+        )
         applied.tokens.append(event)
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from pagewire_scheduler.core.accounts import AccountKey
 from pagewire_scheduler.core.block_pool import BlockPool
 from pagewire_scheduler.core.block_table import RELEASED
 from pagewire_scheduler.core.core_settings import CoreCounts
@@ -64,7 +65,8 @@ def audit(core: SchedulerCore) -> CoreReport:
         for handoff in worker.giving
         if handoff.prefill is not None
     ]
-    findings = [*_audit_requests(core), *_audit_sequences(core, [*sequences, *prefills, *probes])]
+    findings = [*_audit_requests(core), *_audit_accounts(core)]
+    findings += _audit_sequences(core, [*sequences, *prefills, *probes])
     pools = []
     for worker in core.workers.values():
         findings += [*_audit_blocks(worker), *_audit_names(worker.pool), *_audit_slots(worker)]
@@ -141,6 +143,27 @@ def _audit_requests(core: SchedulerCore) -> Iterator[Finding]:
         for request in (*frontend.requests.values(), *frontend.handles.values()):
             if core.requests.get(request.request_id) is not request:
                 yield Finding("leaked_request", f"a frontend holds ended request {request.arrival}")
+
+
+def _audit_accounts(core: SchedulerCore) -> Iterator[Finding]:
+    """What is counted as things change must be what a walk finds."""
+    load, queues = core.load, core.queues
+    if (counted := load.num_waiting) != (found := queues.num_waiting):
+        yield Finding("wrong_account", f"{counted} sequences are counted as waiting, {found} wait")
+    tokens = sum(account.own.num_tokens for account in load.accounts.values())
+    if tokens != queues.num_waiting_tokens:
+        yield Finding("wrong_account", f"{tokens} tokens are counted as waiting")
+    num_requests: Counter[AccountKey] = Counter()
+    num_bytes: Counter[AccountKey] = Counter()
+    for request in core.requests.values():
+        assert request.account is not None, "a request that nobody is charged for"
+        num_requests[request.account.key] += 1
+        num_bytes[request.account.key] += request.num_bytes
+    own = {key: account.own for key, account in load.accounts.items()}
+    if num_requests != {key: tally.num_requests for key, tally in own.items()}:
+        yield Finding("wrong_account", "requests are counted for other tenants than have them")
+    if num_bytes != {key: tally.num_bytes for key, tally in own.items()}:
+        yield Finding("wrong_account", "memory is counted for other tenants than hold it")
 
 
 def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ are laid over the sequences: a parent's first child stays where its parent is, f
 place of beams that ended. The group runs, is preempted and starts again as a whole.
 """
 
+from array import array
 from dataclasses import dataclass, field
 
 from pagewire_scheduler.core.beam_search import Beam, BeamSearch, Branch
@@ -178,7 +179,7 @@ def _fork_into(worker: WorkerState, parent: Sequence, child: Sequence) -> None:
         worker.enter_running(child)
     child.table = parent.table.fork()
     child.chain = parent.chain.fork()
-    child.tokens = list(parent.tokens)
+    child.tokens = parent.tokens[:]
     child.num_computed = parent.num_computed
     child.num_cached_tokens = parent.num_cached_tokens
     child.cached_tokens = parent.cached_tokens
@@ -197,7 +198,7 @@ def _finish(worker: WorkerState, request: Request, group: BeamGroup) -> list[Seq
             worker.leave_running(sequence)
         end = State.FINISHED_STOPPED if hypothesis.is_stopped else State.FINISHED_LENGTH
         sequence.advance(end)
-        sequence.tokens[sequence.num_prompt :] = hypothesis.tokens
+        sequence.tokens[sequence.num_prompt :] = array("I", hypothesis.tokens)
         last = hypothesis.tokens[-1]
         sequence.stop_token_id = last if last in request.stop_ids else None
         sequence.worker = sequence.leader = sequence.candidates = None

@@ -1,7 +1,7 @@
 """The blocks of one sequence in order of position; the one owner that releases them."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pagewire_scheduler.core.block_pool import BlockPool
 from pagewire_scheduler.core.prefix_cache import NameChain
@@ -72,7 +72,9 @@ class BlockTable:
         self.blocks.extend(fresh)
         return fresh
 
-    def name_until(self, end: int, chain: NameChain, tokens: list[int], step_id: int) -> list[int]:
+    def name_until(
+        self, end: int, chain: NameChain, tokens: Sequence[int], step_id: int
+    ) -> list[int]:
         """Name the blocks before position `end` by the plan `step_id`; return their indices.
 
         All ids before `end` must be known. A block whose content exists under that name already

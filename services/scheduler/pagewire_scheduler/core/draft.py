@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pagewire_scheduler.core.guarantee import may_fork, update_guarantee
-from pagewire_scheduler.core.preemption import preempt
+from pagewire_scheduler.core.preemption import preempt, roll_back
 from pagewire_scheduler.core.queue_policy import QueuePolicy
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
@@ -148,6 +148,15 @@ class Draft:
         self.preempted.append(victim)
         self.worker.totals.num_preemptions += 1
         preempt(self.worker, victim)
+
+    def displace(self, victim: Sequence) -> None:
+        """Let `victim` wait again because its tenant has more than its share.
+
+        That is not held against it as in `preempt`: what its tenant keeps lets it get on.
+        """
+        self.preempted.append(victim)
+        self.worker.totals.num_preemptions += 1
+        roll_back(self.worker, victim)
 
     def _name(self, sequence: Sequence, end: int) -> None:
         """Name the blocks before `end` whose ids are known; a sampled one's turn comes later."""

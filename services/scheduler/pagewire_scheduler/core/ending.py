@@ -1,5 +1,6 @@
 """How sequences end: by their newest token or otherwise. Releases what they hold."""
 
+from pagewire_scheduler.core.accounts import count_follower_gone
 from pagewire_scheduler.core.beam_group import leave_group
 from pagewire_scheduler.core.choices import follow
 from pagewire_scheduler.core.enqueue import enqueue
@@ -43,6 +44,7 @@ def end_sequence(sequence: Sequence, state: State) -> None:
     if sequence.leader is not None:
         if sequence.leader.queue is not None:
             sequence.leader.queue.num_choices -= 1
+            count_follower_gone(sequence)
         sequence.leader.followers.remove(sequence)
         sequence.leader = None
     if sequence.is_beam:

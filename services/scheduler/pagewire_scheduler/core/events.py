@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from pagewire_scheduler.core.prompt_piece import PromptPiece
-from pagewire_scheduler.core.request import Submission, TokenLogprobs
+from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.timeline import Timeline
+from pagewire_scheduler.core.token_logprobs import OutputLogprobs, TokenLogprobs
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.ids import RequestId
 
@@ -16,8 +17,8 @@ class TokensEvent(NamedTuple):
 
     A tuple because one is made per token, and a frozen dataclass takes three times as long.
 
-    `logprobs` is empty when the request did not ask; an entry is None where the scheduler never had
-    it.
+    `logprobs` are those of the whole output, of which the event is about its own positions: what is
+    there never changes. None when the request did not ask.
     """
 
     frontend_id: bytes
@@ -26,8 +27,16 @@ class TokensEvent(NamedTuple):
     epoch: int
     first_position: int
     token_ids: tuple[int, ...]
-    logprobs: tuple[TokenLogprobs | None, ...]
+    logprobs: OutputLogprobs | None
     num_cached_tokens: int
+
+    @property
+    def token_logprobs(self) -> tuple[TokenLogprobs, ...]:
+        """The log-probabilities of its tokens, one by one."""
+        if self.logprobs is None:
+            return ()
+        first = self.first_position
+        return tuple(self.logprobs.between(first, first + len(self.token_ids)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def tokens_event(sequence: Sequence, position: int) -> TokensEvent | None:
         request.submission.epoch,
         position,
         token_ids,
-        tuple(sequence.logprobs[position:]) if sequence.logprobs else (),
+        sequence.logprobs,
         sequence.num_cached_tokens or 0,
     )
 

@@ -3,13 +3,15 @@
 A policy makes the queues, counts the work, and says whose priority counts against whom.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal, Protocol
 
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.request import Sequence, Submission
+from pagewire_scheduler.core.slot_shares import displaceable
 from pagewire_scheduler.core.tenant_queue import OUTPUT_TOKEN_COST, TenantLedger, TenantQueue
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
+from pagewire_scheduler.core.worker_state import WorkerState
 
 PolicyName = Literal["fcfs", "fair"]
 
@@ -43,6 +45,13 @@ class QueuePolicy(Protocol):
         """Whether `sequence` may take the place of `running` by its priority alone."""
         ...
 
+    def displaceable(
+        self, worker: WorkerState, sequence: Sequence, num_slots: int
+    ) -> Iterator[Sequence]:
+        """Yield who may have to wait again, in this order, so that `sequence` has its tenant's
+        share of the worker."""
+        ...
+
 
 class FirstComeFirstServed:
     """Order of arrival, moved by the priority."""
@@ -60,6 +69,12 @@ class FirstComeFirstServed:
     def is_preferred(self, sequence: Sequence, running: Sequence) -> bool:
         """Priorities count between all."""
         return _has_better_priority(sequence, running)
+
+    def displaceable(
+        self, worker: WorkerState, sequence: Sequence, num_slots: int
+    ) -> Iterator[Sequence]:
+        """Nobody: there are no shares."""
+        return iter(())
 
 
 class FairBetweenTenants:
@@ -85,6 +100,12 @@ class FairBetweenTenants:
         """A tenant's priorities are its own affair."""
         tenant, other = sequence.request.submission.tenant, running.request.submission.tenant
         return tenant == other and _has_better_priority(sequence, running)
+
+    def displaceable(
+        self, worker: WorkerState, sequence: Sequence, num_slots: int
+    ) -> Iterator[Sequence]:
+        """Those of tenants that have more than their share of the slots."""
+        return displaceable(worker, sequence, num_slots, self.ledger.weight)
 
 
 def create_policy(name: PolicyName, weights: Mapping[str, float]) -> QueuePolicy:

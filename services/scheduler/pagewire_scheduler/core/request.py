@@ -9,6 +9,7 @@ from pagewire_scheduler.core.block_table import BlockTable
 from pagewire_scheduler.core.prefix_cache import NameChain
 from pagewire_scheduler.core.state import State, require_move
 from pagewire_scheduler.core.timeline import Times
+from pagewire_scheduler.core.token_logprobs import OutputLogprobs
 from pagewire_shared.beam import BeamParams
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.ids import RequestId
@@ -17,6 +18,9 @@ from pagewire_shared.sampling import SamplingParams
 from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
+    from array import array
+
+    from pagewire_scheduler.core.accounts import Account
     from pagewire_scheduler.core.beam_group import BeamGroup
     from pagewire_scheduler.core.handoff import Handoff
     from pagewire_scheduler.core.loads import Load, Look
@@ -30,16 +34,6 @@ LOADS_PER_STAY: Final = 2
 
 Key = tuple[float, int, int]
 """Rank, arrival and choice of a sequence: smaller runs first."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
-    """Log-probability and rank of one emitted token, and the most likely alternatives."""
-
-    logprob: float
-    rank: int
-    top_token_ids: tuple[int, ...]
-    top_logprobs: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +57,8 @@ class Submission:
     epoch: int
     handle: int
     model: str
-    prompt_token_ids: tuple[int, ...]
-    emitted: tuple[tuple[int, ...], ...]
+    prompt_token_ids: Seq[int]
+    emitted: tuple[Seq[int], ...]
     is_finished: tuple[bool, ...]
     sampling: SamplingParams
     eos_token_ids: tuple[int, ...] = ()
@@ -98,6 +92,9 @@ class Request:
         arrived_at: When it came, on the caller's clock.
         num_prompt_told: Next position whose log-probability the prompt still needs.
         prompt_pieces: Those it has, in order.
+        account: Who is charged for it here; None for a probe.
+        num_bytes: What it is charged: memory held, and what is expected next.
+        bytes_at_most: What that may come to.
     """
 
     submission: Submission
@@ -116,6 +113,9 @@ class Request:
     arrived_at: float = 0.0
     num_prompt_told: int = 1
     prompt_pieces: list["PromptPiece"] = field(default_factory=list)
+    account: "Account | None" = None
+    num_bytes: int = 0
+    bytes_at_most: int = 0
 
     @property
     def request_id(self) -> RequestId:
@@ -168,7 +168,7 @@ class Sequence:
         |------------- planned to be in the KV cache: num_computed -------|
 
     Attributes:
-        tokens: Prompt and every applied token.
+        tokens: Prompt and every applied token, u32.
         max_len: Tokens at which it ends with LENGTH; set when the model's context is known.
         num_computed: Positions whose keys and values are in the cache or written by a step under
             way.
@@ -197,6 +197,8 @@ class Sequence:
         end_ids: Tokens that end it.
         is_live: Whether it has not ended.
         has_logprobs: Whether log-probabilities were asked for.
+        logprobs: Those of the output; None when they were not asked for.
+        num_counted: Tokens for which its memory is counted, beams aside; see `accounts`.
         is_tail_shared: Whether its last, partly written block may be in other tables, too.
         num_skipped: Later sequences started while there was no room for this one.
         num_preemptions: How often it gave way to others.
@@ -215,7 +217,7 @@ class Sequence:
 
     request: Request
     choice: int
-    tokens: list[int]
+    tokens: "array[int]"
     num_prompt: int
     key: Key
     state: State = State.WAITING
@@ -249,6 +251,7 @@ class Sequence:
     end_ids: frozenset[int] = frozenset()
     is_live: bool = True
     has_logprobs: bool = False
+    num_counted: int = 0
     is_tail_shared: bool = False
     num_skipped: int = 0
     num_preemptions: int = 0
@@ -263,7 +266,7 @@ class Sequence:
     is_left_out: bool = False
     num_left_out: int = 0
     pauses_until: int = 0
-    logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+    logprobs: OutputLogprobs | None = None
     stop_token_id: int | None = None
     error: PagewireError | None = None
 

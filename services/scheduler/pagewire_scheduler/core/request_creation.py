@@ -1,6 +1,9 @@
 """Makes requests and their sequences out of submissions."""
 
+from array import array
+
 from pagewire_scheduler.core.request import Request, Sequence, Submission
+from pagewire_scheduler.core.token_logprobs import OutputLogprobs
 
 
 def create_request(
@@ -30,7 +33,7 @@ def create_sequences(request: Request) -> list[Sequence]:
         sequence = Sequence(
             request=request,
             choice=choice,
-            tokens=[*prompt, *emitted],
+            tokens=array("I", prompt) + array("I", emitted),
             num_prompt=len(prompt),
             key=(request.rank, request.arrival, choice),
             is_beam=request.is_beam,
@@ -40,6 +43,6 @@ def create_sequences(request: Request) -> list[Sequence]:
         )
         if sequence.has_logprobs:
             # Those of an earlier life stay with the frontend, which never asks for them again.
-            sequence.logprobs = [None] * len(emitted)
+            sequence.logprobs = OutputLogprobs(len(emitted))
         sequences.append(sequence)
     return sequences

@@ -1,5 +1,7 @@
 """Whether a worker's answer is one that its plan can have; changes nothing."""
 
+import numpy as np
+
 from pagewire_scheduler.core.left_out import expected_counts
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.step import StepResult
@@ -32,7 +34,7 @@ def check_result(worker: WorkerState, step: OutstandingStep, result: StepResult)
     num_top = sum(result.num_top)
     if not num_top == len(result.top_token_ids) == len(result.top_logprobs):
         raise WireError(f"step {step.step_id} does not have the alternatives that num_top counts")
-    if num_top and max(result.top_token_ids) >= worker.info.model.vocab_size:
+    if num_top and np.max(result.top_token_ids) >= worker.info.model.vocab_size:
         raise WireError(f"step {step.step_id} returned an alternative outside the vocabulary")
     if any(sequence.is_beam for sequence in step.sequences):
         _check_alternatives(step, result)

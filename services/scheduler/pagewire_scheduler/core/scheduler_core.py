@@ -189,7 +189,8 @@ class SchedulerCore(Exchange):
                 if known.submission.epoch == submission.epoch:
                     return self._resend(known, submission)
                 self._drop(known)
-            self._check_admission(submission, is_known=known is not None)
+            self._check_fits(submission)
+            account = self.load.admit(submission)
         except PagewireError as error:
             self.counts.num_rejected += 1
             return [RejectedEvent.of(frontend_id, submission, error)]
@@ -200,7 +201,7 @@ class SchedulerCore(Exchange):
             place = (self._num_arrivals, rank(submission, now))
             request = create_request(submission, frontend_id, *place)
         request.arrived_at = now
-        self.load.enter(request)
+        self.load.enter(request, account)
         self.requests[request.request_id] = frontend.requests[request.request_id] = request
         frontend.listen(request, submission.handle)
         self._deadlines.add(request, len(self.requests))
@@ -237,14 +238,11 @@ class SchedulerCore(Exchange):
 
     # Inside
 
-    def _check_admission(self, submission: Submission, *, is_known: bool) -> None:
+    def _check_fits(self, submission: Submission) -> None:
         workers = self.queues.workers(submission.model)
         error = error_of(submission, workers) if workers else None
         if error is not None:
             raise error
-        # What has begun was accepted once, and waits as long as it must.
-        if not is_known and not submission.has_begun:
-            self.load.check(submission, self.queues.num_waiting, self.queues.num_waiting_tokens)
 
     def _enter(self, sequences: list[Sequence]) -> list[Event]:
         """Queue sequences that are to run, or end those that cannot or need not."""

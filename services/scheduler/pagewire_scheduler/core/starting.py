@@ -3,9 +3,12 @@
 Who does not fit does not hold up those behind, and is not starved by them: after MAX_SKIPS others
 were started in front of it, or at once when its priority is better, it evicts younger ones as soon
 as that makes enough room. What older ones hold it has to wait for in any case; meanwhile younger
-ones may pass, since it can evict them, and older ones of other tenants may not.
+ones may pass, since it can evict them, and older ones of other tenants may not. Who has less than
+its tenant's share of the slots evicts at once whom the queueing policy names.
 """
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,8 +47,12 @@ def make_way(draft: Draft) -> None:
         if sequence is None:
             return
         # Also behind one that does not press: that of another tenant may stand in front.
+        displaceable = list(draft.policy.displaceable(draft.worker, sequence, _num_slots(sequence)))
         is_pressing = _is_pressing(draft, sequence)
-        if is_pressing and _place_for(draft, sequence) is None and _make_room(draft, sequence):
+        if not (is_pressing or displaceable) or _place_for(draft, sequence) is not None:
+            continue
+        younger = victims(draft.worker, sequence) if is_pressing else iter(())
+        if _make_room(draft, sequence, displaceable, younger):
             draft.claimant = sequence
             return
 
@@ -197,8 +204,11 @@ def _is_pressing(draft: Draft, sequence: Sequence) -> bool:
     return youngest is not None and draft.policy.is_preferred(sequence, youngest)
 
 
-def _make_room(draft: Draft, sequence: Sequence) -> bool:
-    """Evict younger sequences if that makes room for `sequence`; return whether room is made.
+def _make_room(
+    draft: Draft, sequence: Sequence, displaceable: list[Sequence], younger: Iterator[Sequence]
+) -> bool:
+    """Evict sequences of other tenants, then younger ones, if that makes room for `sequence`;
+    return whether room is made.
 
     It may be on its way back with steps under way.
     """
@@ -213,7 +223,8 @@ def _make_room(draft: Draft, sequence: Sequence) -> bool:
     num_free = worker.num_free_for(sequence)
     num_slots = worker.num_free_slots + worker.num_releasing_slots
     evicted: list[Sequence] = []
-    for victim in victims(worker, sequence):
+    others = (one for one in younger if one not in displaceable)
+    for victim in itertools.chain(displaceable, others):
         if num_free + leaving.num_free >= needed and num_slots >= _num_slots(sequence):
             break
         evicted.append(victim)
@@ -226,7 +237,8 @@ def _make_room(draft: Draft, sequence: Sequence) -> bool:
     if not is_waiting_for_steps:
         for victim in evicted:
             if victim.state is State.RUNNING:  # else it left with the search of another victim
-                draft.preempt(victim)
+                displace = draft.displace if victim in displaceable else draft.preempt
+                displace(victim)
     return True
 
 

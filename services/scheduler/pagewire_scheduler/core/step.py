@@ -1,5 +1,6 @@
 """Plans and results of steps as plain data: a struct of arrays over slots, as on the wire."""
 
+from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,8 +25,8 @@ class NewSequence:
     slot: int
     request_id: RequestId
     choice: int
-    prompt_token_ids: tuple[int, ...]
-    emitted_token_ids: tuple[int, ...]
+    prompt_token_ids: Sequence[int]
+    emitted_token_ids: Sequence[int]
     sampling: SamplingParams
     block_ids: tuple[int, ...]
     eos_token_ids: tuple[int, ...]
@@ -137,8 +138,8 @@ class StepResult:
     logprobs: list[float] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
     num_top: list[int] = field(default_factory=list)
-    top_token_ids: list[int] = field(default_factory=list)
-    top_logprobs: list[float] = field(default_factory=list)
+    top_token_ids: MutableSequence[int] = field(default_factory=list)
+    top_logprobs: MutableSequence[float] = field(default_factory=list)
     prompt: PromptLogprobs | None = None
     vectors: bytes = b""
     model_time_us: int = 0

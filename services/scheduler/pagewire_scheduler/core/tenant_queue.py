@@ -52,8 +52,11 @@ class TenantLedger:
 
     def charge(self, tenant: str, num_tokens: int) -> None:
         """Count work done for `tenant`."""
-        weight = self._weights.get(tenant, 1.0)
-        self._served[tenant] = self.served(tenant) + num_tokens / weight
+        self._served[tenant] = self.served(tenant) + num_tokens / self.weight(tenant)
+
+    def weight(self, tenant: str) -> float:
+        """Return the share of `tenant`, relative to those of others."""
+        return self._weights.get(tenant, 1.0)
 
     def _forget_idle(self) -> None:
         """Tenant names come from clients: those at rest for long are forgotten."""

@@ -6,6 +6,7 @@ Decides nothing: who is looked at first is `at(0)`, who is started is the planne
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
+from pagewire_scheduler.core.accounts import count_waiting
 from pagewire_scheduler.core.request import Key, Sequence
 
 
@@ -51,6 +52,7 @@ class WaitingQueue:
         if sequence.is_asked_for:
             self.num_tokens += len(sequence.tokens)
             self.num_choices += 1 + len(sequence.followers)
+            count_waiting(sequence, 1)
         insort(self._keys, sequence.key)
 
     def at(self, index: int) -> Sequence | None:
@@ -67,3 +69,4 @@ class WaitingQueue:
         if sequence.is_asked_for:
             self.num_tokens -= len(sequence.tokens)
             self.num_choices -= 1 + len(sequence.followers)
+            count_waiting(sequence, -1)

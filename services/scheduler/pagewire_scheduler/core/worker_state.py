@@ -5,7 +5,7 @@ import hashlib
 import heapq
 import struct
 from bisect import bisect_left, insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -60,6 +60,7 @@ class WorkerState:
             out again is the one that tells the worker to clear it first.
         num_reserved_slots: Free slots kept for the beams of searches that have begun.
         running: RUNNING sequences, ordered by their keys.
+        num_running_of: How many of them each tenant has; only of those that have any.
         waiting: Sequences placed here that do not run.
         compiling: Those whose grammar is not compiled yet; they compete with nobody.
         grammars: What its compiler has.
@@ -103,6 +104,7 @@ class WorkerState:
         self.untold_slots: list[int] = []
         self.num_reserved_slots = 0
         self.running: list[Sequence] = []
+        self.num_running_of: Counter[str] = Counter()
         self.waiting = waiting
         self.compiling = WaitingQueue()
         self.grammars = Grammars(self.limits)
@@ -212,12 +214,17 @@ class WorkerState:
     def enter_running(self, sequence: Sequence) -> None:
         """Put a sequence in its place among the running."""
         insort(self.running, sequence, key=_key)
+        self.num_running_of[sequence.request.submission.tenant] += 1
 
     def leave_running(self, sequence: Sequence) -> None:
         """Take a running sequence out; its slot and blocks come free when no step names them."""
         index = bisect_left(self.running, sequence.key, key=_key)
         assert self.running[index] is sequence, "a sequence that does not run stops running"
         del self.running[index]
+        tenant = sequence.request.submission.tenant
+        self.num_running_of[tenant] -= 1
+        if not self.num_running_of[tenant]:
+            del self.num_running_of[tenant]
         slot, table = sequence.slot, sequence.table
         assert slot is not None
         assert table is not None

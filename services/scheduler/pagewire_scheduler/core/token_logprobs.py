@@ -1,0 +1,75 @@
+"""Log-probabilities of the tokens of one output, packed: a struct of arrays that only grows."""
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Log-probability and rank of one emitted token, and the most likely alternatives."""
+
+    logprob: float
+    rank: int
+    top_token_ids: tuple[int, ...]
+    top_logprobs: tuple[float, ...]
+
+
+class OutputLogprobs:
+    """What is known of each position of an output, from 0 on.
+
+    A position that nobody has reported has NaN, rank 0 and no alternatives, as on the wire. What is
+    there never changes, so that an event names positions instead of copying them.
+
+    Attributes:
+        logprobs: f32, one per position.
+        ranks: u32, one per position.
+        ends: u32, one per position: where its alternatives end in the two below.
+        top_token_ids: u32, those of all positions, one after the other.
+        top_logprobs: f32, theirs.
+    """
+
+    __slots__ = ("ends", "logprobs", "ranks", "top_logprobs", "top_token_ids")
+
+    def __init__(self, num_unknown: int = 0) -> None:
+        self.logprobs = array("f", [math.nan]) * num_unknown
+        self.ranks = array("I", [0]) * num_unknown
+        self.ends = array("I", [0]) * num_unknown
+        self.top_token_ids = array("I")
+        self.top_logprobs = array("f")
+
+    def __len__(self) -> int:
+        return len(self.logprobs)
+
+    def arrays(self) -> "tuple[array[float] | array[int], ...]":
+        """Return all that is held."""
+        return (self.logprobs, self.ranks, self.ends, self.top_token_ids, self.top_logprobs)
+
+    def append(
+        self, logprob: float, rank: int, token_ids: Sequence[int], logprobs: Sequence[float]
+    ) -> None:
+        """Add the next position with its alternatives, as many ids as log-probabilities."""
+        self.logprobs.append(logprob)
+        self.ranks.append(rank)
+        if token_ids:
+            self.top_token_ids.extend(token_ids)
+            self.top_logprobs.extend(logprobs)
+        self.ends.append(len(self.top_token_ids))
+
+    def tops(self, first: int, end: int) -> slice:
+        """Return where the alternatives of positions [first, end) are."""
+        ends = self.ends
+        return slice(ends[first - 1] if first else 0, ends[end - 1] if end else 0)
+
+    def num_top(self, first: int, end: int) -> list[int]:
+        """Return how many alternatives each of the positions [first, end) has."""
+        ends = self.ends
+        return [ends[at] - (ends[at - 1] if at else 0) for at in range(first, end)]
+
+    def between(self, first: int, end: int) -> Iterator[TokenLogprobs]:
+        """Yield what is known of the positions [first, end)."""
+        for at in range(first, end):
+            top = self.tops(at, at + 1)
+            ids, values = self.top_token_ids[top], self.top_logprobs[top]
+            yield TokenLogprobs(self.logprobs[at], self.ranks[at], tuple(ids), tuple(values))
