@@ -32,17 +32,17 @@ async def test_a_tenant_that_has_filled_the_queue_keeps_nobody_waiting(tmp_path:
     async with (
         running_scheduler(tmp_path, max_num_waiting=40) as scheduler,
         frontend_of(scheduler) as frontend,
+        attached(ScriptedWorker(scheduler.address)),
     ):
-        async with attached(ScriptedWorker(scheduler.address)):
-            await frontend.until(lambda: frontend.models == ["tiny"])
-            for handle in range(1, 100):
-                await frontend.submit(handle, [1, 2], max_tokens=200, tenant="greedy")
-            await frontend.until(lambda: 99 in frontend.rejected)
-            await frontend.submit(100, [3, 4], max_tokens=4, tenant="modest")
-            await frontend.until(lambda: (100, 0) in frontend.finished)
-            assert frontend.tokens[100, 0] == expected([3, 4], 4)
-            assert 100 not in frontend.rejected
-            for handle in range(1, 100):
-                if (handle, 0) not in frontend.finished and handle not in frontend.rejected:
-                    await frontend.abort(handle)
-            await quiet(scheduler)
+        await frontend.until(lambda: frontend.models == ["tiny"])
+        for handle in range(1, 100):
+            await frontend.submit(handle, [1, 2], max_tokens=200, tenant="greedy")
+        await frontend.until(lambda: 99 in frontend.rejected)
+        await frontend.submit(100, [3, 4], max_tokens=4, tenant="modest")
+        await frontend.until(lambda: (100, 0) in frontend.finished)
+        assert frontend.tokens[100, 0] == expected([3, 4], 4)
+        assert 100 not in frontend.rejected
+        for handle in range(1, 100):
+            if (handle, 0) not in frontend.finished and handle not in frontend.rejected:
+                await frontend.abort(handle)
+        await quiet(scheduler)
