@@ -52,7 +52,8 @@ class TenantLedger:
 
     def charge(self, tenant: str, num_tokens: int) -> None:
         """Count work done for `tenant`."""
-        self._served[tenant] = self.served(tenant) + num_tokens / self.weight(tenant)
+        weight = self.weight(tenant)
+        self._served[tenant] = self.served(tenant) + num_tokens / weight
 
     def weight(self, tenant: str) -> float:
         """Return the share of `tenant`, relative to those of others."""
