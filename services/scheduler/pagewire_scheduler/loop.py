@@ -271,14 +271,14 @@ class StepLoop(DrivenCore):
             asyncio.get_running_loop().call_soon(self._plan)
 
     def _plan(self) -> None:
+        """Plan for the workers of which something has changed, and tell them what is new."""
         self._is_planning_due = False
         self._num_turns += 1
-        for worker_id, peer in self.workers.items():
+        for worker_id in self.core.take_touched():
+            peer = self.workers[worker_id]
             while (plan := self._guard(partial(self.core.plan, worker_id))) is not None:
                 peer.watch.start_work(self.clock())
                 peer.send_plan(plan)
-        for worker_id, peer in self.workers.items():
-            # Planning any of them may have moved sequences here whose grammars it does not have.
             for grammar_id, params in self.core.workers[worker_id].grammars.take_asked():
                 peer.send_grammar(grammar_id, params)
             for order in self.core.take_loads(worker_id):
@@ -287,8 +287,8 @@ class StepLoop(DrivenCore):
                 peer.send_cancel_load(load_id)
             if not peer.is_drained and self.core.is_drained(worker_id):
                 peer.send_drained()
-        if any(worker.has_arrivals for worker in self.core.workers.values()):
-            self._plan_soon()  # planning one has sent sequences to another
+        if self.core.is_touched:
+            self._plan_soon()  # planning for one has changed another
         for probe_id, outcome in self.core.take_probes() if self._probes else ():
             waiting = self._probes.pop(probe_id, None)
             if waiting is not None and not waiting.done():

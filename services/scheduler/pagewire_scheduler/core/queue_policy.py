@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, Protocol
 
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
+from pagewire_scheduler.core.queue_sums import QueueSums
 from pagewire_scheduler.core.request import Sequence, Submission
 from pagewire_scheduler.core.tenant_queue import OUTPUT_TOKEN_COST, TenantLedger, TenantQueue
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
@@ -26,8 +27,8 @@ def rank(submission: Submission, now: float) -> float:
 class QueuePolicy(Protocol):
     """What a policy decides."""
 
-    def create_queue(self) -> WaitingQueue:
-        """Return an empty queue in the policy's order."""
+    def create_queue(self, sums: QueueSums) -> WaitingQueue:
+        """Return an empty queue in the policy's order that is counted in `sums`."""
         ...
 
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
@@ -44,9 +45,9 @@ class QueuePolicy(Protocol):
 class FirstComeFirstServed:
     """Order of arrival, moved by the priority."""
 
-    def create_queue(self) -> WaitingQueue:
+    def create_queue(self, sums: QueueSums) -> WaitingQueue:
         """Return a queue in order of rank."""
-        return WaitingQueue()
+        return WaitingQueue(sums)
 
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
         """Nobody counts."""
@@ -65,9 +66,9 @@ class FairBetweenTenants:
     def __init__(self, weights: Mapping[str, float]) -> None:
         self.ledger = TenantLedger(weights)
 
-    def create_queue(self) -> WaitingQueue:
+    def create_queue(self, sums: QueueSums) -> WaitingQueue:
         """Return a queue that looks at what tenants were served."""
-        return TenantQueue(self.ledger)
+        return TenantQueue(self.ledger, sums)
 
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
         """Charge the whole prompt at once, else one tenant would start all it has in one step."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pagewire_scheduler.core.block_table import BlockTable
 from pagewire_scheduler.core.prefix_cache import NameChain
 from pagewire_scheduler.core.state import State, require_move
+from pagewire_scheduler.core.tally import Tally, place_of
 from pagewire_scheduler.core.timeline import Times
 from pagewire_shared.beam import BeamParams
 from pagewire_shared.errors import PagewireError
@@ -91,6 +92,7 @@ class Request:
         arrived_at: When it came, on the caller's clock.
         num_prompt_told: Next position whose log-probability the prompt still needs.
         prompt_pieces: Those it has, in order.
+        tally: Where its choices are counted; None for nowhere.
     """
 
     submission: Submission
@@ -109,6 +111,7 @@ class Request:
     arrived_at: float = 0.0
     num_prompt_told: int = 1
     prompt_pieces: list["PromptPiece"] = field(default_factory=list)
+    tally: Tally | None = None
 
     @property
     def request_id(self) -> RequestId:
@@ -201,6 +204,7 @@ class Sequence:
         is_pooling: Whether its outcome is a vector.
         is_telling_prompt: Whether its worker was told to report log-probabilities of the prompt.
         vector: The outcome, as little-endian f32.
+        place: Where it is counted in the tally of its request.
     """
 
     request: Request
@@ -253,12 +257,30 @@ class Sequence:
     logprobs: list[TokenLogprobs | None] = field(default_factory=list)
     stop_token_id: int | None = None
     error: PagewireError | None = None
+    place: int | None = None
 
     def advance(self, target: State) -> None:
         """Move to `target`. Raises IllegalMoveError where the table has no such move."""
         require_move(self.state, target)
         self.state = target
         self.is_live = not target.is_finished
+        self.recount()
+
+    def recount(self) -> None:
+        """Count it, and who follows it, where it stands now."""
+        tally = self.request.tally
+        if tally is None or not self.is_asked_for:
+            return
+        # Who waits for another's prompt fares as that one does.
+        place = place_of((self.leader or self).state) if self.is_live else None
+        if place != self.place:
+            if self.place is not None:
+                tally[self.place] -= 1
+            if place is not None:
+                tally[place] += 1
+            self.place = place
+        for follower in self.followers:
+            follower.recount()
 
     def begin_stay(self, worker: "WorkerState") -> None:
         """It is placed on `worker`, and holds nothing there."""

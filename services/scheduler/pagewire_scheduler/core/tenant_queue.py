@@ -10,12 +10,14 @@ import heapq
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from pagewire_scheduler.core.queue_sums import QueueSums
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
 
 # An output token occupies a batch for a whole step, a prompt token only a share of one.
 OUTPUT_TOKEN_COST: Final = 2
 _MAX_IDLE_TENANTS: Final = 1024
+_NOT_COUNTED: Final = QueueSums()  # the queue of all tenants counts
 
 
 class TenantLedger:
@@ -66,8 +68,8 @@ class TenantQueue(WaitingQueue):
 
     __slots__ = ("_ledger", "_tenants")
 
-    def __init__(self, ledger: TenantLedger) -> None:
-        super().__init__()
+    def __init__(self, ledger: TenantLedger, sums: QueueSums) -> None:
+        super().__init__(sums)
         self._ledger = ledger
         self._tenants: dict[str, WaitingQueue] = {}
 
@@ -85,12 +87,10 @@ class TenantQueue(WaitingQueue):
     def push(self, sequence: Sequence) -> None:
         """Enter a sequence at its place among those of its tenant."""
         tenant = sequence.request.submission.tenant
-        self._tenants.setdefault(tenant, WaitingQueue()).push(sequence)
+        self._tenants.setdefault(tenant, WaitingQueue(_NOT_COUNTED)).push(sequence)
         sequence.queue = self
         self.num_expected += sequence.num_expected
-        if sequence.is_asked_for:
-            self.num_tokens += len(sequence.tokens)
-            self.num_choices += 1 + len(sequence.followers)
+        self.sums.enter(sequence)
         self._ledger.enter(tenant)
 
     def at(self, index: int) -> Sequence | None:
@@ -118,7 +118,5 @@ class TenantQueue(WaitingQueue):
         if not len(queue):
             del self._tenants[tenant]
         self.num_expected -= sequence.num_expected
-        if sequence.is_asked_for:
-            self.num_tokens -= len(sequence.tokens)
-            self.num_choices -= 1 + len(sequence.followers)
+        self.sums.leave(sequence)
         self._ledger.leave(tenant)
