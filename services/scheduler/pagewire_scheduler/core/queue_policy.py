@@ -31,6 +31,12 @@ class QueuePolicy(Protocol):
         """Return an empty queue in the policy's order that is counted in `sums`."""
         ...
 
+    def enter(self, tenant: str) -> None:
+        """A request of `tenant` was taken."""
+
+    def leave(self, tenant: str) -> None:
+        """A request of `tenant` was forgotten."""
+
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
         """`sequence` starts, with `num_tokens` to compute."""
 
@@ -48,6 +54,12 @@ class FirstComeFirstServed:
     def create_queue(self, sums: QueueSums) -> WaitingQueue:
         """Return a queue in order of rank."""
         return WaitingQueue(sums)
+
+    def enter(self, tenant: str) -> None:
+        """Nobody counts."""
+
+    def leave(self, tenant: str) -> None:
+        """Nobody counts."""
 
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
         """Nobody counts."""
@@ -69,6 +81,14 @@ class FairBetweenTenants:
     def create_queue(self, sums: QueueSums) -> WaitingQueue:
         """Return a queue that looks at what tenants were served."""
         return TenantQueue(self.ledger, sums)
+
+    def enter(self, tenant: str) -> None:
+        """Keep its counter while it has requests."""
+        self.ledger.hold(tenant)
+
+    def leave(self, tenant: str) -> None:
+        """It may be at rest."""
+        self.ledger.let_go(tenant)
 
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
         """Charge the whole prompt at once, else one tenant would start all it has in one step."""

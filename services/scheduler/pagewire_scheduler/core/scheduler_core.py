@@ -217,6 +217,7 @@ class SchedulerCore(Exchange):
         request.is_admitted = bool(self.queues.samples(submission.model))
         request.arrived_at = now
         self.load.enter(request)
+        self.policy.enter(submission.tenant)
         self.requests[request.request_id] = request
         frontend.enter(request)
         frontend.listen(request, submission.handle)
@@ -315,4 +316,5 @@ class SchedulerCore(Exchange):
     def _forget(self, request: Request) -> None:
         if self.requests.pop(request.request_id, None) is not None:
             self.load.leave(request)
+            self.policy.leave(request.submission.tenant)
             self.frontends[request.frontend_id].forget(request)
