@@ -22,9 +22,20 @@ class BlockPool:
 
     A block without a holder is in the free list. While it has a name it can still be found
     (cached); giving it out drops the name.
+
+    Attributes:
+        num_released: How often a block lost its last holder.
     """
 
-    __slots__ = ("_free", "cache", "names", "num_blocks", "pending_steps", "ref_counts")
+    __slots__ = (
+        "_free",
+        "cache",
+        "names",
+        "num_blocks",
+        "num_released",
+        "pending_steps",
+        "ref_counts",
+    )
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
@@ -32,6 +43,7 @@ class BlockPool:
         self.names: list[BlockName | None] = [None] * num_blocks
         self.pending_steps = [0] * num_blocks  # 0: not pending; step ids start at 1
         self.cache = PrefixCache()
+        self.num_released = 0
         self._free = FreeList(num_blocks)
 
     @property
@@ -76,6 +88,7 @@ class BlockPool:
         self.ref_counts[block] = count
         if count:
             return
+        self.num_released += 1
         if self.names[block] is None:
             self._free.push_head(block)
         else:

@@ -20,6 +20,7 @@ from pagewire_shared.structured_outputs import StructuredOutputsParams
 if TYPE_CHECKING:
     from pagewire_scheduler.core.beam_group import BeamGroup
     from pagewire_scheduler.core.handoff import Handoff
+    from pagewire_scheduler.core.lack import Lack
     from pagewire_scheduler.core.loads import Load, Look
     from pagewire_scheduler.core.probes import Probe
     from pagewire_scheduler.core.prompt_piece import PromptPiece
@@ -174,6 +175,7 @@ class Sequence:
         num_expected: Tokens that were expected to be computed when it was placed.
         num_cached_tokens: Prompt tokens found in the cache when it first ran.
         cached_tokens: (tier, number) of these.
+        lack: What it lacked when it last could not start; see `lack`.
         num_loads_left: Loads it may still wait for in this stay on its worker; see `loading`.
         load: The load it waits for.
         load_look: When a load for it was last thought of.
@@ -226,6 +228,7 @@ class Sequence:
     num_expected: int = 0
     num_cached_tokens: int | None = None
     cached_tokens: tuple[tuple[str, int], ...] = ()
+    lack: "Lack | None" = None
     num_loads_left: int = LOADS_PER_STAY
     load: "Load | None" = None
     load_look: "Look | None" = None

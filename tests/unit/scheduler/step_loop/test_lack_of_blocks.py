@@ -78,4 +78,4 @@ def test_what_is_remembered_is_what_a_walk_finds(
             plans.append(plan)
         if plans:
             cell.answer(plans.pop(0), token=dice.randrange(37))
-    assert num_remembered > 100
+    assert num_remembered > 20
