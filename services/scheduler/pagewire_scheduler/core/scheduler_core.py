@@ -318,3 +318,5 @@ class SchedulerCore(Exchange):
             self.load.leave(request)
             self.policy.leave(request.submission.tenant)
             self.frontends[request.frontend_id].forget(request)
+            # All have ended. Without the cycle they go at once, and not with a full collection.
+            request.sequences = []
