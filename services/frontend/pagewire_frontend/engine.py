@@ -14,6 +14,7 @@ from pagewire_frontend.generation_request import GenerationRequest, Prompt, Toke
 from pagewire_frontend.grammar_check import GrammarChecker
 from pagewire_frontend.journal import EntryState, Journal, JournalEntry
 from pagewire_frontend.model_registry import LoadedModel, ModelRegistry
+from pagewire_frontend.prompt_blocks import name_prompt
 from pagewire_frontend.prompt_encoding import encode, is_short
 from pagewire_frontend.request_fit import (
     check_dimensions,
@@ -145,6 +146,11 @@ class Engine:
         token_ids, params = fit(request, token_ids, limit)
         params, selection = computed(params)
         entry = _journal_entry(request, token_ids, params)
+        naming = self._pool.known_naming(entry.model)
+        if naming is not None:
+            entry.prompt_blocks = await name_prompt(
+                naming, token_ids, tenant=entry.tenant, cache_salt=entry.cache_salt
+            )
         session = Session(
             entry,
             request.model.tokenizer,

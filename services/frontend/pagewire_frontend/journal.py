@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pagewire_frontend.choice_journal import ChoiceJournal
+from pagewire_frontend.prompt_blocks import PromptBlocks
 from pagewire_frontend.prompt_journal import PromptJournal
 from pagewire_frontend.request_records import HeldRecord, SubmitRecord
 from pagewire_frontend.token_logprob import Score, TokenLogprob
@@ -71,6 +72,7 @@ class JournalEntry:
             not asked for.
         pooling: Set when a vector is wanted and no tokens: the one choice has none.
         vector: The outcome, as little-endian f32; None until it has come.
+        prompt_blocks: Names of the prompt's blocks; None for the scheduler to compute them.
     """
 
     request_id: RequestId
@@ -88,6 +90,7 @@ class JournalEntry:
     prompt_journal: PromptJournal | None = None
     pooling: PoolingParams | None = None
     vector: bytes | None = None
+    prompt_blocks: PromptBlocks | None = None
 
     def __post_init__(self) -> None:
         assert self.params.seed is not None, "the seed is drawn before the entry is opened"
@@ -142,6 +145,7 @@ class JournalEntry:
             cache_salt=self.cache_salt,
             priority=self.priority,
             pooling=self.pooling,
+            prompt_blocks=self.prompt_blocks,
         )
 
     def detach(self) -> None:

@@ -53,6 +53,7 @@ class StepLoop(DrivenCore):
             policy=policy,
             tenant_weights=tenant_weights or {},
             lease_seconds=lease_seconds,
+            is_sharing_between_tenants=is_sharing_between_tenants,
             is_load_forced=is_load_forced,
             handoff=handoff,
         )

@@ -20,6 +20,8 @@ class CoreSettings:
     """What an operator decides.
 
     Attributes:
+        is_sharing_between_tenants: Tenants find each other's prefixes. Salts of submissions say so
+            already; frontends are told.
         is_load_forced: Load from KV stores whatever computing would cost.
         handoff: When prompts are computed on other workers: auto, always or never.
     """
@@ -30,6 +32,7 @@ class CoreSettings:
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     limits: LoadLimits = field(default_factory=LoadLimits)
     lease_seconds: float = 5.0
+    is_sharing_between_tenants: bool = False
     is_load_forced: bool = False
     handoff: HandoffPolicy = "auto"
 

@@ -2,7 +2,9 @@
 Owns the lists of workers per model; starts nothing."""
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -33,8 +35,11 @@ from pagewire_scheduler.core.roles import Role
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.trials import unit_of
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
-from pagewire_scheduler.core.worker_info import ModelInfo
+from pagewire_scheduler.core.worker_info import BlockNaming, ModelInfo
 from pagewire_scheduler.core.worker_state import WorkerState
+
+MAX_NAMINGS: Final = 4
+"""Ways to name blocks that frontends are told of."""
 
 MAX_TARGETS: Final = 32
 """Workers that are looked at for who must leave another: those with the fewest sequences."""
@@ -54,6 +59,7 @@ class ModelQueues:
         self._policy = policy
         self._stores = stores
         self._is_caching = settings.is_caching
+        self._is_salted_by_tenant = not settings.is_sharing_between_tenants
         self._handoff: HandoffPolicy = settings.handoff
         self._counts = counts
         self._now = now
@@ -97,9 +103,18 @@ class ModelQueues:
     def models(self) -> list[tuple[ModelInfo, int]]:
         """Return every model with at least one worker, and how many take new sequences."""
         return [
-            (workers[0].info.model, sum(not worker.is_draining for worker in workers))
+            (
+                replace(workers[0].info.model, namings=self._namings(workers)),
+                sum(not worker.is_draining for worker in workers),
+            )
             for workers in self._workers.values()
         ]
+
+    def _namings(self, workers: list[WorkerState]) -> tuple[BlockNaming, ...]:
+        counts = Counter((one.info.layout_fingerprint, one.info.dtype) for one in workers)
+        size = workers[0].info.model.block_size
+        most = counts.most_common(MAX_NAMINGS)
+        return tuple(BlockNaming(*way, size, self._is_salted_by_tenant) for way, _ in most)
 
     def add_worker(self, worker: WorkerState) -> list[Sequence]:
         """Enter a worker; return, taken out and in order, the sequences that had none."""

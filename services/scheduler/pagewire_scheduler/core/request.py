@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pagewire_scheduler.core.block_table import BlockTable
-from pagewire_scheduler.core.prefix_cache import NameChain
+from pagewire_scheduler.core.prefix_cache import GivenNames, NameChain
 from pagewire_scheduler.core.state import State, require_move
 from pagewire_scheduler.core.tally import Tally, place_of
 from pagewire_scheduler.core.timeline import Times
@@ -58,6 +58,8 @@ class Submission:
         deadline: Instant on the caller's clock, or None.
         beam_search: Search with as many beams as there are choices, instead of sampling.
         pooling: Turn the prompt into one vector, instead of sampling.
+        given_names: Names of the prompt's blocks that came with it; None to compute them.
+        highest_prompt_id: The largest of the prompt's ids, where that is known; else None.
     """
 
     request_id: RequestId
@@ -75,6 +77,8 @@ class Submission:
     deadline: float | None = None
     beam_search: BeamParams | None = None
     pooling: PoolingParams | None = None
+    given_names: GivenNames | None = None
+    highest_prompt_id: int | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -198,7 +198,9 @@ class WorkerState:
                 dtype=dtype,
                 salt=sequence.request.submission.salt,
             )
-            chain = sequence.chain = NameChain(root, block_size, key)
+            chain = sequence.chain = NameChain(
+                root, block_size, key, sequence.request.submission.given_names
+            )
         return chain
 
     def take_slot(self, sequence: Sequence) -> int:
