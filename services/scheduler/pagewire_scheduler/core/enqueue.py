@@ -68,7 +68,7 @@ def _wait(worker: WorkerState, sequence: Sequence) -> None:
     worker.touch()
     # Not before: while a suspect is tried nobody else is started.
     if is_suspect(sequence.request):
-        worker.trials.suspect(unit_of(sequence))
+        worker.trials.suspect(unit_of(sequence), sequence.request.num_together)
 
 
 def _keys_in_use(worker: WorkerState) -> Iterator[Key]:

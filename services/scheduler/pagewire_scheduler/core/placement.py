@@ -20,6 +20,9 @@ SEQUENCE_COST_TOKENS = 16
 PREFILL_WEIGHT = 2
 # A load is chosen where it takes at most one part in so many of computing; see `load_choice`.
 LOAD_SHARE = 2
+MAX_PASSED: Final = 8
+"""Sequences at the head of a queue that are looked at by who has room."""
+
 MAX_LOOKED_AT: Final = 8
 """Workers of a kind whose caches go about as far that are looked at for one sequence."""
 
@@ -98,16 +101,21 @@ def take_over(
         and donor.num_sequences > worker.num_sequences + 1
     ]
     for donor in sorted(having, key=lambda donor: -len(donor.waiting)):
-        sequence = donor.waiting.at(0)
-        if sequence is None or not may_take(sequence) or not fits(worker, sequence):
-            continue
-        expected = num_expected(worker, sequence, stores, is_caching=is_caching)
-        num_more = expected - sequence.num_expected
-        if donor.is_blocked or _load(worker) + PREFILL_WEIGHT * num_more < _load(donor):
-            donor.waiting.remove(sequence)
-            donor.touch()
-            sequence.num_expected = expected
-            return sequence
+        for index in range(MAX_PASSED):
+            sequence = donor.waiting.at(index)
+            if sequence is None:
+                break
+            # Who is meant for others or too large holds up nobody behind.
+            if not may_take(sequence) or not fits(worker, sequence):
+                continue
+            expected = num_expected(worker, sequence, stores, is_caching=is_caching)
+            num_more = expected - sequence.num_expected
+            if donor.is_blocked or _load(worker) + PREFILL_WEIGHT * num_more < _load(donor):
+                donor.waiting.remove(sequence)
+                donor.touch()
+                sequence.num_expected = expected
+                return sequence
+            break  # it is better off there, and its turn comes soon
     return None
 
 

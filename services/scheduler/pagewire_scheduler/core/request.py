@@ -91,6 +91,7 @@ class Request:
         rank: Orders requests: the instant of arrival, moved by the priority; see `queue_policy`.
         is_admitted: Whether it has been checked against a worker of its model.
         num_losses: Workers lost while they ran it, since it last got further.
+        num_together: How many suspects, itself included, may be tried with it at most.
         num_emitted_at_loss: How far it was then: output tokens of all choices.
         beams: The search under way, for a beam request that runs.
         grammar_key: Names the grammar that its output follows; None for none.
@@ -109,6 +110,7 @@ class Request:
     eos_ids: frozenset[int]
     is_admitted: bool = False
     num_losses: int = 0
+    num_together: int = 1
     num_emitted_at_loss: int = -1
     sequences: list["Sequence"] = field(default_factory=list)
     beams: "BeamGroup | None" = None

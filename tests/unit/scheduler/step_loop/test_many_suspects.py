@@ -1,4 +1,5 @@
-"""Two lost workers make suspects of all that ran there: they are tried in groups, not one by one."""
+"""Two lost workers make suspects of all that ran there: they are tried in groups, not one by one;
+and who has room looks past the head of a queue."""
 
 from dataclasses import replace
 
@@ -90,6 +91,7 @@ def test_who_has_room_takes_what_it_can_and_not_the_head_only() -> None:
     cell.submit(3, [5, 6, 7], sampling=SamplingParams(max_tokens=3))
     cell.answer(plan)
     cell.planned()
+    assert cell.plan() is None
     assert len(cell.core.workers[cell.info.worker_id].waiting) == 2
     small = worker_info(2, num_blocks=4)
     cell.core.attach_worker(small)
