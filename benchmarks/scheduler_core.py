@@ -1,15 +1,19 @@
 """How long the scheduler core takes per step of steady decode: plan, encode, decode, apply, tokens.
 
 `python benchmarks/scheduler_core.py` prints milliseconds per step by running sequences, by context
-length and by pool size; `--profile` where the time goes. Results are in docs/performance.md.
+length and by pool size, and what stands still beside them (`scheduler_rows.py`); `--profile` where
+the time goes. Results are in docs/performance.md.
 """
 
 import argparse
+import asyncio
 import cProfile
 import pstats
 import statistics
 import time
 from dataclasses import dataclass, field
+
+from scheduler_rows import print_rows
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
 from pagewire_scheduler.core.core_settings import CoreSettings
@@ -167,6 +171,7 @@ def main() -> None:
         *means, whole = times.mean_ms()
         parts = " ".join(f"{value:6.3f}" for value in means)
         print(f"{num_running:7d} {num_prompt:7d} {num_blocks:8d} | {parts} | {whole:.3f}")
+    asyncio.run(print_rows())
     if arguments.profile:
         core = core_with(256, 100, 100_000)
         plans: list[StepPlan] = []

@@ -41,10 +41,36 @@ def root_name(
     return BlockName(hashlib.sha256(encoded).digest()[:16])
 
 
+def tenant_salt(tenant: str, cache_salt: bytes) -> bytes:
+    """Return tenant and salt as one; lengths first, so that no two pairs look alike."""
+    if not tenant and not cache_salt:
+        return b""
+    encoded = tenant.encode()
+    return struct.pack("<I", len(encoded)) + encoded + cache_salt
+
+
 def block_name(parent: BlockName, token_ids: Sequence[int]) -> BlockName:
     """Return the name of a full block with `token_ids` after the block named `parent`."""
     encoded = _encode(b"block", parent, pack_u32(token_ids))
     return BlockName(hashlib.sha256(encoded).digest()[:16])
+
+
+def block_names(parent: BlockName, token_ids: bytes, block_size: int) -> bytes:
+    """Return the names of consecutive full blocks after the block named `parent`, 16 bytes each.
+
+    Args:
+        token_ids: Little-endian u32; what fills no block is left out.
+        block_size: In tokens.
+    """
+    size = 4 * block_size
+    head = _encode(b"block") + struct.pack("<I", len(parent))
+    length = struct.pack("<I", size)
+    names = []
+    for start in range(0, len(token_ids) - size + 1, size):
+        encoded = head + parent + length + token_ids[start : start + size]
+        parent = BlockName(hashlib.sha256(encoded).digest()[:16])
+        names.append(parent)
+    return b"".join(names)
 
 
 def layout_fingerprint(groups: Sequence[tuple[int, int, int, int, int, int, str]]) -> bytes:

@@ -14,12 +14,15 @@ from simulation.asks import Numbers, draw_ask, draw_beam_params, draw_params, sa
 from simulation.client import Ask, Client
 from simulation.frontend import Frontend, Letters
 from simulation.naive import BAD_GRAMMAR
-from simulation.world import World
+from simulation.world import DTYPE, LAYOUT, MODEL_FINGERPRINT, World
 
 from pagewire_frontend import session as session_module
 from pagewire_frontend.events import FinishReason
 from pagewire_frontend.journal import JournalEntry
+from pagewire_frontend.prompt_blocks import PromptBlocks
 from pagewire_frontend.selection import computed
+from pagewire_shared.arrays import pack_u32
+from pagewire_shared.block_hash import block_names, root_name
 from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 from pagewire_shared.structured_outputs import StructuredOutputsParams
@@ -57,12 +60,25 @@ def open_client(world: World, frontend: Frontend, ask: Ask) -> bool:
         cache_salt=ask.cache_salt,
         priority=ask.priority,
         pooling=ask.pooling,
+        prompt_blocks=_named(world, ask) if world.num_requests % 2 else None,
     )
     session = session_module.Session(
         entry, Letters(), arrived_at=world.clock.now, deadline=ask.deadline, selection=selection
     )
     frontend.open(Client(ask, session, world.coverage, world.excuses.allow))
     return True
+
+
+def _named(world: World, ask: Ask) -> PromptBlocks:
+    """What a frontend's engine does beside its event loop."""
+    root = root_name(
+        model_fingerprint=MODEL_FINGERPRINT,
+        layout_fingerprint=LAYOUT,
+        dtype=DTYPE,
+        salt=ask.salt,
+    )
+    size = world.configuration.block_size
+    return PromptBlocks(root, size, block_names(root, pack_u32(ask.prompt), size))
 
 
 def submit(world: World, a: int, b: int, c: int) -> bool:

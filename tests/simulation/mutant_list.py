@@ -169,8 +169,8 @@ STEPS: list[Mutant] = [
         "tenants_in_one_queue",
         "Tenants are counted, and served in order of arrival.",
         CORE + "queue_policy",
-        "return TenantQueue(self.ledger)",
-        "return WaitingQueue()",
+        "return TenantQueue(self.ledger, sums)",
+        "return WaitingQueue(sums)",
         "tenants_share",
     ),
     mutant(

@@ -37,7 +37,7 @@ OUTCOMES: list[Mutant] = [
         "    sequence.advance(State.WAITING_FOR_GRAMMAR)\n",
         "    sequence.advance(State.WAITING_FOR_GRAMMAR)\n"
         "    if is_suspect(sequence.request):\n"
-        "        worker.trials.suspect(unit_of(sequence))\n",
+        "        worker.trials.suspect(unit_of(sequence), 1)\n",
         "progress",
     ),
     mutant(

@@ -28,6 +28,7 @@ from pagewire_shared.kv_transport import KvTransport
 
 TURN_SECONDS = 0.002
 PROBE_SALT = b"probe"
+MODEL_FINGERPRINT, LAYOUT, DTYPE = b"m" * 32, b"l" * 16, "float32"
 TENANT_WEIGHTS = {"a": 1.0, "b": 2.0}
 Move = tuple[Callable[..., None], Any]
 
@@ -125,7 +126,7 @@ class World:
         number, configuration = self.num_workers, self.configuration
         model = ModelInfo(
             name=MODEL,
-            model_fingerprint=b"m" * 32,
+            model_fingerprint=MODEL_FINGERPRINT,
             tokenizer_fingerprint=TOKENIZER,
             max_model_len=configuration.max_model_len,
             vocab_size=VOCAB_SIZE,
@@ -136,8 +137,8 @@ class World:
             worker_id=number.to_bytes(16, "big"),
             incarnation=0,
             model=model,
-            layout_fingerprint=b"l" * 16,
-            dtype="float32",
+            layout_fingerprint=LAYOUT,
+            dtype=DTYPE,
             num_blocks=configuration.num_small_blocks if is_small else configuration.num_blocks,
             max_num_seqs=configuration.max_num_seqs,
             max_num_batched_tokens=configuration.max_num_batched_tokens,

@@ -17,6 +17,7 @@ from pagewire_frontend.generation_request import GenerationRequest, Prompt, prom
 from pagewire_frontend.grammar_check import GrammarChecker
 from pagewire_frontend.journal import EntryState, Journal, JournalEntry
 from pagewire_frontend.model_registry import LoadedModel, ModelRegistry
+from pagewire_frontend.prompt_blocks import name_prompt
 from pagewire_frontend.prompt_encoding import CheckChars, PromptEncoder
 from pagewire_frontend.request_fit import (
     check_dimensions,
@@ -186,8 +187,14 @@ class Engine:
             raise UnavailableError(f"the context length of {request.model.name} is not known")
         token_ids, params = fit(request, token_ids, limit)
         params, selection = computed(params)
+        entry = _journal_entry(request, token_ids, params)
+        naming = self._pool.known_naming(entry.model)
+        if naming is not None:
+            entry.prompt_blocks = await name_prompt(
+                naming, token_ids, tenant=entry.tenant, cache_salt=entry.cache_salt
+            )
         session = Session(
-            _journal_entry(request, token_ids, params),
+            entry,
             request.model.tokenizer,
             arrived_at=arrived_at,
             deadline=arrived_at + seconds,

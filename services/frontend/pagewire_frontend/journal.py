@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pagewire_frontend.choice_journal import ChoiceJournal
+from pagewire_frontend.prompt_blocks import PromptBlocks
 from pagewire_frontend.prompt_journal import PromptJournal
 from pagewire_frontend.request_records import HeldRecord, SubmitRecord
 from pagewire_frontend.token_logprob import Score, TokenLogprob
@@ -76,6 +77,7 @@ class JournalEntry:
         pooling: Set when a vector is wanted and no tokens: the one choice has none.
         vector: The outcome, as little-endian f32; None until it has come.
         num_gaps: Gaps since something new has come.
+        prompt_blocks: Names of the prompt's blocks; None for the scheduler to compute them.
     """
 
     request_id: RequestId
@@ -94,6 +96,7 @@ class JournalEntry:
     pooling: PoolingParams | None = None
     vector: bytes | None = None
     num_gaps: int = 0
+    prompt_blocks: PromptBlocks | None = None
 
     def __post_init__(self) -> None:
         assert self.params.seed is not None, "the seed is drawn before the entry is opened"
@@ -158,6 +161,7 @@ class JournalEntry:
             cache_salt=self.cache_salt,
             priority=self.priority,
             pooling=self.pooling,
+            prompt_blocks=self.prompt_blocks,
         )
 
     def detach(self) -> None:

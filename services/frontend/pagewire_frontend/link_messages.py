@@ -9,6 +9,7 @@ import numpy as np
 from pagewire_frontend.cached_tiers import CachedTiers
 from pagewire_frontend.events import FinishReason
 from pagewire_frontend.holdings import Holdings
+from pagewire_frontend.prompt_blocks import BlockNaming
 from pagewire_frontend.request_records import HeldRecord, SubmitRecord
 from pagewire_frontend.token_logprob import Score, TokenLogprob
 from pagewire_protos.common.v1 import audit_pb2, sampling_pb2, timeline_pb2
@@ -61,6 +62,7 @@ class ServedModel:
     max_model_len: int
     num_workers: int
     embedding_size: int = 0
+    namings: tuple[BlockNaming, ...] = ()
 
 
 def hello_message(
@@ -117,6 +119,9 @@ def submit_message(
         remaining_ms=remaining_ms,
         age_ms=age_ms,
     )
+    if (blocks := record.prompt_blocks) is not None:
+        named = pb.PromptBlocks(root=blocks.root, block_size=blocks.block_size, names=blocks.names)
+        submit.prompt_blocks.CopyFrom(named)
     if record.pooling is not None:
         submit.pool.CopyFrom(pooling_to_message(record.pooling))
     else:
@@ -175,6 +180,16 @@ def served_models(message: pb.ServedModels) -> dict[str, ServedModel]:
             model.max_model_len,
             model.num_workers,
             model.embedding_size,
+            tuple(
+                BlockNaming(
+                    model.model_fingerprint,
+                    naming.layout_fingerprint,
+                    naming.dtype,
+                    naming.block_size,
+                    naming.is_by_tenant,
+                )
+                for naming in model.namings
+            ),
         )
         for model in message.models
     }

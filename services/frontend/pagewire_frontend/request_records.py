@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pagewire_frontend.prompt_blocks import PromptBlocks
 from pagewire_shared.ids import RequestId
 from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
@@ -25,6 +26,7 @@ class SubmitRecord:
     cache_salt: bytes | None
     priority: int
     pooling: PoolingParams | None = None
+    prompt_blocks: PromptBlocks | None = None
 
 
 @dataclass(frozen=True, slots=True)

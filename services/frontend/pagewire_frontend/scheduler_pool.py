@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pagewire_frontend.holdings import Finding, Holdings
 from pagewire_frontend.journal import Journal
 from pagewire_frontend.model_load import ModelLoad, total
+from pagewire_frontend.prompt_blocks import BlockNaming
 from pagewire_frontend.scheduler_link import LinkSettings, SchedulerLink
 from pagewire_frontend.session import Session
 from pagewire_shared.errors import OverloadedError, UnavailableError
@@ -76,6 +77,11 @@ class SchedulerPool:
         """Return the length of the vectors of `model`; None while none serves it or for none."""
         served = (link.served.get(model) for link in self._links)
         return next((one.embedding_size for one in served if one and one.embedding_size), None)
+
+    def known_naming(self, model: str) -> BlockNaming | None:
+        """Return how most workers of `model` name KV blocks; None while none serves it."""
+        served = (link.served.get(model) for link in self._links)
+        return next((one.namings[0] for one in served if one and one.namings), None)
 
     def load_of(self, model: str) -> ModelLoad:
         """Return how busy `model` is in all cells; those who wait here count as well."""

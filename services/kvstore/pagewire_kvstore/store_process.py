@@ -18,6 +18,7 @@ from pagewire_kvstore.service_handlers import SERVICE_NAME, add_service
 from pagewire_kvstore.shared_arena import arena_path
 from pagewire_kvstore.tier_watch import TierWatch
 from pagewire_kvstore.tiers import TierSettings, create_store
+from pagewire_shared import collector
 from pagewire_shared.arena_folder import arena_facts
 from pagewire_shared.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
@@ -78,6 +79,7 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
             options=kv_server_options(),
         )
         context.status.report("listening", address=str(server.address))
+        collector.settle()
         await _serve_until_stopped(server, context, tasks)
         context.status.report("stopping")
         await server.stop(STOP_GRACE_SECONDS)

@@ -1,6 +1,5 @@
 """Between the messages of a frontend's stream and the core's plain data."""
 
-import struct
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -21,9 +20,11 @@ from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.token_logprobs import OutputLogprobs
 from pagewire_scheduler.core.worker_info import ModelInfo
+from pagewire_scheduler.given_names import given_names
 from pagewire_scheduler.peers import FrontendInfo
-from pagewire_shared.arrays import array_u32, pack_f32, pack_u32, unpack_u32
+from pagewire_shared.arrays import array_u32, pack_f32, pack_u32, unpack_u32, view_u32
 from pagewire_shared.beam import BeamParams, early_stopping_name
+from pagewire_shared.block_hash import tenant_salt
 from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.ids import ID_BYTES, RequestId
 from pagewire_shared.rpc.errors import to_detail
@@ -102,6 +103,7 @@ def submission(
     if kind == "generate" and sampling.seed is None and not sampling.is_greedy:
         # A worker would fail the step, and everybody in it.
         raise InvalidRequestError("sampling needs a seed, which frontends draw", field="seed")
+    prompt = view_u32(message.prompt_token_ids)
     remaining = message.remaining_ms if message.HasField("remaining_ms") else None
     return Submission(
         request_id=RequestId(message.request_id),
@@ -113,13 +115,15 @@ def submission(
         is_finished=tuple(choice.is_finished for choice in emitted),
         sampling=sampling,
         eos_token_ids=tuple(unpack_u32(message.eos_token_ids)),
-        salt=_salt("" if is_sharing_between_tenants else message.tenant, message.cache_salt),
+        salt=tenant_salt("" if is_sharing_between_tenants else message.tenant, message.cache_salt),
         tenant=message.tenant,
         priority=message.priority,
         deadline=None if remaining is None else now + remaining / 1000,
         age=message.age_ms / 1000,
         beam_search=beam,
         pooling=pooling_from_message(message.pool) if kind == "pool" else None,
+        given_names=given_names(message, prompt),
+        highest_prompt_id=int(prompt.max()) if len(prompt) else None,
     )
 
 
@@ -147,14 +151,6 @@ def _defaults(beam: BeamParams | None, num_choices: int) -> SamplingParams:
     )
 
 
-def _salt(tenant: str, cache_salt: bytes) -> bytes:
-    """Return tenant and salt as one; lengths first, so that no two pairs look alike."""
-    if not tenant and not cache_salt:
-        return b""
-    encoded = tenant.encode()
-    return struct.pack("<I", len(encoded)) + encoded + cache_salt
-
-
 def served_models(models: Sequence[tuple[ModelInfo, int]]) -> pb.ServedModels:
     """Return the wire form of the models served and their numbers of workers."""
     return pb.ServedModels(
@@ -166,6 +162,15 @@ def served_models(models: Sequence[tuple[ModelInfo, int]]) -> pb.ServedModels:
                 max_model_len=model.max_model_len,
                 num_workers=num_workers,
                 embedding_size=model.embedding_size,
+                namings=[
+                    pb.BlockNaming(
+                        layout_fingerprint=naming.layout_fingerprint,
+                        dtype=naming.dtype,
+                        block_size=naming.block_size,
+                        is_by_tenant=naming.is_by_tenant,
+                    )
+                    for naming in model.namings
+                ],
             )
             for model, num_workers in models
         ]

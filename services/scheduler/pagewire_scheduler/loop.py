@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from pagewire_scheduler.core.block_load import LoadAnswer
-from pagewire_scheduler.core.core_settings import CoreSettings, HandoffPolicy
+from pagewire_scheduler.core.core_settings import CoreSettings, HandoffPolicy, PolicyName
 from pagewire_scheduler.core.enqueue import take_asked
 from pagewire_scheduler.core.events import Event
 from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.core.probe import ProbeOutcome
-from pagewire_scheduler.core.queue_policy import PolicyName
 from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.roles import Role
 from pagewire_scheduler.core.step import StepResult
@@ -56,6 +55,7 @@ class StepLoop(DrivenCore):
             policy=policy,
             tenant_weights=tenant_weights or {},
             lease_seconds=lease_seconds,
+            is_sharing_between_tenants=is_sharing_between_tenants,
             is_load_forced=is_load_forced,
             handoff=handoff,
         )
@@ -273,14 +273,14 @@ class StepLoop(DrivenCore):
             asyncio.get_running_loop().call_soon(self._plan)
 
     def _plan(self) -> None:
+        """Plan for the workers of which something has changed, and tell them what is new."""
         self._is_planning_due = False
         self._num_turns += 1
-        for worker_id, peer in self.workers.items():
+        for worker_id in self.core.take_touched():
+            peer = self.workers[worker_id]
             while (plan := self._guard(partial(self.core.plan, worker_id))) is not None:
                 peer.watch.start_work(self.clock())
                 peer.send_plan(plan)
-        for worker_id, peer in self.workers.items():
-            # Planning any of them may have moved sequences here whose grammars it does not have.
             for grammar_id, params in take_asked(self.core.workers[worker_id]):
                 peer.send_grammar(grammar_id, params)
             for order in self.core.take_loads(worker_id):
@@ -289,8 +289,8 @@ class StepLoop(DrivenCore):
                 peer.send_cancel_load(load_id)
             if not peer.is_drained and self.core.is_drained(worker_id):
                 peer.send_drained()
-        if any(worker.has_arrivals for worker in self.core.workers.values()):
-            self._plan_soon()  # planning one has sent sequences to another
+        if self.core.is_touched:
+            self._plan_soon()  # planning for one has changed another
         for probe_id, outcome in self.core.take_probes() if self._probes else ():
             waiting = self._probes.pop(probe_id, None)
             if waiting is not None and not waiting.done():

@@ -28,6 +28,7 @@ from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.operator_service import CellOperator
 from pagewire_scheduler.store_shares import StoreShares
 from pagewire_scheduler.worker_link import WorkerLink
+from pagewire_shared import collector
 from pagewire_shared.errors import WireError
 from pagewire_shared.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
@@ -126,6 +127,8 @@ async def serve(config: SchedulerConfig, context: ProcessContext) -> None:
     server = await start(config, loop)
     context.status.report("listening", address=str(server.address))
     context.status.report("ready", detail=f"generation {loop.generation.number}")
+    # Requests that have ended leave no cycles (core/scheduler_core.py), and thousands live.
+    collector.settle(is_full_rare=True)
     clock = asyncio.create_task(loop.run_clock())
     stop = asyncio.create_task(context.stop.wait())
     watches = watch_stores(config, loop)

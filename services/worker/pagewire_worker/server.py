@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from pagewire_shared import collector
 from pagewire_shared.kv_transport import KvTransport
 from pagewire_shared.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
@@ -44,6 +45,7 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         replica = await _until_stopped(_load(config, context, thread), context.stop)
         if replica is None:
             return
+        collector.settle()
         info = replica.info
         if server is not None:
             endpoint = config.advertise_address or str(server.address)

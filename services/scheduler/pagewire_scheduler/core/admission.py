@@ -126,10 +126,11 @@ def _check_vocabulary(submission: Submission, vocab_size: int) -> None:
     Ids of end-of-sequence tokens may lie outside: they are the model's own, and what is never
     sampled ends nothing.
     """
-    sampling = submission.sampling
+    sampling, highest = submission.sampling, submission.highest_prompt_id
+    prompt = submission.prompt_token_ids if highest is None else (highest,)
     emitted = (token_id for choice in submission.emitted for token_id in choice)
     checked: tuple[tuple[str, str, Iterable[int]], ...] = (
-        ("prompt", "the prompt has", submission.prompt_token_ids),
+        ("prompt", "the prompt has", prompt),
         ("emitted", "emitted has", emitted),
         ("stop_token_ids", "stop_token_ids has", sampling.stop_token_ids),
         ("logit_bias", "logit_bias has", sampling.logit_bias),

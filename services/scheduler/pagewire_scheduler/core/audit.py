@@ -12,6 +12,7 @@ from pagewire_scheduler.core.core_settings import CoreCounts
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.state import WAITING, State
+from pagewire_scheduler.core.tally import Tally, new_tally, place_of
 from pagewire_scheduler.core.worker_state import WorkerCounts, WorkerState
 
 
@@ -65,7 +66,7 @@ def audit(core: SchedulerCore) -> CoreReport:
         for handoff in worker.giving
         if handoff.prefill is not None
     ]
-    findings = [*_audit_requests(core), *_audit_accounts(core)]
+    findings = [*_audit_requests(core), *_audit_accounts(core), *_audit_counts(core)]
     findings += _audit_sequences(core, [*sequences, *prefills, *probes])
     pools = []
     for worker in core.workers.values():
@@ -202,6 +203,34 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
             yield Finding("no_slot", f"{sequence.key} runs without slot or blocks")
         if not is_running and (sequence.slot is not None or sequence.table is not None):
             yield Finding("leaked_slot", f"{sequence.key} keeps a slot without running")
+
+
+def _audit_counts(core: SchedulerCore) -> Iterator[Finding]:
+    """What is counted as sequences move is what a walk counts."""
+    for frontend in core.frontends.values():
+        found: dict[str, Tally] = {}
+        for request in frontend.requests.values():
+            tally = found.setdefault(request.submission.model, new_tally())
+            for sequence in request.sequences:
+                if sequence.is_live:
+                    tally[place_of((sequence.leader or sequence).state)] += 1
+        for model in {*found, *frontend.tallies}:
+            counted = frontend.tallies.get(model, new_tally())
+            if counted != found.get(model, new_tally()):
+                yield Finding("miscounted", f"{model}: {counted}, and there are {found.get(model)}")
+    queues = [*core.queues.unplaced]
+    for worker in core.workers.values():
+        own = [worker.waiting, worker.compiling, worker.loading]
+        queues += own
+        if worker.queued.num_sequences != sum(map(len, own)):
+            yield Finding(
+                "miscounted", f"{worker.queued.num_sequences} wait, and {len(own)} queues"
+            )
+    asked = [one for queue in queues for one in queue if one.is_asked_for]
+    num_choices = sum(1 + len(one.followers) for one in asked)
+    num_tokens = sum(len(one.tokens) for one in asked)
+    if (core.queues.num_waiting, core.queues.num_waiting_tokens) != (num_choices, num_tokens):
+        yield Finding("miscounted", f"{core.queues.num_waiting} choices wait, of {num_choices}")
 
 
 def _audit_blocks(worker: WorkerState) -> Iterator[Finding]:

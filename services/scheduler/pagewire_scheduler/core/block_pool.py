@@ -20,10 +20,12 @@ class BlockState(enum.Enum):
 class BlockPool:
     """Reference counts, names and states of `num_blocks` blocks.
 
-    `shared_early` are PENDING blocks that a second holder has found by their names.
-
     A block without a holder is in the free list. While it has a name it can still be found
     (cached); giving it out drops the name.
+
+    Attributes:
+        num_released: How often a block lost its last holder.
+        shared_early: PENDING blocks that a second holder has found by their names.
     """
 
     __slots__ = (
@@ -31,6 +33,7 @@ class BlockPool:
         "cache",
         "names",
         "num_blocks",
+        "num_released",
         "pending_steps",
         "ref_counts",
         "shared_early",
@@ -43,6 +46,7 @@ class BlockPool:
         self.pending_steps = [0] * num_blocks  # 0: not pending; step ids start at 1
         self.shared_early: set[int] = set()
         self.cache = PrefixCache()
+        self.num_released = 0
         self._free = FreeList(num_blocks)
 
     @property
@@ -89,6 +93,7 @@ class BlockPool:
         self.ref_counts[block] = count
         if count:
             return
+        self.num_released += 1
         if self.names[block] is None:
             self._free.push_head(block)
         else:

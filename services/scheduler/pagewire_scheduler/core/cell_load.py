@@ -1,16 +1,13 @@
 """How busy a cell is: who runs, who waits and why, per frontend and model, and how full the KV
-caches of a model's workers are. Counts when it is asked; decides nothing."""
+caches of a model's workers are. Decides nothing."""
 
 import enum
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Final
 
 from pagewire_scheduler.core.frontend_state import FrontendState
-from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.roles import Role
-from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.tally import FOR_CAPACITY, FOR_GRAMMAR, FOR_KV, RUNNING
 from pagewire_scheduler.core.worker_state import WorkerState
 
 
@@ -21,10 +18,6 @@ class WaitReason(enum.Enum):
     GRAMMAR = "grammar"  # its grammar to be compiled
     KV = "kv"  # blocks of a KV store or of another worker
     TRIAL = "trial"  # that it is found out who made a step fail
-
-
-_REASONS: Final = tuple(WaitReason)
-_CAPACITY, _GRAMMAR, _KV, _TRIAL = range(1, 1 + len(_REASONS))
 
 
 @dataclass(slots=True)
@@ -93,42 +86,35 @@ class CellLoad:
 
 
 def cell_load(frontends: Iterable[FrontendState], workers: Iterable[WorkerState]) -> CellLoad:
-    """Count every sequence and worker."""
+    """Put together what is counted already; walk only workers, and who waits for trials."""
     workers = list(workers)
-    on_trial = {worker for worker in workers if worker.trials}
-    sequences = {one.frontend_id: _sequences(one, on_trial) for one in frontends}
+    sequences = {one.frontend_id: _sequences(one) for one in frontends}
+    for worker in workers:
+        for sequence in (*worker.waiting, *worker.returning) if worker.trials else ():
+            if sequence.is_live and sequence.place == FOR_CAPACITY:
+                request, num_choices = sequence.request, 1 + len(sequence.followers)
+                waiting = sequences[request.frontend_id][request.submission.model].num_waiting
+                waiting[WaitReason.CAPACITY] -= num_choices
+                waiting[WaitReason.TRIAL] += num_choices
     return CellLoad(sequences, _workers(workers))
 
 
-def _sequences(
-    frontend: FrontendState, on_trial: AbstractSet[WorkerState]
-) -> dict[str, SequenceCounts]:
-    # Thousands may wait while steps do, so plain numbers: looking an enum up calls its hash.
-    tallies: dict[str, list[int]] = {}
-    for request in frontend.requests.values():
-        tally = tallies.get(request.submission.model)
-        if tally is None:
-            tally = tallies[request.submission.model] = [0] * (1 + len(_REASONS))
-        for sequence in request.sequences:
-            if sequence.is_live:
-                # Who waits for another's prompt fares as that one does.
-                tally[_place(sequence.leader or sequence, on_trial)] += 1
+def _sequences(frontend: FrontendState) -> dict[str, SequenceCounts]:
+    for model in [model for model, tally in frontend.tallies.items() if not any(tally)]:
+        # None of its sequences is live, or it would be counted.
+        del frontend.tallies[model]
     return {
-        model: SequenceCounts(running, dict(zip(_REASONS, waiting, strict=True)))
-        for model, (running, *waiting) in tallies.items()
+        model: SequenceCounts(
+            tally[RUNNING],
+            {
+                WaitReason.CAPACITY: tally[FOR_CAPACITY],
+                WaitReason.GRAMMAR: tally[FOR_GRAMMAR],
+                WaitReason.KV: tally[FOR_KV],
+                WaitReason.TRIAL: 0,
+            },
+        )
+        for model, tally in frontend.tallies.items()
     }
-
-
-def _place(sequence: Sequence, on_trial: AbstractSet[WorkerState]) -> int:
-    """Return 0 for one that runs, else the number of its reason, from 1."""
-    state = sequence.state
-    if state is State.RUNNING:
-        return 0
-    if state is State.WAITING_FOR_GRAMMAR:
-        return _GRAMMAR
-    if state is State.WAITING_FOR_REMOTE_KV:
-        return _KV
-    return _TRIAL if on_trial and sequence.worker in on_trial else _CAPACITY
 
 
 def _workers(workers: Iterable[WorkerState]) -> dict[str, WorkerLoad]:

@@ -10,9 +10,9 @@ from pagewire_scheduler.core.handoff_choice import HandoffVerdict
 from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.core.load_choice import Verdict
 from pagewire_scheduler.core.model_totals import ModelTotals
-from pagewire_scheduler.core.queue_policy import PolicyName
 from pagewire_scheduler.core.stream_limits import StreamLimits
 
+PolicyName = Literal["fcfs", "fair"]
 HandoffPolicy = Literal["auto", "always", "never"]
 
 
@@ -21,6 +21,8 @@ class CoreSettings:
     """What an operator decides.
 
     Attributes:
+        is_sharing_between_tenants: Tenants find each other's prefixes. Salts of submissions say so
+            already; frontends are told.
         is_load_forced: Load from KV stores whatever computing would cost.
         handoff: When prompts are computed on other workers: auto, always or never.
         stream_limits: What may be under way to a worker.
@@ -32,6 +34,7 @@ class CoreSettings:
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     limits: LoadLimits = field(default_factory=LoadLimits)
     lease_seconds: float = 5.0
+    is_sharing_between_tenants: bool = False
     is_load_forced: bool = False
     handoff: HandoffPolicy = "auto"
     stream_limits: StreamLimits = field(default_factory=StreamLimits)

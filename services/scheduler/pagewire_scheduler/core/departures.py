@@ -35,6 +35,7 @@ class Departures:
         Suspects on trial stay until it is over.
         """
         worker.is_draining = True
+        self._queues.forget_takers(worker.info.model.name)
         worker.is_drain_due = bool(worker.trials)
         if worker.is_drain_due:
             return
@@ -48,6 +49,7 @@ class Departures:
         What runs there ends there; what waits for a role that it has lost moves.
         """
         lost, worker.roles = worker.roles - roles, roles
+        self._queues.forget_takers(worker.info.model.name)
         if lost and not worker.trials:
             self._send_away(worker)
 

@@ -31,6 +31,8 @@ def find_end(sequence: Sequence) -> State | None:
 def end_sequence(sequence: Sequence, state: State) -> None:
     """Finish `sequence` and release what it holds, wherever it stands."""
     worker, queue = sequence.worker, sequence.queue
+    if worker is not None:
+        worker.touch()  # others may find room
     if sequence.state is State.RUNNING:
         assert worker is not None
         worker.leave_running(sequence)
@@ -43,7 +45,7 @@ def end_sequence(sequence: Sequence, state: State) -> None:
     sequence.num_in_flight = 0
     if sequence.leader is not None:
         if sequence.leader.queue is not None:
-            sequence.leader.queue.num_choices -= 1
+            sequence.leader.queue.sums.drop_follower()
             count_follower_gone(sequence)
         sequence.leader.followers.remove(sequence)
         sequence.leader = None

@@ -26,6 +26,7 @@ def wait_again(worker: WorkerState, sequence: Sequence) -> None:
         _wait(worker, sequence)
         return
     worker.grammars.ask(key, grammar)
+    worker.touch()
     if sequence.state is not State.WAITING:
         sequence.advance(State.WAITING)  # preempted elsewhere, and taken over from there
     sequence.advance(State.WAITING_FOR_GRAMMAR)
@@ -71,10 +72,10 @@ def take_compiled(
 
 def _wait(worker: WorkerState, sequence: Sequence) -> None:
     worker.waiting.push(sequence)
-    worker.has_arrivals = True
+    worker.touch()
     # Not before: while a suspect is tried nobody else is started.
     if is_suspect(sequence.request):
-        worker.trials.suspect(unit_of(sequence))
+        worker.trials.suspect(unit_of(sequence), sequence.request.num_together)
 
 
 def _keys_in_use(worker: WorkerState) -> Iterator[Key]:

@@ -38,7 +38,9 @@ class Exchange(KvCaches):
 
     def drain_worker(self, worker_id: bytes) -> None:
         """Place nothing new on a worker; what runs there moves, or runs to its end."""
-        self.departures.drain(self.workers[worker_id])
+        worker = self.workers[worker_id]
+        worker.touch()
+        self.departures.drain(worker)
 
     def is_drained(self, worker_id: bytes) -> bool:
         """Whether a draining worker has nothing left to do, and keeps nothing for others."""
@@ -49,7 +51,9 @@ class Exchange(KvCaches):
     def set_roles(self, worker_id: bytes, roles: frozenset[Role]) -> None:
         """Use a worker for `roles` from now on; what runs there ends there."""
         assert roles, "a worker without a role"
-        self.departures.set_roles(self.workers[worker_id], roles)
+        worker = self.workers[worker_id]
+        worker.touch()
+        self.departures.set_roles(worker, roles)
 
     def topology(self) -> Topology:
         """Return the workers and which pairs of them exchange blocks."""
@@ -112,6 +116,7 @@ class Exchange(KvCaches):
                 end_handoff(sequence.handoff)
             sequence.advance(State.FINISHED_ABORTED)
             sequence.worker = None
+            probe.receiver.touch()
         probe.let_go()
 
     def _pair_entry(self, source: WorkerState, receiver: WorkerState) -> PairEntry:

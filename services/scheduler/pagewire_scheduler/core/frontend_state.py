@@ -14,6 +14,7 @@ from pagewire_scheduler.core.events import (
 )
 from pagewire_scheduler.core.prompt_piece import PromptPiece
 from pagewire_scheduler.core.request import Request, Sequence
+from pagewire_scheduler.core.tally import Tally, new_tally
 from pagewire_shared.ids import RequestId
 
 ENDED = 0xFFFFFFFF
@@ -32,17 +33,26 @@ class Held:
 
 @dataclass(slots=True)
 class FrontendState:
-    """Requests of one frontend. `lease_end` is infinite while its stream stands."""
+    """Requests of one frontend, and how many of their sequences are where, by model.
+
+    `lease_end` is infinite while its stream stands.
+    """
 
     frontend_id: bytes
     lease_end: float = math.inf
     requests: dict[RequestId, Request] = field(default_factory=dict)
     handles: dict[int, Request] = field(default_factory=dict)
+    tallies: dict[str, Tally] = field(default_factory=dict)
 
     @property
     def is_attached(self) -> bool:
         """Whether its stream stands."""
         return self.lease_end == math.inf
+
+    def enter(self, request: Request) -> None:
+        """Hold a request that is to run."""
+        self.requests[request.request_id] = request
+        request.tally = self.tallies.setdefault(request.submission.model, new_tally())
 
     def listen(self, request: Request, handle: int) -> None:
         """Let the stream call `request` by `handle` from now on."""

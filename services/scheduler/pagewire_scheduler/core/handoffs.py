@@ -80,7 +80,8 @@ def end_handoff(handoff: Handoff) -> None:
     if handoff.lease is not None:
         handoff.lease.release()
         handoff.lease = None
-    handoff.source.has_arrivals = True  # who waits there may find room now
+    handoff.source.touch()  # who waits there may find room now
+    handoff.receiver.touch()
     handoff.source.giving.pop(handoff, None)
     handoff.receiver.taking.pop(handoff, None)
 
@@ -98,6 +99,7 @@ def give_up_source(handoff: Handoff, now: float) -> None:
 def go_on(receiver: WorkerState, sequence: Sequence, now: float) -> None:
     """Let a sequence that waits for blocks take its turn; a probe has ended."""
     receiver.loading.remove(sequence)
+    receiver.touch()
     sequence.load = sequence.load_look = None
     sequence.advance(State.WAITING)
     if sequence.probe is not None:
@@ -131,6 +133,8 @@ def _enter(handoff: Handoff) -> None:
     sequence, receiver = handoff.sequence, handoff.receiver
     handoff.source.giving[handoff] = None
     receiver.taking[handoff] = None
+    handoff.source.touch()
+    receiver.touch()
     sequence.begin_stay(receiver)
     sequence.handoff = handoff
     key, grammar = sequence.request.grammar_key, sequence.request.grammar
@@ -158,7 +162,6 @@ def _queue_prefill(handoff: Handoff, num_tokens: int) -> None:
     prefill.num_expected = num_tokens - handoff.num_cached * source.info.model.block_size
     handoff.prefill = prefill
     source.waiting.push(prefill)
-    source.has_arrivals = True
 
 
 def _hold(handoff: Handoff, now: float) -> None:
@@ -167,7 +170,7 @@ def _hold(handoff: Handoff, now: float) -> None:
     handoff.lease = BlockTable(source.pool)
     handoff.lease.share(hits[: handoff.num_blocks])
     handoff.computed_at = now
-    handoff.receiver.has_arrivals = True  # it may order them now
+    handoff.receiver.touch()  # it may order them now
     handoff.advance(Phase.HELD)
     sequence.times.note_begun(now)
 

@@ -34,6 +34,25 @@ class KvCaches:
         self.workers: dict[bytes, WorkerState] = {}
         self.stores = RemoteIndex()
         self.now = 0.0
+        # Who is to be planned for; who is looked at with the next tick, since time may help; and
+        # whose loads and hand-offs have deadlines. Dictionaries for their order.
+        self._touched: dict[WorkerState, None] = {}
+        self._stuck: dict[WorkerState, None] = {}
+        self._timed: dict[WorkerState, None] = {}
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether any worker is to be planned for."""
+        return bool(self._touched)
+
+    def take_touched(self) -> list[bytes]:
+        """Return the workers that are to be planned for: those of which something has changed.
+
+        All others would be told nothing. Planning for them may touch others.
+        """
+        touched = list(self._touched)
+        self._touched.clear()
+        return [one.info.worker_id for one in touched if self._is_attached(one)]
 
     def reset_prefix_cache(self, model: str | None) -> int:
         """Forget the cached prefixes of a model, or of all; return how many blocks that were.
@@ -45,6 +64,7 @@ class KvCaches:
         for worker in self.workers.values():
             if model in (None, worker.info.model.name):
                 num_blocks += worker.forget_cache()
+                worker.touch()
         return num_blocks
 
     # What stores say
@@ -82,6 +102,7 @@ class KvCaches:
             WireError: It says what cannot be; the worker must be cut off. Nothing has changed.
         """
         worker = self.workers[worker_id]
+        worker.touch()
         load = check_answer(worker, answer)
         if load is None:
             self.counts.num_dropped_results += 1
@@ -105,6 +126,7 @@ class KvCaches:
             complete_prefill(prefill, self.now)
         for handoff in note_started(source, self.now):
             order_pulls(handoff.receiver, self.now)
+            handoff.receiver.touch()  # to be told of what was ordered
 
     def _yield_blocks(self, worker: WorkerState) -> None:
         if worker.outstanding:
@@ -115,7 +137,24 @@ class KvCaches:
             yield_leases(worker, self.now)
 
     def _give_up_overdue_loads(self) -> None:
-        for worker in self.workers.values():
+        for worker in {**self._timed, **self._touched}:
+            if not self._is_attached(worker):
+                continue
             end_late_handoffs(worker, self.now)
             if worker.loads.under_way:
                 give_up_overdue(worker, self.counts.loads, self.now)
+
+    def _look_again(self, worker: WorkerState) -> None:
+        """It was planned for, and can do no more now: note what time may change."""
+        is_waiting = len(worker.waiting) > 0 or (worker.is_draining and worker.num_sequences > 0)
+        for members, is_one in (
+            (self._stuck, is_waiting and not worker.outstanding),
+            (self._timed, bool(worker.taking or worker.loads.under_way)),
+        ):
+            if is_one:
+                members[worker] = None
+            else:
+                members.pop(worker, None)
+
+    def _is_attached(self, worker: WorkerState) -> bool:
+        return self.workers.get(worker.info.worker_id) is worker

@@ -2,8 +2,10 @@
 further in between.
 
 Any worker may be killed, and that is nobody's fault: its requests run elsewhere. But a request that
-ends every process it meets would end them all in turn, and no other would get on. So one that lost
-two workers is run with nobody else, and fails when the fifth is lost while it is alone.
+ends every process it meets would end them all in turn, and no other would get on. So those that
+lost two workers are run apart from all others, in groups of an eighth of those that ran together
+last; a group that gets on is cleared, and of one that loses its worker again an eighth is next. One
+fails when the fifth is lost, or a later one, while it is alone.
 """
 
 from typing import Final
@@ -14,7 +16,11 @@ from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_shared.errors import InternalError
 
 MAX_LOSSES_TOGETHER: Final = 2
-"""Workers lost after which a request is run alone, until it gets further."""
+"""Workers lost after which a request is run with other suspects only, until it gets further."""
+
+NUM_GROUPS: Final = 8
+"""Groups that suspects of one loss are tried in: so many trials clear them when it was none of
+them, and a culprit among up to 512 is alone on the fifth worker that it loses."""
 
 MAX_LOSSES: Final = 5
 """Workers lost after which a request that ran alone on the last of them is given up."""
@@ -27,6 +33,7 @@ def note_loss(worker: WorkerState) -> set[Unit]:
     requests = dict.fromkeys(sequence.request for sequence in under_way)
     for request in requests:
         _count(request)
+        request.num_together = -(-len(requests) // NUM_GROUPS)
     if len(requests) != 1:
         return set()
     (alone,) = requests
@@ -41,7 +48,7 @@ def error_of_losses(request: Request) -> InternalError:
 
 
 def is_suspect(request: Request) -> bool:
-    """Whether it is to be run with nobody else."""
+    """Whether it is to be run with other suspects only."""
     return request.num_losses >= MAX_LOSSES_TOGETHER and not _is_further(request)
 
 

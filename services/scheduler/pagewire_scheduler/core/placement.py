@@ -1,10 +1,13 @@
 """Which worker gets a sequence: the one that will reach its first new token soonest, by cached
 prefix and load. Starts nothing."""
 
-from collections.abc import Callable, Iterable
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Seq
+from typing import Final
 
 from pagewire_scheduler.core.admission import fits
-from pagewire_scheduler.core.prefix_cache import find_prefix
+from pagewire_scheduler.core.prefix_cache import prefix_length
 from pagewire_scheduler.core.remote_index import RemoteIndex
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.store_choice import NEVER, choose_run
@@ -17,30 +20,67 @@ SEQUENCE_COST_TOKENS = 16
 PREFILL_WEIGHT = 2
 # A load is chosen where it takes at most one part in so many of computing; see `load_choice`.
 LOAD_SHARE = 2
+MAX_PASSED: Final = 8
+"""Sequences at the head of a queue that are looked at by who has room."""
+
+MAX_LOOKED_AT: Final = 8
+"""Workers of a kind whose caches go about as far that are looked at for one sequence."""
+
+
+def by_kind(workers: Iterable[WorkerState]) -> list[list[WorkerState]]:
+    """Return workers in groups whose members differ in their load and their blocks only."""
+    groups: dict[object, list[WorkerState]] = {}
+    for worker in workers:
+        groups.setdefault(worker.kind, []).append(worker)
+    return list(groups.values())
 
 
 def choose_worker(
-    workers: Iterable[WorkerState], sequence: Sequence, stores: RemoteIndex, *, is_caching: bool
+    kinds: Iterable[Seq[WorkerState]], sequence: Sequence, stores: RemoteIndex, *, is_caching: bool
 ) -> WorkerState | None:
     """Return the best worker for `sequence`, or None when it fits none of them.
 
-    Note in the sequence how many of its tokens are expected to be computed there.
+    Note in the sequence how many of its tokens are expected to be computed there. Of hundreds only
+    some are looked at closely: of those whose caches go about as far the least loaded.
+
+    Args:
+        kinds: Workers that take sequences, by kind.
     """
     best, best_cost = None, 0
     sequence.num_expected = len(sequence.tokens)
-    for worker in workers:
-        if worker.is_draining or not fits(worker, sequence):
+    is_looking = is_caching and sequence.request.reads_cache
+    for workers in kinds:
+        if not fits(workers[0], sequence):
             continue
-        expected = num_expected(worker, sequence, stores, is_caching=is_caching)
-        cost = _load(worker) + PREFILL_WEIGHT * expected
-        if best is None or cost < best_cost:
-            best, best_cost = worker, cost
-            sequence.num_expected = expected
+        groups = _by_prefix(workers, sequence) if is_looking else [workers]
+        for group in groups:
+            # Who has nothing cached differs by load only, unless a store has something.
+            for worker in heapq.nsmallest(MAX_LOOKED_AT, group, key=_load):
+                expected = num_expected(worker, sequence, stores, is_caching=is_caching)
+                cost = _load(worker) + PREFILL_WEIGHT * expected
+                if best is None or cost < best_cost:
+                    best, best_cost = worker, cost
+                    sequence.num_expected = expected
     return best
 
 
+def _by_prefix(workers: Seq[WorkerState], sequence: Sequence) -> Iterator[Seq[WorkerState]]:
+    """Yield workers of one kind by how far their caches go, to a power of two of blocks."""
+    tokens, chain = sequence.tokens, workers[0].chain_for(sequence)
+    end = (len(tokens) - 1) // chain.block_size
+    depth = 1
+    while workers and depth <= end:
+        name = chain.name(depth - 1, tokens)
+        further = [worker for worker in workers if name in worker.pool.cache.blocks]
+        if len(further) < len(workers):
+            yield [worker for worker in workers if name not in worker.pool.cache.blocks]
+        workers, depth = further, 2 * depth
+    if workers:
+        yield workers
+
+
 def take_over(
-    workers: Iterable[WorkerState],
+    donors: Iterable[WorkerState],
     worker: WorkerState,
     stores: RemoteIndex,
     *,
@@ -53,23 +93,29 @@ def take_over(
     for long. Where only the budget of tokens was used up, it comes if that is cheaper than to stay.
     `may_take` says whether `worker` is meant for a sequence.
     """
-    donors = [
+    having = [
         donor
-        for donor in workers
+        for donor in donors
         if len(donor.waiting)
         and not donor.trials
         and donor.num_sequences > worker.num_sequences + 1
     ]
-    for donor in sorted(donors, key=lambda donor: -len(donor.waiting)):
-        sequence = donor.waiting.at(0)
-        if sequence is None or not may_take(sequence) or not fits(worker, sequence):
-            continue
-        expected = num_expected(worker, sequence, stores, is_caching=is_caching)
-        num_more = expected - sequence.num_expected
-        if donor.is_blocked or _load(worker) + PREFILL_WEIGHT * num_more < _load(donor):
-            donor.waiting.remove(sequence)
-            sequence.num_expected = expected
-            return sequence
+    for donor in sorted(having, key=lambda donor: -len(donor.waiting)):
+        for index in range(MAX_PASSED):
+            sequence = donor.waiting.at(index)
+            if sequence is None:
+                break
+            # Who is meant for others or too large holds up nobody behind.
+            if not may_take(sequence) or not fits(worker, sequence):
+                continue
+            expected = num_expected(worker, sequence, stores, is_caching=is_caching)
+            num_more = expected - sequence.num_expected
+            if donor.is_blocked or _load(worker) + PREFILL_WEIGHT * num_more < _load(donor):
+                donor.waiting.remove(sequence)
+                donor.touch()
+                sequence.num_expected = expected
+                return sequence
+            break  # it is better off there, and its turn comes soon
     return None
 
 
@@ -89,7 +135,7 @@ def num_expected(
     if not is_caching or not sequence.request.reads_cache:
         return len(sequence.tokens)
     tokens, chain = sequence.tokens, worker.chain_for(sequence)
-    num_hits = len(find_prefix(worker.pool.cache, chain, tokens))
+    num_hits = prefix_length(worker.pool.cache, chain, tokens)
     expected = len(tokens) - num_hits * chain.block_size
     if stores.is_usable and worker.info.loads_blocks:
         end = (len(tokens) - 1) // chain.block_size

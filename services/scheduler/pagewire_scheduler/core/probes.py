@@ -64,6 +64,7 @@ class Probe:
         for worker, table in self.kept:
             worker.kept.pop(self, None)
             table.release()
+            worker.touch()
         self.kept = []
 
 

@@ -4,16 +4,16 @@ A policy makes the queues, counts the work, and says whose priority counts again
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
+from pagewire_scheduler.core.core_settings import PolicyName
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
+from pagewire_scheduler.core.queue_sums import QueueSums
 from pagewire_scheduler.core.request import Sequence, Submission
 from pagewire_scheduler.core.slot_shares import displaceable
 from pagewire_scheduler.core.tenant_queue import OUTPUT_TOKEN_COST, TenantLedger, TenantQueue
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
 from pagewire_scheduler.core.worker_state import WorkerState
-
-PolicyName = Literal["fcfs", "fair"]
 
 # A request of priority p is served as if it had come p times this later. So it is overtaken by
 # younger ones of a better priority for a while, but not for ever: with time, age wins.
@@ -31,9 +31,15 @@ def rank(submission: Submission, now: float) -> float:
 class QueuePolicy(Protocol):
     """What a policy decides."""
 
-    def create_queue(self) -> WaitingQueue:
-        """Return an empty queue in the policy's order."""
+    def create_queue(self, sums: QueueSums) -> WaitingQueue:
+        """Return an empty queue in the policy's order that is counted in `sums`."""
         ...
+
+    def enter(self, tenant: str) -> None:
+        """A request of `tenant` was taken."""
+
+    def leave(self, tenant: str) -> None:
+        """A request of `tenant` was forgotten."""
 
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
         """`sequence` starts, with `num_tokens` to compute."""
@@ -56,9 +62,15 @@ class QueuePolicy(Protocol):
 class FirstComeFirstServed:
     """Order of arrival, moved by the priority."""
 
-    def create_queue(self) -> WaitingQueue:
+    def create_queue(self, sums: QueueSums) -> WaitingQueue:
         """Return a queue in order of rank."""
-        return WaitingQueue()
+        return WaitingQueue(sums)
+
+    def enter(self, tenant: str) -> None:
+        """Nobody counts."""
+
+    def leave(self, tenant: str) -> None:
+        """Nobody counts."""
 
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
         """Nobody counts."""
@@ -83,9 +95,17 @@ class FairBetweenTenants:
     def __init__(self, weights: Mapping[str, float]) -> None:
         self.ledger = TenantLedger(weights)
 
-    def create_queue(self) -> WaitingQueue:
+    def create_queue(self, sums: QueueSums) -> WaitingQueue:
         """Return a queue that looks at what tenants were served."""
-        return TenantQueue(self.ledger)
+        return TenantQueue(self.ledger, sums)
+
+    def enter(self, tenant: str) -> None:
+        """Keep its counter while it has requests."""
+        self.ledger.hold(tenant)
+
+    def leave(self, tenant: str) -> None:
+        """It may be at rest."""
+        self.ledger.let_go(tenant)
 
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
         """Charge the whole prompt at once, else one tenant would start all it has in one step."""

@@ -1,9 +1,15 @@
 """Where waiting sequences stand: with a worker of their model, or, while none can take them, aside.
 Owns the lists of workers per model; starts nothing."""
 
-from collections.abc import Callable, Iterable, Iterator
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import chain
+from typing import Final
 
 from pagewire_scheduler.core.admission import max_len
+from pagewire_scheduler.core.balance import Balance, is_taker
 from pagewire_scheduler.core.beam_group import restart_group
 from pagewire_scheduler.core.core_settings import CoreSettings, HandoffCounts, HandoffPolicy
 from pagewire_scheduler.core.enqueue import enqueue
@@ -19,17 +25,24 @@ from pagewire_scheduler.core.handoffs import (
     give_up_source,
 )
 from pagewire_scheduler.core.losses import note_loss
-from pagewire_scheduler.core.placement import choose_worker, take_over
+from pagewire_scheduler.core.placement import by_kind, choose_worker, take_over
 from pagewire_scheduler.core.pulls import forget_source
 from pagewire_scheduler.core.queue_policy import QueuePolicy
+from pagewire_scheduler.core.queue_sums import QueueSums
 from pagewire_scheduler.core.remote_index import RemoteIndex
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.roles import Role
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.trials import unit_of
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
-from pagewire_scheduler.core.worker_info import ModelInfo
+from pagewire_scheduler.core.worker_info import BlockNaming, ModelInfo
 from pagewire_scheduler.core.worker_state import WorkerState
+
+MAX_NAMINGS: Final = 4
+"""Ways to name blocks that frontends are told of."""
+
+MAX_TARGETS: Final = 32
+"""Workers that are looked at for who must leave another: those with the fewest sequences."""
 
 
 class ModelQueues:
@@ -46,21 +59,26 @@ class ModelQueues:
         self._policy = policy
         self._stores = stores
         self._is_caching = settings.is_caching
+        self._is_salted_by_tenant = not settings.is_sharing_between_tenants
         self._handoff: HandoffPolicy = settings.handoff
         self._counts = counts
         self._now = now
         self._workers: dict[str, list[WorkerState]] = {}
+        self._takers: dict[tuple[str, Role | None], list[list[WorkerState]]] = {}
+        self._samples: dict[str, list[WorkerState]] = {}
+        self._balances: dict[str, Balance] = {}
         self._unplaced: dict[str, WaitingQueue] = {}
+        self._sums = QueueSums()
 
     @property
     def num_waiting(self) -> int:
         """Sequences that wait, wherever."""
-        return sum(queue.num_choices for queue in self._all())
+        return self._sums.num_choices
 
     @property
     def num_waiting_tokens(self) -> int:
         """Their tokens, those of a prompt that several wait for counted once."""
-        return sum(queue.num_tokens for queue in self._all())
+        return self._sums.num_tokens
 
     @property
     def unplaced(self) -> Iterable[WaitingQueue]:
@@ -71,18 +89,40 @@ class ModelQueues:
         """Return the workers that serve `model`."""
         return self._workers.get(model, [])
 
+    def samples(self, model: str) -> list[WorkerState]:
+        """Return one of each kind of worker that serves `model`: what fits none of them fits no
+        worker at all."""
+        if model not in self._samples:
+            self._samples[model] = [kind[0] for kind in by_kind(self.workers(model))]
+        return self._samples[model]
+
+    def create_queue(self) -> WaitingQueue:
+        """Return an empty queue for a worker; what waits there is counted here, too."""
+        return self._policy.create_queue(QueueSums(self._sums))
+
     def models(self) -> list[tuple[ModelInfo, int]]:
         """Return every model with at least one worker, and how many take new sequences."""
         return [
-            (workers[0].info.model, sum(not worker.is_draining for worker in workers))
+            (
+                replace(workers[0].info.model, namings=self._namings(workers)),
+                sum(not worker.is_draining for worker in workers),
+            )
             for workers in self._workers.values()
         ]
+
+    def _namings(self, workers: list[WorkerState]) -> tuple[BlockNaming, ...]:
+        counts = Counter((one.info.layout_fingerprint, one.info.dtype) for one in workers)
+        size = workers[0].info.model.block_size
+        most = counts.most_common(MAX_NAMINGS)
+        return tuple(BlockNaming(*way, size, self._is_salted_by_tenant) for way, _ in most)
 
     def add_worker(self, worker: WorkerState) -> list[Sequence]:
         """Enter a worker; return, taken out and in order, the sequences that had none."""
         name = worker.info.model.name
         self._workers.setdefault(name, []).append(worker)
-        queue = self._unplaced.pop(name, self._policy.create_queue())
+        self._balances.setdefault(name, Balance())
+        self.forget_takers(name)
+        queue = self._unplaced.pop(name, self.create_queue())
         sequences = sorted(queue, key=lambda sequence: sequence.key)
         for sequence in sequences:
             queue.remove(sequence)
@@ -97,6 +137,8 @@ class ModelQueues:
         blamed = note_loss(worker)
         worker.totals.num_lost_workers += not worker.is_draining
         self._workers[name].remove(worker)
+        self.forget_takers(name)
+        self._balances[name].forget(worker)
         for handoff in list(worker.giving):
             give_up_source(handoff, self._now())
         for handoff in list(worker.taking):
@@ -104,7 +146,7 @@ class ModelQueues:
         for other in self._workers[name]:
             forget_source(other, worker)
         if not self._workers[name]:
-            del self._workers[name]
+            del self._workers[name], self._balances[name]
         given_up: list[Sequence] = []
         for sequence in sorted(_sequences_of(worker), key=lambda sequence: sequence.key):
             if sequence.queue is not None:
@@ -143,31 +185,55 @@ class ModelQueues:
         worker = self._choose(sequence)
         if worker is None:
             model = sequence.request.submission.model
-            self._unplaced.setdefault(model, self._policy.create_queue()).push(sequence)
+            if model not in self._unplaced:
+                self._unplaced[model] = self.create_queue()
+            self._unplaced[model].push(sequence)
             sequence.worker = None
         elif not self._hand_off(worker, sequence):
             enqueue(worker, sequence)
 
-    def takers(self, sequence: Sequence) -> list[WorkerState]:
-        """Return the workers that are meant for `sequence`; all when there is none."""
-        workers = self.workers(sequence.request.submission.model)
-        role = Role.PREFILL if sequence.request.is_pooling else Role.DECODE
-        meant = [one for one in workers if role in one.roles and not one.is_draining]
-        return meant or workers
+    def forget_takers(self, model: str) -> None:
+        """A worker of `model` has come or gone, drains, or is used for something else."""
+        self._samples.pop(model, None)
+        for key in [key for key in self._takers if key[0] == model]:
+            del self._takers[key]
 
     def target(self, sequence: Sequence, worker: WorkerState) -> WorkerState | None:
         """Return where a sequence could go on at once that runs on `worker`, or None."""
-        takers = [one for one in self.takers(sequence) if one is not worker]
-        roomy = [one for one in takers if has_room(one, sequence)]
+        others = (
+            one for one in chain.from_iterable(self._takers_of(sequence)) if one is not worker
+        )
+        likely = heapq.nsmallest(MAX_TARGETS, others, key=lambda one: one.num_sequences)
+        roomy = by_kind(one for one in likely if has_room(one, sequence))
         return choose_worker(roomy, sequence, self._stores, is_caching=self._is_caching)
+
+    def _kinds(self, model: str, role: Role | None) -> list[list[WorkerState]]:
+        """Return the workers that take new sequences, by kind: those of a role, or all for None."""
+        key = model, role
+        if key not in self._takers:
+            taking = [one for one in self.workers(model) if not one.is_draining]
+            meant = [one for one in taking if role is None or role in one.roles]
+            self._takers[key] = by_kind(meant)
+        return self._takers[key]
+
+    def _takers_of(self, sequence: Sequence) -> list[list[WorkerState]]:
+        """Return the workers that are meant for `sequence`, by kind; all when there is none."""
+        model = sequence.request.submission.model
+        return self._kinds(model, _role_for(sequence)) or self._kinds(model, None)
+
+    def _is_meant(self, worker: WorkerState, sequence: Sequence) -> bool:
+        """Whether `worker` is one of those."""
+        role = _role_for(sequence)
+        is_taker = role in worker.roles and not worker.is_draining
+        return is_taker or not self._kinds(sequence.request.submission.model, role)
 
     def _choose(self, sequence: Sequence) -> WorkerState | None:
         """Return the best worker for `sequence`, or None when it fits none."""
-        takers = self.takers(sequence)
+        takers = self._takers_of(sequence)
         worker = choose_worker(takers, sequence, self._stores, is_caching=self._is_caching)
         if worker is None:
             # None of those that are meant for it is large enough.
-            others = self.workers(sequence.request.submission.model)
+            others = self._kinds(sequence.request.submission.model, None)
             worker = choose_worker(others, sequence, self._stores, is_caching=self._is_caching)
         return worker
 
@@ -189,29 +255,35 @@ class ModelQueues:
 
     def balance(self, worker: WorkerState) -> None:
         """Move waiting sequences to `worker` while it has slots and nothing of its own to start."""
-        peers = self.workers(worker.info.model.name)
-        if len(peers) < 2 or len(worker.waiting) or worker.is_draining or worker.trials:
+        if is_taker(worker):
+            self._pull(worker, self._balances[worker.info.model.name].some_donors())
+
+    def share(self, worker: WorkerState) -> None:
+        """`worker` was planned for: let some that have nothing to start take what it did not."""
+        balance = self._balances[worker.info.model.name]
+        balance.note(worker)
+        if not len(worker.waiting) or worker.trials:
             return
+        for taker in balance.some_takers():
+            if is_taker(taker):
+                self._pull(taker, [worker])
+
+    def _pull(self, worker: WorkerState, donors: list[WorkerState]) -> None:
         for _ in range(worker.num_free_slots):
             sequence = take_over(
-                peers,
+                donors,
                 worker,
                 self._stores,
                 is_caching=self._is_caching,
-                may_take=lambda one: not one.is_prefill and worker in self.takers(one),
+                may_take=lambda one: not one.is_prefill and self._is_meant(worker, one),
             )
             if sequence is None:
                 return
             enqueue(worker, sequence)
 
-    def _all(self) -> Iterator[WaitingQueue]:
-        for workers in self._workers.values():
-            for worker in workers:
-                yield worker.waiting
-                yield worker.compiling
-                yield worker.loading
-                yield worker.resting
-        yield from self._unplaced.values()
+
+def _role_for(sequence: Sequence) -> Role:
+    return Role.PREFILL if sequence.request.is_pooling else Role.DECODE
 
 
 def _sequences_of(worker: WorkerState) -> set[Sequence]:

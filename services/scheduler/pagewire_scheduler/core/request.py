@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pagewire_scheduler.core.block_table import BlockTable
-from pagewire_scheduler.core.prefix_cache import NameChain
+from pagewire_scheduler.core.prefix_cache import GivenNames, NameChain
 from pagewire_scheduler.core.state import State, require_move
+from pagewire_scheduler.core.tally import Tally, place_of
 from pagewire_scheduler.core.timeline import Times
 from pagewire_scheduler.core.token_logprobs import OutputLogprobs
 from pagewire_shared.beam import BeamParams
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pagewire_scheduler.core.accounts import Account
     from pagewire_scheduler.core.beam_group import BeamGroup
     from pagewire_scheduler.core.handoff import Handoff
+    from pagewire_scheduler.core.lack import Lack
     from pagewire_scheduler.core.loads import Load, Look
     from pagewire_scheduler.core.probes import Probe
     from pagewire_scheduler.core.prompt_piece import PromptPiece
@@ -51,6 +53,8 @@ class Submission:
         age: Seconds since its frontend took it.
         beam_search: Search with as many beams as there are choices, instead of sampling.
         pooling: Turn the prompt into one vector, instead of sampling.
+        given_names: Names of the prompt's blocks that came with it; None to compute them.
+        highest_prompt_id: The largest of the prompt's ids, where that is known; else None.
     """
 
     request_id: RequestId
@@ -69,6 +73,8 @@ class Submission:
     age: float = 0.0
     beam_search: BeamParams | None = None
     pooling: PoolingParams | None = None
+    given_names: GivenNames | None = None
+    highest_prompt_id: int | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -86,6 +92,7 @@ class Request:
         rank: Orders requests: the instant of arrival, moved by the priority; see `queue_policy`.
         is_admitted: Whether it has been checked against a worker of its model.
         num_losses: Workers lost while they ran it, since it last got further.
+        num_together: How many suspects, itself included, may be tried with it at most.
         num_emitted_at_loss: How far it was then: output tokens of all choices.
         beams: The search under way, for a beam request that runs.
         grammar_key: Names the grammar that its output follows; None for none.
@@ -95,6 +102,7 @@ class Request:
         account: Who is charged for it here; None for a probe.
         num_bytes: What it is charged: memory held, and what is expected next.
         bytes_at_most: What that may come to.
+        tally: Where its choices are counted; None for nowhere.
     """
 
     submission: Submission
@@ -106,6 +114,7 @@ class Request:
     eos_ids: frozenset[int]
     is_admitted: bool = False
     num_losses: int = 0
+    num_together: int = 1
     num_emitted_at_loss: int = -1
     sequences: list["Sequence"] = field(default_factory=list)
     beams: "BeamGroup | None" = None
@@ -116,6 +125,7 @@ class Request:
     account: "Account | None" = None
     num_bytes: int = 0
     bytes_at_most: int = 0
+    tally: Tally | None = None
 
     @property
     def request_id(self) -> RequestId:
@@ -178,6 +188,7 @@ class Sequence:
         num_expected: Tokens that were expected to be computed when it was placed.
         num_cached_tokens: Prompt tokens found in the cache when it first ran.
         cached_tokens: (tier, number) of these.
+        lack: What it lacked when it last could not start; see `lack`.
         num_loads_left: Loads it may still wait for in this stay on its worker; see `loading`.
         load: The load it waits for.
         load_look: When a load for it was last thought of.
@@ -213,6 +224,7 @@ class Sequence:
         is_left_out: Whether its last token is to be computed again; see `left_out`.
         num_left_out: How often steps left it out, less those that did not since.
         pauses_until: Steps before this one pass over it where others can go on.
+        place: Where it is counted in the tally of its request.
     """
 
     request: Request
@@ -234,6 +246,7 @@ class Sequence:
     num_expected: int = 0
     num_cached_tokens: int | None = None
     cached_tokens: tuple[tuple[str, int], ...] = ()
+    lack: "Lack | None" = None
     num_loads_left: int = LOADS_PER_STAY
     load: "Load | None" = None
     load_look: "Look | None" = None
@@ -269,12 +282,30 @@ class Sequence:
     logprobs: OutputLogprobs | None = None
     stop_token_id: int | None = None
     error: PagewireError | None = None
+    place: int | None = None
 
     def advance(self, target: State) -> None:
         """Move to `target`. Raises IllegalMoveError where the table has no such move."""
         require_move(self.state, target)
         self.state = target
         self.is_live = not target.is_finished
+        self.recount()
+
+    def recount(self) -> None:
+        """Count it, and who follows it, where it stands now."""
+        tally = self.request.tally
+        if tally is None or not self.is_asked_for:
+            return
+        # Who waits for another's prompt fares as that one does.
+        place = place_of((self.leader or self).state) if self.is_live else None
+        if place != self.place:
+            if self.place is not None:
+                tally[self.place] -= 1
+            if place is not None:
+                tally[place] += 1
+            self.place = place
+        for follower in self.followers:
+            follower.recount()
 
     def begin_stay(self, worker: "WorkerState") -> None:
         """It is placed on `worker`, and holds nothing there."""

@@ -49,6 +49,6 @@ def is_resend(request: Request, epoch: int, next_positions: Seq[int]) -> bool:
 def renew(known: Request, submission: Submission) -> Request:
     """Return the newer life of `known`; it keeps its place and what is held against it."""
     request = create_request(submission, known.frontend_id, known.arrival, known.rank)
-    request.num_losses = known.num_losses
+    request.num_losses, request.num_together = known.num_losses, known.num_together
     request.num_emitted_at_loss = known.num_emitted_at_loss
     return request

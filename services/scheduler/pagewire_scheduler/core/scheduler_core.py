@@ -64,8 +64,9 @@ class SchedulerCore(Exchange):
     def attach_worker(self, info: WorkerInfo) -> list[Event]:
         """Add a worker with an empty batch; an earlier attach of it must have ended."""
         assert info.worker_id not in self.workers, "a worker attaches twice"
-        queue, totals = self.policy.create_queue(), self.counts.of(info.model.name)
-        worker = WorkerState(info, queue, totals, self.settings)
+        totals = self.counts.of(info.model.name)
+        worker = WorkerState(info, self.queues.create_queue(), totals, self.settings, self._touched)
+        worker.touch()
         self.workers[info.worker_id] = worker
         return self._enter(self.queues.add_worker(worker))
 
@@ -75,7 +76,10 @@ class SchedulerCore(Exchange):
         But for those that lose every worker they run on.
         """
         ended: list[Sequence] = []
-        for sequence in self.queues.remove_worker(self.workers.pop(worker_id)):
+        lost = self.workers.pop(worker_id)
+        for members in (self._touched, self._stuck, self._timed):
+            members.pop(lost, None)
+        for sequence in self.queues.remove_worker(lost):
             sequence.error = error_of_losses(sequence.request)
             ended.extend(end_with_followers(sequence, State.FINISHED_FAILED))
         return self._conclude(ended)
@@ -87,7 +91,14 @@ class SchedulerCore(Exchange):
     def plan(self, worker_id: bytes) -> StepPlan | None:
         """Return the next plan of a worker, or None when it has no credit or nothing to do."""
         worker = self.workers[worker_id]
-        worker.has_arrivals = False
+        self._touched.pop(worker, None)
+        plan = self._plan(worker)
+        if plan is None:
+            self.queues.share(worker)
+            self._look_again(worker)
+        return plan
+
+    def _plan(self, worker: WorkerState) -> StepPlan | None:
         if not worker.has_credit:
             self._order_loads(worker)  # they run beside the steps that are out
             return None
@@ -121,6 +132,7 @@ class SchedulerCore(Exchange):
             WireError: The result contradicts its plan; the worker must be cut off.
         """
         worker = self.workers[worker_id]
+        worker.touch()
         expected = worker.outstanding[0].step_id if worker.outstanding else None
         identity = (result.generation, result.incarnation, result.step_id)
         if identity != (worker.generation, worker.info.incarnation, expected):
@@ -138,6 +150,7 @@ class SchedulerCore(Exchange):
         """A worker has compiled a grammar, or cannot: then whoever waits for it fails."""
         ended: list[Sequence] = []
         worker, is_compiled = self.workers[worker_id], error is None
+        worker.touch()
         for sequence in take_compiled(worker, grammar_id, is_compiled=is_compiled):
             sequence.error = error
             ended.extend(end_with_followers(sequence, State.FINISHED_FAILED))
@@ -200,9 +213,12 @@ class SchedulerCore(Exchange):
             self._num_arrivals += 1
             place = (self._num_arrivals, rank(submission, now))
             request = create_request(submission, frontend_id, *place)
+        request.is_admitted = bool(self.queues.samples(submission.model))
         request.arrived_at = now
         self.load.enter(request, account)
-        self.requests[request.request_id] = frontend.requests[request.request_id] = request
+        self.policy.enter(submission.tenant)
+        self.requests[request.request_id] = request
+        frontend.enter(request)
         frontend.listen(request, submission.handle)
         self._deadlines.add(request, len(self.requests))
         ended = zip(request.sequences, submission.is_finished, strict=True)
@@ -226,6 +242,8 @@ class SchedulerCore(Exchange):
         self.now = now
         self.load.tick(now)
         self._give_up_overdue_loads()
+        self._touched.update(self._stuck)
+        self._stuck.clear()
         events: list[Event] = []
         for request in self._deadlines.pop_expired(now):
             error = DeadlineError("the deadline of the request passed")
@@ -239,7 +257,7 @@ class SchedulerCore(Exchange):
     # Inside
 
     def _check_fits(self, submission: Submission) -> None:
-        workers = self.queues.workers(submission.model)
+        workers = self.queues.samples(submission.model)
         error = error_of(submission, workers) if workers else None
         if error is not None:
             raise error
@@ -250,7 +268,7 @@ class SchedulerCore(Exchange):
         for sequence in leaders(sequences):
             self.queues.bound(sequence)
             # Tokens emitted in an earlier life may be all there is.
-            workers = self.queues.workers(sequence.request.submission.model)
+            workers = self.queues.samples(sequence.request.submission.model)
             state = find_end(sequence) if admit(sequence, workers) else State.FINISHED_FAILED
             if state is None:
                 self.queues.place(sequence)
@@ -295,4 +313,7 @@ class SchedulerCore(Exchange):
     def _forget(self, request: Request) -> None:
         if self.requests.pop(request.request_id, None) is not None:
             self.load.leave(request)
+            self.policy.leave(request.submission.tenant)
             self.frontends[request.frontend_id].forget(request)
+            # All have ended. Without the cycle they go at once, and not with a full collection.
+            request.sequences = []

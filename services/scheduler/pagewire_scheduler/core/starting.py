@@ -18,6 +18,7 @@ from pagewire_scheduler.core.block_table import BlockTable
 from pagewire_scheduler.core.cached_tokens import tokens_by_tier
 from pagewire_scheduler.core.draft import Draft
 from pagewire_scheduler.core.guarantee import guarantee, is_to_be_private
+from pagewire_scheduler.core.lack import note_lack
 from pagewire_scheduler.core.plan_bytes import record_bytes
 from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS, victims
 from pagewire_scheduler.core.prefix_cache import find_prefix
@@ -125,6 +126,8 @@ def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
     worker, pool = draft.worker, draft.worker.pool
     if worker.num_free_slots < _num_slots(sequence):
         return None
+    if sequence.lack is not None and sequence.lack.is_left(worker, sequence):
+        return None
     block_size = worker.info.model.block_size
     chain = worker.chain_for(sequence)
     is_guaranteed = sequence.num_preemptions >= MAX_PREEMPTIONS
@@ -143,7 +146,15 @@ def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
         num_blocks = needed = _num_blocks_in_window(draft, num_blocks, len(hits), num_free)
     if is_guaranteed:
         needed = max(num_blocks, num_blocks_ever(worker, sequence))
-    return _Place(hits, num_blocks) if needed - len(hits) <= num_free else None
+    num_missing = needed - len(hits) - num_free
+    sequence.lack = None
+    if num_missing <= 0:
+        return _Place(hits, num_blocks)
+    if worker.info.window is None:  # else it depends on the budget of the step, too
+        is_more = is_looking and len(hits) < (len(sequence.tokens) - 1) // block_size
+        next_name = chain.name(len(hits), sequence.tokens) if is_more else None
+        sequence.lack = note_lack(worker, sequence, num_missing, next_name)
+    return None
 
 
 def _enter(draft: Draft, sequence: Sequence, num_cached: int, prefix: ToldPrefix) -> None:

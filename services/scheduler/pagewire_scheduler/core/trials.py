@@ -35,11 +35,14 @@ class Trials:
     Those of failed steps, and those that ran on workers when these were lost (see `losses`).
     """
 
-    __slots__ = ("_failed_alone", "_groups")
+    __slots__ = ("_failed_alone", "_groups", "_num_together", "_open")
 
     def __init__(self) -> None:
         self._groups: deque[list[Unit]] = deque()
         self._failed_alone: set[Unit] = set()
+        # The newest group of suspects of losses, and how many it may have.
+        self._open: list[Unit] = []
+        self._num_together = 1
 
     def __bool__(self) -> bool:
         return bool(self._groups)
@@ -49,10 +52,20 @@ class Trials:
         for unit in self._groups[0]:
             yield from sequences_of(unit)
 
-    def suspect(self, unit: Unit) -> None:
-        """Try `unit` with nobody else, after those that are tried already."""
-        if not any(unit in group for group in self._groups):
-            self._groups.append([unit])
+    def suspect(self, unit: Unit, num_together: int) -> None:
+        """Try `unit`, with others of which as many may be tried together, after those that are
+        tried already.
+
+        Args:
+            num_together: Members of its group at most.
+        """
+        if any(unit in group for group in self._groups):
+            return
+        is_open = any(group is self._open for group in self._groups)
+        if not is_open or num_together != self._num_together or len(self._open) >= num_together:
+            self._open, self._num_together = [], num_together
+            self._groups.append(self._open)
+        self._open.append(unit)
 
     def accuse(self, sequences: Iterable[Sequence]) -> Unit | None:
         """A step with these failed; return who is to blame, when one failed alone, and again.

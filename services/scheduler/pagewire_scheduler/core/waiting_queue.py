@@ -7,6 +7,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from pagewire_scheduler.core.accounts import count_waiting
+from pagewire_scheduler.core.queue_sums import QueueSums
 from pagewire_scheduler.core.request import Key, Sequence
 
 
@@ -17,18 +18,18 @@ class WaitingQueue:
     thousands that are let in); looking at the first few costs nothing.
 
     Attributes:
-        num_tokens: Tokens of the members; only of those that somebody asked for.
-        num_expected: Those of them expected to be computed, and not found in the cache.
-        num_choices: Members and the choices that follow them.
+        num_expected: Tokens of the members that are expected to be computed, and not found in the
+            cache.
+        sums: What this and other queues hold together.
     """
 
-    __slots__ = ("_keys", "_members", "num_choices", "num_expected", "num_tokens")
+    __slots__ = ("_keys", "_members", "num_expected", "sums")
 
-    def __init__(self) -> None:
+    def __init__(self, sums: QueueSums) -> None:
         self._keys: list[Key] = []
         self._members: dict[Key, Sequence] = {}
-        self.num_tokens = self.num_expected = 0
-        self.num_choices = 0
+        self.num_expected = 0
+        self.sums = sums
 
     def __len__(self) -> int:
         return len(self._members)
@@ -49,10 +50,10 @@ class WaitingQueue:
             sequence.num_expected = len(sequence.tokens)
         self._members[sequence.key] = sequence
         self.num_expected += sequence.num_expected
+        self.sums.enter(sequence)
         if sequence.is_asked_for:
-            self.num_tokens += len(sequence.tokens)
-            self.num_choices += 1 + len(sequence.followers)
             count_waiting(sequence, 1)
+        sequence.recount()
         insort(self._keys, sequence.key)
 
     def at(self, index: int) -> Sequence | None:
@@ -66,7 +67,6 @@ class WaitingQueue:
         del self._members[sequence.key]
         del self._keys[bisect_left(self._keys, sequence.key)]
         self.num_expected -= sequence.num_expected
+        self.sums.leave(sequence)
         if sequence.is_asked_for:
-            self.num_tokens -= len(sequence.tokens)
-            self.num_choices -= 1 + len(sequence.followers)
             count_waiting(sequence, -1)

@@ -7,11 +7,22 @@ from pagewire_shared.ids import BlockName
 from pagewire_shared.kv_transport import KvTransport
 
 
+@dataclass(frozen=True, slots=True)
+class BlockNaming:
+    """What names of blocks are made of besides model, cache salt and tokens."""
+
+    layout_fingerprint: bytes
+    dtype: str
+    block_size: int
+    is_by_tenant: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
     """What every worker that serves one model name must agree on.
 
-    `embedding_size` is the length of its vectors; 0 when it cannot pool.
+    `embedding_size` is the length of its vectors; 0 when it cannot pool. `namings` are what
+    frontends are told, those of most workers first; a hello has none.
     """
 
     name: str
@@ -21,6 +32,7 @@ class ModelInfo:
     vocab_size: int
     block_size: int
     embedding_size: int = 0
+    namings: tuple[BlockNaming, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

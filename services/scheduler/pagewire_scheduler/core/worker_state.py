@@ -18,7 +18,7 @@ from pagewire_scheduler.core.loads import Loads
 from pagewire_scheduler.core.model_totals import ModelTotals
 from pagewire_scheduler.core.outstanding_step import OutstandingStep, Release
 from pagewire_scheduler.core.pairs import PairFacts
-from pagewire_scheduler.core.prefix_cache import NameChain
+from pagewire_scheduler.core.prefix_cache import NameChain, RootKey
 from pagewire_scheduler.core.probes import Probe
 from pagewire_scheduler.core.request import Key, Request, Sequence
 from pagewire_scheduler.core.reserve import Reserve
@@ -71,8 +71,8 @@ class WorkerState:
         taking: Hand-offs whose blocks come here.
         kept: Blocks that probes compare.
         pairs: What is known of the ways from other workers, by their ids.
-        has_arrivals: Whether somebody has come to wait, or may find room, since its newest plan was
-            thought of.
+        kind: What it has in common with others that differ in their load and their blocks only.
+        queued: What waits here.
         is_blocked: Whether who waits lacked slots or blocks in the newest plan that looked at them.
         outstanding: Steps under way, oldest first.
         reserve: Blocks set aside.
@@ -91,9 +91,12 @@ class WorkerState:
         waiting: WaitingQueue,
         totals: ModelTotals,
         settings: CoreSettings,
+        touched: "dict[WorkerState, None]",
     ) -> None:
+        """Args: `touched` are those whose next plan may differ; a dictionary for its order."""
         self.info, self.limits = info, settings.stream_limits
         self.generation = settings.generation
+        self._touched = touched
         self.totals = totals
         self.roles = info.roles
         self.pool = BlockPool(info.num_blocks)
@@ -106,17 +109,18 @@ class WorkerState:
         self.running: list[Sequence] = []
         self.num_running_of: Counter[str] = Counter()
         self.waiting = waiting
-        self.compiling = WaitingQueue()
+        self.queued = waiting.sums
+        self.compiling = WaitingQueue(waiting.sums)
         self.grammars = Grammars(self.limits)
-        self.loading = WaitingQueue()
-        self.resting = WaitingQueue()
+        self.loading = WaitingQueue(waiting.sums)
+        self.resting = WaitingQueue(waiting.sums)
         self.loads = Loads()
         self.loads.is_forced = settings.is_load_forced
         self.giving: dict[Handoff, None] = {}
         self.taking: dict[Handoff, None] = {}
         self.kept: dict[Probe, BlockTable] = {}
         self.pairs: dict[bytes, PairFacts] = {}
-        self.is_blocked = self.has_arrivals = False
+        self.is_blocked = False
         self.reserve = Reserve()
         self.branched: dict[Request, None] = {}
         self.trials = Trials()
@@ -126,8 +130,19 @@ class WorkerState:
         self.outstanding: deque[OutstandingStep] = deque()
         self.void_blocks: dict[int, int] = {}  # block -> the void step that named it
         self.next_step_id = 1
+        self.kind = (
+            _root_key(info),
+            (info.model.max_model_len, num_slots, info.num_blocks, info.window),
+        )
         for name, block in info.held:
             self.pool.adopt(block, name)
+
+    def touch(self) -> None:
+        """Something has happened by which its next plan, or what it is told beside it, may differ.
+
+        Whoever changes a worker from outside of its own plan says so, or it is not looked at.
+        """
+        self._touched[self] = None
 
     @property
     def has_credit(self) -> bool:
@@ -166,8 +181,7 @@ class WorkerState:
     @property
     def num_sequences(self) -> int:
         """Sequences placed here."""
-        num_aside = len(self.compiling) + len(self.loading) + len(self.resting)
-        return len(self.running) + len(self.waiting) + num_aside
+        return len(self.running) + self.queued.num_sequences
 
     @property
     def num_releasing_blocks(self) -> int:
@@ -189,15 +203,19 @@ class WorkerState:
 
     def chain_for(self, sequence: Sequence) -> NameChain:
         """Return the sequence's chain of block names under this worker's layout."""
-        root = root_name(
-            model_fingerprint=self.info.model.model_fingerprint,
-            layout_fingerprint=self.info.layout_fingerprint,
-            dtype=self.info.dtype,
-            salt=sequence.request.submission.salt,
-        )
-        if sequence.chain is None or sequence.chain.root != root:
-            sequence.chain = NameChain(root, self.info.model.block_size)
-        return sequence.chain
+        key, chain = self.kind[0], sequence.chain
+        if chain is None or chain.root_key != key:
+            fingerprint, layout, dtype, block_size = key
+            root = root_name(
+                model_fingerprint=fingerprint,
+                layout_fingerprint=layout,
+                dtype=dtype,
+                salt=sequence.request.submission.salt,
+            )
+            chain = sequence.chain = NameChain(
+                root, block_size, key, sequence.request.submission.given_names
+            )
+        return chain
 
     def take_slot(self, sequence: Sequence) -> int:
         """Give the lowest free slot to `sequence`."""
@@ -298,6 +316,11 @@ class WorkerState:
         release.table.release()
         heapq.heappush(self.free_slots, release.slot)
         self.untold_slots.append(release.slot)
+
+
+def _root_key(info: WorkerInfo) -> RootKey:
+    model = info.model
+    return model.model_fingerprint, info.layout_fingerprint, info.dtype, model.block_size
 
 
 def _void_name(info: WorkerInfo, step_id: int, block: int) -> BlockName:

@@ -126,23 +126,47 @@ class ServedModels(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[ServedModel, _Mapping]]] = ...) -> None: ...
 
 class ServedModel(_message.Message):
-    __slots__ = ("name", "model_fingerprint", "tokenizer_fingerprint", "max_model_len", "num_workers", "embedding_size")
+    __slots__ = ("name", "model_fingerprint", "tokenizer_fingerprint", "max_model_len", "num_workers", "embedding_size", "namings")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
     EMBEDDING_SIZE_FIELD_NUMBER: _ClassVar[int]
+    NAMINGS_FIELD_NUMBER: _ClassVar[int]
     name: str
     model_fingerprint: bytes
     tokenizer_fingerprint: bytes
     max_model_len: int
     num_workers: int
     embedding_size: int
-    def __init__(self, name: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., num_workers: _Optional[int] = ..., embedding_size: _Optional[int] = ...) -> None: ...
+    namings: _containers.RepeatedCompositeFieldContainer[BlockNaming]
+    def __init__(self, name: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., tokenizer_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., num_workers: _Optional[int] = ..., embedding_size: _Optional[int] = ..., namings: _Optional[_Iterable[_Union[BlockNaming, _Mapping]]] = ...) -> None: ...
+
+class BlockNaming(_message.Message):
+    __slots__ = ("layout_fingerprint", "dtype", "block_size", "is_by_tenant")
+    LAYOUT_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    IS_BY_TENANT_FIELD_NUMBER: _ClassVar[int]
+    layout_fingerprint: bytes
+    dtype: str
+    block_size: int
+    is_by_tenant: bool
+    def __init__(self, layout_fingerprint: _Optional[bytes] = ..., dtype: _Optional[str] = ..., block_size: _Optional[int] = ..., is_by_tenant: bool = ...) -> None: ...
+
+class PromptBlocks(_message.Message):
+    __slots__ = ("root", "block_size", "names")
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    root: bytes
+    block_size: int
+    names: bytes
+    def __init__(self, root: _Optional[bytes] = ..., block_size: _Optional[int] = ..., names: _Optional[bytes] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "epoch", "handle", "model", "adapter", "prompt_token_ids", "emitted", "sampling", "eos_token_ids", "tenant", "cache_salt", "priority", "remaining_ms", "generate", "pool", "age_ms")
+    __slots__ = ("request_id", "epoch", "handle", "model", "adapter", "prompt_token_ids", "emitted", "sampling", "eos_token_ids", "tenant", "cache_salt", "priority", "remaining_ms", "generate", "pool", "age_ms", "prompt_blocks")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +183,7 @@ class Submit(_message.Message):
     GENERATE_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     epoch: int
     handle: int
@@ -175,7 +200,8 @@ class Submit(_message.Message):
     generate: GenerateKind
     pool: _pooling_pb2.Pooling
     age_ms: int
-    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ..., pool: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., age_ms: _Optional[int] = ...) -> None: ...
+    prompt_blocks: PromptBlocks
+    def __init__(self, request_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., handle: _Optional[int] = ..., model: _Optional[str] = ..., adapter: _Optional[bytes] = ..., prompt_token_ids: _Optional[bytes] = ..., emitted: _Optional[_Iterable[_Union[EmittedTokens, _Mapping]]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., eos_token_ids: _Optional[bytes] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[bytes] = ..., priority: _Optional[int] = ..., remaining_ms: _Optional[int] = ..., generate: _Optional[_Union[GenerateKind, _Mapping]] = ..., pool: _Optional[_Union[_pooling_pb2.Pooling, _Mapping]] = ..., age_ms: _Optional[int] = ..., prompt_blocks: _Optional[_Union[PromptBlocks, _Mapping]] = ...) -> None: ...
 
 class GenerateKind(_message.Message):
     __slots__ = ("beam_search",)
