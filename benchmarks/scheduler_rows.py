@@ -77,7 +77,7 @@ class Cell:
         )
         info = FrontendInfo(
             frontend_id=bytes(16),
-            highest_generation=0,
+            cell="",
             tokenizers={},
             held_generation=None,
             held=(),

@@ -220,7 +220,7 @@ def _audit_counts(core: SchedulerCore) -> Iterator[Finding]:
                 yield Finding("miscounted", f"{model}: {counted}, and there are {found.get(model)}")
     queues = [*core.queues.unplaced]
     for worker in core.workers.values():
-        own = [worker.waiting, worker.compiling, worker.loading]
+        own = [worker.waiting, worker.compiling, worker.loading, worker.resting]
         queues += own
         if worker.queued.num_sequences != sum(map(len, own)):
             yield Finding(

@@ -121,4 +121,4 @@ class QuietCell:
         return [worker for worker in self.workers if worker.plans]
 
 
-_NOTHING = {"highest_generation": 0, "tokenizers": {}, "held_generation": None, "held": ()}
+_NOTHING = {"cell": "", "tokenizers": {}, "held_generation": None, "held": ()}

@@ -55,7 +55,7 @@ def message_of(
         priority=0,
         prompt_blocks=blocks,
     )
-    return submit_message(record, None).submit
+    return submit_message(record, None, 0).submit
 
 
 def test_they_are_the_names_that_the_scheduler_would_compute() -> None:
