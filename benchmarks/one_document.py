@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 from machine import describe
@@ -60,7 +61,7 @@ def make_request(model: str, prompt: list[int], max_tokens: int) -> inference_pb
 
 
 async def follow(
-    stub: "inference_pb2_grpc.InferenceServiceAsyncStub",
+    stub: Any,
     request: inference_pb2.CompleteRequest,
     stream: Stream,
 ) -> None:
