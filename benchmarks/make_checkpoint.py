@@ -70,6 +70,17 @@ SHAPES = {
         context=2048,
         tied=True,
     ),
+    # As little to compute per token as there can be, and a long context.
+    "tiny-long": Shape(
+        hidden=32,
+        layers=1,
+        heads=2,
+        kv_heads=1,
+        intermediate=64,
+        vocab=2048,
+        context=131072,
+        tied=True,
+    ),
 }
 
 

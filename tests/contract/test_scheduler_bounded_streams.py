@@ -98,7 +98,11 @@ async def test_questions_about_one_document_fit_the_stream(
     tmp_path: Path, num_questions: int, length: int
 ) -> None:
     document = [1 + position % 997 for position in range(length)]
-    async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
+    limits = {"max_waiting_tokens": 2**26, "max_request_bytes": 2**36}
+    async with (
+        running_scheduler(tmp_path, **limits) as scheduler,
+        frontend_of(scheduler) as frontend,
+    ):
         worker = ScriptedWorker(
             scheduler.address,
             num_blocks=length // 16 + 5 * num_questions + 1000,

@@ -106,7 +106,9 @@ def test_the_longest_sequence_fits_an_empty_plan_with_all_its_blocks() -> None:
         length = limits.longest_sequence(block_size)
         asked = submission(1, [1])
         num_bytes = record_bytes(asked, length, -(-length // block_size))
-        assert num_bytes <= limits.new_bytes - limits.max_condition_bytes + 256 + 4
+        num_fixed = record_bytes(asked, 0, 0)
+        most_conditions = limits.max_condition_bytes - num_fixed - 4
+        assert num_bytes + most_conditions <= limits.new_bytes
     assert limits.longest_sequence(4) >= 2**20
     rest = 81 * limits.max_slots + 28 * (limits.max_step_blocks + limits.max_slots)
     rest += 24 * limits.max_void_names + 16 * 1024 + 1024
@@ -239,3 +241,25 @@ def test_a_load_has_no_more_blocks_than_a_message_can_tell() -> None:
     most = StreamLimits().max_load_blocks
     order = LoadOrder(1, "", (BlockName(b"n" * 16),) * most, (U32,) * most, U32)
     assert load_message(order).ByteSize() <= MESSAGE_BYTES
+
+
+def test_choices_whose_new_blocks_do_not_fit_the_plan_are_queued() -> None:
+    """With a window a prompt gets its blocks step by step, and each fork is told of the last."""
+    model = replace(MODEL, block_size=1, max_model_len=400)
+    windowed = cell(
+        new_bytes=1900,
+        model=model,
+        window=4,
+        max_num_batched_tokens=100,
+        max_num_seqs=8,
+        num_blocks=900,
+    )
+    prompt = [number % 30 for number in range(190)]
+    windowed.submit(1, prompt, emitted=((),) * 8, sampling=SamplingParams(max_tokens=2))
+    windowed.answer(windowed.planned())
+    plan = windowed.planned()
+    num_fresh = plan.num_new_blocks[0]
+    assert num_fresh == 90
+    assert len(plan.fork_slots) == 1900 // (4 * num_fresh) == 5
+    windowed.answer(plan)
+    assert len(finished(windowed.run())) == 8
