@@ -14,7 +14,9 @@ class Activity(Enum):
     """What a process that does not answer does."""
 
     IDLE = "idle"
-    """It sleeps or is stopped, and gets no time because it asks for none."""
+    """It sleeps, and gets no time because it asks for none."""
+    STOPPED = "stopped"
+    """By a signal: it gets no time on any machine."""
     BUSY = "busy"
     """It computes."""
     HELD = "held"
@@ -47,7 +49,7 @@ class ActivityMeter:
         before = self._samples.get(pid)
         self._samples[pid] = _Sample(now, cpu_seconds)
         if state == "T":
-            return Activity.IDLE
+            return Activity.STOPPED
         if before is None or now <= before.now:
             return Activity.HELD
         if cpu_seconds - before.cpu_seconds >= BUSY_SHARE * (now - before.now):

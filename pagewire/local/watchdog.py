@@ -12,6 +12,8 @@ from pagewire.local.process_activity import Activity
 
 TICK_SECONDS = 0.25
 MAX_LATE_SECONDS = 0.25
+MAX_STOPPED_SECONDS = 0.5
+"""What one look at a stopped child may count, however long ago the look before was."""
 
 IDLE_PATIENCE_SECONDS = 2.0
 FRONTEND_PATIENCE_SECONDS = 10.0
@@ -127,19 +129,24 @@ class Watchdog:
                 watched.is_asked = True
                 actions.append(Ask(name))
                 continue
-            self._count(watched, look(name), 0.0 if is_late else elapsed)
+            self._count(watched, look(name), elapsed, is_late=is_late)
             reason = watched.hang()
             if reason is not None:
                 actions.append(self._give_up(name, reason))
         return actions
 
-    def _count(self, watched: _Watched, activity: Activity, seconds: float) -> None:
-        if activity is Activity.IDLE:
-            watched.idle_seconds += seconds
-            return
-        watched.idle_seconds = 0.0
-        if activity is not Activity.HELD:
-            watched.busy_seconds += seconds
+    def _count(
+        self, watched: _Watched, activity: Activity, seconds: float, *, is_late: bool
+    ) -> None:
+        if activity is Activity.STOPPED:
+            # No lack of cores does that. Both may have been stopped, and go on one after the other.
+            watched.idle_seconds += min(seconds, MAX_STOPPED_SECONDS)
+        elif activity is Activity.IDLE:
+            watched.idle_seconds += 0.0 if is_late else seconds
+        else:
+            watched.idle_seconds = 0.0
+            is_counted = activity is not Activity.HELD and not is_late
+            watched.busy_seconds += seconds if is_counted else 0.0
 
     def _give_up(self, name: str, reason: str) -> Hung:
         del self._watched[name]

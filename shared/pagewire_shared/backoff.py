@@ -3,6 +3,9 @@
 import random
 from dataclasses import dataclass
 
+REDIAL_MAX_SECONDS = 0.25
+"""Between attempts to reach a scheduler: it is back in a second, and all streams wait for it."""
+
 
 @dataclass(slots=True)
 class Backoff:

@@ -212,3 +212,14 @@ def test_only_models_on_a_volume_are_read_only(helm):
         render(helm, VARIANTS["everything"]), "PersistentVolumeClaim", "pw-pagewire-models"
     )
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_a_process_that_hangs_is_found_and_ended_within_15_s(objects):
+    for pods in pods_of(objects, "scheduler", "worker", "frontend", "kvstore"):
+        probe = pods.container["livenessProbe"]
+        budget = probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"]
+        assert budget <= 15, pods.name
+        # Not so fast that one slow answer kills it.
+        assert probe["failureThreshold"] >= 3
+        assert probe["terminationGracePeriodSeconds"] <= 5
+        assert "terminationGracePeriodSeconds" not in pods.container["readinessProbe"]

@@ -119,7 +119,9 @@ def test_health_is_asked_where_it_listens(role: str) -> None:
     assert match[1] in listens(role)
     assert (match[2] == "/ready") is address.startswith("http://") is (role == "frontend")
     assert seconds(check["timeout"]) <= seconds(check["interval"])
-    assert {"retries", "start_period"} <= set(check)
+    assert "start_period" in check
+    # What hangs is shown as fast as on Kubernetes.
+    assert seconds(check["interval"]) * check["retries"] + seconds(check["timeout"]) <= 15
 
 
 def test_what_is_dialled_listens() -> None:

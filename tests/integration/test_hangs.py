@@ -4,6 +4,9 @@ while it is still stopped, and nothing is left behind."""
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 
 import grpc.aio
@@ -17,6 +20,7 @@ from support.processes import is_running
 from support.streams import Stream, completion, eventually_clean, follow_all
 
 NUM_STREAMS = 6
+STARVED_SECONDS = 8.0
 NUM_TOKENS = 160
 PATIENCE_SECONDS = 40.0
 """Far more than a replacement takes; the stopped process is never continued."""
@@ -62,6 +66,11 @@ async def _with_stopped(cluster: Cluster, pid: int) -> list[Stream]:
     return streams
 
 
+def restarts(cluster: Cluster, first: int) -> list[Restarting]:
+    """What was started again, from a notice on."""
+    return [notice for notice in cluster.notices[first:] if isinstance(notice, Restarting)]
+
+
 @pytest.mark.parametrize(
     "role",
     [
@@ -74,6 +83,7 @@ def test_streams_go_on_when_a_process_hangs(
     cluster: Cluster, undisturbed: list[list[int]], role: str
 ) -> None:
     [pid] = cluster.processes[role]
+    num_before = len(cluster.notices)
     try:
         streams = asyncio.run(_with_stopped(cluster, pid))
     finally:
@@ -81,7 +91,26 @@ def test_streams_go_on_when_a_process_hangs(
             os.kill(pid, signal.SIGCONT)
     assert [stream.error for stream in streams] == [""] * NUM_STREAMS
     assert [stream.token_ids for stream in streams] == undisturbed
-    reasons = [n.reason for n in cluster.notices if isinstance(n, Restarting) and role in n.name]
-    assert reasons
-    assert all("hung" in reason for reason in reasons), reasons
+    [again] = restarts(cluster, num_before)
+    assert again.name.startswith(role)
+    assert "hung" in again.reason
     asyncio.run(eventually_clean(cluster.grpc_address, 1, timeout_seconds=30))
+
+
+@pytest.mark.long
+def test_a_starved_machine_kills_nobody(cluster: Cluster, undisturbed: list[list[int]]) -> None:
+    """Far more processes that compute than cores, for several times the patience."""
+    num_before = len(cluster.notices)
+    loop = [sys.executable, "-c", "while True: pass"]
+    hogs = [subprocess.Popen(loop) for _ in range(4 * (os.cpu_count() or 1))]
+    try:
+        end = time.monotonic() + STARVED_SECONDS
+        [request] = requests(cluster.model)[:1]
+        [stream] = asyncio.run(follow_all(cluster.grpc_address, [request]))
+        assert stream.token_ids == undisturbed[0]
+        time.sleep(max(0.0, end - time.monotonic()))
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert restarts(cluster, num_before) == []

@@ -182,6 +182,12 @@ readinessProbe:
 livenessProbe:
   grpc: {port: {{ .port }}, service: liveness}
   {{- toYaml .root.Values.probes.liveness | nindent 2 }}
+  {{- include "pagewire.hungGrace" . | nindent 2 }}
+{{- end -}}
+
+{{/* What hangs does not hear that it is to end: it is not waited for as for one that drains. */}}
+{{- define "pagewire.hungGrace" -}}
+terminationGracePeriodSeconds: 5
 {{- end -}}
 
 {{/* Takes names and numbers. */}}

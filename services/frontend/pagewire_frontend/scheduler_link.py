@@ -21,7 +21,7 @@ from pagewire_protos.common.v1 import audit_pb2
 from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.arrays import unpack_u32
-from pagewire_shared.backoff import Backoff
+from pagewire_shared.backoff import REDIAL_MAX_SECONDS, Backoff
 from pagewire_shared.errors import PagewireError, PeerRefusedError, UnavailableError, WireError
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_detail
@@ -137,7 +137,7 @@ class SchedulerLink:
 
     async def run(self) -> None:
         """Attach, and attach again after every loss, until cancelled."""
-        backoff = Backoff()
+        backoff = Backoff(max_seconds=REDIAL_MAX_SECONDS)
         lost_at = time.monotonic()
         while True:
             try:

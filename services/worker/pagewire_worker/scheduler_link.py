@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import grpc.aio
 
-from pagewire_shared.backoff import Backoff
+from pagewire_shared.backoff import REDIAL_MAX_SECONDS, Backoff
 from pagewire_shared.errors import (
     PagewireError,
     PeerRefusedError,
@@ -79,7 +79,7 @@ class SchedulerLink:
 
     async def run(self) -> None:
         """Attach and re-attach for ever. Raises PeerRefusedError when the scheduler refuses."""
-        backoff = Backoff()
+        backoff = Backoff(max_seconds=REDIAL_MAX_SECONDS)
         waiting_since = time.monotonic()
         logged_at = waiting_since
         while True:

@@ -104,6 +104,15 @@ class RpcServer:
         del self._ended[server]
 
 
+def _warn_of_open(address: Address, setting: str) -> None:
+    _logger.warning(
+        "%s %s is open to whoever reaches it, without authentication or encryption: let only "
+        "Pagewire's own processes reach it (network policy, firewall)",
+        setting,
+        address,
+    )
+
+
 async def start_server(
     address: Address,
     register: Callable[[grpc.aio.Server], None],
@@ -131,12 +140,7 @@ async def start_server(
     if not is_port_shared:
         require_free(address, setting=setting)
     if not (is_public or address.is_local):
-        _logger.warning(
-            "%s %s is open to whoever reaches it, without authentication or encryption: let only "
-            "Pagewire's own processes reach it (network policy, firewall)",
-            setting,
-            address,
-        )
+        _warn_of_open(address, setting)
     servicer = health.aio.HealthServicer()
     names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
     socket_file = SocketFile(address.path) if address.is_unix else None

@@ -59,10 +59,10 @@ def test_one_that_computes_in_any_thread_is_busy() -> None:
         wait_until(looks, 30, "busy")
 
 
-def test_one_that_is_stopped_is_idle_whatever_it_did() -> None:
+def test_one_that_is_stopped_is_seen_to_be_whatever_it_did() -> None:
     with running(COMPUTES) as pid:
         os.kill(pid, signal.SIGSTOP)
-        becomes(pid, Activity.IDLE)
+        becomes(pid, Activity.STOPPED)
 
 
 def test_the_first_look_at_one_that_runs_says_nothing() -> None:

@@ -94,6 +94,18 @@ def test_time_in_which_this_side_did_not_run_does_not_count() -> None:
         assert watchdog.on_time(now, lambda _: Activity.IDLE) == []
 
 
+def test_one_that_is_stopped_is_given_up_on_a_starved_machine_too() -> None:
+    """This side is late each time; one look is not enough, as both may have been stopped."""
+    watchdog, now, num_looks = watching(), TICK_SECONDS, 0
+    actions: list[Ask | Hung] = []
+    while not actions:
+        now += 30.0
+        num_looks += 1
+        actions = watchdog.on_time(now, lambda _: Activity.STOPPED)
+    assert isinstance(actions[0], Hung)
+    assert 2 <= num_looks <= 8
+
+
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("activity", [Activity.BUSY, Activity.UNKNOWN])
 def test_one_that_computes_has_more_time(role: str, activity: Activity) -> None:
