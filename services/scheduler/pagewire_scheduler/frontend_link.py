@@ -13,7 +13,12 @@ from pagewire_scheduler.core.cell_load import CellLoad
 from pagewire_scheduler.core.events import Event, RejectedEvent
 from pagewire_scheduler.core.worker_info import ModelInfo
 from pagewire_scheduler.event_stream import WaitingEvents
-from pagewire_scheduler.frontend_convert import frontend_info, served_models, submission
+from pagewire_scheduler.frontend_convert import (
+    frontend_info,
+    served_models,
+    shortened,
+    submission,
+)
 from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.peers import FrontendInfo
 from pagewire_scheduler.pending_answers import PendingAnswers
@@ -23,11 +28,15 @@ from pagewire_shared.arrays import pack_u32
 from pagewire_shared.convert import agree_protocol
 from pagewire_shared.errors import InternalError, PagewireError, UnavailableError, WireError
 from pagewire_shared.ids import RequestId
-from pagewire_shared.rpc.outbox import Outbox
+from pagewire_shared.rpc.errors import to_detail
+from pagewire_shared.rpc.outbox import MESSAGE_BYTES, Outbox
 
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
 """Of messages besides events, which no frontend that reads ever has waiting: refusals of what it
 submits, and answers. Beyond it the frontend attaches again."""
+
+MAX_ANSWER_BYTES = MESSAGE_BYTES - 1024
+"""Of what an operator asked."""
 
 Audit = Callable[[], Awaitable[audit_pb2.AuditReport]]
 Operate = Callable[[pb.AdminQuery], Awaitable[pb.AdminAnswer]]
@@ -207,9 +216,15 @@ class FrontendLink:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer_admin(self, operate: Operate, query: pb.AdminQuery) -> None:
-        self._send(pb.AttachFrontendResponse(admin_answer=await operate(query)))
+        answer = await operate(query)
+        if (num_bytes := answer.ByteSize()) > MAX_ANSWER_BYTES:
+            error = InternalError(f"the answer takes {num_bytes} bytes, more than a message may")
+            answer = pb.AdminAnswer(query_id=query.query_id, error=to_detail(error))
+        self._send(pb.AttachFrontendResponse(admin_answer=answer))
 
     async def _answer_audit(self, query_id: int) -> None:
         report = await self._audit()
+        if report.ByteSize() > MAX_ANSWER_BYTES:
+            report = shortened(report)
         answer = pb.AuditAnswer(query_id=query_id, report=report)
         self._send(pb.AttachFrontendResponse(audit_answer=answer))
