@@ -88,6 +88,10 @@ class CrowdFrontend:
         return sum(session.entry.has_output for session in self.sessions)
 
     @property
+    def is_submitted(self):
+        return all(session.entry.epoch >= 0 for session in self.sessions)
+
+    @property
     def num_tokens(self):
         return sum(session.entry.choices[0].next_position for session in self.sessions)
 

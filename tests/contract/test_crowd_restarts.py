@@ -34,7 +34,7 @@ async def test_a_killed_scheduler_gets_the_whole_crowd_back(num_requests, caplog
         async with crowd([process.place.address], num_frontends=2, num_workers=2) as frontends:
             for frontend in frontends:
                 frontend.open(num_requests // 2, NUM_TOKENS)
-            await until(lambda: all(frontend.num_begun >= 20 for frontend in frontends))
+            await until(lambda: all(one.is_submitted and one.num_begun >= 20 for one in frontends))
             process.kill()
             process.start()
             before = [frontend.num_tokens for frontend in frontends]
