@@ -85,7 +85,7 @@ class AttachStream:
             await self._write(message)
 
     async def _watch_loop(self) -> None:
-        counter = 0
+        counter, was_stalled = 0, False
         self._last_heard = time.monotonic()
         while True:
             counter += 1
@@ -94,9 +94,11 @@ class AttachStream:
             silence = time.monotonic() - self._last_heard
             if silence > self._silence_seconds:
                 raise UnavailableError(f"silent for {silence:.1f} s")
-            stall = self._outbox.stalled_seconds
-            if stall > STALL_SECONDS:
+            # Two looks: after a pause of this process the writer has its turn between them.
+            is_stalled = (stall := self._outbox.stalled_seconds) > STALL_SECONDS
+            if is_stalled and was_stalled:
                 raise UnavailableError(f"it has taken nothing for {stall:.1f} s")
+            was_stalled = is_stalled
 
     async def _write(self, message: pb.AttachFrontendRequest) -> None:
         try:

@@ -22,6 +22,9 @@ MAX_GAPS = 8
 """Gaps in a row, with nothing new between them, after which a request is given up: a scheduler that
 does not send what is asked would be asked for ever."""
 
+MAX_FAULTS = 2
+"""Schedulers that failed at a request, after which it is given up: it would end each of them."""
+
 ENDED = 0xFFFFFFFF
 """Next position of a choice that has ended, in the hello's list of held requests."""
 
@@ -78,6 +81,7 @@ class JournalEntry:
         vector: The outcome, as little-endian f32; None until it has come.
         num_gaps: Gaps since something new has come.
         prompt_blocks: Names of the prompt's blocks; None for the scheduler to compute them.
+        num_faults: Schedulers that failed while they worked on it.
     """
 
     request_id: RequestId
@@ -97,6 +101,7 @@ class JournalEntry:
     vector: bytes | None = None
     num_gaps: int = 0
     prompt_blocks: PromptBlocks | None = None
+    num_faults: int = 0
 
     def __post_init__(self) -> None:
         assert self.params.seed is not None, "the seed is drawn before the entry is opened"
@@ -128,6 +133,11 @@ class JournalEntry:
         """Note a gap; return whether it is one too many."""
         self.num_gaps += 1
         return self.num_gaps > MAX_GAPS
+
+    def note_fault(self) -> bool:
+        """Note that a scheduler failed at this request; return whether it is given up."""
+        self.num_faults += 1
+        return self.num_faults >= MAX_FAULTS
 
     @property
     def is_prompt_complete(self) -> bool:

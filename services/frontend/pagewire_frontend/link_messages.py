@@ -38,6 +38,9 @@ _REASONS = {
 }
 
 
+MAX_FINDINGS = 1000
+"""Of this frontend, in its answer to an audit."""
+
 TokenChunk = tuple[int, int, int, int, list[int], list[TokenLogprob], int]
 """Handle, epoch, choice, first position, token ids, log-probabilities (none, or one per token) and
 cached tokens of a chunk. A plain tuple: one is made per stream and step."""
@@ -165,7 +168,9 @@ def audit_reply_message(
         frontend=frontend_id.hex(),
         num_open_streams=holdings.num_open_streams,
         num_handles=holdings.num_handles,
-        findings=[finding(process, item.kind, item.detail) for item in holdings.findings],
+        findings=[
+            finding(process, item.kind, item.detail) for item in holdings.findings[:MAX_FINDINGS]
+        ],
     )
     reply = pb.FrontendAuditReply(query_id=query_id, audit=audit)
     return pb.AttachFrontendRequest(audit_reply=reply)

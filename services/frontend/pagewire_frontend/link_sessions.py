@@ -284,6 +284,16 @@ class CarriedSessions:
         if session.carrier is self:
             self.drop(session)
 
+    def on_failing(self, message: pb.Failing) -> None:
+        """Give up a request at which schedulers fail; one that was named first is submitted
+        again."""
+        for session in list(self._by_handle.values()):
+            named = session.entry.request_id in message.request_ids
+            if named and session.entry.note_fault():
+                num = session.entry.num_faults
+                error = f"the scheduler failed {num} times while it worked on this request"
+                session.fail(InternalError(error))
+
     def on_rejected(self, message: pb.Rejected) -> None:
         """Fail the request that was refused; one that has begun tries again where that helps."""
         session = self._by_handle.get(message.handle)

@@ -217,6 +217,8 @@ class SchedulerLink:
             self.carried.on_finished(message.finished)
         elif kind == "rejected":
             self.carried.on_rejected(message.rejected)
+        elif kind == "failing":
+            self.carried.on_failing(message.failing)
         elif kind == "served_models":
             self._set_served(message.served_models)
         elif kind == "cell_metrics":

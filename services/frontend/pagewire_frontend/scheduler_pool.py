@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from pagewire_frontend.cell_affinity import CellAffinity, prefixes_of
 from pagewire_frontend.holdings import Finding, Holdings
 from pagewire_frontend.journal import Journal
 from pagewire_frontend.model_load import ModelLoad, total
@@ -15,6 +16,10 @@ from pagewire_frontend.session import Session
 from pagewire_shared.errors import OverloadedError, UnavailableError
 from pagewire_shared.ids import RequestId
 from pagewire_shared.rpc.address import Address
+
+# A cell that knows a prompt may have so many more requests than the least busy one.
+_BUSIER_FACTOR = 1.25
+_BUSIER_REQUESTS = 8
 
 
 class SchedulerPool:
@@ -35,6 +40,7 @@ class SchedulerPool:
         self._context_lengths: dict[str, int] = {}
         self._changed = asyncio.Condition()
         self._watchers: Counter[str] = Counter()
+        self._affinity = CellAffinity()
         self._notices: set[asyncio.Task[None]] = set()
         self._links = [
             SchedulerLink(
@@ -114,8 +120,8 @@ class SchedulerPool:
             await self._changed.wait_for(is_reached)
 
     def submit(self, session: Session) -> None:
-        """Give a request to the scheduler with the fewest that serves its model; keep it when there
-        is none. Raises OverloadedError."""
+        """Give a request to a scheduler that serves its model; keep it when there is none. Raises
+        OverloadedError."""
         link = self._choose(session)
         if link is not None:
             link.carried.submit(session)
@@ -123,8 +129,23 @@ class SchedulerPool:
             self._waiting[session.entry.request_id] = session
 
     def _choose(self, session: Session) -> SchedulerLink | None:
-        serving = [link for link in self._links if link.serves(session.entry.model)]
-        return min(serving, key=lambda link: len(link.carried), default=None)
+        """Return, of the schedulers that serve the model, the one that has had most of the prompt,
+        unless it has much more to do than another; else the one with the fewest requests."""
+        entry = session.entry
+        loads = {
+            cell: len(link.carried)
+            for cell, link in enumerate(self._links)
+            if link.serves(entry.model)
+        }
+        if len(loads) < 2:
+            return next((self._links[cell] for cell in loads), None)
+        most = _BUSIER_FACTOR * min(loads.values()) + _BUSIER_REQUESTS
+        candidates = sum(1 << cell for cell, load in loads.items() if load <= most)
+        prefixes = prefixes_of(entry.prompt_token_ids, entry.model, entry.tenant, entry.cache_salt)
+        known = self._affinity.find(prefixes, candidates)
+        cell = min(loads, key=lambda one: (not known >> one & 1, loads[one]))
+        self._affinity.note(prefixes, cell)
+        return self._links[cell]
 
     def withdraw(self, session: Session) -> None:
         """Free what a request holds here and in its scheduler."""

@@ -2,6 +2,7 @@
 that it knows the time, and a contradiction ends the process. Owns no stream."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -9,12 +10,15 @@ from pagewire_scheduler.core.cell_load import CellLoad, cell_load
 from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.events import Event
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
+from pagewire_scheduler.culprits import culprits_of
 from pagewire_scheduler.peers import FrontendPeer
 from pagewire_scheduler.request_log import log_failure
 from pagewire_shared.errors import PagewireError
-from pagewire_shared.ids import BlockName
+from pagewire_shared.ids import BlockName, short
 
 Result = TypeVar("Result")
+
+_logger = logging.getLogger(__name__)
 
 
 class DrivenCore:
@@ -85,5 +89,16 @@ class DrivenCore:
             raise
         except Exception as error:
             # The core may be half changed. All of it can be rebuilt by the peers: start afresh.
-            self.fail(error)
+            self._fail_at(error)
             raise
+
+    def _fail_at(self, error: Exception) -> None:
+        """End the process, and tell frontends, as the last word, what the core was working on."""
+        if self.failure.done():
+            return
+        self.fail(error)
+        culprits = culprits_of(error)
+        names = ", ".join(map(short, culprits)) or "no request"
+        _logger.error("the core failed at %s", names, exc_info=error)
+        for frontend in list(self.frontends.values()):
+            frontend.send_failing(culprits)

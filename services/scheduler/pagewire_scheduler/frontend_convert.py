@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from pagewire_protos.common.v1 import error_pb2, sampling_pb2, usage_pb2
+from pagewire_protos.common.v1 import audit_pb2, error_pb2, sampling_pb2, usage_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.core.events import (
     FinishedEvent,
@@ -25,6 +25,7 @@ from pagewire_scheduler.peers import FrontendInfo
 from pagewire_shared.arrays import array_u32, pack_f32, pack_u32, unpack_u32, view_u32
 from pagewire_shared.beam import BeamParams, early_stopping_name
 from pagewire_shared.block_hash import tenant_salt
+from pagewire_shared.convert import finding
 from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.ids import ID_BYTES, RequestId
 from pagewire_shared.rpc.errors import to_detail
@@ -40,6 +41,9 @@ MAX_PROMPT_VALUES: Final = 2**17
 
 PIECE_BYTES: Final = 2**20
 """Bytes that a message to a frontend aims at; only what cannot be split is larger."""
+
+MAX_FINDINGS: Final = 1000
+"""Of an audit that is too large for a message as it is."""
 
 MAX_ERROR_CHARS: Final = 4096
 """Of a message that a frontend is told."""
@@ -367,3 +371,12 @@ def _detail(error: PagewireError) -> error_pb2.ErrorDetail:
     if len(detail.message) > MAX_ERROR_CHARS:
         detail.message = detail.message[:MAX_ERROR_CHARS] + "..."
     return detail
+
+
+def shortened(report: audit_pb2.AuditReport) -> audit_pb2.AuditReport:
+    """Return the head of a report that is too large for a message: its first findings, which are
+    those of the cell, and how many there were."""
+    first = report.findings[:MAX_FINDINGS]
+    num_left_out = len(report.findings) - len(first)
+    more = finding("scheduler", "too_many", f"{num_left_out} findings more are left out")
+    return audit_pb2.AuditReport(generation=report.generation, findings=[*first, more])

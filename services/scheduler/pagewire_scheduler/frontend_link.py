@@ -13,7 +13,12 @@ from pagewire_scheduler.core.cell_load import CellLoad
 from pagewire_scheduler.core.events import Event, RejectedEvent
 from pagewire_scheduler.core.worker_info import ModelInfo
 from pagewire_scheduler.event_stream import WaitingEvents
-from pagewire_scheduler.frontend_convert import frontend_info, served_models, submission
+from pagewire_scheduler.frontend_convert import (
+    frontend_info,
+    served_models,
+    shortened,
+    submission,
+)
 from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.peers import FrontendInfo
 from pagewire_scheduler.pending_answers import PendingAnswers
@@ -21,13 +26,17 @@ from pagewire_scheduler.request_log import log_failure
 from pagewire_scheduler.stream import run_stream
 from pagewire_shared.arrays import pack_u32
 from pagewire_shared.convert import agree_protocol
-from pagewire_shared.errors import PagewireError, UnavailableError, WireError
+from pagewire_shared.errors import InternalError, PagewireError, UnavailableError, WireError
 from pagewire_shared.ids import RequestId
-from pagewire_shared.rpc.outbox import Outbox
+from pagewire_shared.rpc.errors import to_detail
+from pagewire_shared.rpc.outbox import MESSAGE_BYTES, Outbox
 
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
 """Of messages besides events, which no frontend that reads ever has waiting: refusals of what it
 submits, and answers. Beyond it the frontend attaches again."""
+
+MAX_ANSWER_BYTES = MESSAGE_BYTES - 1024
+"""Of what an operator asked."""
 
 Audit = Callable[[], Awaitable[audit_pb2.AuditReport]]
 Operate = Callable[[pb.AdminQuery], Awaitable[pb.AdminAnswer]]
@@ -57,6 +66,7 @@ class FrontendLink:
         )
         self._events = WaitingEvents()
         self._has_asked = False
+        self._is_failing = False
         self._audits: PendingAnswers[audit_pb2.FrontendAudit] = PendingAnswers()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -96,7 +106,10 @@ class FrontendLink:
     def _take_events(self) -> Iterator[pb.AttachFrontendResponse]:
         """Yield what waits by now; what comes from now on waits behind it."""
         self._has_asked = False
-        yield from self._events.take()
+        for message in self._events.take():
+            if self._is_failing:
+                return
+            yield message
 
     def send_models(self, models: Sequence[tuple[ModelInfo, int]]) -> None:
         """Enter the models served into the outbox."""
@@ -111,6 +124,11 @@ class FrontendLink:
         own = load.sequences.get(self._info.frontend_id, {})
         message = metrics_message(own, load.workers)
         self._send(pb.AttachFrontendResponse(cell_metrics=message))
+
+    def send_failing(self, request_ids: Sequence[RequestId]) -> None:
+        """Let this be the last word: the core failed while it worked on these requests."""
+        self._is_failing = True
+        self._send(pb.AttachFrontendResponse(failing=pb.Failing(request_ids=request_ids)))
 
     def ask_audit(self, query_id: int) -> "asyncio.Future[audit_pb2.FrontendAudit]":
         """Ask the frontend what it holds."""
@@ -137,6 +155,17 @@ class FrontendLink:
         asyncio.get_running_loop().call_soon(self.close, UnavailableError(why))
 
     def _receive(self, message: pb.AttachFrontendRequest) -> None:
+        if self._loop.failure.done():
+            return  # the process ends, and what the last word is about to be written
+        try:
+            self._take(message)
+        except PagewireError:
+            raise
+        except Exception:
+            if not self._loop.failure.done():
+                raise
+
+    def _take(self, message: pb.AttachFrontendRequest) -> None:
         kind = message.WhichOneof("message")
         if kind == "submit":
             self._submit(message.submit)
@@ -162,12 +191,18 @@ class FrontendLink:
                 is_sharing_between_tenants=self._loop.is_sharing_between_tenants,
             )
         except PagewireError as error:
-            refused = RequestId(message.request_id), message.handle, message.epoch
-            refusal = RejectedEvent(self._info.frontend_id, *refused, error)
-            log_failure(refusal)
-            self.send_events([refusal])
-            return
-        self._loop.submit(self, request)
+            self._refuse(message, error)
+        except Exception:
+            _logger.exception("a Submit could not be read")
+            self._refuse(message, InternalError("the scheduler cannot read the request"))
+        else:
+            self._loop.submit(self, request)
+
+    def _refuse(self, message: pb.Submit, error: PagewireError) -> None:
+        refused = RequestId(message.request_id), message.handle, message.epoch
+        refusal = RejectedEvent(self._info.frontend_id, *refused, error)
+        log_failure(refusal)
+        self.send_events([refusal])
 
     def _reset_prefix_cache(self, message: pb.ResetPrefixCacheQuery) -> None:
         # The frontend refuses a model that no cell serves; its last worker may have left since.
@@ -182,9 +217,15 @@ class FrontendLink:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer_admin(self, operate: Operate, query: pb.AdminQuery) -> None:
-        self._send(pb.AttachFrontendResponse(admin_answer=await operate(query)))
+        answer = await operate(query)
+        if (num_bytes := answer.ByteSize()) > MAX_ANSWER_BYTES:
+            error = InternalError(f"the answer takes {num_bytes} bytes, more than a message may")
+            answer = pb.AdminAnswer(query_id=query.query_id, error=to_detail(error))
+        self._send(pb.AttachFrontendResponse(admin_answer=answer))
 
     async def _answer_audit(self, query_id: int) -> None:
         report = await self._audit()
+        if report.ByteSize() > MAX_ANSWER_BYTES:
+            report = shortened(report)
         answer = pb.AuditAnswer(query_id=query_id, report=report)
         self._send(pb.AttachFrontendResponse(audit_answer=answer))

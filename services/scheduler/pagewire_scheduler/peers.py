@@ -14,7 +14,7 @@ from pagewire_scheduler.core.step import StepPlan
 from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
 from pagewire_scheduler.liveness import ProgressWatch
 from pagewire_shared.errors import PagewireError, PeerRefusedError
-from pagewire_shared.ids import ID_BYTES
+from pagewire_shared.ids import ID_BYTES, RequestId
 from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 
@@ -85,6 +85,9 @@ class FrontendPeer(Protocol):
 
     def send_load(self, load: CellLoad) -> None:
         """Enter how busy the cell is into the outbox."""
+
+    def send_failing(self, request_ids: Sequence[RequestId]) -> None:
+        """Let this be the last word: the core failed while it worked on these requests."""
 
     def close(self, error: PagewireError | None) -> None:
         """End the stream and detach."""

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from pagewire_protos.common.v1 import audit_pb2
+from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.core.events import (
     FinishedEvent,
@@ -22,7 +24,7 @@ from pagewire_scheduler.core.timeline import Timeline
 from pagewire_scheduler.frontend_link import FrontendLink
 from pagewire_scheduler.loop import StepLoop
 from pagewire_shared.arrays import unpack_u32
-from pagewire_shared.convert import protocol_range
+from pagewire_shared.convert import finding, protocol_range
 from pagewire_shared.errors import InternalError
 from pagewire_shared.ids import RequestId
 
@@ -176,3 +178,29 @@ async def test_other_kinds_are_bounded():
             "vectors",
             "finished",
         ]
+
+
+async def test_answers_that_no_message_holds():
+    async with reading() as reader:
+        findings = [finding("worker", "leaked_slot", "x" * 900) for _ in range(12_000)]
+        report = audit_pb2.AuditReport(generation=5, findings=findings)
+        cell = admin_pb2.CellTopology(warnings=["x" * 1000] * 9000)
+
+        async def audit():
+            return report
+
+        async def operate(query):
+            topology = admin_pb2.TopologyResponse(cells=[cell])
+            return pb.AdminAnswer(query_id=query.query_id, topology=topology)
+
+        reader.link._audit, reader.link._operate = audit, operate
+        reader.link._receive(pb.AttachFrontendRequest(audit_query=pb.AuditQuery(query_id=1)))
+        query = pb.AdminQuery(query_id=2, topology=admin_pb2.TopologyRequest())
+        reader.link._receive(pb.AttachFrontendRequest(admin_query=query))
+        await asyncio.sleep(0)
+        await reader.read()
+        answers = {message.WhichOneof("message"): message for message in reader.messages}
+        assert (
+            "11000 findings more" in answers["audit_answer"].audit_answer.report.findings[-1].detail
+        )
+        assert "more than a message may" in answers["admin_answer"].admin_answer.error.message

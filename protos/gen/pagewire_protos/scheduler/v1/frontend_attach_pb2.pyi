@@ -36,7 +36,7 @@ class AttachFrontendRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_reply: _Optional[_Union[FrontendAuditReply, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., reset_prefix_cache: _Optional[_Union[ResetPrefixCacheQuery, _Mapping]] = ..., admin_query: _Optional[_Union[AdminQuery, _Mapping]] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
-    __slots__ = ("welcome", "served_models", "tokens", "finished", "rejected", "audit_query", "audit_answer", "heartbeat", "prefix_cache_reset", "prompt_logprobs", "vectors", "timelines", "admin_answer", "cell_metrics")
+    __slots__ = ("welcome", "served_models", "tokens", "finished", "rejected", "audit_query", "audit_answer", "heartbeat", "prefix_cache_reset", "prompt_logprobs", "vectors", "timelines", "admin_answer", "cell_metrics", "failing")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     SERVED_MODELS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class AttachFrontendResponse(_message.Message):
     TIMELINES_FIELD_NUMBER: _ClassVar[int]
     ADMIN_ANSWER_FIELD_NUMBER: _ClassVar[int]
     CELL_METRICS_FIELD_NUMBER: _ClassVar[int]
+    FAILING_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     served_models: ServedModels
     tokens: TokenBatch
@@ -65,7 +66,8 @@ class AttachFrontendResponse(_message.Message):
     timelines: TimelineBatch
     admin_answer: AdminAnswer
     cell_metrics: _cell_metrics_pb2.CellMetrics
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., finished: _Optional[_Union[FinishedChoices, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_answer: _Optional[_Union[AuditAnswer, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., prefix_cache_reset: _Optional[_Union[ResetPrefixCacheAnswer, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobBatch, _Mapping]] = ..., vectors: _Optional[_Union[VectorBatch, _Mapping]] = ..., timelines: _Optional[_Union[TimelineBatch, _Mapping]] = ..., admin_answer: _Optional[_Union[AdminAnswer, _Mapping]] = ..., cell_metrics: _Optional[_Union[_cell_metrics_pb2.CellMetrics, _Mapping]] = ...) -> None: ...
+    failing: Failing
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., served_models: _Optional[_Union[ServedModels, _Mapping]] = ..., tokens: _Optional[_Union[TokenBatch, _Mapping]] = ..., finished: _Optional[_Union[FinishedChoices, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., audit_query: _Optional[_Union[AuditQuery, _Mapping]] = ..., audit_answer: _Optional[_Union[AuditAnswer, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., prefix_cache_reset: _Optional[_Union[ResetPrefixCacheAnswer, _Mapping]] = ..., prompt_logprobs: _Optional[_Union[PromptLogprobBatch, _Mapping]] = ..., vectors: _Optional[_Union[VectorBatch, _Mapping]] = ..., timelines: _Optional[_Union[TimelineBatch, _Mapping]] = ..., admin_answer: _Optional[_Union[AdminAnswer, _Mapping]] = ..., cell_metrics: _Optional[_Union[_cell_metrics_pb2.CellMetrics, _Mapping]] = ..., failing: _Optional[_Union[Failing, _Mapping]] = ...) -> None: ...
 
 class FrontendHello(_message.Message):
     __slots__ = ("protocol", "frontend_id", "highest_generation", "models", "held_generation", "held", "cell")
@@ -410,3 +412,9 @@ class AdminAnswer(_message.Message):
     topology: _admin_pb2.TopologyResponse
     self_test: _admin_pb2.SelfTestResponse
     def __init__(self, query_id: _Optional[int] = ..., error: _Optional[_Union[_error_pb2.ErrorDetail, _Mapping]] = ..., set_roles: _Optional[_Union[_admin_pb2.SetRolesResponse, _Mapping]] = ..., topology: _Optional[_Union[_admin_pb2.TopologyResponse, _Mapping]] = ..., self_test: _Optional[_Union[_admin_pb2.SelfTestResponse, _Mapping]] = ...) -> None: ...
+
+class Failing(_message.Message):
+    __slots__ = ("request_ids",)
+    REQUEST_IDS_FIELD_NUMBER: _ClassVar[int]
+    request_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, request_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
