@@ -31,8 +31,8 @@ def found_in(step: PreparedStep, outputs: StepOutputs) -> set[int]:
     due = [chunk.slot for chunk in step.pooling.chunks if chunk.is_due]
     if due:
         vectors = pooled.vectors.reshape(len(due), -1)
-        is_finite = np.isfinite(vectors).all(axis=1).tolist()
-        found.update(slot for slot, is_well in zip(due, is_finite, strict=True) if not is_well)
+        broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        found.update(due[place] for place in broken.tolist())
     return found
 
 

@@ -278,11 +278,15 @@ class Executor(BlockHolder):
         kept = places_of_others(plan, broken).tolist() if broken else list(range(len(blocks)))
         kept = [place for place in kept if self._names.keep(int(blocks[place]), plan.names[place])]
         if len(kept) < len(blocks):
-            slots = np.asarray(plan.named_slots, dtype=np.int64)
-            named = [plan.names[place] for place in kept]
-            slots = slots[kept] if len(slots) else slots
             self._names.break_promises(blocks.tolist())
-            plan = replace(plan, named_blocks=blocks[kept], names=named, named_slots=slots)
+            plan = replace(
+                plan,
+                named_blocks=blocks[kept].tolist(),
+                names=[plan.names[place] for place in kept],
+                named_slots=[
+                    int(plan.named_slots[place]) for place in kept if len(plan.named_slots)
+                ],
+            )
         self._watch.named(plan)
 
     def _named(self, slots: Iterable[int]) -> str:

@@ -142,3 +142,29 @@ def test_heads_are_rotated_and_stored(
     ):
         rounding = 2**-8 if dtype == torch.bfloat16 else 1e-6
         assert ((found.double() - exact).abs() <= rounding * exact.abs() + 1e-5).all()
+
+
+@pytest.mark.parametrize("pool", pools(2))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 3.4e38])
+def test_what_is_not_finite_is_flagged_and_reaches_no_earlier_token(
+    pool: KernelPool, dtype: torch.dtype, value: float
+) -> None:
+    """A weight of 0 times NaN would be NaN: the cache holds finite numbers only."""
+    torch.manual_seed(0)
+    shape = Shape(4, 2, 32, 16, 0, dtype)
+    heads = draw_heads(shape, 8)
+    clean = PagedAttention(pool, shape, 2)
+    expected = clean.run(Batch([(0, 8, [1])], 16), heads.clone())
+    for head in (4, 7):  # a key, a value
+        broken, batch = heads.clone(), Batch([(0, 8, [1])], 16)
+        broken[5, head, 3] = value
+        faults = torch.zeros(8, dtype=torch.int64)
+        batch.structure.faults = faults.data_ptr()
+        paged = PagedAttention(pool, shape, 2)
+        attended = paged.run(batch, broken)
+        assert faults.tolist() == [0, 0, 0, 0, 0, 1, 0, 0]
+        assert torch.equal(attended[:5], expected[:5])
+        key, values = paged.cached([1], 8)
+        assert key.isfinite().all()
+        assert values.isfinite().all()

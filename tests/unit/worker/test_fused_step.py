@@ -108,7 +108,7 @@ def test_steps_equal_those_of_torch(
         logits = fused.logits(exact)
         assert logits.shape == (len(exact), VOCAB)
         assert differences(logits, plain.logits(exact)).max() <= TOLERANCE
-        assert torch.equal(fused.greedy(exact), logits.argmax(dim=1))
+        assert torch.equal(fused.greedy(exact).token_ids, logits.argmax(dim=1))
 
 
 @pytest.mark.parametrize("pool", pools(2))
@@ -148,7 +148,7 @@ def test_logits_in_bfloat16(name: str, tensor: str, pool: KernelPool, folder: Fo
     logits = fused.logits(states)
     assert logits.dtype == torch.float32
     assert differences(logits, states.double() @ weight.double().T).max() <= TOLERANCE
-    assert torch.equal(fused.greedy(states), logits.argmax(dim=1))
+    assert torch.equal(fused.greedy(states).token_ids, logits.argmax(dim=1))
 
 
 @pytest.mark.parametrize("pool", pools(2))
@@ -245,7 +245,7 @@ def test_only_the_states_asked_for(pool: KernelPool, folder: Folders) -> None:
     none = fused.forward(replace(batch, output_rows=wanted[:0]))
     assert none.shape == (0, 64)
     assert fused.logits(none).shape == (0, VOCAB)
-    assert fused.greedy(none).shape == (0,)
+    assert fused.greedy(none).token_ids.shape == (0,)
 
 
 @pytest.mark.parametrize("pool", pools(2))

@@ -236,5 +236,5 @@ class TritonStep:
 
     def _decodes(self, which: Int64Array, counts: Int64Array) -> Decodes:
         rows = (which.astype(np.int32), first_splits(counts).astype(np.int32))
-        which_there, firsts_there = rows_to_device(rows, self._device)
-        return Decodes(which_there, firsts_there, int(counts.max()))
+        which_there, firsts = rows_to_device(rows, self._device)
+        return Decodes(which_there, firsts, int(counts.max()))

@@ -70,8 +70,7 @@ def rotary_kv_write(
     num_tokens, (block_size, num_kv_heads, head_dim) = qkv.shape[0], key_cache.shape[1:]
     num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
     assert qkv.shape[1] == (num_heads + 2 * num_kv_heads) * head_dim
-    for index in (positions, slot_mapping) if faults is None else (positions, slot_mapping, faults):
-        _check_tensor(index, (num_tokens,), torch.int64)
+    _check_tokens(num_tokens, positions, slot_mapping, faults)
     for table in (cosines, sines):
         _check_tensor(table, (len(cosines), head_dim), cosines.dtype)
     for weight in (norms.query, norms.key) if norms else ():
@@ -114,6 +113,12 @@ def _check_tensor(tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) ->
     assert tensor.is_contiguous()
 
 
+def _check_tokens(num_tokens: int, *arrays: Tensor | None) -> None:
+    for array in arrays:
+        if array is not None:
+            _check_tensor(array, (num_tokens,), torch.int64)
+
+
 def _check_heads(qkv: Tensor, key: Tensor, value: Tensor, scales: Tensor | None) -> None:
     assert qkv.stride(1) == 1
     assert key.shape == value.shape
@@ -125,31 +130,14 @@ def _check_heads(qkv: Tensor, key: Tensor, value: Tensor, scales: Tensor | None)
         _check_tensor(scales, (2,), torch.float32)
 
 
+# A line for each argument would hide what the kernel does.
+# fmt: off
 @triton.jit
 def _rotary_kv_write(
-    qkv,
-    positions,
-    slot_mapping,
-    cosines,
-    sines,
-    queries,
-    key_cache,
-    value_cache,
-    query_norm,
-    key_norm,
-    scales,
-    faults,
-    qkv_stride,
-    block_stride,
-    token_stride,
-    head_stride,
-    epsilon,
-    BLOCK_SIZE: tl.constexpr,
-    NUM_HEADS: tl.constexpr,
-    NUM_KV_HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    HEADS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    qkv, positions, slot_mapping, cosines, sines, queries, key_cache, value_cache, query_norm,
+    key_norm, scales, faults, qkv_stride, block_stride, token_stride, head_stride, epsilon,
+    BLOCK_SIZE: tl.constexpr, NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr, HEADS: tl.constexpr, BLOCK: tl.constexpr
 ):
     QUERY_GROUPS: tl.constexpr = (NUM_HEADS + HEADS - 1) // HEADS
     KV_GROUPS: tl.constexpr = (NUM_KV_HEADS + HEADS - 1) // HEADS
@@ -166,21 +154,20 @@ def _rotary_kv_write(
         first, second = _norm(first, second, query_norm, epsilon, HEAD_DIM)
         first, second = _rotate(first, second, cosines, sines, angles, HEAD_DIM)
         target = queries + (token * NUM_HEADS + head) * HEAD_DIM + pairs
-        _store(target, first, second, None, 0, mask, HEAD_DIM)
+        _store(target, first, second, None, 0, mask, None, token, HEAD_DIM)
     elif group < QUERY_GROUPS + KV_GROUPS:
         head, mask = _heads(group - QUERY_GROUPS, num_kept, pairs, HEAD_DIM)
         first, second = _load(row + (NUM_HEADS + head) * HEAD_DIM, mask, HEAD_DIM)
         first, second = _norm(first, second, key_norm, epsilon, HEAD_DIM)
         first, second = _rotate(first, second, cosines, sines, angles, HEAD_DIM)
-        target = key_cache + place + head * head_stride
-        first, second = _keep_finite(first, second, target, scales, faults, token)
-        _store(target, first, second, scales, 0, mask, HEAD_DIM)
+        key = key_cache + place + head * head_stride
+        _store(key, first, second, scales, 0, mask, faults, token, HEAD_DIM)
     else:
         head, mask = _heads(group - QUERY_GROUPS - KV_GROUPS, num_kept, pairs, HEAD_DIM)
         first, second = _load(row + (NUM_HEADS + NUM_KV_HEADS + head) * HEAD_DIM, mask, HEAD_DIM)
-        target = value_cache + place + head * head_stride
-        first, second = _keep_finite(first, second, target, scales, faults, token)
-        _store(target, first, second, scales, 1, mask, HEAD_DIM)
+        value = value_cache + place + head * head_stride
+        _store(value, first, second, scales, 1, mask, faults, token, HEAD_DIM)
+# fmt: on
 
 
 @triton.jit
@@ -245,7 +232,8 @@ def _is_finite(x, target, scales):
 
 
 @triton.jit
-def _store(target, first, second, scales, index, mask, HEAD_DIM: tl.constexpr):
+def _store(target, first, second, scales, index, mask, faults, token, HEAD_DIM: tl.constexpr):
+    first, second = _keep_finite(first, second, target, scales, faults, token)
     if scales is not None:
         scale = tl.load(scales + index)
         # What is no number stays none: a fault before this has to be seen.

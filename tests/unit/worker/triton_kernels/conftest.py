@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
+from support.uninitialised import filled_with_nan
 
 TOLERANCES = {
     torch.float32: {"rtol": 2e-5, "atol": 2e-5},
@@ -22,6 +23,13 @@ TOLERANCES = {
 def interpreted():
     if not INTERPRETED:
         pytest.skip("kernels are compiled for the device here: tests/gpu runs them")
+
+
+@pytest.fixture(autouse=True)
+def _nan_in_new_memory():
+    """A kernel that reads what it did not write is seen."""
+    with filled_with_nan():
+        yield
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Norm and rotation of heads, and the write to the paged cache, against torch."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -194,3 +195,39 @@ def test_keys_and_values_that_lie_in_other_ways_are_refused(dice):
     tables = case.cosines, case.sines
     with pytest.raises(AssertionError):
         rotary_kv_write(case.qkv, case.positions, case.slot_mapping, *tables, key_cache, turned)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", ["float32", "float16", "fp8"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_not_finite_is_flagged_and_zeros_are_stored(seed, kind, dice):
+    """The cache holds finite numbers only; a fault is told by its token."""
+    case = random_case(dice, torch.float16 if kind == "float16" else torch.float32)
+    case = replace(to_fp8(case, 0.5, 0.25) if kind == "fp8" else case, norms=None)
+    num_tokens, width = case.qkv.shape
+    expected = [0] * num_tokens
+    for token in range(0, num_tokens, 2):
+        column = width - 1 - dice.randrange(case.cache[0].shape[2] * case.cache[0].shape[3])
+        case.qkv[token, column] = dice.choice([float("nan"), float("inf"), float("-inf")])
+        expected[token] = int(case.slot_mapping[token] >= 0)
+    plain = replace(case, memory=case.memory.clone())
+    faults, told = (torch.zeros(num_tokens, dtype=torch.int64) for _ in range(2))
+    case.run(partial(rotary_kv_write, faults=faults))
+    plain.run(partial(rotary_kv_write_oracle, faults=told))
+    assert faults.tolist() == told.tolist() == expected
+    for side, other in zip(case.cache, plain.cache, strict=True):
+        assert side.float().isfinite().all()
+        torch.testing.assert_close(side.float(), other.float(), **TOLERANCES[torch.float16])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_overflows_when_it_is_stored_is_not_finite(dice):
+    """A rotation may be larger than either half: in float16 that is soon too much."""
+    case = replace(random_case(dice, torch.float16), norms=None)
+    case.qkv.fill_(60000.0)
+    faults, told = (torch.zeros(len(case.qkv), dtype=torch.int64) for _ in range(2))
+    plain = replace(case, memory=case.memory.clone())
+    case.run(partial(rotary_kv_write, faults=faults))
+    plain.run(partial(rotary_kv_write_oracle, faults=told))
+    assert faults.tolist() == told.tolist()
+    assert case.cache[0].isfinite().all()

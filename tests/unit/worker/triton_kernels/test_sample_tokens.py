@@ -89,6 +89,7 @@ def test_greedy_tokens_are_the_argmax(seed, dice):
     assert chosen.tolist() == logits.argmax(dim=1).tolist()
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_row_of_nothing_takes_id_0(temperature, dice):
     logits = torch.full((1, 40), NOWHERE)
@@ -96,6 +97,7 @@ def test_a_row_of_nothing_takes_id_0(temperature, dice):
     assert sample_tokens(logits, heat, *noise_rows(1), split=16).tolist() == [0]
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_the_one_token_that_is_allowed_wins(temperature, dice):
     logits = torch.full((4, 40), NOWHERE)
@@ -105,6 +107,7 @@ def test_the_one_token_that_is_allowed_wins(temperature, dice):
     assert sample_tokens(logits, heat, *noise_rows(4), split=16).tolist() == allowed
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_the_lowest_id_wins_a_tie_within_a_split_and_across(temperature, dice):
     # At 1e9 the noise is lost in rounding: equal logits have equal sums.
@@ -161,6 +164,7 @@ def test_greedy_tokens_need_no_wide_logits(dtype, dice):
     assert greedy_tokens(logits, split=256).tolist() == logits.float().argmax(dim=1).tolist()
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("is_filtered", [False, True])
 def test_rows_that_are_no_numbers_are_flagged_and_get_a_token_all_the_same(
