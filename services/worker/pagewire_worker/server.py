@@ -45,6 +45,7 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         if replica is None:
             return
         info = replica.info
+        replica.executor.hurry_when(lambda: thread.has_jobs)
         if server is not None:
             endpoint = config.advertise_address or str(server.address)
             info = dataclasses.replace(info, kv_endpoints=(endpoint,))

@@ -126,7 +126,7 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
         if not sequence.is_live:
             continue
         sequence.num_in_flight -= 1
-        if sequence.num_left_out:
+        if sequence.lateness:
             note_sampled(sequence)
         tokens = sequence.tokens
         tokens.append(token)
@@ -176,7 +176,7 @@ def _apply_with_logprobs(
             logprob = result.logprobs[index] if result.logprobs else math.nan
             rank = result.ranks[index] if result.ranks else 0
             sequence.logprobs.append(TokenLogprobs(logprob, rank, tuple(ids), tuple(values)))
-        if sequence.num_left_out:
+        if sequence.lateness:
             note_sampled(sequence)
         sequence.tokens.append(result.token_ids[index])
         _tell(sequence, applied)
