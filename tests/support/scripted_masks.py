@@ -28,6 +28,9 @@ class ScriptedMasks:
     calls: list[tuple[object, ...]] = field(default_factory=list)
     followed: dict[int, bytes] = field(default_factory=dict)
 
+    def hurry_when(self, is_hurried: Callable[[], bool]) -> None:
+        self.calls.append(("hurry_when",))
+
     def release(self, grammar_ids: Sequence[bytes]) -> None:
         self.calls.append(("release", *grammar_ids))
         for grammar_id in grammar_ids:

@@ -11,7 +11,7 @@ result names its slot, and blocks that it fills get no names.
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -95,6 +95,10 @@ class Executor(BlockHolder):
         self._sampler = sampler
         self._unread: deque[StepInFlight] = deque()
         self._last_ended = 0.0
+
+    def hurry_when(self, is_hurried: Callable[[], bool]) -> None:
+        """Let no step wait for late masks once `is_hurried`: another one is there to be run."""
+        self._grammars.hurry_when(is_hurried)
 
     def run(self, plan: StepPlan) -> StepResult:
         """Run one step. Never raises for what is wrong with a step: the result says it."""

@@ -115,6 +115,10 @@ class GrammarTable:
         self._bills: WeakValueDictionary[bytes, Bill] = WeakValueDictionary()
         self._threads = MaskThreads()
 
+    def hurry_when(self, is_hurried: Callable[[], bool]) -> None:
+        """Do not wait for slow masks any longer once the model thread has other work to do."""
+        self._threads.is_hurried = is_hurried
+
     def release(self, grammar_ids: Sequence[bytes]) -> None:
         """Drop compiled grammars; slots that still follow one keep it."""
         self._compiled.release(grammar_ids)

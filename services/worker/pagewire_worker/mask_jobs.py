@@ -14,7 +14,7 @@ from pagewire_worker.grammar_follower import GrammarError, GrammarFollower
 CREDIT_SECONDS = 5.0
 """CPU time that the slow masks of a request may take in all, and"""
 
-MASK_SECONDS = 0.01
+MASK_SECONDS = 0.005
 """beyond that for each of them: an average, then."""
 
 SLICE_SECONDS = 0.005

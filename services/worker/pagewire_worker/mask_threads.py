@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pagewire_worker.mask_jobs import MaskJob
 
@@ -23,8 +23,9 @@ WAIT_SHARE = 1.25
 """A step waits until each fast thread has computed that much longer than its forward pass took, and
 at least so long. This is CPU time: on a busy machine nothing is late for want of a processor."""
 
-SLOW_WAIT_SECONDS = 0.01
-"""How long a step waits for slow masks when it has nothing else to sample."""
+SLOW_WAIT_SECONDS = 0.05
+"""How long a step waits for slow masks when it has nothing else to sample, and no other step is
+there to be run."""
 
 SLOW_NICENESS = 10
 REST_SHARE = 9.0
@@ -36,9 +37,14 @@ _POLL_SECONDS = 0.002
 
 
 class MaskThreads:
-    """Computes masks; all calls come from one thread."""
+    """Computes masks; all calls come from one thread.
+
+    Attributes:
+        is_hurried: Says whether that thread has other work to do.
+    """
 
     def __init__(self) -> None:
+        self.is_hurried: Callable[[], bool] = lambda: False
         lock = threading.Lock()
         self._todo, self._done = threading.Condition(lock), threading.Condition(lock)
         self._fast: list[MaskJob] = []
@@ -75,10 +81,12 @@ class MaskThreads:
         deadline = time.monotonic() + SLOW_WAIT_SECONDS
         with self._done:
             while left := [job for job in jobs if not job.is_done]:
-                if any(not job.grammar.is_slow for job in left):
-                    if self.fast_seconds() > until:
-                        return
-                elif has_others or len(left) < len(jobs) or time.monotonic() > deadline:
+                is_fast = any(not job.grammar.is_slow for job in left)
+                if is_fast and self.fast_seconds() > until:
+                    return
+                has_tokens = has_others or len(left) < len(jobs)
+                is_over = has_tokens or time.monotonic() > deadline or self.is_hurried()
+                if not is_fast and is_over:
                     return
                 self._done.wait(_POLL_SECONDS)
 

@@ -43,6 +43,11 @@ class ModelThread:
         """Whether a job runs at the moment."""
         return self._is_busy
 
+    @property
+    def has_jobs(self) -> bool:
+        """Whether more jobs wait for the one that runs."""
+        return not self._jobs.empty()
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()

@@ -173,9 +173,11 @@ async def _load(config: WorkerConfig, context: ProcessContext, thread: ModelThre
             reported = fraction
             context.status.report("loading", fraction=round(fraction, 3), detail=detail)
 
-    return await thread.submit(
+    replica = await thread.submit(
         lambda: load_replica(config, on_progress=on_progress, on_layer=thread.advance)
     )
+    replica.executor.hurry_when(lambda: thread.has_jobs)
+    return replica
 
 
 async def _report_ready(attached: asyncio.Event, context: ProcessContext) -> None:

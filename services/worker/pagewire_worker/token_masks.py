@@ -43,6 +43,10 @@ class MaskSource(Protocol):
     is not the one expected.
     """
 
+    def hurry_when(self, is_hurried: Callable[[], bool]) -> None:
+        """Wait for nothing that is late any longer once `is_hurried`: there is other work."""
+        ...
+
     def release(self, grammar_ids: Sequence[bytes]) -> None:
         """Drop compiled grammars that no sequence needs any more; the first change of a plan."""
         ...
@@ -97,6 +101,9 @@ class MaskSource(Protocol):
 
 class NoMasks:
     """A MaskSource for workers without grammars: refuses requests that name one."""
+
+    def hurry_when(self, is_hurried: Callable[[], bool]) -> None:
+        """Nothing is waited for."""
 
     def release(self, grammar_ids: Sequence[bytes]) -> None:
         """Nothing is held."""

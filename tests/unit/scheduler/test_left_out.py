@@ -7,7 +7,7 @@ from unit.scheduler.cell import Cell, finished
 from unit.scheduler.test_grammars import asked, note
 
 from pagewire_scheduler.core.events import TokensEvent
-from pagewire_scheduler.core.left_out import MAX_PAUSE, MAX_RETRIES_PER_STEP
+from pagewire_scheduler.core.left_out import MAX_PAUSE, MAX_RETRIES_ALONE, MAX_RETRIES_PER_STEP
 from pagewire_scheduler.core.step import StepPlan
 from pagewire_shared.errors import WireError
 from pagewire_shared.sampling import SamplingParams
@@ -97,10 +97,12 @@ def test_few_of_them_share_a_step_with_others_and_all_get_on() -> None:
     other = plan.slots[-1]
     leave_out(cell, plan, set(plan.slots) - {other})
     ends = []
-    for turn in range(45):
+    left_out: set[int] = set()
+    for turn in range(55):
         plan = cell.planned()
-        assert len(plan.slots) <= 1 + 2 * MAX_RETRIES_PER_STEP
-        late = {slot for slot in plan.slots if slot != other and turn % 4}
+        assert len(left_out & set(plan.slots)) <= MAX_RETRIES_PER_STEP
+        late = {slot for slot in plan.slots if slot != other and turn % 2}
+        left_out = (left_out - set(plan.slots)) | late
         ends += finished(leave_out(cell, plan, late))  # type: ignore[arg-type]
     assert len(ends) == 8
 
@@ -110,7 +112,7 @@ def test_alone_they_are_tried_without_a_pause() -> None:
     leave_out(cell, cell.planned(), set(range(6)))
     for _ in range(20):
         plan = cell.planned()
-        assert len(plan.slots) <= MAX_RETRIES_PER_STEP
+        assert len(plan.slots) <= MAX_RETRIES_ALONE
         leave_out(cell, plan, set(plan.slots))
 
 

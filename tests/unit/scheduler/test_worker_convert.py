@@ -2,14 +2,19 @@
 
 from dataclasses import replace
 
+import pytest
+
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
 from pagewire_scheduler.core.step import NO_SLOT, NewSequence, StepPlan
 from pagewire_scheduler.core.stream_limits import StreamLimits
 from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
 from pagewire_shared.arrays import unpack_u32
+from pagewire_shared.errors import WireError
 from pagewire_shared.ids import BlockName, RequestId
 from pagewire_shared.sampling import SamplingParams
+from pagewire_worker.convert import result_to_message
+from pagewire_worker.step import StepResult
 
 
 def new_sequence(tenant: str) -> NewSequence:
@@ -68,3 +73,22 @@ def test_a_prefix_is_told_by_its_slot() -> None:
     (told,) = plan_message(StepPlan(1, 2, 3, new_sequences=[sequence])).new_requests
     assert (told.prefix_slot, told.num_prefix_tokens) == (7, 32)
     assert unpack_u32(told.prompt_token_ids) == [1, 2]
+
+
+def test_who_was_given_up_is_told_with_the_reason() -> None:
+    result = StepResult(
+        generation=1,
+        incarnation=2,
+        step_id=3,
+        slots=[4, 5],
+        counts=[1, 0],
+        token_ids=[9],
+        given_up={5: "the grammar is too costly"},
+    )
+    message = pb.StepResult.FromString(result_to_message(result).SerializeToString())
+    read = step_result(message)
+    assert (read.slots, read.counts, read.token_ids) == ([4, 5], [1, 0], [9])
+    assert read.given_up == {5: "the grammar is too costly"}
+    message.given_up_reasons.append("one more")
+    with pytest.raises(WireError, match="given_up_reasons"):
+        step_result(message)

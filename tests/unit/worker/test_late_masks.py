@@ -139,5 +139,19 @@ def test_a_grammar_whose_masks_take_long_is_found_out_and_its_request_ends(bench
 def test_a_credit_grows_with_what_it_is_used_for():
     bill = Bill(seconds=mask_jobs.CREDIT_SECONDS + 1.0)
     assert bill.is_exceeded
-    bill.num_masks = 101
+    bill.num_masks = 201
     assert not bill.is_exceeded
+
+
+def test_a_step_that_has_only_slow_masks_waits_no_longer_than_until_another_is_there(
+    rig, monkeypatch
+):
+    slow = rig.compile(LANGUAGES[0].params)
+    gate = Gate(monkeypatch, rig.grammars.compiler._compiled.find(slow))
+    monkeypatch.setattr("pagewire_worker.mask_threads.SLOW_WAIT_SECONDS", 1e9)
+    rig.driver.executor.hurry_when(lambda: True)
+    result = rig.driver.run_well([(0, 0, NUM, 1, 0)], new_requests=[new(0, slow)])
+    assert result.counts.tolist() == [0]
+    rig.driver.executor.hurry_when(lambda: False)
+    gate.is_open.set()
+    assert rig.driver.run_well([(0, NUM - 1, 1, 1, 0)]).counts.tolist() == [1]

@@ -137,7 +137,7 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
         if not sequence.is_live:
             continue
         sequence.num_in_flight -= 1
-        if sequence.num_left_out:
+        if sequence.lateness:
             note_sampled(sequence)
         tokens = sequence.tokens
         tokens.append(token)
@@ -193,7 +193,7 @@ def _apply_with_logprobs(
             logprob = result.logprobs[index] if result.logprobs else math.nan
             rank = result.ranks[index] if result.ranks else 0
             sequence.logprobs.append(logprob, rank, ids, values)
-        if sequence.num_left_out:
+        if sequence.lateness:
             note_sampled(sequence)
         token = result.token_ids[index]
         sequence.tokens.append(token)

@@ -19,8 +19,16 @@ from pagewire_shared.structured_outputs import FIELD
 MAX_PAUSE: Final = 32
 """Steps that one may be passed over after it was left out."""
 
-MAX_RETRIES_PER_STEP: Final = 4
-"""How many that were left out a step tries again."""
+LATE_COST: Final = 2
+MAX_LATENESS: Final = 10
+"""What being left out adds to the lateness of a sequence, of which each token takes 1 away, and the
+most there is: one that is left out for every token pauses longest."""
+
+MAX_RETRIES_PER_STEP: Final = 1
+"""How many that were left out a step tries again beside others."""
+
+MAX_RETRIES_ALONE: Final = 4
+"""And how many without others."""
 
 
 def may_be_left_out(sequence: Sequence) -> bool:
@@ -37,24 +45,24 @@ def leave_out(worker: WorkerState, sequence: Sequence) -> None:
         return
     sequence.num_in_flight = 0
     sequence.is_left_out = True
-    sequence.num_left_out += 1
+    sequence.lateness = min(sequence.lateness + LATE_COST, MAX_LATENESS)
     if sequence.state is State.RUNNING:
         sequence.num_computed = len(sequence.tokens) - 1
         sequence.plain_until = 0
-    pause = min(2**sequence.num_left_out, MAX_PAUSE)
+    pause = min(2 ** (sequence.lateness // LATE_COST), MAX_PAUSE)
     sequence.pauses_until = worker.next_step_id + pause
 
 
 def note_sampled(sequence: Sequence) -> None:
-    """One that was left out has got its token: its next pause is shorter."""
-    sequence.num_left_out -= 1
+    """One that was left out before has got a token: its next pause may be shorter."""
+    sequence.lateness -= 1
 
 
 def retries(running: Iterable[Sequence]) -> list[Sequence]:
     """Return those left out that have waited longest, for a step that holds nobody else."""
     waiting = [one for one in running if one.is_left_out]
     waiting.sort(key=lambda sequence: sequence.pauses_until)
-    return waiting[:MAX_RETRIES_PER_STEP]
+    return waiting[:MAX_RETRIES_ALONE]
 
 
 def share_slots(worker: WorkerState, step_id: int) -> None:
@@ -67,7 +75,7 @@ def share_slots(worker: WorkerState, step_id: int) -> None:
         for sequence in rested[: worker.num_free_slots - len(worker.waiting)]:
             _leave_rest(worker, sequence)
     first = worker.waiting.at(0)
-    if worker.num_free_slots or first is None or first.num_left_out:
+    if worker.num_free_slots or first is None or first.lateness:
         return
     pausing = [one for one in worker.running if _is_pausing(one, step_id)]
     if pausing:

@@ -222,7 +222,7 @@ class Sequence:
         is_telling_prompt: Whether its worker was told to report log-probabilities of the prompt.
         vector: The outcome, as little-endian f32.
         is_left_out: Whether its last token is to be computed again; see `left_out`.
-        num_left_out: How often steps left it out, less those that did not since.
+        lateness: Grows with each step that leaves it out, and shrinks with each token.
         pauses_until: Steps before this one pass over it where others can go on.
         place: Where it is counted in the tally of its request.
     """
@@ -277,7 +277,7 @@ class Sequence:
     is_telling_prompt: bool = False
     vector: bytes | None = None
     is_left_out: bool = False
-    num_left_out: int = 0
+    lateness: int = 0
     pauses_until: int = 0
     logprobs: OutputLogprobs | None = None
     stop_token_id: int | None = None
