@@ -68,8 +68,7 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         )
         jobs = [link.run(), _report_ready(attached, context)]
         if server is not None:
-            # From here on only: nothing shows how far a download has come.
-            jobs.append(answer_liveness(server, thread, config.stuck_seconds))
+            jobs.append(answer_liveness(server, thread, config.stuck_seconds))  # not of a download
             jobs.append(answer_readiness(server, attached, context))
         if offload is not None:
             jobs.append(offload.run())
