@@ -20,7 +20,7 @@ from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.token_logprobs import OutputLogprobs
 from pagewire_scheduler.core.worker_info import ModelInfo
-from pagewire_scheduler.given_names import given_names
+from pagewire_scheduler.given_names_convert import given_names
 from pagewire_scheduler.peers import FrontendInfo
 from pagewire_shared.arrays import array_u32, pack_f32, pack_u32, unpack_u32, view_u32
 from pagewire_shared.beam import BeamParams, early_stopping_name

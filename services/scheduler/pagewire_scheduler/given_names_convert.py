@@ -3,8 +3,6 @@ are computed again. A frontend is trusted with the rest, as with the tenant of a
 
 from typing import Final
 
-import numpy as np
-
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.core.prefix_cache import NAME_BYTES, GivenNames
 from pagewire_shared.arrays import U32Array
@@ -44,5 +42,5 @@ def given_names(message: pb.Submit, prompt: U32Array) -> GivenNames | None:
 def _is_right(given: GivenNames, index: int, prompt: U32Array) -> bool:
     at, size = index * NAME_BYTES, given.block_size
     parent = BlockName(given.packed[at - NAME_BYTES : at]) if index else given.root
-    ids: np.ndarray = prompt[index * size : (index + 1) * size]
+    ids: list[int] = prompt[index * size : (index + 1) * size].tolist()
     return block_name(parent, ids) == given.packed[at : at + NAME_BYTES]
