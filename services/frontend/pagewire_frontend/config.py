@@ -18,7 +18,15 @@ _POSITIVE = (
     "silence_seconds",
     "peer_seconds",
     "max_stored_response_seconds",
-    *(item.name for item in fields(ConnectionLimits)),
+    *(item.name for item in fields(ConnectionLimits) if item.name != "max_idle_per_address"),
+)
+
+_NOT_NEGATIVE = (
+    "max_stored_responses",
+    "max_stored_response_bytes",
+    "max_idle_per_address",
+    "drain_seconds",
+    "max_open_per_key",
 )
 
 
@@ -68,6 +76,9 @@ class FrontendConfig(ProcessConfig):
     )
     max_stored_response_seconds: float = setting(86400.0, "How long a response is kept")
     max_connections: int = setting(4096, "HTTP connections open at once; more get 503")
+    max_idle_per_address: int = setting(
+        512, "HTTP connections of one address that ask nothing; 0 for any number"
+    )
     max_header_bytes: int = setting(
         64 * 1024, "Request line and headers of one HTTP request", parse=parse_size
     )
@@ -109,8 +120,7 @@ class FrontendConfig(ProcessConfig):
             if getattr(self, name) <= 0:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must be positive", field=name)
-        not_negative = ("max_stored_responses", "max_stored_response_bytes", "drain_seconds")
-        for name in (*not_negative, "max_open_per_key"):
+        for name in _NOT_NEGATIVE:
             if getattr(self, name) < 0:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must not be negative", field=name)

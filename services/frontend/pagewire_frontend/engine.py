@@ -169,7 +169,9 @@ class Engine:
             seconds = min(seconds, request.timeout_seconds)
         try:
             async with asyncio.timeout(seconds):
-                await self._grammars.check(request.model, request.params.structured_outputs)
+                await self._grammars.check(
+                    request.model, request.params.structured_outputs, request.tenant
+                )
                 began_at = time.monotonic()
                 token_ids = await self._token_ids(request)
                 tokenize_seconds = time.monotonic() - began_at

@@ -8,13 +8,14 @@ limit on the time and one on the memory. The frontend itself never imports the c
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from pagewire_frontend.grammar_process import CheckerEndedError, CheckerProcess
 from pagewire_frontend.model_registry import LoadedModel
+from pagewire_frontend.text_work.fair_turns import FairTurns
 from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError
 from pagewire_shared.structured_outputs import FIELD, StructuredOutputsParams
 
@@ -40,7 +41,7 @@ class GrammarChecker:
         num_processes: Most processes at once; each checks one thing at a time.
         limit_seconds: How long one check may take.
         memory_bytes: Address space of a process.
-        max_under_way: Most different things checked or waiting.
+        max_under_way: Most different things checked or waiting, half of them for one tenant.
     """
 
     def __init__(
@@ -54,15 +55,22 @@ class GrammarChecker:
         self._limit_seconds = limit_seconds
         self._memory_bytes = memory_bytes
         self._max_under_way = max_under_way
-        self._turns = asyncio.Semaphore(num_processes)
+        self._turns = FairTurns(num_processes)
         self._threads = ThreadPoolExecutor(num_processes, thread_name_prefix="grammar-check")
         self._idle: list[CheckerProcess] = []
         self._busy: set[CheckerProcess] = set()
         self._under_way: dict[_Key, asyncio.Task[str | None]] = {}
+        self._by_tenant: Counter[str | None] = Counter()
         self._known: OrderedDict[_Key, str | None] = OrderedDict()
 
-    async def check(self, model: LoadedModel, params: StructuredOutputsParams | None) -> None:
-        """Return if outputs of `model` can be held to `params`; None is no wish at all.
+    async def check(
+        self,
+        model: LoadedModel,
+        params: StructuredOutputsParams | None,
+        tenant: str | None = None,
+    ) -> None:
+        """Return if outputs of `model` can be held to `params`, which are `tenant`'s; None is no
+        wish at all.
 
         Raises:
             InvalidRequestError: They cannot, in one line; the code is invalid_grammar.
@@ -76,7 +84,7 @@ class GrammarChecker:
             error = self._known[key]
         else:
             # The one who asks may leave; the process cannot, and others may ask the same.
-            error = await asyncio.shield(self._task(key, model, params))
+            error = await asyncio.shield(self._task(key, model, params, tenant))
         if error is not None:
             raise InvalidRequestError(error, field=FIELD, code=CODE)
 
@@ -90,18 +98,24 @@ class GrammarChecker:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _task(
-        self, key: _Key, model: LoadedModel, params: StructuredOutputsParams
+        self, key: _Key, model: LoadedModel, params: StructuredOutputsParams, tenant: str | None
     ) -> "asyncio.Task[str | None]":
         task = self._under_way.get(key)
         if task is not None:
             return task
         if len(self._under_way) >= self._max_under_way:
             raise OverloadedError("too many structured_outputs are being checked")
-        task = asyncio.create_task(self._check(key, model, params))
+        if self._by_tenant[tenant] >= max(1, self._max_under_way // 2):
+            raise OverloadedError("too many of your structured_outputs are being checked")
+        task = asyncio.create_task(self._check(key, model, params, tenant))
         self._under_way[key] = task
+        self._by_tenant[tenant] += 1
 
         def forget(done: "asyncio.Task[str | None]") -> None:
             del self._under_way[key]
+            self._by_tenant[tenant] -= 1
+            if not self._by_tenant[tenant]:
+                del self._by_tenant[tenant]
             # Nobody may be left to ask how it ended.
             if not done.cancelled() and done.exception() is not None:
                 _logger.error("checking a grammar failed: %s", done.exception())
@@ -110,23 +124,31 @@ class GrammarChecker:
         return task
 
     async def _check(
+        self, key: _Key, model: LoadedModel, params: StructuredOutputsParams, tenant: str | None
+    ) -> str | None:
+        await self._turns.take(tenant)
+        try:
+            return await self._check_now(key, model, params)
+        finally:
+            self._turns.give()
+
+    async def _check_now(
         self, key: _Key, model: LoadedModel, params: StructuredOutputsParams
     ) -> str | None:
         """Return what is wrong, or None; what does not depend on the moment is remembered."""
-        async with self._turns:
-            for attempt in range(NUM_ATTEMPTS):
-                # An idle one may be dying: what a process died of is known of a new one.
-                process = await self._pick(is_new=attempt > 0)
-                try:
-                    error = await self._ask(process, model, params)
-                except CheckerEndedError:
-                    # Once it may have been killed by anybody, twice it ran out of memory.
-                    _logger.warning("the grammar checker %d ended in a check", process.pid)
-                    continue
-                except TimeoutError:
-                    return f"{FIELD} took more than {self._limit_seconds:g} s to compile"
-                self._remember(key, error)
-                return error
+        for attempt in range(NUM_ATTEMPTS):
+            # An idle one may be dying: what a process died of is known of a new one.
+            process = await self._pick(is_new=attempt > 0)
+            try:
+                error = await self._ask(process, model, params)
+            except CheckerEndedError:
+                # Once it may have been killed by anybody, twice it ran out of memory.
+                _logger.warning("the grammar checker %d ended in a check", process.pid)
+                continue
+            except TimeoutError:
+                return f"{FIELD} took more than {self._limit_seconds:g} s to compile"
+            self._remember(key, error)
+            return error
         return f"{FIELD} needs too much memory to compile"
 
     async def _ask(

@@ -62,6 +62,7 @@ class Session:
         self._wake = asyncio.Event()
         self._on_ready: Callable[[], None] = self._wake.set
         self._on_text: OnText | None = None
+        self._is_whole = False
         self._timer: asyncio.TimerHandle | None = None
         if deadline is not None:
             delay = max(0.0, deadline - time.monotonic())
@@ -251,14 +252,22 @@ class Session:
                 if isinstance(event, Closed):
                     return
 
-    def listen(self, on_ready: Callable[[], None], on_text: OnText | None = None) -> None:
+    def listen(
+        self,
+        on_ready: Callable[[], None],
+        on_text: OnText | None = None,
+        *,
+        is_whole: bool = False,
+    ) -> None:
         """Call `on_ready` whenever there is something to take, from now on and at once if there is
         already; it must not raise.
 
         Args:
             on_ready: Called without arguments.
             on_text: Is offered the text of the one choice while nothing waits; must not raise.
+            is_whole: Call once all is there, and not before.
         """
+        self._is_whole = is_whole
         is_awake = self._wake.is_set()
         self._on_ready = on_ready
         if self.num_choices == 1 and self._selection is None:
@@ -285,7 +294,7 @@ class Session:
 
     def _wake_reader(self) -> None:
         # What is chosen from all choices is not ready before the last has ended.
-        if self._selection is None or self.is_over:
+        if self.is_over or (self._selection is None and not self._is_whole):
             self._on_ready()
 
     def _new_texts(self) -> list[ChoiceText]:

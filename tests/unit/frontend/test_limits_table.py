@@ -65,6 +65,7 @@ FRONTEND = {
     "silence between two requests": "keep_alive_seconds",
     "silence of a reader": "stall_seconds",
     "connections over HTTP": "max_connections",
+    "idle connections of an address": "max_idle_per_address",
 }
 SCHEDULER = {
     "sequences waiting for a model": "max_num_waiting",
@@ -140,6 +141,7 @@ NUMBERS: dict[str, list[float]] = {
     "requests pipelined on a connection": [bounded_protocol.MAX_PIPELINED],
     "message over gRPC": [rpc_options.CONTROL_MESSAGE_BYTES],
     **{row: [default(FrontendConfig, name)] for row, name in FRONTEND.items()},
+    "idle connections of an address": [0, default(FrontendConfig, "max_idle_per_address")],
     **{row: [default(SchedulerConfig, name)] for row, name in SCHEDULER.items()},
 }
 

@@ -154,14 +154,21 @@ class Answer:
     async def whole(self) -> list[WholeChoice]:
         """Return all choices, complete."""
         choices = [WholeChoice() for _ in range(self.num_choices)]
-        async for number, event in self.events():
-            choice = choices[number]
-            choice.text += event.text
-            if isinstance(event, Finished):
-                choice.finished = event
-            else:
-                choice.token_ids.extend(event.token_ids)
-                choice.logprobs.extend(event.logprobs)
+        is_ready = asyncio.Event()
+        self._on_ready = is_ready.set
+        for session in self._sessions:
+            session.listen(is_ready.set, is_whole=True)
+        while not self.is_over:
+            await is_ready.wait()
+            is_ready.clear()
+            for number, event in self.take():
+                choice = choices[number]
+                choice.text += event.text
+                if isinstance(event, Finished):
+                    choice.finished = event
+                else:
+                    choice.token_ids.extend(event.token_ids)
+                    choice.logprobs.extend(event.logprobs)
         return choices
 
     def _count(self, index: int, usage: Usage) -> None:

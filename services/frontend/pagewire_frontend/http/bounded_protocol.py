@@ -17,7 +17,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pagewire_frontend.http.connection_limits import ConnectionLimits
+from pagewire_frontend.http.idle_connections import IdleConnections
 from pagewire_frontend.http.refusal import (
+    TOO_MANY,
     RefusedError,
     at_capacity,
     refusal_bytes,
@@ -29,16 +31,20 @@ _logger = logging.getLogger(__name__)
 
 MAX_PIPELINED = 32
 RESERVE_CONNECTIONS = 64
-"""Connections above the most allowed that still get an answer; more are cut."""
+"""Connections above the most allowed whose requests are read before they are refused; of more, none
+is read."""
+MAX_UNREAD = 1024
+"""Of these, so many get an answer at once; more are cut."""
 _LINGER_SECONDS = 1.0
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
-    def __init__(self, limits: ConnectionLimits, **kwargs: Any) -> None:
+    def __init__(self, limits: ConnectionLimits, idle: IdleConnections, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._limits = limits
+        self._idle = idle
         self._running: RequestResponseCycle | None = None
         self._refusal: RefusedError | None = None
         self._is_in_head = self._is_in_body = False
@@ -58,17 +64,33 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = _PipelineFlow(transport, lambda: bool(self.pipeline))
         num_above = len(self.connections) - self._limits.max_connections
-        if num_above > RESERVE_CONNECTIONS:
+        if num_above > 0 and self._idle.make_room(self):
+            # It is closed, but not gone yet.
+            num_above = 0
+        if num_above > RESERVE_CONNECTIONS + MAX_UNREAD:
             transport.abort()
+            return
+        if num_above > RESERVE_CONNECTIONS:
+            self._refuse(RefusedError(503, TOO_MANY))
             return
         if num_above > 0:
             self.app = at_capacity(self.app)
+        self._become_idle()
         self._head_timer.start(self._limits.head_seconds)
+
+    def close_idle(self) -> None:
+        """End a connection that has no request."""
+        self._head_timer.stop()
+        self.transport.close()
+
+    def _become_idle(self) -> None:
+        self._idle.enter(self, self.client[0] if self.client else None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection, and tell the request that is being answered."""
         for timer in (self._head_timer, self._body_timer, self._stall_timer, self._linger_timer):
             timer.stop()
+        self._idle.leave(self)
         if self._running is not None and not self._running.response_complete:
             # uvicorn tells the request that came last, which may be another that still waits.
             self._running.disconnected = True
@@ -140,6 +162,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Start the request."""
         self._is_in_head = False
         self._head_timer.stop()
+        self._idle.leave(self)
         version = self.parser.get_http_version()
         if version not in ("1.0", "1.1"):
             raise RefusedError(400, f"HTTP/{version} is not spoken here, HTTP/1.1 is")
@@ -174,6 +197,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._refusal is not None and not self._is_busy and not self.transport.is_closing():
             self._answer_refusal()
+        elif not (self._is_busy or self._is_in_body or self.transport.is_closing()):
+            self._become_idle()
 
     def pause_writing(self) -> None:
         """The client does not take what is ready."""

@@ -8,7 +8,8 @@ class ConnectionLimits:
     """Bounds of the connections of a gateway.
 
     Attributes:
-        max_connections: Open at once; more are answered with 503.
+        max_connections: Open at once; idle ones make room, then more are answered with 503.
+        max_idle_per_address: Without a request, of one address; 0 for any number.
         max_header_bytes: Request line and headers of one request.
         max_header_count: Header lines of one request.
         max_target_bytes: Path and query of one request.
@@ -20,6 +21,7 @@ class ConnectionLimits:
     """
 
     max_connections: int = 4096
+    max_idle_per_address: int = 512
     max_header_bytes: int = 64 * 1024
     max_header_count: int = 128
     max_target_bytes: int = 8 * 1024

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pagewire_frontend.http.errors import CODE_BY_STATUS, envelope, json_response
 from pagewire_frontend.http.request_id import REQUEST_ID, RequestIdMiddleware, label_of
 
+TOO_MANY = "too many connections are open"
 Headers = Sequence[tuple[bytes, bytes]]
 
 
@@ -50,8 +51,7 @@ def at_capacity(app: ASGIApp) -> ASGIApp:
         if scope["path"] == "/live":
             await app(scope, receive, send)
             return
-        message = "too many connections are open"
-        body = envelope(503, message, code=CODE_BY_STATUS[503])
+        body = envelope(503, TOO_MANY, code=CODE_BY_STATUS[503])
         headers = {"connection": "close", "retry-after": "1"}
         await json_response(body, status=503, headers=headers)(scope, receive, send)
 

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from pagewire_frontend.http.bounded_protocol import BoundedProtocol
 from pagewire_frontend.http.connection_limits import ConnectionLimits
 from pagewire_frontend.http.direct_write import DirectWrites
+from pagewire_frontend.http.idle_connections import IdleConnections
 from pagewire_shared.errors import StartupError
 from pagewire_shared.rpc.address import Address
 
@@ -53,7 +54,9 @@ class HttpServer:
         """
         limits = limits or ConnectionLimits()
         # uvicorn makes each connection's protocol from a class or what else can be called so.
-        protocol: Any = functools.partial(BoundedProtocol, limits)
+        protocol: Any = functools.partial(
+            BoundedProtocol, limits, IdleConnections(limits.max_idle_per_address)
+        )
         self._socket = _bind(address, is_port_shared)
         self.address = Address(host=address.host, port=self._socket.getsockname()[1])
         config = uvicorn.Config(

@@ -8,7 +8,7 @@ from pagewire_frontend.responses.event_log import EventLog
 from pagewire_frontend.responses.frames import frames
 from pagewire_frontend.responses.output import Event
 from pagewire_frontend.responses.run import ResponseRun
-from pagewire_shared.errors import InternalError, PagewireError
+from pagewire_shared.errors import InternalError, OverloadedError, PagewireError
 
 _logger = logging.getLogger(__name__)
 
@@ -16,8 +16,17 @@ _logger = logging.getLogger(__name__)
 class BackgroundRun:
     """Runs from its creation to the end of its response, which `on_end` is told once."""
 
-    def __init__(self, run: ResponseRun, on_end: Callable[["BackgroundRun"], None]) -> None:
+    def __init__(
+        self,
+        run: ResponseRun,
+        on_end: Callable[["BackgroundRun"], None],
+        hold: Callable[[int], bool],
+    ) -> None:
+        """Args: `hold` is asked whether so many more bytes of events may be kept, and told when
+        they are not any more."""
         self.run = run
+        self._hold = hold
+        self._num_held = 0
         self.log = EventLog()
         self._on_end = on_end
         self._is_asked = asyncio.Event()
@@ -52,6 +61,7 @@ class BackgroundRun:
             await self.run.wait_first()
             async for events in self.run.events():
                 self._tell(events)
+                self._hold_events()
         except PagewireError as error:
             self._tell(self.run.fail(error))
 
@@ -63,8 +73,18 @@ class BackgroundRun:
         self._tell(self.run.cancel())
         self.run.close()
         self.log.end()
+        self._hold(-self._num_held)
         self._is_asked.set()
         self._on_end(self)
+
+    def _hold_events(self) -> None:
+        """Account for the events so far. Raises OverloadedError where they are too many."""
+        num_new = self.log.num_bytes - self._num_held
+        if not self._hold(num_new):
+            raise OverloadedError(
+                "the events of running responses fill --max-stored-response-bytes; this one ends"
+            )
+        self._num_held += num_new
 
     def _tell(self, events: list[Event]) -> None:
         if self.run.draft.has_replay:

@@ -9,12 +9,14 @@ class EventLog:
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
+        self.num_bytes = 0
         self._is_ended = False
         self._changed = asyncio.Event()
 
     def append(self, frames: Sequence[bytes]) -> None:
         """Add the next events as they are sent; the number of each is its place."""
         self.frames.extend(frames)
+        self.num_bytes += sum(map(len, frames))
         self._wake()
 
     def end(self) -> None:

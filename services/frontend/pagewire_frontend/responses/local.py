@@ -54,7 +54,7 @@ class LocalResponses:
     def start(self, draft: ResponseDraft) -> BackgroundRun:
         """Return a response that runs on its own."""
         run = ResponseRun(self._engine, draft)
-        background = BackgroundRun(run, self._on_end)
+        background = BackgroundRun(run, self._on_end, self._hold)
         self._running[draft.response_id] = _Running(run, background)
         return background
 
@@ -146,6 +146,9 @@ class LocalResponses:
         if running is not None or stored is None or stored.tenant != tenant:
             raise not_found(response_id)
         return stored
+
+    def _hold(self, num_bytes: int) -> bool:
+        return self._store.hold(num_bytes, time.monotonic())
 
     def _on_end(self, background: BackgroundRun) -> None:
         has_replay = background.run.draft.has_replay

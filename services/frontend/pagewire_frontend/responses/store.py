@@ -53,6 +53,7 @@ class ResponseStore:
         self._limits = limits
         self._kept: OrderedDict[str, tuple[float, StoredResponse]] = OrderedDict()
         self.num_bytes = 0
+        self._num_held = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -65,6 +66,15 @@ class ResponseStore:
             self._kept[response_id] = now, response
             self.num_bytes += response.num_bytes
         self.expire(now)
+
+    def hold(self, num_bytes: int, now: float) -> bool:
+        """Count bytes of responses that still run, which are kept first; negative ones are held no
+        longer. Return False, and hold none, where they are more than all that may be kept."""
+        if num_bytes > 0 and self._num_held + num_bytes > self._limits.max_bytes:
+            return False
+        self._num_held += num_bytes
+        self.expire(now)
+        return True
 
     def get(self, response_id: str, now: float) -> StoredResponse | None:
         """Return a response, or None when it is gone."""
@@ -84,7 +94,7 @@ class ResponseStore:
             response_id, (ended_at, _) = next(iter(self._kept.items()))
             is_too_much = (
                 len(self._kept) > self._limits.max_responses
-                or self.num_bytes > self._limits.max_bytes
+                or self.num_bytes + self._num_held > self._limits.max_bytes
             )
             if not is_too_much and now - ended_at < self._limits.max_seconds:
                 return

@@ -100,7 +100,7 @@ async def start_renderer() -> TemplateLink:
 def _start(theirs: socket.socket) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [sys.executable, "-P", "-m", MODULE],
-        stdin=theirs,
+        stdin=theirs.fileno(),
         stdout=subprocess.DEVNULL,
         env={**os.environ, "MALLOC_ARENA_MAX": "1"},
     )

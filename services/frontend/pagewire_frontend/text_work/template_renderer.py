@@ -12,7 +12,7 @@ import orjson
 
 from pagewire_frontend.generation_request import ChatPrompt
 from pagewire_frontend.model_registry import LoadedModel
-from pagewire_frontend.text_work.fair_queue import FairQueue
+from pagewire_frontend.text_work.fair_turns import FairTurns
 from pagewire_frontend.text_work.template_link import (
     RendererEndedError,
     TemplateLink,
@@ -31,8 +31,6 @@ MAX_WALL_SECONDS: Final = 30.0
 NUM_REMEMBERED: Final = 64
 _MARK: Final = "What a user says."
 
-_Turn = asyncio.Future[None]
-
 
 class TemplateRenderer:
     """Starts processes when they are first needed, and again after each that ended. `close` it.
@@ -45,8 +43,7 @@ class TemplateRenderer:
         self._budget = budget
         self._idle: list[TemplateLink] = []
         self._links: set[TemplateLink] = set()
-        self._num_free = NUM_PROCESSES
-        self._waiting: FairQueue[_Turn] = FairQueue()
+        self._turns = FairTurns(NUM_PROCESSES)
         self._is_closed = False
         self._ends: OrderedDict[tuple[str, bytes], str] = OrderedDict()
 
@@ -79,7 +76,7 @@ class TemplateRenderer:
         question = _question(model, prompt)
         self._budget.take(tenant, len(question))
         try:
-            await self._turn(tenant)
+            await self._turns.take(tenant)
         except BaseException:
             self._budget.give(tenant, len(question))
             raise
@@ -118,28 +115,6 @@ class TemplateRenderer:
         for link in list(self._links):
             self._drop(link)
 
-    async def _turn(self, tenant: str | None) -> None:
-        """Wait for a process that may be used; `_pass_on` it."""
-        if self._num_free:
-            self._num_free -= 1
-            return
-        turn: _Turn = asyncio.get_running_loop().create_future()
-        self._waiting.put(tenant, turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not self._waiting.discard(tenant, turn):
-                self._pass_on()
-            raise
-
-    def _pass_on(self) -> None:
-        while len(self._waiting):
-            turn = self._waiting.pop()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._num_free += 1
-
     async def _work(
         self, model: LoadedModel, question: bytes, tenant: str | None
     ) -> dict[str, Any]:
@@ -147,7 +122,7 @@ class TemplateRenderer:
             return await self._ask(model, question)
         finally:
             self._budget.give(tenant, len(question))
-            self._pass_on()
+            self._turns.give()
 
     async def _ask(self, model: LoadedModel, question: bytes) -> dict[str, Any]:
         for _ in range(NUM_ATTEMPTS):

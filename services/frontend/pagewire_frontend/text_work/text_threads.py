@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from pagewire_frontend.text_work.fair_queue import FairQueue
@@ -127,7 +128,7 @@ class _Lane:
             self._num_idle -= 1
             self.num_begun += 1
             running = loop.run_in_executor(self._threads, _do, job)
-            running.add_done_callback(lambda ended, job=job: self._end(job, ended))
+            running.add_done_callback(partial(self._end, job))
 
     def _end(self, job: _Job, ended: "asyncio.Future[Any]") -> None:
         self._num_idle += 1
