@@ -124,7 +124,7 @@ def _num_bytes(event: Event) -> int:
         if known is None:
             return _EVENT_BYTES + _TOKEN_BYTES * num_tokens
         tops = known.tops(event.first_position, event.first_position + num_tokens)
-        num_alternatives = tops.stop - tops.start
+        num_alternatives: int = tops.stop - tops.start
         return _EVENT_BYTES + 2 * _TOKEN_BYTES * num_tokens + _ALTERNATIVE_BYTES * num_alternatives
     if isinstance(event, PromptLogprobsEvent):
         piece = event.piece

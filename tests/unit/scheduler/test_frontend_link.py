@@ -2,6 +2,7 @@
 stands."""
 
 import asyncio
+import functools
 import time
 from collections import defaultdict
 from contextlib import asynccontextmanager
@@ -18,9 +19,9 @@ from pagewire_scheduler.core.events import (
     TokensEvent,
     VectorEvent,
 )
-from pagewire_scheduler.core.request import TokenLogprobs
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.timeline import Timeline
+from pagewire_scheduler.core.token_logprobs import OutputLogprobs
 from pagewire_scheduler.frontend_link import FrontendLink
 from pagewire_scheduler.loop import StepLoop
 from pagewire_shared.arrays import unpack_u32
@@ -32,11 +33,21 @@ FRONTEND = b"f" * 16
 REQUEST = RequestId(b"r" * 16)
 BUDGET = 8 * 2**20
 PIECE = 2**20
-SCORES = TokenLogprobs(-0.5, 1, tuple(range(20)), (-0.5,) * 20)
+MOST_TOKENS = 20_000
+
+
+@functools.cache
+def scores_of(handle):
+    """What is known of the whole output of a request, with 20 alternatives for each token."""
+    known = OutputLogprobs()
+    for _ in range(MOST_TOKENS):
+        known.append(-0.5, 1, range(20), (-0.5,) * 20)
+    return known
 
 
 def tokens(handle, first, token_ids, *, scores=False):
-    logprobs = (SCORES,) * len(token_ids) if scores else ()
+    assert first + len(token_ids) <= MOST_TOKENS or not scores
+    logprobs = scores_of(handle) if scores else None
     return TokensEvent(FRONTEND, handle, 0, 0, first, tuple(token_ids), logprobs, 0)
 
 

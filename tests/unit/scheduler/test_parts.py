@@ -11,9 +11,8 @@ from unit.scheduler.hellos import worker_info
 from pagewire_scheduler.core.free_list import FreeList
 from pagewire_scheduler.core.state import FINISHED, MOVES, IllegalMoveError, State, require_move
 from pagewire_scheduler.liveness import ProgressWatch
-from pagewire_scheduler.outbox import Outbox
 from pagewire_scheduler.peers import check_worker
-from pagewire_shared.errors import PeerRefusedError, UnavailableError
+from pagewire_shared.errors import PeerRefusedError
 
 
 def test_every_move_outside_the_table_raises() -> None:
@@ -63,19 +62,6 @@ def test_a_slow_worker_is_given_ten_times_its_pace() -> None:
     assert not watch.is_stuck(13.9)
     watch.advance(13.9, 4, has_work=True)  # the counter did not move
     assert watch.is_stuck(14.1)
-
-
-async def test_an_outbox_is_bounded_and_ends_with_its_error() -> None:
-    outbox: Outbox[int] = Outbox(2)
-    assert outbox.put(1)
-    assert outbox.put(2)
-    assert not outbox.put(3)
-    messages = outbox.drain()
-    assert [await anext(messages), await anext(messages)] == [1, 2]
-    outbox.close(UnavailableError("gone"))
-    assert outbox.put(4), "a closed outbox swallows"
-    with pytest.raises(UnavailableError):
-        await anext(messages)
 
 
 @pytest.mark.parametrize(
