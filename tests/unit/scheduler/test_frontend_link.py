@@ -2,7 +2,6 @@
 stands."""
 
 import asyncio
-import functools
 import time
 from collections import defaultdict
 from contextlib import asynccontextmanager
@@ -33,21 +32,19 @@ FRONTEND = b"f" * 16
 REQUEST = RequestId(b"r" * 16)
 BUDGET = 8 * 2**20
 PIECE = 2**20
-MOST_TOKENS = 20_000
+KNOWN = defaultdict(OutputLogprobs)
 
 
-@functools.cache
-def scores_of(handle):
-    """What is known of the whole output of a request, with 20 alternatives for each token."""
-    known = OutputLogprobs()
-    for _ in range(MOST_TOKENS):
+def scores_of(handle, num_tokens):
+    """What is known of a request's output, so long at least, with 20 alternatives for each token."""
+    known = KNOWN[handle]
+    while len(known) < num_tokens:
         known.append(-0.5, 1, range(20), (-0.5,) * 20)
     return known
 
 
 def tokens(handle, first, token_ids, *, scores=False):
-    assert first + len(token_ids) <= MOST_TOKENS or not scores
-    logprobs = scores_of(handle) if scores else None
+    logprobs = scores_of(handle, first + len(token_ids)) if scores else None
     return TokensEvent(FRONTEND, handle, 0, 0, first, tuple(token_ids), logprobs, 0)
 
 
