@@ -27,8 +27,9 @@ from pagewire_frontend.request_fit import (
     fit,
 )
 from pagewire_frontend.scheduler_pool import SchedulerPool
-from pagewire_frontend.selection import computed
+from pagewire_frontend.selection import Selection, computed
 from pagewire_frontend.session import Session
+from pagewire_frontend.text_work.large_prompts import LargePrompts
 from pagewire_frontend.text_work.text_threads import size_of
 from pagewire_frontend.tokenization import Tokenization
 from pagewire_shared.errors import DeadlineError, OverloadedError, UnavailableError
@@ -67,6 +68,7 @@ class Engine:
         self._journal = journal
         self._limits = limits
         self._grammars = GrammarChecker()
+        self.large_prompts = LargePrompts()
         self._encoder = PromptEncoder(
             max_chars=limits.max_text_chars, max_bytes=limits.max_text_bytes
         )
@@ -175,14 +177,37 @@ class Engine:
                 began_at = time.monotonic()
                 token_ids = await self._token_ids(request)
                 tokenize_seconds = time.monotonic() - began_at
-                check_prompt_ids(request, token_ids)
-                request = await self._with_token_ids(request)
-                limit = self.context_length(request.model)
-                if limit is not None:
-                    fit(request, token_ids, limit)
+                turn = partial(self.large_prompts.turn, request.tenant, len(token_ids))
+                async with turn():
+                    request = await self._checked(request, token_ids)
                 await self._pool.wait_served(request.model.name, self._limits.max_wait_seconds)
+                async with turn():
+                    entry, selection = await self._entry(request, token_ids)
         except TimeoutError:
             raise DeadlineError("the deadline of the request passed") from None
+        session = Session(
+            entry,
+            request.model.tokenizer,
+            arrived_at=arrived_at,
+            deadline=arrived_at + seconds,
+            selection=selection,
+        )
+        session.meter.tokenize_seconds = tokenize_seconds
+        return session
+
+    async def _checked(self, request: GenerationRequest, token_ids: list[int]) -> GenerationRequest:
+        """Return the request with all its token ids checked, and its length as far as known."""
+        check_prompt_ids(request, token_ids)
+        request = await self._with_token_ids(request)
+        limit = self.context_length(request.model)
+        if limit is not None:
+            fit(request, token_ids, limit)
+        return request
+
+    async def _entry(
+        self, request: GenerationRequest, token_ids: list[int]
+    ) -> tuple[JournalEntry, Selection | None]:
+        """Return what is journaled of a request whose model is served."""
         check_dimensions(request, self.embedding_size(request.model))
         limit = self.context_length(request.model)
         if limit is None:
@@ -195,15 +220,7 @@ class Engine:
             entry.prompt_blocks = await name_prompt(
                 naming, token_ids, tenant=entry.tenant, cache_salt=entry.cache_salt
             )
-        session = Session(
-            entry,
-            request.model.tokenizer,
-            arrived_at=arrived_at,
-            deadline=arrived_at + seconds,
-            selection=selection,
-        )
-        session.meter.tokenize_seconds = tokenize_seconds
-        return session
+        return entry, selection
 
     async def _token_ids(self, request: GenerationRequest) -> list[int]:
         limit = self.context_length(request.model)

@@ -7,6 +7,7 @@ import grpc.aio
 
 from pagewire_frontend import embed_convert, event_convert, grpc_convert
 from pagewire_frontend.admin_service import AdminService
+from pagewire_frontend.api_keys import current_tenant
 from pagewire_frontend.choice_messages import ChoiceMessages
 from pagewire_frontend.embedding import embed
 from pagewire_frontend.engine import Engine
@@ -63,7 +64,9 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     ) -> AsyncIterator[pb.CompleteResponse]:
         """Continue a text or token ids."""
         model = self._engine.models.find(grpc_convert.model_name(request))
-        asked = grpc_convert.complete_request(request, model, context.time_remaining())
+        num_tokens = len(request.token_ids.ids)
+        async with self._engine.large_prompts.turn(current_tenant(), num_tokens):
+            asked = grpc_convert.complete_request(request, model, context.time_remaining())
         async for event, echo in self._stream(asked, context):
             yield pb.CompleteResponse(**event_convert.event_fields(event, echo))
 

@@ -36,7 +36,7 @@ KNOWN = defaultdict(OutputLogprobs)
 
 
 def scores_of(handle, num_tokens):
-    """What is known of a request's output, so long at least, with 20 alternatives for each token."""
+    """What is known of an output of so many tokens, with 20 alternatives for each."""
     known = KNOWN[handle]
     while len(known) < num_tokens:
         known.append(-0.5, 1, range(20), (-0.5,) * 20)
