@@ -36,6 +36,8 @@ is read."""
 MAX_UNREAD = 1024
 """Of these, so many get an answer at once; more are cut."""
 _LINGER_SECONDS = 1.0
+_PROBE_SECONDS = 0.5
+_PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -58,6 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_timer = Timer(self.loop, self._check_body)
         self._stall_timer = Timer(self.loop, self._check_stall)
         self._linger_timer = Timer(self.loop, self.timeout_keep_alive_handler)
+        self._probe_timer = Timer(self.loop, self._probe)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""
@@ -88,7 +91,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection, and tell the request that is being answered."""
-        for timer in (self._head_timer, self._body_timer, self._stall_timer, self._linger_timer):
+        for timer in (
+            *(self._head_timer, self._body_timer, self._stall_timer),
+            *(self._linger_timer, self._probe_timer),
+        ):
             timer.stop()
         self._idle.leave(self)
         if self._running is not None and not self._running.response_complete:
@@ -121,6 +127,29 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refuse(self._large_head())
         elif self._is_in_body and not self._body_timer.is_running:
             self._body_timer.start(self._limits.body_idle_seconds)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Take the end of what the client sends; return whether the connection stays.
+
+        A client may send no more and wait for its answers, or it may be gone: both look the same
+        until something is written.
+        """
+        if self._is_in_head or self._is_in_body or not self._is_busy or self._refusal is not None:
+            return False
+        self.cycle.keep_alive = False
+        self._probe()
+        return True
+
+    def _probe(self) -> None:
+        """Find out whether a client that sends no more is there: one that is gone resets the
+        connection, which the next write is told. It may get any number of these answers (RFC 9110,
+        15.2)."""
+        running = self._running
+        is_due = running is not None and not running.response_started
+        if is_due and self.parser.get_http_version() == "1.1":
+            self.transport.write(_PROBE)
+        if not self.transport.is_closing():
+            self._probe_timer.start(_PROBE_SECONDS)
 
     def _feed(self, data: bytes) -> None:
         while data:
