@@ -13,7 +13,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -82,9 +82,15 @@ def held_seconds(
 
 
 class LoopWatch:
-    """Watches the loop in which it is made, until `close`."""
+    """Watches the loop in which it is made, until `close`.
 
-    def __init__(self) -> None:
+    Args:
+        is_serving: Whether anybody could notice: what a process does before it is ready holds up
+            nobody, and is not counted.
+    """
+
+    def __init__(self, is_serving: Callable[[], bool] = lambda: True) -> None:
+        self._is_serving = is_serving
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._schedstat = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
@@ -108,7 +114,7 @@ class LoopWatch:
         now, cpu, sight = time.monotonic(), time.thread_time(), self._sight
         delayed = self._delayed() if sight is not None else None
         seconds = held_seconds(now - self._last_beat, cpu - self._last_cpu, sight, delayed)
-        if seconds:
+        if seconds and self._is_serving():
             self._held.observe(seconds)
             self._log(seconds, sight.name if sight is not None else "unknown", now)
         self._sight = None
@@ -160,9 +166,9 @@ class LoopWatch:
 
 
 @contextlib.contextmanager
-def watched_loop() -> Iterator[LoopWatch]:
-    """Watch the running loop while inside."""
-    watch = LoopWatch()
+def watched_loop(is_serving: Callable[[], bool] = lambda: True) -> Iterator[LoopWatch]:
+    """Watch the running loop while inside; see LoopWatch."""
+    watch = LoopWatch(is_serving)
     try:
         yield watch
     finally:

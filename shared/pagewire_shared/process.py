@@ -148,7 +148,7 @@ async def _with_signals(
     probes.serve(loop)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, context.stop.set)
-    with watched_loop():
+    with watched_loop(lambda: context.status.is_serving):
         await serve(config, context)
 
 

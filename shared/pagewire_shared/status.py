@@ -20,9 +20,17 @@ class StatusReporter:
     def __init__(self, role: str, *, is_managed: bool) -> None:
         self._role = role
         self._is_managed = is_managed
+        self._is_serving = False
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the role has said that it is ready, and not yet that it stops."""
+        return self._is_serving
 
     def report(self, event: str, **details: Any) -> None:
         """Write one status line. A closed standard output is not an error: nobody listens."""
+        if event in ("ready", "stopping"):
+            self._is_serving = event == "ready"
         if self._is_managed:
             line = json.dumps({_KEY: event, "role": self._role, **details})
         else:

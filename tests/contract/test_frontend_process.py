@@ -89,7 +89,7 @@ def test_a_taken_port_is_one_line(checkpoint, flag):
 def test_a_missing_model_is_one_line(tmp_path):
     code, out, err = finish(start(tmp_path / "nope"))
     assert code == 1
-    assert "no such folder" in json.loads(out)["message"]
+    assert "there is no folder" in json.loads(out)["message"]
     assert "Traceback" not in err
 
 

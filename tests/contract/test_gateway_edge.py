@@ -154,7 +154,7 @@ async def test_bad_bodies_are_400_and_say_why(checkpoint):
 
 
 async def test_tokenize_and_detokenize(checkpoint):
-    async with gateway(checkpoint) as (client, _, frontend):
+    async with gateway(checkpoint, max_body_size=2**23) as (client, _, frontend):
         body = {"model": "tiny", "prompt": "Grüße", "return_token_strs": True}
         answer = (await client.post("/tokenize", json=body)).json()
         assert answer["count"] == len(answer["tokens"]) == len(answer["token_strs"])

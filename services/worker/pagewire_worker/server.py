@@ -45,7 +45,6 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         replica = await _until_stopped(_load(config, context, thread), context.stop)
         if replica is None:
             return
-        collector.settle()
         info = replica.info
         if server is not None:
             endpoint = config.advertise_address or str(server.address)
@@ -66,9 +65,9 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
             offload,
             transfer,
         )
-        jobs = [link.run(), _report_ready(attached, context)]
-        # From here on only: nothing shows how far a download has come.
-        jobs.append(answer_liveness(server, context, thread, config.stuck_seconds))
+        # Liveness from here on only: nothing shows how far a download has come.
+        liveness = answer_liveness(server, context, thread, config.stuck_seconds)
+        jobs = [link.run(), _report_ready(attached, context), liveness]
         if server is not None:
             jobs.append(answer_readiness(server, attached, context))
         if offload is not None:
@@ -177,6 +176,7 @@ async def _load(config: WorkerConfig, context: ProcessContext, thread: ModelThre
         lambda: load_replica(config, on_progress=on_progress, on_layer=thread.advance)
     )
     replica.executor.hurry_when(lambda: thread.has_jobs)
+    collector.settle()
     return replica
 
 

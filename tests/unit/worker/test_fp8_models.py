@@ -13,6 +13,7 @@ from pagewire_worker.fp8 import FP8
 from pagewire_worker.kv_cache import CacheShape, KvCache
 from pagewire_worker.layers.fp8_linear import Fp8Linear
 from pagewire_worker.offload.block_copy import copy_out, fill_staging, make_staging, write_blocks
+from pagewire_worker.sampler import SampledTokens
 from pagewire_worker.transfer.layer_copy import (
     block_index,
     bytes_per_layer,
@@ -81,7 +82,7 @@ def logits_of(driver, checkpoint):
         def greedy(hidden):
             steps.extend(logits(hidden))
             # The same token whatever the logits, so that two runs can be compared.
-            return torch.full((len(hidden),), len(steps) + 40)
+            return SampledTokens(torch.full((len(hidden),), len(steps) + 40))
 
         backend.greedy = greedy
         sequence = Running(slot=1, prompt=prompt, sampling=GREEDY, max_tokens=2)

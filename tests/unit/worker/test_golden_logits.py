@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from pagewire_worker.layers.linear import _can_pack
+from pagewire_worker.sampler import SampledTokens
 from pagewire_worker.weights import SafetensorsReader
 from support.worker_driver import GREEDY, Running
 
@@ -48,7 +49,9 @@ def captured(monkeypatch):
             return steps[-1]
 
         monkeypatch.setattr(backend, "logits", wrapped)
-        monkeypatch.setattr(backend, "greedy", lambda hidden: wrapped(hidden).argmax(dim=1))
+        monkeypatch.setattr(
+            backend, "greedy", lambda hidden: SampledTokens(wrapped(hidden).argmax(dim=1))
+        )
         return steps
 
     return record

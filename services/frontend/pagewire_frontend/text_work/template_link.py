@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 
@@ -60,8 +60,8 @@ class TemplateLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # That of uvloop is one, and does not say so.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Take a piece of an answer."""
