@@ -11,8 +11,9 @@ from steps import begin_step
 
 from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent, TokensEvent
-from pagewire_scheduler.core.request import Submission, TokenLogprobs
+from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
+from pagewire_scheduler.core.token_logprobs import TokenLogprobs
 from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
 from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams
@@ -36,7 +37,7 @@ class Answer:
     """What was generated; log-probabilities where they were asked for."""
 
     token_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
 
 
 class Engine:
@@ -112,7 +113,7 @@ class Engine:
             if isinstance(event, TokensEvent):
                 answer = self._answers[event.handle]
                 answer.token_ids.extend(event.token_ids)
-                answer.logprobs.extend(event.logprobs)
+                answer.logprobs.extend(event.token_logprobs)
             elif isinstance(event, FinishedEvent):
                 self._num_open -= 1
                 if event.error is not None:

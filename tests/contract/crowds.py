@@ -15,19 +15,10 @@ from pagewire_shared.errors import PagewireError
 from pagewire_shared.ids import RequestId, mint_id
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.sampling import SamplingParams
+from support.no_text import NoText
 
 SECONDS = 120.0
 PROMPT_TOKENS = 32
-
-
-class NoText:
-    """A tokenizer whose tokens have no text."""
-
-    def open_stream(self, first_ids, *, skip_special_tokens):
-        return lambda token_id: None
-
-    def decode(self, token_ids, *, skip_special_tokens):
-        return ""
 
 
 class WideWorker(ScriptedWorker):

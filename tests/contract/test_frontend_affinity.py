@@ -3,7 +3,6 @@ unless it is much busier than another."""
 
 from contextlib import AsyncExitStack
 
-from contract.crowds import NoText
 from contract.frontend_peers import ScriptedScheduler, eventually, listening
 from contract.test_frontend_crowds import SERVED, attached_pool
 
@@ -11,6 +10,7 @@ from pagewire_frontend.journal import Journal, JournalEntry
 from pagewire_frontend.session import Session
 from pagewire_shared.ids import RequestId, mint_id
 from pagewire_shared.sampling import SamplingParams
+from support.no_text import NoText
 
 SYSTEM = list(range(200))
 

@@ -17,6 +17,7 @@ from pagewire_shared.arrays import unpack_u32
 from pagewire_shared.ids import RequestId
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.sampling import SamplingParams
+from support.no_text import NoText
 
 NUM_STREAMS = 9000
 AT_A_TIME = 1000
@@ -29,16 +30,6 @@ SERVED = wire.ServedModels(
         )
     ]
 )
-
-
-class NoText:
-    """A tokenizer whose tokens have no text."""
-
-    def open_stream(self, first_ids, *, skip_special_tokens):
-        return lambda token_id: None
-
-    def decode(self, token_ids, *, skip_special_tokens):
-        return ""
 
 
 def open_session(journal, number):

@@ -20,7 +20,10 @@ CUT = {"SPLIT": 256, "TILE": 64, "BLOCK_SIZE": 16}
 OTHERS = {"WINDOW": 0, "HAS_SOFTCAP": False, "INTERPRETED": False}
 FLOATS = ("score_scale", "softcap", "value_scale")
 PARTIALS = ("sums_out", "greatest_out", "total_out")
-INDICES = ("tile_sequences", "tile_firsts", "which", "query_starts", "seq_lens", "tables")
+INDICES = (
+    *("tile_sequences", "tile_firsts", "which", "firsts"),
+    *("query_starts", "seq_lens", "tables"),
+)
 ALIGNED = (
     "query",
     "key",

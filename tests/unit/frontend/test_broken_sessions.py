@@ -13,19 +13,10 @@ from pagewire_shared.errors import InternalError
 from pagewire_shared.ids import RequestId
 from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
+from support.no_text import NoText
 
 HANDLES = (1, 2, 3)
 BROKEN = 2
-
-
-class NoText:
-    """A tokenizer whose tokens have no text."""
-
-    def open_stream(self, first_ids, *, skip_special_tokens):
-        return lambda token_id: None
-
-    def decode(self, token_ids, *, skip_special_tokens):
-        return ""
 
 
 class Link:

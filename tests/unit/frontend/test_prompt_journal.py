@@ -13,20 +13,7 @@ from pagewire_frontend.verdict import Verdict
 from pagewire_shared.errors import InternalError
 from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams
-
-
-class NoText:
-    """A tokenizer whose tokens have no text."""
-
-    def open_stream(self, first_ids, *, skip_special_tokens):
-        return lambda token_id: None
-
-    def decode(self, token_ids, *, skip_special_tokens):
-        return ""
-
-    def byte_reader(self, *, skip_special_tokens):
-        return None
-
+from support.no_text import NoText
 
 PROMPT = list(range(100, 110))
 SCORES = [Score(-float(p), p, ((p, -0.5),)) for p in range(1, 10)]
