@@ -98,8 +98,6 @@ class LoopWatch:
         self._sight: Sight | None = None
         self._logged_at = -_LOG_SECONDS
         self._num_unlogged = 0
-        # Shown from now on, as nothing found.
-        self._held = held_histogram()
         self._is_over = False
         self._timer = self._loop.call_later(_BEAT_SECONDS, self._beat)
         self._thread = threading.Thread(target=self._look, name="loop-watch", daemon=True)
@@ -112,10 +110,13 @@ class LoopWatch:
 
     def _beat(self) -> None:
         now, cpu, sight = time.monotonic(), time.thread_time(), self._sight
+        # Made by the first beat, when the role has seen whether its packages are there: shown from
+        # then on, as nothing found.
+        held = held_histogram()
         delayed = self._delayed() if sight is not None else None
         seconds = held_seconds(now - self._last_beat, cpu - self._last_cpu, sight, delayed)
         if seconds and self._is_serving():
-            self._held.observe(seconds)
+            held.observe(seconds)
             self._log(seconds, sight.name if sight is not None else "unknown", now)
         self._sight = None
         self._last_beat, self._last_cpu = now, cpu

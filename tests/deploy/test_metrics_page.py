@@ -13,6 +13,7 @@ import pagewire_worker.server
 from pagewire_frontend.group.metrics import MISSING, PROCESSES
 from pagewire_frontend.vllm_names import CACHE_CONFIG, NAMES
 from pagewire_kvstore import tier_watch
+from pagewire_shared.loop_watch import held_histogram
 from pagewire_shared.metrics import show_build
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -37,6 +38,7 @@ def named() -> set[str]:
 def measured() -> set[str]:
     """Return the names of all roles, as they are shown."""
     show_build("test")
+    held_histogram()
     families = [(family.name, family.type) for family in REGISTRY.collect()]
     families += [(renaming.name, kind_of(renaming.source)) for renaming in NAMES]
     families += [(name, "gauge") for name in (CACHE_CONFIG, PROCESSES, MISSING)]

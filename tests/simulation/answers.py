@@ -42,7 +42,7 @@ def in_full(new: NewSequence, slots: dict[int, Slot]) -> NewSequence:
     source = slots.get(new.prefix_slot)
     if source is None or length > len(source.new.prompt_token_ids):
         raise PlanProblem(f"slot {new.prefix_slot} has no prefix of {length} tokens")
-    prompt = source.new.prompt_token_ids[:length] + new.prompt_token_ids
+    prompt = (*source.new.prompt_token_ids[:length], *new.prompt_token_ids)
     return replace(new, prompt_token_ids=prompt, num_prefix_tokens=0)
 
 

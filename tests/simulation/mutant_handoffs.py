@@ -60,7 +60,7 @@ HANDOFFS: list[Mutant] = [
     mutant(
         "prefill_blamed",
         "What makes a prefill fail ends it, and who waits for it is not told.",
-        CORE + "apply",
+        CORE + "broken_rows",
         "            if sequence.prefills_for is not None:\n",
         "            if False:\n",
         "handoffs_end",

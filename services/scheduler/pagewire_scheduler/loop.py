@@ -81,7 +81,7 @@ class StepLoop(DrivenCore):
         if old is not None:
             old.close(UnavailableError("the worker has attached again"))
         tokenizers = [frontend.info.tokenizers for frontend in self.frontends.values()]
-        check_worker(info, [model for model, _ in self.core.models()], tokenizers)
+        check_worker(info, {peer.info.model for peer in self.workers.values()}, tokenizers)
         generation = self.generation.issue()
         self.workers[info.worker_id] = peer
         _logger.info("worker %s serves %s", short(info.worker_id), info.model.name)

@@ -137,14 +137,11 @@ def _check_capacity(info: WorkerInfo) -> None:
 
 
 def _check_model(model: ModelInfo, known: ModelInfo) -> None:
-    for name in (
-        "model_fingerprint",
-        "tokenizer_fingerprint",
-        "vocab_size",
-        "block_size",
-        "max_model_len",
-        "embedding_size",
-    ):
+    names = ["tokenizer_fingerprint", "vocab_size", "block_size", "max_model_len", "embedding_size"]
+    # Workers of two versions serve side by side while they are replaced; they share no blocks.
+    if model.fingerprint_version == known.fingerprint_version:
+        names.insert(0, "model_fingerprint")
+    for name in names:
         mine, theirs = getattr(known, name), getattr(model, name)
         if mine != theirs:
             raise PeerRefusedError(

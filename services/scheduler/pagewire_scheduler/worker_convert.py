@@ -58,6 +58,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         vocab_size=capacity.vocab_size,
         block_size=group.block_size,
         embedding_size=capacity.embedding_size,
+        fingerprint_version=hello.layout.fingerprint_version,
     )
     return WorkerInfo(
         worker_id=hello.worker_id,

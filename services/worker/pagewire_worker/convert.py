@@ -22,6 +22,7 @@ from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
 from pagewire_shared.sampling_convert import pooling_from_message, sampling_from_message
 from pagewire_worker.audit import SlotAudit
 from pagewire_worker.grammar_convert import check_grammar_id
+from pagewire_worker.identity.fingerprint import VERSION as FINGERPRINT_VERSION
 from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.roles_convert import roles_to_message
@@ -251,6 +252,7 @@ def layout_to_message(layout: BlockLayout) -> layout_pb2.KvLayout:
         model_fingerprint=layout.model_fingerprint,
         numerics_fingerprint=layout.numerics_fingerprint,
         groups=groups,
+        fingerprint_version=FINGERPRINT_VERSION,
     )
 
 

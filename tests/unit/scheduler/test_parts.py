@@ -77,3 +77,12 @@ def test_workers_of_one_model_must_agree(name: str) -> None:
     with pytest.raises(PeerRefusedError, match=name):
         check_worker(stranger, [info.model], [])
     check_worker(stranger, [replace(info.model, name="another")], [])
+
+
+def test_fingerprints_of_two_forms_are_not_compared() -> None:
+    info = worker_info(1)
+    fingerprint = info.model.model_fingerprint[::-1] + b"x"
+    newer = replace(info.model, model_fingerprint=fingerprint, fingerprint_version=2)
+    check_worker(replace(info, model=newer), [info.model], [])
+    with pytest.raises(PeerRefusedError, match="vocab_size"):
+        check_worker(replace(info, model=replace(newer, vocab_size=1)), [info.model], [])

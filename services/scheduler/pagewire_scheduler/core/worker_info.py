@@ -21,6 +21,7 @@ class BlockNaming:
 class ModelInfo:
     """What every worker that serves one model name must agree on.
 
+    `fingerprint_version` says how its fingerprint is made; those of two forms cannot be compared.
     `embedding_size` is the length of its vectors; 0 when it cannot pool. `namings` are what
     frontends are told, those of most workers first; a hello has none.
     """
@@ -32,6 +33,7 @@ class ModelInfo:
     vocab_size: int
     block_size: int
     embedding_size: int = 0
+    fingerprint_version: int = 0
     namings: tuple[BlockNaming, ...] = ()
 
 

@@ -22,7 +22,8 @@ from blake3 import blake3
 from pagewire_shared.errors import StartupError
 from pagewire_worker.identity.digest_cache import DigestCache
 
-TAG = b"pagewire model 2"
+VERSION = 2
+TAG = b"pagewire model %d" % VERSION
 """Version 1 hashed 4 KiB of each tensor; what was stored under its names is never read again."""
 
 INDEX_NAME = "model.safetensors.index.json"

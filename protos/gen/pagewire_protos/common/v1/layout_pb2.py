@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpagewire/common/v1/layout.proto\x12\x12pagewire.common.v1\")\n\rProtocolRange\x12\x0b\n\x03min\x18\x01 \x01(\r\x12\x0b\n\x03max\x18\x02 \x01(\r\"\xcc\x01\n\nCacheGroup\x12+\n\x04kind\x18\x01 \x01(\x0e\x32\x1d.pagewire.common.v1.CacheKind\x12\x12\n\nnum_layers\x18\x02 \x01(\r\x12\x12\n\nblock_size\x18\x03 \x01(\r\x12\x17\n\x0f\x62ytes_per_block\x18\x04 \x01(\x04\x12\r\n\x05shard\x18\x05 \x01(\r\x12\x12\n\nnum_shards\x18\x06 \x01(\r\x12\r\n\x05\x64type\x18\x07 \x01(\t\x12\x13\n\x06window\x18\x08 \x01(\rH\x00\x88\x01\x01\x42\t\n\x07_window\"s\n\x08KvLayout\x12\x19\n\x11model_fingerprint\x18\x01 \x01(\x0c\x12\x1c\n\x14numerics_fingerprint\x18\x02 \x01(\x0c\x12.\n\x06groups\x18\x03 \x03(\x0b\x32\x1e.pagewire.common.v1.CacheGroup\"\xc4\x01\n\x07KvChunk\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\r\n\x05group\x18\x02 \x01(\r\x12\x13\n\x0b\x66irst_layer\x18\x03 \x01(\r\x12\x12\n\nnum_layers\x18\x04 \x01(\r\x12\x0e\n\x06offset\x18\x05 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x06 \x01(\r\x12\x0f\n\x07is_last\x18\x07 \x01(\x08\x12\x1d\n\x10payload_checksum\x18\x08 \x01(\rH\x00\x88\x01\x01\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0c\x42\x13\n\x11_payload_checksum*\x81\x01\n\tCacheKind\x12\x1a\n\x16\x43\x41\x43HE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43\x41\x43HE_KIND_FULL\x10\x01\x12\x16\n\x12\x43\x41\x43HE_KIND_SLIDING\x10\x02\x12\x15\n\x11\x43\x41\x43HE_KIND_LATENT\x10\x03\x12\x14\n\x10\x43\x41\x43HE_KIND_STATE\x10\x04*b\n\x0bKvTransport\x12\x1c\n\x18KV_TRANSPORT_UNSPECIFIED\x10\x00\x12\x15\n\x11KV_TRANSPORT_GRPC\x10\x01\x12\x1e\n\x1aKV_TRANSPORT_SHARED_MEMORY\x10\x02\x42\x36\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fpagewire/common/v1/layout.proto\x12\x12pagewire.common.v1\")\n\rProtocolRange\x12\x0b\n\x03min\x18\x01 \x01(\r\x12\x0b\n\x03max\x18\x02 \x01(\r\"\xcc\x01\n\nCacheGroup\x12+\n\x04kind\x18\x01 \x01(\x0e\x32\x1d.pagewire.common.v1.CacheKind\x12\x12\n\nnum_layers\x18\x02 \x01(\r\x12\x12\n\nblock_size\x18\x03 \x01(\r\x12\x17\n\x0f\x62ytes_per_block\x18\x04 \x01(\x04\x12\r\n\x05shard\x18\x05 \x01(\r\x12\x12\n\nnum_shards\x18\x06 \x01(\r\x12\r\n\x05\x64type\x18\x07 \x01(\t\x12\x13\n\x06window\x18\x08 \x01(\rH\x00\x88\x01\x01\x42\t\n\x07_window\"\x90\x01\n\x08KvLayout\x12\x19\n\x11model_fingerprint\x18\x01 \x01(\x0c\x12\x1c\n\x14numerics_fingerprint\x18\x02 \x01(\x0c\x12.\n\x06groups\x18\x03 \x03(\x0b\x32\x1e.pagewire.common.v1.CacheGroup\x12\x1b\n\x13\x66ingerprint_version\x18\x04 \x01(\r\"\xc4\x01\n\x07KvChunk\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\r\n\x05group\x18\x02 \x01(\r\x12\x13\n\x0b\x66irst_layer\x18\x03 \x01(\r\x12\x12\n\nnum_layers\x18\x04 \x01(\r\x12\x0e\n\x06offset\x18\x05 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x06 \x01(\r\x12\x0f\n\x07is_last\x18\x07 \x01(\x08\x12\x1d\n\x10payload_checksum\x18\x08 \x01(\rH\x00\x88\x01\x01\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0c\x42\x13\n\x11_payload_checksum*\x81\x01\n\tCacheKind\x12\x1a\n\x16\x43\x41\x43HE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43\x41\x43HE_KIND_FULL\x10\x01\x12\x16\n\x12\x43\x41\x43HE_KIND_SLIDING\x10\x02\x12\x15\n\x11\x43\x41\x43HE_KIND_LATENT\x10\x03\x12\x14\n\x10\x43\x41\x43HE_KIND_STATE\x10\x04*b\n\x0bKvTransport\x12\x1c\n\x18KV_TRANSPORT_UNSPECIFIED\x10\x00\x12\x15\n\x11KV_TRANSPORT_GRPC\x10\x01\x12\x1e\n\x1aKV_TRANSPORT_SHARED_MEMORY\x10\x02\x42\x36\n\x15\x61i.pagewire.common.v1P\x01Z\x1bpagewire/common/v1;commonv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,16 +32,16 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire_protos.common.v1.l
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025ai.pagewire.common.v1P\001Z\033pagewire/common/v1;commonv1'
-  _globals['_CACHEKIND']._serialized_start=622
-  _globals['_CACHEKIND']._serialized_end=751
-  _globals['_KVTRANSPORT']._serialized_start=753
-  _globals['_KVTRANSPORT']._serialized_end=851
+  _globals['_CACHEKIND']._serialized_start=652
+  _globals['_CACHEKIND']._serialized_end=781
+  _globals['_KVTRANSPORT']._serialized_start=783
+  _globals['_KVTRANSPORT']._serialized_end=881
   _globals['_PROTOCOLRANGE']._serialized_start=55
   _globals['_PROTOCOLRANGE']._serialized_end=96
   _globals['_CACHEGROUP']._serialized_start=99
   _globals['_CACHEGROUP']._serialized_end=303
-  _globals['_KVLAYOUT']._serialized_start=305
-  _globals['_KVLAYOUT']._serialized_end=420
-  _globals['_KVCHUNK']._serialized_start=423
-  _globals['_KVCHUNK']._serialized_end=619
+  _globals['_KVLAYOUT']._serialized_start=306
+  _globals['_KVLAYOUT']._serialized_end=450
+  _globals['_KVCHUNK']._serialized_start=453
+  _globals['_KVCHUNK']._serialized_end=649
 # @@protoc_insertion_point(module_scope)

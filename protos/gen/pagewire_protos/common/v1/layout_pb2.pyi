@@ -58,14 +58,16 @@ class CacheGroup(_message.Message):
     def __init__(self, kind: _Optional[_Union[CacheKind, str]] = ..., num_layers: _Optional[int] = ..., block_size: _Optional[int] = ..., bytes_per_block: _Optional[int] = ..., shard: _Optional[int] = ..., num_shards: _Optional[int] = ..., dtype: _Optional[str] = ..., window: _Optional[int] = ...) -> None: ...
 
 class KvLayout(_message.Message):
-    __slots__ = ("model_fingerprint", "numerics_fingerprint", "groups")
+    __slots__ = ("model_fingerprint", "numerics_fingerprint", "groups", "fingerprint_version")
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_VERSION_FIELD_NUMBER: _ClassVar[int]
     model_fingerprint: bytes
     numerics_fingerprint: bytes
     groups: _containers.RepeatedCompositeFieldContainer[CacheGroup]
-    def __init__(self, model_fingerprint: _Optional[bytes] = ..., numerics_fingerprint: _Optional[bytes] = ..., groups: _Optional[_Iterable[_Union[CacheGroup, _Mapping]]] = ...) -> None: ...
+    fingerprint_version: int
+    def __init__(self, model_fingerprint: _Optional[bytes] = ..., numerics_fingerprint: _Optional[bytes] = ..., groups: _Optional[_Iterable[_Union[CacheGroup, _Mapping]]] = ..., fingerprint_version: _Optional[int] = ...) -> None: ...
 
 class KvChunk(_message.Message):
     __slots__ = ("name", "group", "first_layer", "num_layers", "offset", "checksum", "is_last", "payload_checksum", "data")
