@@ -16,7 +16,7 @@ from pagewire.local.supervision import Restarting
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from support.checkpoints import make_checkpoint
 from support.clusters import Cluster, start_cluster
-from support.processes import is_running
+from support.processes import is_running, wait_until
 from support.streams import Stream, completion, eventually_clean, follow_all
 
 NUM_STREAMS = 6
@@ -91,6 +91,8 @@ def test_streams_go_on_when_a_process_hangs(
             os.kill(pid, signal.SIGCONT)
     assert [stream.error for stream in streams] == [""] * NUM_STREAMS
     assert [stream.token_ids for stream in streams] == undisturbed
+    # It is told a moment after the process has ended.
+    wait_until(lambda: restarts(cluster, num_before), PATIENCE_SECONDS, "a restart is told")
     [again] = restarts(cluster, num_before)
     assert again.name.startswith(role)
     assert "hung" in again.reason
