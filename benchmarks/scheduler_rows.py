@@ -33,7 +33,7 @@ MODEL = ModelInfo(
     block_size=BLOCK_SIZE,
 )
 LAYOUT, DTYPE = b"l" * 16, "bfloat16"
-LONG = SamplingParams(max_tokens=10_000, ignore_eos=True)
+LONG = SamplingParams(seed=1, max_tokens=10_000, ignore_eos=True)
 LEAST_SECONDS, MOST_SECONDS = 0.3, 3.0
 NUMBERS = (1, 8, 32, 128, 512, 1024)
 
@@ -161,7 +161,7 @@ async def many_workers(num_workers: int) -> list[float]:
     idle = await per_call(lambda: cell.step(busy))
 
     async def submit() -> None:
-        cell.submit([*range(100)], sampling=SamplingParams(max_tokens=1))
+        cell.submit([*range(100)], sampling=SamplingParams(seed=1, max_tokens=1))
         await asyncio.sleep(0)
 
     submitted = await per_call(submit)
@@ -184,7 +184,7 @@ async def many_tenants(num_tenants: int) -> list[float]:
     cell = Cell(1, policy="fair", max_num_seqs=8, num_blocks=100)
 
     def submit(number: int) -> None:
-        one = SamplingParams(max_tokens=1, ignore_eos=True)
+        one = SamplingParams(seed=1, max_tokens=1, ignore_eos=True)
         cell.submit([number % 32_000, 2], tenant=f"tenant {number % num_tenants}", sampling=one)
 
     for number in range(num_tenants):
@@ -214,7 +214,7 @@ async def blocked_prefixes(num_prefix: int) -> list[float]:
     """Return the cost of a step while 53 wait for blocks behind a cached prefix, 8 run."""
     num_blocks = num_prefix // BLOCK_SIZE + 8 * 40
     cell = Cell(1, max_num_seqs=64, num_blocks=num_blocks, max_num_batched_tokens=200_000)
-    some = SamplingParams(max_tokens=2_000, ignore_eos=True)
+    some = SamplingParams(seed=1, max_tokens=2_000, ignore_eos=True)
     prefix = [at % 31_000 for at in range(num_prefix)]
     for number in range(8):
         cell.submit([*prefix, *[number + at for at in range(100)]], sampling=some)
@@ -233,7 +233,7 @@ async def cached_prompt(num_tokens: int) -> list[float]:
     cell = Cell(8, num_blocks=num_tokens // BLOCK_SIZE + 10)
     token_ids = pack_u32([(31 * at) % 32_000 for at in range(num_tokens)])
     message = pb.Submit(model="bench", prompt_token_ids=token_ids, generate=pb.GenerateKind())
-    message.sampling.max_tokens = 100
+    message.sampling.max_tokens, message.sampling.seed = 100, 1
     root = block_hash.root_name(
         model_fingerprint=MODEL.model_fingerprint, layout_fingerprint=LAYOUT, dtype=DTYPE
     )
