@@ -3,6 +3,8 @@
 import asyncio
 import gc
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 from unit.scheduler.cell import FRONTEND, Cell
@@ -61,10 +63,20 @@ async def test_a_process_settles_its_collector_when_it_has_started(
     assert len(calls) == 1
 
 
-def test_a_worker_settles_it_when_its_model_is_loaded() -> None:
-    source = Path(server.__file__).read_text()
-    loaded = source.index("replica = await _until_stopped(_load(")
-    assert loaded < source.index("collector.settle()") < source.index("link = SchedulerLink(")
+async def test_a_worker_settles_it_when_its_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str] = []
+
+    class Thread:
+        async def submit(self, work: Any) -> Any:
+            seen.append("loaded")
+            return mock.MagicMock()
+
+    monkeypatch.setattr(server.collector, "settle", lambda: seen.append("settled"))
+    thread: Any = Thread()
+    await server._load(mock.MagicMock(), mock.MagicMock(), thread)
+    assert seen == ["loaded", "settled"]
 
 
 def test_full_collections_become_rare_where_that_is_asked_for() -> None:
