@@ -15,23 +15,11 @@ from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
 from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams
+from support.no_text import NoText
 
 PROMPT = [100 + i for i in range(12)]
 OUTPUT: dict[int, list[int]] = {0: [7, 8, 9, 7, 5], 1: [6, 6, 6], 2: []}
 MAX_ROUNDS = 200
-
-
-class NoText:
-    """A tokenizer whose tokens have no text."""
-
-    def open_stream(self, first_ids, *, skip_special_tokens):
-        return lambda token_id: None
-
-    def decode(self, token_ids, *, skip_special_tokens):
-        return ""
-
-    def byte_reader(self, *, skip_special_tokens):
-        return None
 
 
 class Scheduler:

@@ -28,7 +28,7 @@ _UNKNOWN_OUTPUT: Final = 2**17
 
 
 class Cost(NamedTuple):
-    """What a request adds when it comes; see `Tally`."""
+    """What a request adds when it comes; see `AccountSums`."""
 
     num_sequences: int
     num_tokens: int
@@ -45,7 +45,7 @@ class AccountKey(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class AccountSums:
     """Sums over requests.
 
     Attributes:
@@ -68,9 +68,9 @@ class Account:
     """What the requests of one key come to, which is in the sums of its model and the cell, too."""
 
     key: AccountKey
-    model: Tally
-    cell: Tally
-    own: Tally = field(default_factory=Tally)
+    model: AccountSums
+    cell: AccountSums
+    own: AccountSums = field(default_factory=AccountSums)
 
     def note_waiting(self, num_sequences: int, num_tokens: int) -> None:
         """So many more wait; fewer where negative."""

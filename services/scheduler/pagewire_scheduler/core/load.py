@@ -7,8 +7,8 @@ from pagewire_scheduler.core.accounts import (
     TOKENS_AHEAD,
     Account,
     AccountKey,
+    AccountSums,
     Cost,
-    Tally,
     cost_of,
 )
 from pagewire_scheduler.core.request import Request, Submission
@@ -56,8 +56,8 @@ class Load:
         self.limits = limits
         self.accounts: dict[AccountKey, Account] = {}
         self.rate = 0.0
-        self._models: dict[tuple[str, bool], Tally] = {}
-        self._cell = {False: Tally(), True: Tally()}
+        self._models: dict[tuple[str, bool], AccountSums] = {}
+        self._cell = {False: AccountSums(), True: AccountSums()}
         self._num_ended = 0
         self._last_tick: float | None = None
 
@@ -105,7 +105,7 @@ class Load:
         """A request was taken."""
         account = self.accounts.get(key)
         if account is None:
-            model = self._models.setdefault((key.model, key.is_spare), Tally())
+            model = self._models.setdefault((key.model, key.is_spare), AccountSums())
             account = self.accounts[key] = Account(key, model, self._cell[key.is_spare])
         cost = cost_of(request.submission)
         request.account = account
@@ -144,7 +144,7 @@ class Load:
     def _limits(self, key: AccountKey, cost: Cost) -> list[tuple[str, str, int, int, int]]:
         """Return of each limit: the field of a request that counts, what it limits, what the
         request adds, what is held, and how much may be."""
-        model = self._models.get((key.model, False), Tally())
+        model = self._models.get((key.model, False), AccountSums())
         cell, most = self._cell[False], self.limits
         waiting = f"of {key.model!r} are waiting"
         held, taken = "bytes are held for requests", "bytes may be taken by requests"
@@ -164,10 +164,10 @@ class Load:
         Memory is counted as what it may come to, so that nothing outgrows what is spare.
         """
         own, spare_own = (
-            account.own if (account := self.accounts.get(one)) is not None else Tally()
+            account.own if (account := self.accounts.get(one)) is not None else AccountSums()
             for one in (key, key._replace(is_spare=True))
         )
-        model = self._models.get((key.model, True), Tally())
+        model = self._models.get((key.model, True), AccountSums())
         limits = self.limits
         num_waiting = own.num_waiting + spare_own.num_waiting + cost.num_sequences
         num_tokens = own.num_tokens + spare_own.num_tokens + cost.num_tokens
