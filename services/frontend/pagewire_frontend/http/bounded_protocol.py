@@ -131,10 +131,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Take the end of what the client sends; return whether the connection stays.
 
-        A client may send no more and wait for its answers, or it may be gone: both look the same
-        until something is written.
+        A client may send no more and wait for its answer, or it may be gone: both look the same
+        until something is written, which can be done until the answer begins. A stream that has
+        begun and stands still would not find out for long: whoever ends it so is taken for gone.
         """
         if self._is_in_head or self._is_in_body or not self._is_busy or self._refusal is not None:
+            return False
+        if self._running is not None and self._running.response_started:
             return False
         self.cycle.keep_alive = False
         self._probe()
