@@ -16,6 +16,7 @@ import grpc.aio
 from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
 from pagewire_shared.allocator import with_allocator_settings
 from support.processes import wait_until
+from support.redis_server import listens
 from support.tools import tool
 
 START_SECONDS = 30.0
@@ -73,7 +74,7 @@ class RedisServer(_Process):
             stdout=subprocess.DEVNULL,
             text=True,
         )
-        wait_until(self.socket.exists, START_SECONDS, "redis-server listens")
+        wait_until(lambda: listens(self.socket), START_SECONDS, "redis-server listens")
 
 
 class KvStore(_Process):

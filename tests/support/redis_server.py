@@ -2,10 +2,21 @@
 
 import os
 import signal
+import socket
 import subprocess
 import time
 
 DEADLINE_SECONDS = 20
+
+
+def listens(path):
+    """Whether somebody takes connections at a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 class RedisServer:
@@ -24,7 +35,8 @@ class RedisServer:
         command += ["--save", "", "--appendonly", "no", "--dir", str(self._folder), *options]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         end = time.monotonic() + DEADLINE_SECONDS
-        while not self.socket.exists():
+        # The file is there a moment before anybody listens.
+        while not listens(self.socket):
             assert self._process.poll() is None, "redis-server ended"
             assert time.monotonic() < end, "redis-server does not listen"
             time.sleep(0.005)
