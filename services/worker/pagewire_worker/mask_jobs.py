@@ -1,5 +1,6 @@
 """One mask to compute, what it has cost, and what a request may cost. Starts no threads."""
 
+import logging
 import time
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from llguidance.numpy import fill_next_token_bitmask
 from pagewire_shared.grammar_source import first_reason, is_fault_of_output
 from pagewire_worker.compiled_grammars import CompiledGrammar
 from pagewire_worker.grammar_follower import GrammarError, GrammarFollower
+
+_logger = logging.getLogger(__name__)
 
 CREDIT_SECONDS = 5.0
 """CPU time that the slow masks of a request may take in all, and"""
@@ -87,7 +90,8 @@ class MaskJob:
                 self.is_done = True
         except GrammarError as error:
             self.reason, self.is_done = str(error), True
-        except Exception as error:  # noqa: BLE001 - belongs to this request, not to the thread
+        except Exception as error:
+            _logger.exception("the mask of a grammar failed in a way that is no grammar's fault")
             self.reason, self.is_done = f"{type(error).__name__}: {error}", True
         ended = time.thread_time()
         self.seconds += ended - started
