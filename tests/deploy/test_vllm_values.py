@@ -127,4 +127,6 @@ def told(cluster: Cluster) -> Shown | None:
     """Return the metrics once they have what a cell says that has nothing to do."""
     found = vllm_metrics(cluster)
     is_known = any(name == "cache_config_info" for name, *_ in found)
-    return found if is_known and found["num_requests_running",] == 0 else None
+    # The cell may have last spoken when a request had arrived and not yet begun to run.
+    is_idle = found["num_requests_running",] == found["num_requests_waiting",] == 0
+    return found if is_known and is_idle else None
