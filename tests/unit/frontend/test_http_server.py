@@ -1,6 +1,7 @@
 """The socket of the HTTP side."""
 
 import asyncio
+import http.client
 import socket
 
 from fastapi import FastAPI
@@ -52,6 +53,32 @@ async def test_a_client_that_takes_nothing_is_cut():
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await asyncio.wait_for(ended.wait(), 10)
         writer.transport.abort()
+    finally:
+        await server.stop()
+        await running
+        server.close()
+
+
+async def test_a_client_that_ends_the_connection_gets_the_answer_to_a_body_that_is_too_large():
+    """It sends all of its body before it reads, as urllib does, more than kernels hold."""
+
+    async def refuse(scope, receive, send):
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    def post(port: int) -> tuple[int, bytes, str | None]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("POST", "/", b"x" * 2**25, {"Connection": "close"})
+        answer = connection.getresponse()
+        return answer.status, answer.read(), answer.getheader("connection")
+
+    server = HttpServer(refuse, Address(host="127.0.0.1", port=0), grace_seconds=1)
+    running = asyncio.create_task(server.run())
+    try:
+        for _ in range(3):
+            found = await asyncio.to_thread(post, server.address.port)
+            assert found == (413, b"no", "close")
     finally:
         await server.stop()
         await running

@@ -50,6 +50,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
         self._refusal: RefusedError | None = None
         self._is_in_head = self._is_in_body = False
+        self._closes_after_body = False
         # Of a request that offers another protocol, until it is read without the offer.
         self._offer_method: bytes | None = None
         # Of the head that is being read: in whole lines, and in pieces of an unfinished one.
@@ -209,6 +210,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._offer_method = self.parser.get_method()
             return
         super().on_headers_complete()
+        self.cycle.transport = _LateClose(self, self.cycle)  # type: ignore[assignment]
         self._is_in_body = True
         self._body_began_at = self._body_came_at = self.loop.time()
 
@@ -223,6 +225,20 @@ class BoundedProtocol(HttpToolsProtocol):
             self._is_in_body = False
             self._body_timer.stop()
             super().on_message_complete()
+            if self._closes_after_body:
+                self.transport.close()
+
+    def close_after(self, cycle: RequestResponseCycle) -> None:
+        """End the connection whose answer is written, once the rest of the request was read.
+
+        Closed at once, what the client still sends would wipe out the answer in its kernel. The
+        rest is read and dropped, within the time that a body may take.
+        """
+        if cycle is self.cycle and self._is_in_body and not self.transport.is_closing():
+            self._closes_after_body = True
+            self.transport.write_eof()
+        else:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or with what was wrong behind this one."""
@@ -327,6 +343,20 @@ class BoundedProtocol(HttpToolsProtocol):
         # Closed at once, what the client still sends would wipe out the answer in its kernel.
         self.transport.write_eof()
         self._linger_timer.start(_LINGER_SECONDS)
+
+
+class _LateClose:
+    """The part of a transport that a response uses; the connection decides when to close it."""
+
+    def __init__(self, protocol: BoundedProtocol, cycle: RequestResponseCycle) -> None:
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+        self._protocol = protocol
+        self._cycle = cycle
+
+    def close(self) -> None:
+        """End the connection."""
+        self._protocol.close_after(self._cycle)
 
 
 class _PipelineFlow(FlowControl):
