@@ -43,6 +43,8 @@ def test_tenants_share_blocks_only_where_they_shall(
         # Neither the worker's blocks nor, once it is a fresh one, the store's.
         found = {"worker": NUM_LOADED} if is_sharing else {}
         assert ask(cluster, PROMPT, "two") == Answer(first.token_ids, found)
+        # A worker that is killed takes along what it has not stored yet.
+        wait_for_blocks(store.address, NUM_BLOCKS if is_sharing else 2 * NUM_BLOCKS)
         replace_worker(cluster)
         found = {"memory": NUM_LOADED} if is_sharing else {}
         assert ask(cluster, PROMPT, "three") == Answer(first.token_ids, found)

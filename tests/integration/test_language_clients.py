@@ -17,6 +17,7 @@ from pagewire.events import Delta, Finished
 from pagewire.models import BUILTIN_FOLDER, BUILTIN_NAME
 from support.clusters import Cluster, start_cluster
 from support.processes import free_port
+from support.tools import npm_install
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES, PROTOS = ROOT / "examples", ROOT / "protos"
@@ -116,7 +117,7 @@ def build(language: str, folder: Path) -> list[str]:
     if language == "node":
         for name in ("client.js", "package.json"):
             shutil.copy(EXAMPLES / "node" / name, folder)
-        run_build(["npm", "install", "--no-audit", "--no-fund", "--loglevel=error"], folder)
+        npm_install(folder)
         return ["node", str(folder / "client.js")]
     run_build(["make", "-j2", f"BUILD={folder}"], EXAMPLES / language)
     return [str(folder / "client")]

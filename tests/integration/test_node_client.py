@@ -2,12 +2,13 @@
 openai package over HTTP."""
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from support.tools import npm_install
 
 HERE = Path(__file__).resolve().parent
 PROTOS = HERE.parents[1] / "protos"
@@ -15,18 +16,11 @@ INSTALL = "apt-get install nodejs npm"
 
 
 @pytest.fixture(scope="module")
-def node_client(tmp_path_factory, require_tool):
+def node_client(tmp_path_factory):
     """Return the client's folder with its packages installed, outside the source tree."""
-    npm = require_tool("npm", INSTALL)
     folder = tmp_path_factory.mktemp("node") / "client"
     shutil.copytree(HERE / "node_client", folder, ignore=shutil.ignore_patterns("node_modules"))
-    command = [npm, "install", "--no-audit", "--no-fund", "--loglevel=error"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110)
-    if done.returncode != 0:
-        reason = f"npm cannot install the client's packages: {done.stderr.strip()}"
-        if os.environ.get("PAGEWIRE_REQUIRE_TOOLS") == "1":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+    npm_install(folder)
     return folder
 
 

@@ -44,11 +44,12 @@ class Pace:
 
     def chunk(self, num_tokens: int, now: float) -> None:
         """Count a chunk that came at `now`, in seconds of one clock. One of several tokens is as
-        many tokens, evenly spaced since the chunk before."""
+        many tokens, evenly spaced since the chunk before; in the first chunk, 0 s apart."""
         tally, last, self._last_at = self._tally, self._last_at, now
         tally.num_tokens += num_tokens
         if last is None:
             self._first_at = now
+            tally.num_by_bucket[0] += max(0, num_tokens - 1)
         elif num_tokens:
             seconds = now - last
             tally.seconds += seconds

@@ -26,11 +26,12 @@ def test_a_chunk_is_as_many_tokens_evenly_spaced():
     found = samples(tallies)
     assert found["pagewire_generation_tokens_total", "m", None] == 7
     name = "pagewire_inter_token_latency_seconds"
-    assert found[f"{name}_count", "m", None] == 4
+    # Between seven tokens there are six intervals: those of the first chunk came at once.
+    assert found[f"{name}_count", "m", None] == 6
     assert found[f"{name}_sum", "m", None] == 0.5
-    assert found[f"{name}_bucket", "m", "0.1"] == 0
-    assert found[f"{name}_bucket", "m", "0.15"] == 4
-    assert found[f"{name}_bucket", "m", "+Inf"] == 4
+    assert found[f"{name}_bucket", "m", "0.1"] == 2
+    assert found[f"{name}_bucket", "m", "0.15"] == 6
+    assert found[f"{name}_bucket", "m", "+Inf"] == 6
 
 
 def test_what_is_longer_than_all_bounds_is_counted_too():
