@@ -61,7 +61,10 @@ def main() -> None:
     if arguments.json:
         arguments.json.write_text(json.dumps(as_json(card, predictions), indent=1) + "\n")
     elif arguments.seen:
-        print(against(predictions, json.loads(arguments.seen.read_text())))
+        seen = json.loads(arguments.seen.read_text())
+        if unknown := [name for name in seen if name not in predictions]:
+            parser.error(f"--seen: {', '.join(unknown)}: rows are 1 to 12")
+        print(against(predictions, seen))
     else:
         print(f"{source(card, figures)}\n\n{markdown(predictions)}")
 

@@ -8,7 +8,8 @@ is done. Copies to the device are copies within the host.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
+from triton.runtime import jit
 from triton.runtime.jit import JITFunction
 
 from pagewire_worker.cuda.capture import CapturedWork, Work
@@ -198,15 +199,13 @@ def no_device() -> Iterator[Counts]:
         counts.copies += 1
         return share(array).clone()
 
-    before = driver._active
-    driver.set_active(cast(Any, _Driver()))
     try:
         with (
+            mock.patch.object(jit, "driver", SimpleNamespace(active=_Driver())),
             mock.patch.object(JITFunction, "_do_compile", compiled),
             mock.patch.object(torch, "from_numpy", copied),
         ):
             yield counts
     finally:
-        driver._active = before
         for cache, key in made:
             del cache[key]

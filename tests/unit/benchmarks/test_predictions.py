@@ -93,13 +93,14 @@ def test_without_overheads_a_prompt_is_its_operations(length):
 
 
 def test_without_overheads_the_job_takes_its_bound():
-    # Products so fast that none of them is longer than its bytes, as the bound has it for decodes.
+    # Products so fast that none takes longer than its bytes, as the bound has it for decodes. Noise
+    # for samples is in no bound.
     card = faster(H200, products=100)
     job = nano_vllm_job()
     for shape in (SMALL, LARGE):
         bound = job_seconds(shape, job.prompt_lens, job.output_lens, card.limits)
         rate = job_rate(Model(shape, card, NONE, FIGURES))
-        assert rate == pytest.approx(job.num_output_tokens / bound, rel=1e-2)
+        assert rate == pytest.approx(job.num_output_tokens / bound, rel=2e-2)
 
 
 def test_faster_memory_and_products_help():
