@@ -3,7 +3,7 @@
     python benchmarks/gpu/predict.py --card h200
     python benchmarks/gpu/predict.py --card h200 --json FILE
     python benchmarks/gpu/predict.py --card h200 --seen FILE
-    python benchmarks/gpu/predict.py --measure-host
+    python benchmarks/gpu/predict.py --measure-host        # or --show-host, what is kept
 
 A step on the device is the sum of its kernels: each takes the longer of its bytes at the rate that
 it reaches and its operations at that, and a little to begin and end; between two is a gap. The host
@@ -41,6 +41,7 @@ def main() -> None:
         "--host", type=Path, default=PATH, metavar="FILE", help="the host's figures"
     )
     parser.add_argument("--measure-host", action="store_true", help="measure these, and keep them")
+    parser.add_argument("--show-host", action="store_true", help="print what is kept of them")
     arguments = parser.parse_args()
     if arguments.measure_host:
         # Needs torch and the worker; predictions need neither.
@@ -48,7 +49,7 @@ def main() -> None:
 
         measure_host(arguments.host)
     figures = load(arguments.host)
-    if arguments.measure_host:
+    if arguments.measure_host or arguments.show_host:
         print(f"{figures.machine}, {figures.date}\n\n{host_table(figures)}")
         return
     if arguments.card == "all":

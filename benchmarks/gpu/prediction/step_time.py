@@ -69,7 +69,7 @@ class Model:
         return (outside + 1) * self.costs.stream_gap_us * MICRO
 
     def host_seconds(self, step: Step) -> float:
-        """Return what a step takes in the worker's thread."""
+        """Return what a step takes in the worker's thread; decodes are graphs."""
         return self._host_us(self._host_step(step), with_layers=True) * MICRO
 
     def wall_seconds(self, step: Step) -> float:
@@ -108,13 +108,12 @@ class Model:
 
     def _host_us(self, step: HostStep, with_layers: bool) -> float:
         costs, figures = self.costs, self.figures
-        python = step.python_us - figures.layers * step.layer_us
-        launches, products = step.launches, step.products
+        python, launches, products = step.python_us, step.launches, step.products
         if not step.graphs:
             # A product, a norm and the choice of a token are of no layer.
             each, own = (launches - 3) / figures.layers, (products - 1) / figures.layers
             layers = self.shape.layers if with_layers else 0
-            python += layers * step.layer_us
+            python += (layers - figures.layers) * step.layer_us
             launches, products = 3 + layers * each, 1 + layers * own
         return (
             python * self._core

@@ -132,6 +132,16 @@ def test_cards_say_what_they_cannot():
     assert PREDICTED["a100-80g"]["12"].expected == 1
 
 
+def test_the_host_pays_for_layers_that_are_launched_one_by_one():
+    many = replace(SMALL, layers=2 * SMALL.layers)
+    graph, prompt = Step(num_decodes=1, num_context=640), Step(prompts=(128,))
+    usual, longer = (Model(shape, H200, EXPECTED, FIGURES) for shape in (SMALL, many))
+    assert longer.host_seconds(graph) == usual.host_seconds(graph)
+    added = longer.host_seconds(prompt) - usual.host_seconds(prompt)
+    assert added > SMALL.layers * 5 * EXPECTED.launch_us * 1e-6
+    assert added < usual.host_seconds(prompt)
+
+
 def test_costs_are_in_order():
     step = Step(num_decodes=64, num_context=64 * 640)
     best, expected, worst = (
