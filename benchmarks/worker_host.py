@@ -5,13 +5,13 @@
 An executor runs plans over a model that returns zeros at once, so that what is left is applying the
 plan, assembling the batch, picking sampling parameters, and packing the result. On a GPU that time
 passes while the device works on the step before; a step that takes less than it waits for the host.
-Launches of the device are not part of it.
+Launches of the device are not part of it; `gpu/predict.py --measure-host` has these as well.
 """
 
 import argparse
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -52,9 +52,9 @@ class NoModel:
         """Return states of zeros."""
         return torch.zeros(len(batch.output_rows), 1)
 
-    def greedy(self, hidden: Tensor) -> Tensor:
+    def greedy(self, hidden: Tensor) -> SampledTokens:
         """Return token 0."""
-        return torch.zeros(len(hidden), dtype=torch.int64)
+        return zeros(len(hidden))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return zeros."""
@@ -65,7 +65,13 @@ def first_tokens(
     logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None
 ) -> SampledTokens:
     """Choose token 0 in every row."""
-    return SampledTokens(torch.zeros(len(logits), dtype=torch.int64))
+    return zeros(len(logits))
+
+
+def zeros(num_rows: int) -> SampledTokens:
+    """Return token 0 for every row, none of which is at fault."""
+    token_ids, faults = torch.zeros((2, num_rows), dtype=torch.int64)
+    return SampledTokens(token_ids, faults=faults)
 
 
 def plans(batch: int, sampling: SamplingParams) -> Iterator[StepPlan]:
@@ -100,7 +106,9 @@ def plans(batch: int, sampling: SamplingParams) -> Iterator[StepPlan]:
         new, start, length, step_id = [], start + length, 1, step_id + 1
 
 
-def microseconds(batch: int, sampling: SamplingParams) -> list[float]:
+def microseconds(
+    batch: int, sampling: SamplingParams, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
     """Return the time per step of each of REPEATS runs."""
     num_blocks = batch * -(-MAX_LEN // BLOCK_SIZE)
     limits = SlotLimits(batch, num_blocks, BLOCK_SIZE, MAX_LEN, VOCAB_SIZE)
@@ -109,10 +117,10 @@ def microseconds(batch: int, sampling: SamplingParams) -> list[float]:
 
     def run(num_steps: int) -> float:
         made = [next(source) for _ in range(num_steps)]
-        began = time.perf_counter()
+        began = clock()
         for plan in made:
             assert executor.run(plan).failure is None
-        return (time.perf_counter() - began) / num_steps * 1e6
+        return (clock() - began) / num_steps * 1e6
 
     run(1 + NUM_WARM_UPS)
     return [run(NUM_STEPS) for _ in range(REPEATS)]

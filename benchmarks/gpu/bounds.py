@@ -5,7 +5,7 @@ No overhead of any kind is counted, so that nothing can be faster, and what is l
 
 from collections.abc import Sequence
 
-from limits import Limits
+from rates import Limits
 from shapes import Shape
 
 

@@ -1,25 +1,11 @@
 """What a device can do at best, measured: the rates that other figures are fractions of."""
 
-from dataclasses import dataclass
-
 import torch
+from rates import Limits as Limits
 from timing import device_seconds, enqueued_seconds
 from torch import Tensor
 
 FP8_CAPABILITY = (8, 9)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Rates of a device.
-
-    Attributes:
-        copy: Bytes read and written per second, by a copy within its memory.
-        products: Floating point operations per second of a matrix product in the model's type.
-    """
-
-    copy: float
-    products: float
 
 
 def measure_limits(device: torch.device, dtype: torch.dtype) -> Limits:
