@@ -49,13 +49,14 @@ async def test_what_a_scheduler_says_is_shown_until_it_is_lost(checkpoint):
             )
         )
         running = ("vllm:num_requests_running", "0", "tiny")
-        found = await eventually_shown(client, running, 3)
+        await eventually_shown(client, running, 3)
+        # Metrics are read while they are set; all of these are by the time that the last one is.
+        found = await eventually_shown(client, ("pagewire_cell_workers", "tiny"), 1)
         assert found["vllm:num_requests_waiting", "0", "tiny"] == 3
         assert found[WAITING, "0", "tiny", "capacity"] == 2
         assert found[WAITING, "0", "tiny", "deferred"] == 1
         assert found["vllm:kv_cache_usage_perc", "0", "tiny"] == 0.25
         assert found["vllm:cache_config_info", "16", "0", "tiny", "40"] == 1
-        assert found["pagewire_cell_workers", "tiny"] == 1
         assert found["pagewire_frontend_ready",] == 1
         assert found["process_cpu_seconds_total",] > 0
         assert not [key for key in found if "of no frontend" in key]

@@ -9,7 +9,7 @@ from torch import Tensor
 from pagewire_worker.fused import abi
 from pagewire_worker.fused.library import TYPES, KernelPool, pointer
 from pagewire_worker.fused.packing import PackedLinear, Part, Storage, WeightArena, pack
-from support.fused_kernels import ROUNDING, multiply, packed, pools
+from support.fused_kernels import ROUNDING, multiply, needs_kernels, packed, pools
 
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -55,6 +55,7 @@ def test_a_row_does_not_depend_on_the_others(pool: KernelPool, dtype: torch.dtyp
         assert torch.equal(multiply(pool, linear, x[:rows]), whole[:rows]), rows
 
 
+@needs_kernels
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_product_does_not_depend_on_the_threads(dtype: torch.dtype) -> None:
     torch.manual_seed(0)

@@ -19,6 +19,12 @@ from support.worker_driver import PROMPT, Driver, load
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(autouse=True)
+def compiler(monkeypatch):
+    """On CUDA Triton needs one, also where this machine has none."""
+    monkeypatch.setenv("CC", "cc")
+
+
 def test_models_of_our_own_take_the_kernels_on_cuda():
     assert pick_attention("auto", (8, 0)) == "triton"
     assert pick_attention("auto", None) == "auto"
