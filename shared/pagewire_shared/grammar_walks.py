@@ -104,7 +104,7 @@ def _walk(
 
 
 def _search(tokenizer: LLTokenizer, matcher: LLMatcher, picks: _Picks, openness: int) -> str | None:
-    """Take the token that costs most of some at each place; return what goes wrong.
+    """Take the token that costs most of some at each place; return whether that gets too slow.
 
     Where costs are the same the one is taken behind which most tokens may follow, or fewest if
     `openness` is -1.
@@ -121,9 +121,7 @@ def _search(tokenizer: LLTokenizer, matcher: LLMatcher, picks: _Picks, openness:
         ]
         best = max(tried, key=lambda one: one.rank(openness))
         if best.matcher.is_error():
-            # Further on it is the output that is too long, and fails alone.
-            is_fault = num_free + num_forced <= CHECKED_TOKENS
-            return best.matcher.get_error() if is_fault else None
+            break  # this output would fail alone, and costs nobody anything
         newest.append(best.seconds)
         if len(newest) == NUM_NEWEST and statistics.median(newest) > TOKEN_SECONDS:
             return _too_ambiguous(sum(newest), NUM_NEWEST)
@@ -143,10 +141,9 @@ class _Tried:
     seconds: float
 
     def rank(self, openness: int) -> tuple[bool, int, bool, int]:
-        """Higher for what fails, costs more, does not end, or leaves more or less open."""
-        cost = int(self.seconds / NOTABLE_SECONDS)
-        num_tokens = len(self.tokens)
-        return self.matcher.is_error(), cost, num_tokens > 1, openness * num_tokens
+        """Higher for what does not fail, costs more, does not end, or leaves more or less open."""
+        cost, num_tokens = int(self.seconds / NOTABLE_SECONDS), len(self.tokens)
+        return not self.matcher.is_error(), cost, num_tokens > 1, openness * num_tokens
 
 
 def _try(tokenizer: LLTokenizer, matcher: LLMatcher, token: int) -> _Tried:
