@@ -6,18 +6,14 @@ that it can kill.
 """
 
 import json
-import random
-import time
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.grammar_walks import find_fault
 from pagewire_shared.structured_outputs import FIELD, Kind, StructuredOutputsParams
 
 CODE: Final = "invalid_grammar"
@@ -38,15 +34,6 @@ LIMITS: Final = LLParserLimits(
 of 1500 alternatives do with a fifth of each, a schema of 300 properties alone with 8000 items. A
 state of the lexer takes 1 to 2 kB, so a grammar stays below 100 MB. What items take grows with
 their square where a grammar is ambiguous: such ones are found by a walk, and by what they cost."""
-
-CHECKED_TOKENS: Final = 96
-"""How far a check walks, once at random and once over the longest tokens: some grammars exceed a
-limit with the first tokens, and what depends on all of an output grows fastest with long ones."""
-
-WALK_SECONDS: Final = 0.4
-"""CPU time that a walk may take; the largest of the grammars above take a quarter."""
-
-IntArray = npt.NDArray[np.int64]
 
 _MAX_REASON_CHARS: Final = 200
 _NAMES: Final[dict[Kind, str]] = {
@@ -136,63 +123,15 @@ def compile_grammar(tokenizer: LLTokenizer, params: StructuredOutputsParams) -> 
 
 
 def check(tokenizer: LLTokenizer, params: StructuredOutputsParams) -> None:
-    """Compile, and walk some tokens, always the same ones.
+    """Compile, and follow some outputs, always the same ones.
 
     Raises:
-        InvalidRequestError: A matcher cannot be made, or exceeds a limit soon after the start.
+        InvalidRequestError: A matcher cannot be made, exceeds a limit soon after the start, or gets
+            too slow.
     """
-    matcher = compile_grammar(tokenizer, params)
-    lengths, dice = _token_lengths(tokenizer), random.Random(0)
-
-    def pick_any(tokens: IntArray) -> int:
-        return int(tokens[dice.randrange(len(tokens))])
-
-    def pick_long(tokens: IntArray) -> int:
-        # One of two: the parser may merge what is repeated.
-        sizes = lengths[tokens]
-        longest = [int(sizes.argmax())]
-        sizes[longest] = -1
-        longest.append(int(sizes.argmax()) if len(tokens) > 1 else longest[0])
-        return int(tokens[dice.choice(longest)])
-
-    for pick in (pick_any, pick_long):
-        _walk(tokenizer, params, matcher.deep_copy(), pick)
-
-
-def _walk(
-    tokenizer: LLTokenizer,
-    params: StructuredOutputsParams,
-    matcher: LLMatcher,
-    pick: Callable[[IntArray], int],
-) -> None:
-    """Take tokens that do not end the output, each as `pick` says. Raises InvalidRequestError."""
-    seconds = 0.0
-    for taken in range(CHECKED_TOKENS):
-        if matcher.is_stopped():
-            break
-        started = time.thread_time()
-        bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
-        seconds += time.thread_time() - started
-        is_allowed = np.unpackbits(bits, bitorder="little")
-        is_allowed[tokenizer.eos_tokens] = 0
-        tokens = np.flatnonzero(is_allowed)
-        if len(tokens) == 0:
-            break
-        token = pick(tokens)
-        started = time.thread_time()
-        matcher.consume_token(token)
-        seconds += time.thread_time() - started
-        if seconds > WALK_SECONDS:
-            reason = f"too ambiguous: {seconds:.1f} s of CPU time to follow {taken + 1} tokens"
-            raise invalid_grammar(params, reason)
-    raise_for(matcher, params)
-
-
-@lru_cache(maxsize=1)
-def _token_lengths(tokenizer: LLTokenizer) -> IntArray:
-    """Return the bytes of each token."""
-    num_tokens = tokenizer.vocab_size
-    return np.array([len(tokenizer.decode_bytes([token])) for token in range(num_tokens)])
+    fault = find_fault(tokenizer, compile_grammar(tokenizer, params))
+    if fault is not None:
+        raise invalid_grammar(params, _first_lines(fault))
 
 
 def raise_for(matcher: LLMatcher, params: StructuredOutputsParams) -> None:

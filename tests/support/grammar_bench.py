@@ -37,7 +37,7 @@ class Bench:
         asyncio.run(self.compiler.compile(params.digest, params))
         return params.digest
 
-    def install(self, slot, grammar_id, emitted=()):
+    def install(self, slot, grammar_id, emitted=(), tenant=None):
         request = NewRequest(
             slot=slot,
             request_id=bytes([slot]) * 16,
@@ -47,6 +47,7 @@ class Bench:
             sampling=GREEDY,
             block_tables=[[0, 1]],
             grammar_id=grammar_id,
+            tenant=tenant,
         )
         self.slots.install(request, 0)
         self.table.install(request)

@@ -15,6 +15,7 @@ import numpy as np
 
 from pagewire_worker.compiled_grammars import CompiledGrammar, CompiledGrammars
 from pagewire_worker.grammar_follower import GrammarFollower
+from pagewire_worker.mask_credit import Credits, cheap_seconds
 from pagewire_worker.mask_jobs import Bill, IntBits, MaskJob
 from pagewire_worker.mask_threads import LEAST_WAIT_SECONDS, WAIT_SHARE, MaskThreads
 from pagewire_worker.slots import Int64Array, PlanError, SlotTable
@@ -110,6 +111,8 @@ class GrammarTable:
 
     def __init__(self, num_tokens: int, compiled: CompiledGrammars) -> None:
         self._num_words = -(-num_tokens // WORD_BITS)
+        self._cheap_seconds = cheap_seconds(num_tokens)
+        self._credits = Credits()
         self._compiled = compiled
         self._slots: dict[int, _Slot] = {}
         self._bills: WeakValueDictionary[bytes, Bill] = WeakValueDictionary()
@@ -143,7 +146,10 @@ class GrammarTable:
             raise PlanError(f"slot {request.slot}: a beam follows no grammar", (request.slot,))
         emitted = np.asarray(request.emitted_token_ids, dtype=np.int64).tolist()
         # All choices of a request have one bill.
-        bill = self._bills.setdefault(request.request_id, Bill())
+        bill = self._bills.get(request.request_id)
+        if bill is None:
+            bill = Bill(self._credits.of(request.tenant), self._cheap_seconds)
+            self._bills[request.request_id] = bill
         self._slots[request.slot] = _Slot(grammar, GrammarFollower(grammar, emitted), bill)
 
     def fork(self, slots: Int64Array, sources: Int64Array) -> None:
@@ -171,6 +177,7 @@ class GrammarTable:
         if not rows:
             return lambda: None
         bits: IntBits = np.zeros((len(rows), self._num_words), dtype=np.int32)
+        self._note_others(rows, slots)
         jobs, begun = [], []
         for index, row in enumerate(rows):
             slot, position = int(slots[row]), int(positions[row])
@@ -186,6 +193,14 @@ class GrammarTable:
             self._threads.submit(begun)
         where = np.asarray(rows, dtype=np.int64)
         return _Waiting(self._threads, where, jobs, bits, len(slots), began)
+
+    def _note_others(self, rows: Sequence[int], slots: Int64Array) -> None:
+        """Let tenants know that they share a step: `rows` of `slots` [samples] have a grammar."""
+        parties = {self._slots[int(slots[row])].bill.credit for row in rows}
+        if len(rows) < len(slots) or len(parties) > 1:
+            now = time.monotonic()
+            for credit in parties:
+                credit.others_at = now
 
     def accept(self, slots: Int64Array, token_ids: Int64Array) -> None:
         """Take what a step sampled, both [rows]."""

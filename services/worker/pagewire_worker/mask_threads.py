@@ -1,9 +1,11 @@
-"""The threads that compute masks: some for grammars whose masks are cheap, which steps wait for,
-and one for the others, which a step that has anything else to sample does not wait for.
+"""The threads that compute masks: some for masks that are cheap, which steps wait for, and two for
+the others, which a step that has anything else to sample does not wait for.
 
-A mask that has begun cannot be stopped. So a grammar comes to the slow thread by what its masks
-have cost before. That thread has a low priority, serves the request first that has cost least, and
-rests in between, since reading a token holds the interpreter lock.
+A mask that has begun cannot be stopped. So a mask comes to the slow threads by what those of its
+grammar have cost before, or when its tenant has no credit left. One of them reads tokens, which
+holds the interpreter lock: at the priority of all others, since they wait for that lock, and with
+long rests. One computes the masks, at a low priority. Tenants take turns there, and of each the
+request is served first that has cost least.
 """
 
 import os
@@ -14,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from pagewire_worker.mask_jobs import MaskJob
+from pagewire_worker.tenant_turns import TenantTurns
 
 NUM_FAST_THREADS = 2
 """Beside the model's own: a mask takes some 10 microseconds, rarely milliseconds."""
@@ -28,10 +31,15 @@ SLOW_WAIT_SECONDS = 0.05
 there to be run."""
 
 SLOW_NICENESS = 10
-REST_SHARE = 9.0
-"""The slow thread rests that many times as long as it has held the interpreter lock, above"""
+READING_SHARE = 0.1
+SHARED_READING_SHARE = 0.05
+"""Of the time, how long slow masks may hold the interpreter lock; and while others are there."""
 
-FREE_SECONDS = 0.0005
+SHARED_CORES = 0.125
+"""Of all cores, how much slow masks may take while others are there, and not more than one."""
+
+REST_SECONDS = 0.005
+"""Rests are not shorter."""
 
 _POLL_SECONDS = 0.002
 
@@ -48,8 +56,8 @@ class MaskThreads:
         lock = threading.Lock()
         self._todo, self._done = threading.Condition(lock), threading.Condition(lock)
         self._fast: list[MaskJob] = []
-        self._slow: list[MaskJob] = []
-        self._is_over = False
+        self._unread, self._read = TenantTurns(), TenantTurns()
+        self._over = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def submit(self, jobs: Sequence[MaskJob]) -> None:
@@ -58,7 +66,8 @@ class MaskThreads:
         num_rows = Counter(id(job.grammar) for job in jobs)
         with self._todo:
             for job in jobs:
-                (self._slow if job.grammar.is_slow else self._fast).append(job)
+                if not self._moved(job):
+                    self._fast.append(job)
             # The last is taken first: grammars with little to do do not wait for the others.
             self._fast.sort(key=lambda job: -job.grammar.mask_seconds * num_rows[id(job.grammar)])
             self._todo.notify_all()
@@ -81,7 +90,7 @@ class MaskThreads:
         deadline = time.monotonic() + SLOW_WAIT_SECONDS
         with self._done:
             while left := [job for job in jobs if not job.is_done]:
-                is_fast = any(not job.grammar.is_slow for job in left)
+                is_fast = any(not job.is_slow for job in left)
                 if is_fast and self.fast_seconds() > until:
                     return
                 has_tokens = has_others or len(left) < len(jobs)
@@ -93,7 +102,7 @@ class MaskThreads:
     def shutdown(self) -> None:
         """End the threads after what they compute."""
         with self._todo:
-            self._is_over = True
+            self._over.set()
             self._todo.notify_all()
         for thread in self._threads:
             thread.join()
@@ -102,59 +111,86 @@ class MaskThreads:
         if self._threads:
             return
         works = [(f"masks-{index}", self._work_fast) for index in range(NUM_FAST_THREADS)]
-        for name, work in (*works, ("masks-slow", self._work_slow)):
+        works += [("masks-reading", self._read_slow), ("masks-slow", self._fill_slow)]
+        for name, work in works:
             # Daemons: a mask that takes long must not keep the process.
             thread = threading.Thread(target=work, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
 
+    def _moved(self, job: MaskJob) -> bool:
+        """Give a job to the slow threads, if it is one of theirs."""
+        if job.find_pace():
+            (self._read if job.is_read else self._unread).push(job)
+            self._todo.notify_all()
+        return job.is_slow
+
     def _work_fast(self) -> None:
         while (job := self._next_fast()) is not None:
-            job.advance()
+            job.read()
+            if job.is_read and not job.is_done:
+                job.fill()
             with self._done:
+                job.charge(is_fast=True)
                 if not job.is_done:
                     # It has a long output to read: others first, and it is in nobody's way.
-                    (self._slow if job.grammar.is_slow else self._fast).insert(0, job)
-                    self._todo.notify_all()
+                    if not self._moved(job):
+                        self._fast.insert(0, job)
+                        self._todo.notify_all()
                 elif not self._fast:
                     self._done.notify_all()
 
     def _next_fast(self) -> MaskJob | None:
         with self._todo:
-            while not self._is_over:
+            while not self._over.is_set():
                 while self._fast:
                     job = self._fast.pop()
-                    if job.grammar.is_slow:  # found out since it was submitted
-                        self._slow.append(job)
-                        self._todo.notify_all()
-                    elif not job.is_dropped:
+                    # What it takes may have been found out since it was submitted.
+                    if not job.is_dropped and not self._moved(job):
                         return job
                 self._done.notify_all()
                 self._todo.wait()
         return None
 
-    def _work_slow(self) -> None:
+    def _read_slow(self) -> None:
+        """Read outputs, whose masks are computed in the other slow thread."""
+        owed = 0.0
+        while (job := self._next(self._unread)) is not None:
+            held = 0.0 if job.bill.is_exceeded else job.read()
+            self._settle(job)
+            share = SHARED_READING_SHARE if job.has_others else READING_SHARE
+            owed = self._rest(owed + held * (1 / share - 1))
+
+    def _fill_slow(self) -> None:
+        """Compute masks of outputs that are read."""
         if sys.platform == "linux":
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), SLOW_NICENESS)
-        while (job := self._next_slow()) is not None:
-            held = 0.0
-            if not job.bill.is_exceeded:
-                held = job.advance()
-            job.charge()
-            with self._done:
-                if not job.is_done:
-                    self._slow.append(job)
-                self._done.notify_all()
-            if held > FREE_SECONDS:
-                time.sleep(held * REST_SHARE)
+        share, owed = min(1.0, SHARED_CORES * (os.cpu_count() or 1)), 0.0
+        while (job := self._next(self._read)) is not None:
+            seconds = 0.0 if job.bill.is_exceeded else job.fill()
+            self._settle(job)
+            if job.has_others:
+                owed = self._rest(owed + seconds * (1 / share - 1))
 
-    def _next_slow(self) -> MaskJob | None:
+    def _settle(self, job: MaskJob) -> None:
+        """Charge what a slow thread has done for a job, which goes on or is done."""
+        with self._done:
+            job.charge(is_fast=False)
+            if not job.is_done:
+                self._moved(job)
+            self._done.notify_all()
+
+    def _rest(self, seconds: float) -> float:
+        """Rest that long, if that is worth it; return how much of it is left to be done later."""
+        if seconds < REST_SECONDS:
+            return seconds
+        self._over.wait(seconds)
+        return 0.0
+
+    def _next(self, queue: TenantTurns) -> MaskJob | None:
         with self._todo:
-            while not self._is_over:
-                self._slow = [job for job in self._slow if not job.is_dropped]
-                if self._slow:
-                    job = min(self._slow, key=lambda job: job.bill.seconds)
-                    self._slow.remove(job)
+            while not self._over.is_set():
+                if (job := queue.pop()) is not None:
                     return job
                 self._todo.wait()
         return None

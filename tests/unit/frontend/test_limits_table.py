@@ -27,6 +27,7 @@ from pagewire_shared import beam, pooling, priority, structured_outputs
 from pagewire_shared import sampling_checks as checks
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.rpc import options as rpc_options
+from pagewire_worker import mask_credit, mask_jobs
 from pagewire_shared.sampling import SamplingParams, field_names
 
 TABLE = Path(__file__).parents[3] / "docs" / "limits.md"
@@ -107,6 +108,14 @@ NUMBERS: dict[str, list[float]] = {
         structured_outputs.MAX_CHOICE_CHARS,
     ],
     "structured_outputs.grammar": [structured_outputs.MAX_GRAMMAR_BYTES],
+    "CPU time of slow masks of a request": [
+        mask_jobs.CREDIT_SECONDS,
+        mask_jobs.MASK_SECONDS * 1e3,
+    ],
+    "CPU time of masks of a tenant, beside others": [
+        mask_credit.SHARE * 100,
+        mask_credit.CHEAP_SECONDS * 1e6,
+    ],
     "chat_template_kwargs": [MAX_ARGUMENTS],
     # 0-9 is no number.
     "tools": [tool_use.MAX_TOOLS, 1, tool_use.MAX_NAME_CHARS, 0],

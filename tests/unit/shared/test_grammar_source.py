@@ -1,9 +1,12 @@
 import json
+from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pagewire_shared import grammar_walks
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.grammar_source import (
     check,
@@ -209,8 +212,14 @@ def test_half_a_character_is_refused_before_it_has_an_id():
             Params(**fields)
 
 
+RULE = '\na: a a a | a a | "a" | "b"'
 AMBIGUOUS = {
-    "46 characters": 'start: a\na: a a a | a a | "a" | "b"',
+    "46 characters": f"start: a{RULE}",
+    "behind a word": f'start: "begin" a "end"{RULE}',
+    "behind many words": f'start: "{"once upon a time " * 30}" a "end"{RULE}',
+    "behind digits": f"start: /[0-9]{{70}}/ a{RULE}",
+    "before much": f'start: "x" a "." /[a-z]+/{RULE}',
+    "before little": f'start: "x" a "." /0+/{RULE}',
     "GBNF": 'root ::= a\na ::= a a a | a a | "a" | "b" | [c-z]',
     "deeper": 'start: a\na: b b b | b b | "x"\nb: a a a | a a | a | "y"',
 }
@@ -223,6 +232,18 @@ def test_what_gets_ever_slower_to_follow_is_refused_at_the_door(name):
     with pytest.raises(InvalidRequestError, match=r"too ambiguous|Too many items") as caught:
         check(tokenizer, Params(grammar=AMBIGUOUS[name]))
     assert (caught.value.field, caught.value.code) == ("structured_outputs", "invalid_grammar")
+
+
+def test_a_check_counts_what_it_follows_and_not_what_a_lexer_takes_once(tokenizer, monkeypatch):
+    """Costs are scripted: one token in fifteen builds a lexer."""
+    real, script = grammar_walks._try, cycle([0.01, *[0.0] * 14])
+    monkeypatch.setattr(grammar_walks, "SEARCH_SECONDS", 10.0)
+    monkeypatch.setattr(grammar_walks, "_try", lambda *a: replace(real(*a), seconds=next(script)))
+    matcher = compile_grammar(tokenizer, Params(regex="[a-c]+"))
+    picks = grammar_walks._Picks(tokenizer)
+    assert grammar_walks._search(tokenizer, matcher, picks, 1) is None
+    script = cycle([0.005])
+    assert "16 tokens" in str(grammar_walks._search(tokenizer, matcher, picks, 1))
 
 
 def test_real_grammars_of_many_parts_pass(tokenizer):

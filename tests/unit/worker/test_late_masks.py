@@ -9,6 +9,7 @@ from unit.worker.test_grammar_steps import RANDOM, Rig
 from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
 from pagewire_worker import mask_jobs
 from pagewire_worker.grammar_follower import GrammarFollower
+from pagewire_worker.mask_credit import Credit
 from pagewire_worker.mask_jobs import Bill
 from support.grammar_bench import Bench
 from support.grammars import LANGUAGES
@@ -137,7 +138,7 @@ def test_a_grammar_whose_masks_take_long_is_found_out_and_its_request_ends(bench
 
 
 def test_a_credit_grows_with_what_it_is_used_for():
-    bill = Bill(seconds=mask_jobs.CREDIT_SECONDS + 1.0)
+    bill = Bill(Credit(), 0.0, seconds=mask_jobs.CREDIT_SECONDS + 1.0)
     assert bill.is_exceeded
     bill.num_masks = 201
     assert not bill.is_exceeded
