@@ -25,7 +25,7 @@ SHAPE = replace(TOY, hidden=256, intermediate=512, layers=2, head_dim=64, vocab=
 """As small as a model whose widths are those of real ones."""
 
 NUM_TOKENS = 2 if command.IS_TOY else 24
-PROMPTS = (3, 9) if command.IS_TOY else (3, 17, 120, 300)
+PROMPTS = (9,) if command.IS_TOY else (3, 17, 120, 300)
 
 
 def launch() -> list[Row]:

@@ -107,7 +107,7 @@ def _run_item(
             "elapsed": elapsed(),
             "output": ran.output,
             "result": result,
-            **(tests_in(ran.output) if item.is_pytest else {}),
+            **(counted_tests(ran.output) if item.is_pytest else {}),
         }
     )
     return outcome
@@ -138,11 +138,11 @@ def outcome_of(item: Item, ran: Ran, *, is_cut: bool) -> str:
         return FAILED
     if item.is_pytest and "--collect-only" not in item.command:
         # Tests that are skipped prove nothing.
-        return PASSED if tests_in(ran.output)["tests"].get("passed") else FAILED
+        return PASSED if counted_tests(ran.output)["tests"].get("passed") else FAILED
     return PASSED
 
 
-def tests_in(output: str) -> Record:
+def counted_tests(output: str) -> Record:
     """Return what pytest printed: counts, names of failed tests, and the last one it began."""
     counts = {}
     summary = re.findall(r"^=+ (.*) in [\d.]+s.*=+$", output, re.MULTILINE)

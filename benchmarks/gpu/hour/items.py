@@ -82,7 +82,7 @@ class Item:
     @property
     def is_pytest(self) -> bool:
         """Whether it is a selection of tests."""
-        return "pytest" in self.command
+        return self.command[1:3] == ("-m", "pytest")
 
 
 def filled(command: tuple[str, ...], places: Mapping[str, str]) -> list[str]:

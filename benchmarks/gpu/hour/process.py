@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 TOKEN_VARIABLE = "PAGEWIRE_FIRST_HOUR_TOKEN"
 """Its children inherit it: those that left the group of processes are found by it."""
@@ -36,15 +37,16 @@ class Ran:
 class _Tail(threading.Thread):
     """Reads a pipe and keeps its last bytes."""
 
-    def __init__(self, pipe: int, num_kept: int) -> None:
+    def __init__(self, pipe: IO[bytes], num_kept: int) -> None:
         super().__init__(daemon=True)
         self._pipe, self._num_kept, self._kept = pipe, num_kept, bytearray()
         self.start()
 
     def run(self) -> None:
-        while chunk := os.read(self._pipe, 65536):
-            self._kept += chunk
-            del self._kept[: -self._num_kept]
+        with self._pipe:
+            while chunk := os.read(self._pipe.fileno(), 65536):
+                self._kept += chunk
+                del self._kept[: -self._num_kept]
 
     def text(self) -> str:
         # Who still holds the other end is not waited for.
@@ -82,7 +84,7 @@ def run(
         start_new_session=True,
     )
     assert process.stdout is not None
-    tail = _Tail(process.stdout.fileno(), num_kept)
+    tail = _Tail(process.stdout, num_kept)
     is_over_limit = False
     try:
         process.wait(limit)

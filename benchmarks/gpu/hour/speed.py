@@ -9,7 +9,7 @@ from hour.items import CELL, KERNELS, PYTHON, SCRATCH, WORKER, Item, script
 SMALL, LARGE = "qwen3-0.6b", "qwen3-8b"
 DECODES = ("attention-first", "model-eager", "sampling")
 CAPTURED = ("graphs-states", "graphs-tokens", *DECODES)
-STEPS_TOY = script("decode_steps.py", "--exact", "--fp8-kv", "--toy")
+STEPS_TOY = script("decode_steps.py", "--variants", "graphs", "--exact", "--fp8-kv", "--toy")
 JOB_TOY = script("nano_vllm_job.py", "--toy")
 KERNELS_TOY = script("kernels.py", "--toy")
 TTFT_TOY = script("ttft.py", "--toy")
@@ -172,7 +172,7 @@ LAST = (
         name="checkpoint",
         command=(PYTHON, "benchmarks/make_checkpoint.py", "--out", f"{SCRATCH}/qwen2.5-0.5b"),
         toy=(
-            *(PYTHON, "benchmarks/make_checkpoint.py", "--shape", "tiny"),
+            *(PYTHON, "benchmarks/make_checkpoint.py", "--shape", "tiny-long"),
             *("--out", f"{SCRATCH}/qwen2.5-0.5b"),
         ),
         shows="nothing by itself: random weights for offline",
