@@ -18,6 +18,7 @@ import resource
 import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -86,6 +87,7 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one call; the exit code is 1 where an item did not pass."""
+    began = time.monotonic()
     out: Path = arguments.out.resolve()
     is_toy: bool = arguments.rehearse
     for folder in (out, arguments.scratch, arguments.cache):
@@ -121,7 +123,10 @@ def run(arguments: argparse.Namespace) -> int:
     why = run_call(
         items,
         state,
-        Budget(call_seconds=60 * minutes[0], all_seconds=60 * minutes[1]),
+        # What was done until here is part of the call.
+        Budget(
+            call_seconds=60 * minutes[0] - (time.monotonic() - began), all_seconds=60 * minutes[1]
+        ),
         machine,
         after_item=after_item,
         is_rehearsal=is_toy,

@@ -13,6 +13,8 @@ from hour.process import Ran
 from hour.state import CRASHED, CUT, FAILED, HUNG, PASSED, Facts, Record, State
 
 NUM_PROBES = 2
+PROBE_SECONDS = 40.0
+"""Most that one takes."""
 
 
 class Edge(Protocol):
@@ -82,9 +84,13 @@ def run_call(
             return stop(_why_none(items, facts, remaining, is_rehearsal=is_rehearsal))
         outcome = _run_item(item, state, edge, remaining, lambda: now() - began)
         after_item()
-        if outcome != PASSED and not _is_there(edge):
-            why = f"the device does not answer after {item.name}"
-            return stop(why, is_lost=True)
+        if outcome == PASSED:
+            continue
+        if left - (now() - began) < NUM_PROBES * PROBE_SECONDS:
+            # A hanging device would take more than the call has; the next one asks first.
+            return stop(f"no time is left to ask the device after {item.name}", is_lost=True)
+        if not _is_there(edge):
+            return stop(f"the device does not answer after {item.name}", is_lost=True)
 
 
 def _run_item(

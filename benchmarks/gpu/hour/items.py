@@ -1,7 +1,7 @@
 """What an item of the first hour is, and how its command is written."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 PYTHON, JSON, SCRATCH = "{python}", "{json}", "{scratch}"
@@ -38,6 +38,20 @@ CELL = WORKER | {
     "yaml",
 }
 """For frontend, scheduler and worker as processes."""
+
+_DISTRIBUTIONS = {
+    "google.protobuf": "protobuf",
+    "grpc": "grpcio",
+    "grpc_health": "grpcio-health-checking",
+    "grpc_reflection": "grpcio-reflection",
+    "prometheus_client": "prometheus-client",
+    "yaml": "PyYAML",
+}
+
+
+def distributions(modules: Iterable[str]) -> list[str]:
+    """Return what has to be installed for modules."""
+    return [_DISTRIBUTIONS.get(name, name) for name in modules]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,3 +143,15 @@ def gpu_tests(file: str, test: str = "", *, keyword: str = "") -> tuple[str, ...
 def script(path: str, *arguments: str) -> tuple[str, ...]:
     """Return the command for a program of benchmarks/gpu that writes its results as JSON."""
     return (PYTHON, f"benchmarks/gpu/{path}", *arguments, "--output", JSON)
+
+
+SOURCES = (
+    *("", "shared", "protos/gen", "tests", "benchmarks/gpu/hour/site"),
+    *(f"services/{role}" for role in ("frontend", "kvstore", "scheduler", "worker")),
+)
+"""Folders of the repository that hold packages: it runs where Pagewire is not installed."""
+
+
+def variables() -> str:
+    """Return what a reader sets before a command, where Pagewire is not installed."""
+    return "PYTHONPATH=" + ":".join(f"$PWD/{folder}".rstrip("/") for folder in SOURCES)

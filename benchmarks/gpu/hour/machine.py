@@ -8,24 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hour.call import PROBE_SECONDS
 from hour.findings import Predictions
-from hour.items import JSON, PYTHON, SCRATCH, Item, filled
+from hour.items import JSON, PYTHON, SCRATCH, SOURCES, Item, filled
 from hour.process import Ran, kill_all_of, run
 from hour.state import Record
 
 ROOT = Path(__file__).resolve().parents[3]
 
-SOURCES = (
-    *("", "shared", "protos/gen", "tests", "benchmarks/gpu/hour/site"),
-    *(f"services/{role}" for role in ("frontend", "kvstore", "scheduler", "worker")),
-)
-"""Folders of the repository that hold packages: it runs where Pagewire is not installed."""
-
 PROBE = (
     "import torch; x = torch.ones(8, device='cuda'); assert float((x + x).sum()) == 16; print('ok')"
 )
-PROBE_SECONDS = 60.0
-PREDICT_SECONDS = 120.0
+PREDICT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hour.findings import Figure, Finding, Predictions, figures, findings, not_run
-from hour.items import Item, shown_command
+from hour.items import Item, distributions, shown_command, variables
 from hour.state import PASSED, Facts, Record
 
 SHOWN_OUTPUT_LINES = 40
@@ -112,6 +112,13 @@ def _environment(facts: Facts) -> str:
         f"- compiler for Triton: {found['no_compiler'] or 'there'}",
         f"- not importable: {', '.join(found['missing_modules']) or 'nothing'}",
     ]
+    if missing := found["missing_modules"]:
+        version = ".".join(found["python"].split(".")[:2])
+        lines.append(
+            f"- to have them: `pip install --target FOLDER --only-binary :all: --python-version "
+            f"{version} {' '.join(distributions(missing))}`, then `--packages FOLDER`"
+        )
+    lines.append(f"- commands below run from the repository with `{variables()}`")
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ from hour.state import State
 from .conftest import ENVIRONMENT, FakeEdge, item
 
 MINUTES = Budget(call_seconds=60, all_seconds=150)
+LONG = Budget(call_seconds=600, all_seconds=9000)
 
 
 def call(items, state, edge, budget=MINUTES):
@@ -51,7 +52,7 @@ def test_what_the_end_of_a_call_cuts_off_is_run_again_but_what_hangs_is_not(stat
     assert state.records[-2]["outcome"] == "cut off"
     edge.ran.clear()
     call(items, state, edge, Budget(call_seconds=200, all_seconds=1000))
-    assert edge.ran[0] == "a"
+    assert edge.ran == ["probe", "a", "probe"]
     assert state.records[-2]["outcome"] == "hung"
     edge.ran.clear()
     call(items, state, edge, Budget(call_seconds=200, all_seconds=1000))
@@ -61,7 +62,7 @@ def test_what_the_end_of_a_call_cuts_off_is_run_again_but_what_hangs_is_not(stat
 def test_an_item_that_fails_costs_a_probe_and_what_needs_it(state):
     items = [item("a"), item("b", needs=("a",)), item("c")]
     edge = FakeEdge(codes={"a": -11}, probes=[False, True])
-    call(items, state, edge)
+    call(items, state, edge, LONG)
     assert edge.ran == ["a", "probe", "probe", "c"]
     assert state.facts.outcome("a") == "crashed"
 
@@ -69,7 +70,7 @@ def test_an_item_that_fails_costs_a_probe_and_what_needs_it(state):
 def test_two_failed_probes_end_the_call_and_the_next_one_begins_with_one(state):
     items = [item("a"), item("b")]
     edge = FakeEdge(codes={"a": 1}, probes=[False] * 4)
-    assert call(items, state, edge) == "the device does not answer after a"
+    assert call(items, state, edge, LONG) == "the device does not answer after a"
     assert edge.ran == ["a", "probe", "probe"]
     edge.ran.clear()
     assert call(items, state, edge) == "the device is still lost"
@@ -77,6 +78,14 @@ def test_two_failed_probes_end_the_call_and_the_next_one_begins_with_one(state):
     edge.ran.clear()
     call(items, state, edge)
     assert edge.ran == ["probe", "b"]
+
+
+def test_no_probe_begins_that_the_call_may_not_have_time_for(state):
+    edge = FakeEdge(codes={"a": 1})
+    assert "no time is left" in call([item("a"), item("b")], state, edge)
+    assert edge.ran == ["a"]
+    call([item("a"), item("b")], state, edge)
+    assert edge.ran == ["a", "probe", "b"]
 
 
 def test_the_environment_is_asked_in_every_call(state):

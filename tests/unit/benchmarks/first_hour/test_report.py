@@ -147,6 +147,9 @@ def test_the_report_says_everything_in_both_forms(tmp_path):
     for wanted in ("NVIDIA H200", "Segmentation fault", "| graphs-states | blocked", "It blocks: "):
         assert wanted in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.md"]
+    lacking = {**ENVIRONMENT, "missing_modules": ["grpc_health", "yaml"]}
+    text = as_markdown(ITEMS, facts_of([end("environment", result=lacking)]), {}, is_toy=False)
+    assert "--python-version 3.12 grpcio-health-checking PyYAML`" in text
     assert "not known" in as_markdown(ITEMS, facts_of([]), {}, is_toy=False)
 
 
