@@ -85,58 +85,61 @@ def _end(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run one call; the exit code is 1 where an item did not pass."""
-    began = time.monotonic()
-    out: Path = arguments.out.resolve()
-    is_toy: bool = arguments.rehearse
+def prepared(arguments: argparse.Namespace, out: Path) -> tuple[State, Machine]:
+    """Return the state so far and this machine; folders are made, kernels unpacked."""
     for folder in (out, arguments.scratch, arguments.cache):
         folder.mkdir(parents=True, exist_ok=True)
-    state_path = out / STATE
     archives = [out / kernel_cache.NAME]
     if arguments.state is not None:
         archives.append(arguments.state.parent / kernel_cache.NAME)
-        if not state_path.exists():
-            shutil.copyfile(arguments.state, state_path)
-    state = State(state_path)
+        if not (out / STATE).exists():
+            shutil.copyfile(arguments.state, out / STATE)
+    if not arguments.rehearse:
+        for archive in archives:
+            kernel_cache.unpack(archive, arguments.cache)
     machine = Machine(
         scratch=arguments.scratch.resolve(),
         cache=arguments.cache.resolve(),
         packages=[path.resolve() for path in arguments.packages],
         num_kept=arguments.keep_kib * 1024,
-        is_rehearsal=is_toy,
+        is_rehearsal=arguments.rehearse,
     )
+    return State(out / STATE), machine
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run one call; the exit code is 1 where an item did not pass."""
+    began = time.monotonic()
+    out: Path = arguments.out.resolve()
+    is_toy: bool = arguments.rehearse
+    state, machine = prepared(arguments, out)
     items = rehearsal_of(ITEMS) if is_toy else ITEMS
     minutes = (NO_LIMIT, NO_LIMIT) if is_toy else (arguments.minutes, arguments.all_minutes)
     known = {} if is_toy else predictions(arguments.predictions, out)
 
     def after_item() -> None:
-        facts = state.facts
-        report.write(out, ITEMS, facts, known, is_toy=is_toy)
+        report.write(out, ITEMS, state.facts, known, is_toy=is_toy)
         last = state.records[-1]
         if last["event"] == "end":
             print(f"{last['item']}: {last['outcome']}, {last['seconds']:.0f} s", flush=True)
 
-    if not is_toy:
-        for archive in archives:
-            kernel_cache.unpack(archive, machine.cache)
+    # What was done until here is part of the call.
+    seconds = 60 * minutes[0] - (time.monotonic() - began)
     why = run_call(
         items,
         state,
-        # What was done until here is part of the call.
-        Budget(
-            call_seconds=60 * minutes[0] - (time.monotonic() - began), all_seconds=60 * minutes[1]
-        ),
+        Budget(call_seconds=seconds, all_seconds=60 * minutes[1]),
         machine,
         after_item=after_item,
         is_rehearsal=is_toy,
     )
-    if not is_toy and not kernel_cache.pack(machine.cache, archives[0]):
+    if not is_toy and not kernel_cache.pack(machine.cache, out / kernel_cache.NAME):
         print(f"{machine.cache} is too large to be packed")
-    bad = findings(items, state.facts)
+    facts = state.facts
+    bad = findings(ITEMS, facts)
     print(f"{why}; {len(bad)} items did not pass; {out / 'report.md'}")
     if is_toy:
-        return int(any(state.facts.outcome(item.name) != PASSED for item in items))
+        return int(any(facts.outcome(item.name) != PASSED for item in ITEMS))
     return int(bool(bad))
 
 

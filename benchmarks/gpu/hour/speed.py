@@ -52,7 +52,7 @@ def _job(shape: str, path: str, row: int, seconds: int, *more: str) -> Item:
         needs=("model-eager",) if is_eager else ("model-captured",),
         proven_by=("greedy-first", *(DECODES if is_eager else CAPTURED)),
         instead_of="model-captured" if is_eager else "",
-        modules=CELL,
+        modules=CELL if path == "served" else WORKER,
         gib=60,
     )
 

@@ -97,10 +97,28 @@ def test_the_plan_is_sound():
     assert max(names.index(n) for n in ("attention", "copies")) < names.index("ceilings")
 
 
-def test_every_file_of_gpu_tests_and_every_check_of_the_docs_has_an_item():
-    commands = " ".join(" ".join(one.command) for one in ITEMS)
+def is_selected(test, command):
+    """Whether a command of pytest runs a test, by its name."""
+    file, _, name = command[-1].partition("::")
+    if not test.startswith(file):
+        return False
+    if "-k" not in command:
+        return name.partition("[")[0] in test
+    words = re.sub(r"\w+", lambda word: f"{word[0]!r} in test", command[command.index("-k") + 1])
+    words = re.sub(r"'(and|or|not)' in test", r"\1", words)
+    return bool(eval(words, {"test": test}))
+
+
+def test_every_test_of_a_device_has_an_item():
+    selections = [one.command for one in ITEMS if one.is_pytest]
     for path in (ROOT / "tests" / "gpu").glob("test_*.py"):
-        assert path.name in commands
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE):
+            for variant in ("float32", "bfloat16"):
+                test = f"tests/gpu/{path.name}::{name}[{variant}]"
+                assert any(is_selected(test, command) for command in selections), test
+
+
+def test_every_check_of_the_docs_has_an_item():
     page = (ROOT / "docs" / "gpu-checks.md").read_text()
     table = page.split("| check |")[1].split("\n\n")[0].splitlines()[2:]
     checks = {line.split("|")[1].strip() for line in table}
