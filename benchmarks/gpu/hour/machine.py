@@ -20,6 +20,7 @@ PROBE = (
     "import torch; x = torch.ones(8, device='cuda'); assert float((x + x).sum()) == 16; print('ok')"
 )
 PREDICT_SECONDS = 60.0
+REHEARSAL_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +105,11 @@ def _read(path: Path) -> Record | None:
 
 
 def rehearsal_of(items: Sequence[Item]) -> list[Item]:
-    """Return items with the commands of their toys; they need nothing of a device."""
-    return [replace(item, command=item.toy, is_in_every_call=False) for item in items]
+    """Return items with the commands of their toys; a busy machine has time for each."""
+    return [
+        replace(item, command=item.toy, limit=REHEARSAL_SECONDS, is_in_every_call=False)
+        for item in items
+    ]
 
 
 def predictions(given: Path | None, folder: Path) -> Predictions:

@@ -42,7 +42,7 @@ def rehearsed(tmp_path_factory):
     return folder, done
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 def test_every_item_passes_its_rehearsal(rehearsed):
     folder, done = rehearsed
     report = json.loads((folder / "report.json").read_text())
@@ -55,7 +55,7 @@ def test_every_item_passes_its_rehearsal(rehearsed):
     assert "0 have not run" in (folder / "report.md").read_text()
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", TABLES)
 def test_a_command_prints_and_writes_its_tables(name, rehearsed):
     folder, _ = rehearsed
