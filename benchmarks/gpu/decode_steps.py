@@ -45,6 +45,7 @@ GOAL_ROWS = {
     ("qwen3-8b", 256, 1024): "10",
 }
 
+VARIANTS = ["graphs", "eager"]
 EAGER = {"enforce_eager": True}
 EXACT = {"linear_backend": "fixed-tile"}
 FP8_KV = {"kv_cache_dtype": "fp8_e4m3"}
@@ -172,7 +173,11 @@ def variants_of(arguments: argparse.Namespace, report: Report) -> list[Variant]:
             report.note("this version has no CUDA graphs: all steps are eager")
             variants.append(Variant("eager", {}, points))
         else:
-            variants += [Variant("graphs", {}, points), Variant("eager", EAGER, points)]
+            both = {
+                "graphs": Variant("graphs", {}, points),
+                "eager": Variant("eager", EAGER, points),
+            }
+            variants += [both[name] for name in arguments.variants]
     if arguments.exact:
         points = _at(64, 640, heat)
         exact = Variant(EXACT_NAME, EXACT, points)
@@ -229,6 +234,7 @@ def main() -> None:
     parser = command.make_parser(__doc__)
     command.add_shapes(parser, ["qwen3-0.6b", "qwen3-8b"])
     parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS)
     parser.add_argument("--exact", action="store_true", help="exact mode's price, row 11")
     parser.add_argument("--fp8-kv", action="store_true", help="what fp8 KV gains, row 12")
     parser.add_argument("--only-compared", action="store_true", help="rows 11 and 12 alone")

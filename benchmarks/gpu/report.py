@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from pagewire import __version__
+
 Cell = str | int | float | None
 """None for what was not measured."""
 
@@ -37,7 +39,7 @@ class Machine:
             torch_version=torch.__version__,
             cuda_version=torch.version.cuda,
             triton_version=version("triton"),
-            pagewire_version=version("pagewire"),
+            pagewire_version=__version__,
             date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         )
 
