@@ -69,7 +69,7 @@ async def test_a_body_of_32_mib_does_not_hold_the_event_loop(checkpoint, held, p
     bodies = {
         "/v1/completions": {"prompt": TEXT},
         "/v1/chat/completions": {"messages": [{"role": "user", "content": TEXT}]},
-        "/v1/embeddings": {"input": TEXT},
+        "/v1/embeddings": {"input": ["a text"] * 500_000},
         "/v1/responses": {"input": TEXT},
         "/tokenize": {"prompt": TEXT, "x": [{"y": [1, 2, 3]}] * 10_000},
         "/detokenize": {"tokens": list(range(100_000, 600_000))},

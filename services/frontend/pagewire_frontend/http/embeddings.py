@@ -51,7 +51,7 @@ def _inputs(body: EmbeddingBody) -> list[Prompt]:
     if body.messages is not None:
         return [ChatPrompt(chat_turns(body.messages), add_generation_prompt=False)]
     assert body.input is not None
-    return prompts_of(body.input, body.add_special_tokens is not False)
+    return prompts_of(body.input, body.add_special_tokens is not False, field="input")
 
 
 def _pooling(body: EmbeddingBody) -> PoolingParams:
