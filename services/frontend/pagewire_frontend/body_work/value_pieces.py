@@ -68,7 +68,8 @@ class _Scissors:
         is_list = isinstance(value, list)
         kept: Any = type(value)()
         cost, holes, numbers = 2 * _ITEM_COST, list[Hole](), list[int]()
-        for key, item in enumerate(value) if is_list else value.items():
+        items: Iterable[tuple[Any, Any]] = enumerate(value) if is_list else value.items()
+        for key, item in items:
             thin, item_cost, inner = self.thin(item)
             place = len(kept) if is_list else key
             if is_list:
