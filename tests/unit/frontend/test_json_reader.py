@@ -8,9 +8,9 @@ import threading
 import orjson
 import pytest
 
-from pagewire_frontend.body_work import json_reader
+from pagewire_frontend.body_work import json_link, json_reader
 from pagewire_frontend.body_work.json_link import JsonLink
-from pagewire_frontend.body_work.json_reader import LARGE_BYTES, MAX_WAITING_BYTES, JsonReader
+from pagewire_frontend.body_work.json_reader import LARGE_BYTES, JsonReader
 from pagewire_frontend.http.json_body import MAX_COMMAS, parse_object
 from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError
 
@@ -125,8 +125,24 @@ async def test_a_body_that_kills_it_is_no_error_of_the_next(reader, monkeypatch,
     assert await reader.read(None, chunks, same) == BODIES[0]
 
 
-async def test_those_that_wait_are_bounded_and_wait_for_one(reader):
-    chunks = chunks_of(b" " * (MAX_WAITING_BYTES // 16) + b"{}")
+async def test_an_answer_that_was_not_read_to_its_end_is_not_the_next_ones(reader, monkeypatch):
+    def full(pieces):
+        next(iter(pieces))
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(json_link, "join", full)
+        with pytest.raises(MemoryError):
+            await reader.read(None, chunks_of(orjson.dumps(BODIES[2])), same)
+    assert reader._link is None
+    assert await reader.read(None, chunks_of(orjson.dumps(BODIES[0])), same) == BODIES[0]
+
+
+async def test_those_that_wait_are_bounded_and_wait_for_one(monkeypatch, request):
+    monkeypatch.setattr(json_reader, "MAX_WAITING_BYTES", 2**24)
+    reader = JsonReader(2**20)
+    request.addfinalizer(reader.close)
+    chunks = chunks_of(b" " * 2**20 + b"{}")
     may_go_on = threading.Event()
     running = []
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from pagewire_frontend.body_work.json_link import JsonLink, ParserEndedError
 from pagewire_frontend.http.json_body import parse_object
 from pagewire_frontend.text_work.text_threads import LONG_BYTES, TextThreads
-from pagewire_shared.errors import InternalError, UnavailableError
+from pagewire_shared.errors import InternalError, InvalidRequestError, UnavailableError
 
 _logger = logging.getLogger(__name__)
 
@@ -80,11 +80,16 @@ class JsonReader:
             link = self._running()
             try:
                 return link.parse(chunks)
-            except ParserEndedError:
-                if not self._is_closed:
-                    _logger.warning("the parser of bodies %d ended in its work", link.pid)
+            except InvalidRequestError:
+                raise
+            except BaseException as error:
+                # What is left of its answer is nobody's.
                 self._link = None
                 link.kill()
+                if not isinstance(error, ParserEndedError):
+                    raise
+                if not self._is_closed:
+                    _logger.warning("the parser of bodies %d ended in its work", link.pid)
         raise InternalError("the parser of large bodies ended twice while it read this one")
 
     def _running(self) -> JsonLink:
