@@ -33,11 +33,14 @@ from pagewire_shared.rpc.options import control_channel_options
 SETTLE_SECONDS = 5.0
 WORDS = ("time", "upon", "there", "was", "a", "the", "once", "river", "stone", "and")
 # Of characters, and how many at once. A text of 1.2 million may just fit the context of 131,072.
+# The colons of a text are the dearest for who counts names, and ids the dearest objects.
 CASES = {
-    "a body of 8 MB": (8_000_000, 1),
-    "a body of 32 MB": (32_000_000, 1),
-    "40 texts of 1.2 MB": (1_200_000, 40),
-    "40 texts of 100 KB": (100_000, 40),
+    "a body of 8 MB": ("words", 8_000_000, 1),
+    "a body of 32 MB": ("words", 32_000_000, 1),
+    "a body of 32 MB, all colons": ("colons", 32_000_000, 1),
+    "a body of 500,000 ids": ("ids", 500_000, 1),
+    "40 texts of 1.2 MB": ("words", 1_200_000, 40),
+    "40 texts of 100 KB": ("words", 100_000, 40),
 }
 
 
@@ -56,11 +59,19 @@ def post(body: bytes) -> str:
         return type(error).__name__
 
 
-def attack(model: str, num_chars: int, count: int) -> Counter[str]:
-    """Send texts at once; return how they were answered."""
-    dice = random.Random(num_chars)
-    text = " ".join(dice.choices(WORDS, k=num_chars // 5))[:num_chars]
-    body = json.dumps({"model": model, "prompt": text, "max_tokens": 2}).encode()
+def make_prompt(kind: str, size: int) -> str | list[int]:
+    """Return a prompt of so many characters or ids."""
+    if kind == "ids":
+        return [100] * size
+    if kind == "colons":
+        return '":' * (size // 3)
+    return " ".join(random.Random(size).choices(WORDS, k=size // 5))[:size]
+
+
+def attack(model: str, kind: str, size: int, count: int) -> Counter[str]:
+    """Send prompts at once; return how they were answered."""
+    prompt = make_prompt(kind, size)
+    body = json.dumps({"model": model, "prompt": prompt, "max_tokens": 2}).encode()
     with ThreadPoolExecutor(count) as threads:
         return Counter(threads.map(post, [body] * count))
 
@@ -99,11 +110,12 @@ async def run(model: str, arguments: argparse.Namespace, pid: int) -> None:
         print("| case | answers | s | longest pause ms | without ms | memory kept MB |")
         print("| --- | --- | --- | --- | --- | --- |")
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            await asyncio.wrap_future(pool.submit(attack, model, 1000, 1))
-            for name, (num_chars, count) in CASES.items():
+            await asyncio.wrap_future(pool.submit(attack, model, "words", 300_000, 1))
+            cases = {name: CASES[name] for name in CASES if arguments.only in name}
+            for name, case in cases.items():
                 before = resident_bytes(pid)
                 began = time.perf_counter()
-                answers = await asyncio.wrap_future(pool.submit(attack, model, num_chars, count))
+                answers = await asyncio.wrap_future(pool.submit(attack, model, *case))
                 ended = time.perf_counter()
                 await asyncio.sleep(max(SETTLE_SECONDS, ended - began))
                 calm = (ended + 0.5, time.perf_counter())
@@ -130,6 +142,7 @@ def main() -> None:
     )
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--only", default="", help="part of the names of the cases to run")
     arguments, flags = parser.parse_known_args()
     print(describe())
     process, _ = start(arguments.checkpoint, ["--max-num-seqs", "64", *flags])

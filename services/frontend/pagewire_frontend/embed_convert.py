@@ -1,11 +1,12 @@
 """Between the messages of Embed and plain data. Owns no state."""
 
 from pagewire_frontend.api_keys import tenant_of
-from pagewire_frontend.embedding import Embeddings, embed_requests
+from pagewire_frontend.embedding import Embeddings, check_num_inputs, embed_requests
 from pagewire_frontend.event_convert import usage_message
 from pagewire_frontend.generation_request import GenerationRequest, Prompt, TextPrompt, TokenPrompt
 from pagewire_frontend.grpc_convert import conversation_prompt
 from pagewire_frontend.model_registry import LoadedModel
+from pagewire_frontend.request_fit import check_num_ids
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.pooling import PoolingParams
@@ -16,6 +17,8 @@ def requests(
     message: pb.EmbedRequest, model: LoadedModel, timeout_seconds: float | None
 ) -> list[GenerationRequest]:
     """Return one request per input. Raises InvalidRequestError naming the field."""
+    check_num_inputs(len(message.inputs))
+    check_num_ids(sum(len(item.token_ids.ids) for item in message.inputs), "input")
     pooling = pooling_from_message(message.pooling)
     special = message.add_special_tokens if message.HasField("add_special_tokens") else True
     return embed_requests(

@@ -32,6 +32,16 @@ class Embeddings:
     usage: Usage
 
 
+def check_num_inputs(num_inputs: int) -> None:
+    """Raise InvalidRequestError naming input for none or too many."""
+    if not num_inputs:
+        raise InvalidRequestError("input must not be empty", field="input")
+    if num_inputs > MAX_INPUTS:
+        raise InvalidRequestError(
+            f"input takes at most {MAX_INPUTS} inputs, got {num_inputs}", field="input"
+        )
+
+
 def embed_requests(
     model: LoadedModel,
     inputs: Sequence[Prompt],
@@ -43,12 +53,7 @@ def embed_requests(
     timeout_seconds: float | None = None,
 ) -> list[GenerationRequest]:
     """Return one request per input. Raises InvalidRequestError naming input."""
-    if not inputs:
-        raise InvalidRequestError("input must not be empty", field="input")
-    if len(inputs) > MAX_INPUTS:
-        raise InvalidRequestError(
-            f"input takes at most {MAX_INPUTS} inputs, got {len(inputs)}", field="input"
-        )
+    check_num_inputs(len(inputs))
     # Nothing is sampled; what is said about sampling is neutral.
     params = SamplingParams(
         temperature=0.0,

@@ -21,6 +21,7 @@ from pagewire_frontend.message.pieces import MessageReader, PlainReader
 from pagewire_frontend.message.plan import plan_message
 from pagewire_frontend.message.tool_use import ToolUse
 from pagewire_frontend.model_registry import LoadedModel
+from pagewire_frontend.request_fit import check_num_ids
 from pagewire_frontend.template_arguments import checked_arguments
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.beam import early_stopping_name
@@ -108,6 +109,7 @@ def complete_request(
     kind = message.WhichOneof("prompt")
     if kind is None:
         raise InvalidRequestError("prompt is required: text or token_ids", field="prompt")
+    check_num_ids(len(message.token_ids.ids), "token_ids")
     special = message.add_special_tokens if message.HasField("add_special_tokens") else True
     prompt: Prompt = (
         TextPrompt(message.text, add_special_tokens=special)

@@ -3,10 +3,23 @@ context, and what is cut from the prompt where the client allows it. Pure.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from pagewire_frontend.generation_request import GenerationRequest, TokenPrompt, prompt_field
 from pagewire_shared.errors import ContextLengthError, InvalidRequestError
 from pagewire_shared.sampling import SamplingParams
+
+MAX_PROMPT_IDS: Final = 2**21
+"""Of a request over gRPC, before they become objects: more than any sequence has. A message has
+room for eight times as many, which would take the event loop most of a second."""
+
+
+def check_num_ids(num_ids: int, field: str) -> None:
+    """Raise InvalidRequestError naming `field` for more token ids than any prompt has."""
+    if num_ids > MAX_PROMPT_IDS:
+        raise InvalidRequestError(
+            f"{field}: at most {MAX_PROMPT_IDS} token ids, got {num_ids}", field=field
+        )
 
 
 def check_prompt_ids(request: GenerationRequest, token_ids: Sequence[int]) -> None:

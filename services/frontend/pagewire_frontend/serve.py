@@ -19,6 +19,7 @@ from pagewire_frontend.engine import Engine, EngineLimits
 from pagewire_frontend.group.group import Group, joined
 from pagewire_frontend.group.membership import parse_membership
 from pagewire_frontend.http.app import Access, make_app
+from pagewire_frontend.http.bodies import Bodies
 from pagewire_frontend.http.metrics import MetricsMiddleware
 from pagewire_frontend.http.server import HttpServer
 from pagewire_frontend.journal import Journal
@@ -199,6 +200,7 @@ async def _servers(
     responses: LocalResponses,
 ) -> AsyncIterator[tuple[RpcServer, HttpServer | None]]:
     http = None
+    bodies = Bodies(config.max_body_size)
     usages = KeyUsages(config.max_open_requests, config.max_open_per_key or None)
     file = Path(config.api_key_file) if config.api_key_file else None
     keys = ApiKeys(config.api_key, file, usages=usages)
@@ -206,7 +208,7 @@ async def _servers(
         app = make_app(
             engine,
             responses,
-            max_body_bytes=config.max_body_size,
+            bodies=bodies,
             access=Access(keys=keys, cors_origins=config.cors_origin),
             exposition=group.metrics.exposition,
             directory=group.responses,
@@ -236,6 +238,7 @@ async def _servers(
         )
         yield rpc, http
     finally:
+        bodies.close()
         if http is not None:
             http.close()
 

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from pagewire_frontend.api_keys import ApiKeys
 from pagewire_frontend.http.access import OPEN_PATHS
 from pagewire_frontend.http.app import Access, make_app
+from pagewire_frontend.http.bodies import Bodies
 from pagewire_frontend.http.description import describe
 from pagewire_frontend.http.errors import (
     CODE_BY_STATUS,
@@ -91,7 +92,7 @@ def described_app(*, are_keys_required):
     inner = make_app(
         Nothing(),
         responses,
-        max_body_bytes=1,
+        bodies=Bodies(1),
         access=Access(keys=ApiKeys()),
         exposition=nothing,
         directory=responses,

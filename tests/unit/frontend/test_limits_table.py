@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pagewire_frontend import embedding, tokenization
+from pagewire_frontend import embedding, request_fit, tokenization
+from pagewire_frontend.body_work import json_reader
 from pagewire_frontend.config import FrontendConfig
 from pagewire_frontend.http import (
     bounded_protocol,
@@ -144,6 +145,8 @@ NUMBERS: dict[str, list[float]] = {
         template_process.MAX_TEXT_CHARS,
     ],
     "values of a body": [json_body.MAX_COMMAS, json_body.MAX_NAMES, json_body.MAX_CONTAINERS],
+    "large bodies that wait": [json_reader.LARGE_BYTES, json_reader.MAX_WAITING_BYTES],
+    "token ids of a request over gRPC": [request_fit.MAX_PROMPT_IDS],
     "text of /tokenize": [tokenization.MAX_TEXT_CHARS],
     "tokens of /detokenize": [tokenization.MAX_TOKENS],
     "texts waiting for the tokenizer": [tokenization.MAX_WAITING],

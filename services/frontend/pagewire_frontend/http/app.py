@@ -18,6 +18,7 @@ from pagewire_frontend.http import (
     tokenization,
 )
 from pagewire_frontend.http.access import Cors, KeyMiddleware
+from pagewire_frontend.http.bodies import Bodies
 from pagewire_frontend.http.description import install_description
 from pagewire_frontend.http.error_handlers import install_handlers
 from pagewire_frontend.http.methods import MethodsMiddleware
@@ -44,7 +45,7 @@ def make_app(
     engine: Engine,
     kept: LocalResponses,
     *,
-    max_body_bytes: int,
+    bodies: Bodies,
     access: Access,
     exposition: Callable[[], Awaitable[str]],
     directory: ResponseDirectory,
@@ -54,7 +55,7 @@ def make_app(
     Args:
         engine: Generates.
         kept: The responses of this process.
-        max_body_bytes: Largest body.
+        bodies: Reads the bodies of requests.
         access: Who may call.
         exposition: Returns the metrics that are shown.
         directory: Where responses are found by their names.
@@ -62,12 +63,10 @@ def make_app(
     app = FastAPI(title="Pagewire", openapi_url=None, docs_url=None, redirect_slashes=False)
     install_handlers(app)
     streams = Streams()
-    app.include_router(generation.make_router(engine, streams, max_body_bytes=max_body_bytes))
-    app.include_router(embeddings.make_router(engine, max_body_bytes=max_body_bytes))
-    app.include_router(tokenization.make_router(engine, max_body_bytes=max_body_bytes))
-    app.include_router(
-        responses.make_router(engine, kept, max_body_bytes=max_body_bytes, directory=directory)
-    )
+    app.include_router(generation.make_router(engine, streams, bodies=bodies))
+    app.include_router(embeddings.make_router(engine, bodies=bodies))
+    app.include_router(tokenization.make_router(engine, bodies=bodies))
+    app.include_router(responses.make_router(engine, kept, bodies=bodies, directory=directory))
     app.include_router(responses_kept.make_router(directory))
     app.include_router(information.make_router(engine))
     app.include_router(metrics.make_router(exposition))

@@ -13,8 +13,9 @@ Result = TypeVar("Result")
 _CHARSETS = ("utf-8", "utf8", "us-ascii")
 
 
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    """Return the body. Raises MediaTypeError, BodyTooLargeError or ClientGoneError."""
+async def read_body(request: Request, max_bytes: int) -> list[bytes]:
+    """Return the body as it came, in chunks. Raises MediaTypeError, BodyTooLargeError or
+    ClientGoneError."""
     _check_media_type(request)
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > max_bytes:
@@ -29,7 +30,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
             chunks.append(chunk)
     except ClientDisconnect as error:
         raise ClientGoneError("the client went away") from error
-    return b"".join(chunks)
+    return chunks
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:

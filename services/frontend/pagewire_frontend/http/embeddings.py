@@ -11,24 +11,25 @@ from pagewire_frontend.api_keys import current_tenant
 from pagewire_frontend.embedding import Embeddings, Vector, embed, embed_requests
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.generation_request import ChatPrompt, Prompt
+from pagewire_frontend.http.bodies import Bodies
 from pagewire_frontend.http.chat_turns import chat_turns
-from pagewire_frontend.http.connection import read_body, while_connected
+from pagewire_frontend.http.connection import while_connected
 from pagewire_frontend.http.errors import json_response
 from pagewire_frontend.http.options import prompts_of
-from pagewire_frontend.http.schemas import EmbeddingBody, body_schema, parse_body
+from pagewire_frontend.http.schemas import EmbeddingBody, body_schema
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.ids import mint_request_id
 from pagewire_shared.pooling import PoolingParams
 
 
-def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
+def make_router(engine: Engine, *, bodies: Bodies) -> APIRouter:
     """Return the endpoint."""
     router = APIRouter()
 
     @router.post("/v1/embeddings", openapi_extra=body_schema(EmbeddingBody))
     async def embeddings(request: Request) -> Response:
         """Turn inputs into vectors."""
-        body = parse_body(EmbeddingBody, await read_body(request, max_body_bytes))
+        body = await bodies.read(request, EmbeddingBody)
         model = engine.models.find(body.model)
         asked = embed_requests(
             model,
@@ -50,7 +51,7 @@ def _inputs(body: EmbeddingBody) -> list[Prompt]:
     if body.messages is not None:
         return [ChatPrompt(chat_turns(body.messages), add_generation_prompt=False)]
     assert body.input is not None
-    return prompts_of(body.input, body.add_special_tokens is not False)
+    return prompts_of(body.input, body.add_special_tokens is not False, field="input")
 
 
 def _pooling(body: EmbeddingBody) -> PoolingParams:

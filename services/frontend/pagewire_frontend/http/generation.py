@@ -15,9 +15,10 @@ from pagewire_frontend.http import asked_answer, options
 from pagewire_frontend.http.answer import Answer, WholeChoice, open_answer
 from pagewire_frontend.http.answer_head import AnswerFormat, AnswerParts
 from pagewire_frontend.http.asked_answer import AskedAnswer
+from pagewire_frontend.http.bodies import Bodies
 from pagewire_frontend.http.chat_format import ChatFormat
 from pagewire_frontend.http.completion_format import CompletionFormat
-from pagewire_frontend.http.connection import read_body, while_connected
+from pagewire_frontend.http.connection import while_connected
 from pagewire_frontend.http.errors import json_response
 from pagewire_frontend.http.field_names import as_given
 from pagewire_frontend.http.schemas import (
@@ -25,7 +26,6 @@ from pagewire_frontend.http.schemas import (
     CompletionBody,
     GenerationBody,
     body_schema,
-    parse_body,
 )
 from pagewire_frontend.http.streams import Streams, shaped
 from pagewire_frontend.http.tool_options import tool_use
@@ -36,14 +36,14 @@ from pagewire_shared.errors import PagewireError
 FormatClass = Callable[[AnswerParts], AnswerFormat]
 
 
-def make_router(engine: Engine, streams: Streams, *, max_body_bytes: int) -> APIRouter:
+def make_router(engine: Engine, streams: Streams, *, bodies: Bodies) -> APIRouter:
     """Return the two endpoints."""
     router = APIRouter()
 
     @router.post("/v1/chat/completions", openapi_extra=body_schema(ChatBody))
     async def chat_completions(request: Request) -> Response:
         """Answer a conversation."""
-        body = parse_body(ChatBody, await read_body(request, max_body_bytes))
+        body = await bodies.read(request, ChatBody)
         try:
             model = engine.models.find(body.model)
             params = options.chat_params(body, model.defaults)
@@ -69,7 +69,7 @@ def make_router(engine: Engine, streams: Streams, *, max_body_bytes: int) -> API
     @router.post("/v1/completions", openapi_extra=body_schema(CompletionBody))
     async def completions(request: Request) -> Response:
         """Continue one or more prompts."""
-        body = parse_body(CompletionBody, await read_body(request, max_body_bytes))
+        body = await bodies.read(request, CompletionBody)
         try:
             model = engine.models.find(body.model)
             params = options.completion_params(body, model.defaults)

@@ -100,24 +100,26 @@ def chat_prompt(body: ConversationBody, messages: Sequence[ChatMessageBody]) -> 
 
 def completion_prompts(body: CompletionBody) -> list[Prompt]:
     """Return the prompts in order. Raises InvalidRequestError naming prompt."""
-    prompts = prompts_of(body.prompt, body.add_special_tokens is not False)
+    prompts = prompts_of(body.prompt, body.add_special_tokens is not False, field="prompt")
     if not prompts:
         raise InvalidRequestError("prompt must not be empty", field="prompt")
-    if len(prompts) > MAX_PROMPTS:
-        raise InvalidRequestError(
-            f"prompt takes at most {MAX_PROMPTS} prompts, got {len(prompts)}", field="prompt"
-        )
     return prompts
 
 
 def prompts_of(
-    value: str | list[str] | list[int] | list[list[int]], add_special_tokens: bool
+    value: str | list[str] | list[int] | list[list[int]], add_special_tokens: bool, *, field: str
 ) -> list[Prompt]:
-    """Return texts and lists of ids in OpenAI's four forms as prompts."""
+    """Return texts and lists of ids in OpenAI's four forms as prompts. Raises
+    InvalidRequestError, naming `field`, where there are too many."""
     if isinstance(value, str):
         return [TextPrompt(value, add_special_tokens)]
     if value and isinstance(value[0], int):
         return [TokenPrompt([item for item in value if isinstance(item, int)])]
+    if len(value) > MAX_PROMPTS:
+        # Before any is made: half a million take most of a second.
+        raise InvalidRequestError(
+            f"{field} takes at most {MAX_PROMPTS} {field}s, got {len(value)}", field=field
+        )
     return [
         TextPrompt(item, add_special_tokens) if isinstance(item, str) else TokenPrompt(item)
         for item in value

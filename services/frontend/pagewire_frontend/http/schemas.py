@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pagewire_frontend.http.json_body import parse_object
 from pagewire_frontend.http.long_lists import FIRST_ERROR, Ids, ListsOfIds, Texts
 from pagewire_frontend.http.tool_schemas import NamedToolBody, SaidCallBody, ToolBody
 from pagewire_shared.errors import InvalidRequestError
@@ -188,9 +187,8 @@ def body_schema(cls: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def parse_body(cls: type[Body], raw: bytes) -> Body:
+def body_of(cls: type[Body], data: dict[str, Any]) -> Body:
     """Return the checked body. Raises InvalidRequestError naming the field."""
-    data = parse_object(raw)
     try:
         body = cls.model_validate(data)
     except ValidationError as error:

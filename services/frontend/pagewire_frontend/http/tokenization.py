@@ -7,11 +7,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pagewire_frontend.engine import Engine
 from pagewire_frontend.generation_request import Prompt, TextPrompt
-from pagewire_frontend.http.connection import read_body, while_connected
+from pagewire_frontend.http.bodies import Bodies
+from pagewire_frontend.http.connection import while_connected
 from pagewire_frontend.http.errors import json_response
 from pagewire_frontend.http.long_lists import FIRST_ERROR, Ids
 from pagewire_frontend.http.options import chat_prompt
-from pagewire_frontend.http.schemas import ChatMessageBody, body_schema, parse_body
+from pagewire_frontend.http.schemas import ChatMessageBody, body_schema
 from pagewire_frontend.model_registry import LoadedModel
 from pagewire_shared.errors import InvalidRequestError
 
@@ -40,21 +41,21 @@ class DetokenizeBody(BaseModel):
     tokens: Ids
 
 
-def make_router(engine: Engine, *, max_body_bytes: int) -> APIRouter:
+def make_router(engine: Engine, *, bodies: Bodies) -> APIRouter:
     """Return the two endpoints."""
     router = APIRouter()
 
     @router.post("/tokenize", openapi_extra=body_schema(TokenizeBody))
     async def tokenize(request: Request) -> Response:
         """Turn a text or a conversation into token ids."""
-        body = parse_body(TokenizeBody, await read_body(request, max_body_bytes))
+        body = await bodies.read(request, TokenizeBody)
         model = engine.models.find(body.model)
         return json_response(await while_connected(request, _tokenized(engine, model, body)))
 
     @router.post("/detokenize", openapi_extra=body_schema(DetokenizeBody))
     async def detokenize(request: Request) -> Response:
         """Turn token ids into text."""
-        body = parse_body(DetokenizeBody, await read_body(request, max_body_bytes))
+        body = await bodies.read(request, DetokenizeBody)
         model = engine.models.find(body.model)
         work = engine.tokenization.detokenize(
             model, body.tokens, field="tokens", skip_special_tokens=False

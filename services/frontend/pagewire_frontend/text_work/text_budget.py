@@ -10,10 +10,12 @@ class TextBudget:
 
     Args:
         max_bytes: Most in all; one tenant takes at most half of them.
+        what: What waits for what, as clients are told.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, what: str = "texts wait for the tokenizer") -> None:
         self.max_bytes = max_bytes
+        self._what = what
         self.num_bytes = 0
         self._by_tenant: Counter[str | None] = Counter()
 
@@ -25,9 +27,9 @@ class TextBudget:
     def take(self, tenant: str | None, num_bytes: int) -> None:
         """Hold so many bytes until `give`. Raises OverloadedError."""
         if self._by_tenant[tenant] + num_bytes > self.max_tenant_bytes:
-            raise OverloadedError("too many of your texts wait for the tokenizer")
+            raise OverloadedError(f"too many of your {self._what}")
         if self.num_bytes + num_bytes > self.max_bytes:
-            raise OverloadedError("too many texts wait for the tokenizer")
+            raise OverloadedError(f"too many {self._what}")
         self._by_tenant[tenant] += num_bytes
         self.num_bytes += num_bytes
 

@@ -31,10 +31,11 @@ class TextThreads:
 
     Args:
         max_bytes: Texts that wait or are worked on, in bytes of memory.
+        what: What waits for what, as clients are told.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        self.budget = TextBudget(max_bytes)
+    def __init__(self, max_bytes: int, what: str = "texts wait for the tokenizer") -> None:
+        self.budget = TextBudget(max_bytes, what)
         self._short = _Lane("text", NUM_SHORT_THREADS, self.budget)
         self._long = _Lane("long-text", 1, self.budget)
         self._num_overtaking = 0
