@@ -70,14 +70,14 @@ def start_waiting(draft: Draft) -> None:
             break
         if not _is_barred(sequence, blocked) and start(draft, sequence):
             for passed in blocked:
-                passed.num_skipped += 1
+                passed.num_skipped += draft.has_share(passed)
         elif draft.is_full:
             break  # it is first in the next plan, and fits there
         elif sequence is draft.claimant:
             break  # its room is on its way back, and for nobody else
         else:
             blocked.append(sequence)
-    is_short = draft.num_tokens_left > 0 and not draft.is_full
+    is_short = draft.num_tokens_left > 0 and not draft.is_full and draft.shares is None
     worker.is_blocked = is_short and len(worker.waiting) > 0
 
 
