@@ -169,6 +169,57 @@ def test_a_full_batch_of_long_prompts_makes_a_place() -> None:
     assert steps.until(B) <= 2 * num_steps_alone()
 
 
+@pytest.mark.parametrize(
+    ("num_prompt", "num_tokens", "changes"),
+    [
+        (300, 200, {}),
+        (300, 600, {}),
+        (60, 600, {}),
+        (60, 600, {"weights": {"a": 2.0, "b": 2.0}}),
+        (300, 300, {"weights": {"a": 2.0}}),
+    ],
+)
+def test_a_pool_full_of_one_tenant_makes_a_place(
+    num_prompt: int, num_tokens: int, changes: dict[str, Any]
+) -> None:
+    cell = make_cell(max_num_seqs=16, num_blocks=100, **changes)
+    long = SamplingParams(max_tokens=1_000, ignore_eos=True)
+    flood(cell, num_tokens=num_prompt, sampling=long)
+    steps = Steps(cell)
+    for _ in range(60):
+        steps.step()
+    prompt = [38] * num_tokens
+    cell.submit(B, prompt, tenant="b", sampling=FOUR)
+    num_alone = 3 + -(-num_tokens // STEP_TOKENS)
+    # Beside it the others have half of each step.
+    assert steps.until(B) <= 2 * num_alone
+
+
+def test_what_one_tenant_took_of_a_pool_is_not_taken_back() -> None:
+    cell = make_cell(max_num_seqs=16, num_blocks=100)
+    sampling = SamplingParams(max_tokens=100, ignore_eos=True)
+    for number in range(1, 25):
+        tenant = "a" if number <= 8 else "ab"[number % 2]
+        cell.submit(number, [number] * 300, tenant=tenant, sampling=sampling)
+    steps = Steps(cell)
+    ends: set[int] = set()
+    while len(ends) < 24:
+        ends |= steps.step()
+    assert cell.core.counts.num_preemptions <= 6
+    assert steps.tokens.total() <= 1.1 * 24 * 300, "nearly nothing is computed twice"
+
+
+def test_the_only_sequence_of_a_tenant_keeps_its_blocks() -> None:
+    cell = make_cell(num_blocks=100)
+    flood(cell, 1, 1_400, sampling=SamplingParams(max_tokens=20, ignore_eos=True))
+    steps = Steps(cell)
+    steps.step()
+    cell.submit(B, [38] * 400, tenant="b", sampling=FOUR)
+    steps.until(1)
+    assert cell.core.counts.num_preemptions == 0
+    steps.until(B)
+
+
 def test_with_one_tenant_and_by_arrival_the_oldest_takes_what_there_is() -> None:
     cases: list[tuple[PolicyName, str]] = [("fair", "a"), ("fcfs", "b")]
     for policy, tenant in cases:

@@ -48,7 +48,8 @@ def make_way(draft: Draft) -> None:
         if sequence is None:
             return
         # Also behind one that does not press: that of another tenant may stand in front.
-        displaceable = list(draft.policy.displaceable(draft.worker, sequence, _num_slots(sequence)))
+        needs = _num_slots(sequence), _num_blocks(draft.worker, sequence)
+        displaceable = list(draft.policy.displaceable(draft.worker, sequence, *needs))
         is_pressing = _is_pressing(draft, sequence)
         if not (is_pressing or displaceable) or _place_for(draft, sequence) is not None:
             continue
@@ -197,6 +198,15 @@ def _num_slots(sequence: Sequence) -> int:
     return len(sequence.request.sequences) if sequence.is_beam else 1
 
 
+def _num_blocks(worker: WorkerState, sequence: Sequence) -> int:
+    """Return how many blocks must be there when it starts: all that it may ever need, once it has
+    given way too often."""
+    needed = num_blocks_ever(worker, sequence)
+    if sequence.num_preemptions >= MAX_PREEMPTIONS:
+        return needed
+    return min(needed, -(-sequence.num_to_hold // worker.info.model.block_size))
+
+
 def _num_blocks_in_window(draft: Draft, num_blocks: int, num_hits: int, num_free: int) -> int:
     """Return the blocks to start with where old ones fall out of the attention window.
 
@@ -224,11 +234,7 @@ def _make_room(
     It may be on its way back with steps under way.
     """
     worker = draft.worker
-    block_size = worker.info.model.block_size
-    needed = num_blocks_ever(worker, sequence)
-    if sequence.num_preemptions < MAX_PREEMPTIONS:
-        needed = min(needed, -(-sequence.num_to_hold // block_size))
-    needed += len(worker.running)
+    needed = _num_blocks(worker, sequence) + len(worker.running)
     leaving = worker.leaving_blocks()
     is_waiting_for_steps = leaving.num_free > 0
     num_free = worker.num_free_for(sequence)
