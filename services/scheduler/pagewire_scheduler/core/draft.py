@@ -125,13 +125,9 @@ class Draft:
             plan.new_block_ids.extend(fresh_blocks)
         if self.is_caching and not sequence.is_private:
             self._name(sequence, end)
-        if self.shares is not None and sequence.is_growing:
-            self.shares[sequence.request.submission.tenant] -= num_tokens
+        if num_tokens > 1 or not is_sampled:
+            self._note_growth(sequence, num_tokens)
         sequence.num_computed = end
-        if sequence.is_growing:
-            self.worker.growing[sequence] = None
-        else:
-            self.worker.growing.pop(sequence, None)
         sequence.is_left_out = False
         sequence.num_in_flight += is_sampled
         self.num_pooled += is_sampled and sequence.is_pooling
@@ -147,6 +143,16 @@ class Draft:
         if sequence.followers and is_sampled and not sequence.is_beam:
             self._fork_followers(sequence, fresh_blocks)
         self._look_ahead(sequence)
+
+    def _note_growth(self, sequence: Sequence, num_tokens: int) -> None:
+        """It is about to advance by more than the newest of its tokens, or by less."""
+        growing = self.worker.growing
+        if self.shares is not None and sequence.is_growing:
+            self.shares[sequence.request.submission.tenant] -= num_tokens
+        if sequence.num_computed + num_tokens + 1 < sequence.num_to_hold:
+            growing[sequence] = None
+        else:
+            growing.pop(sequence, None)
 
     def _look_ahead(self, sequence: Sequence) -> None:
         """Note how far `sequence` can go on by single tokens that need nothing but arrays."""

@@ -59,10 +59,10 @@ class QueuePolicy(Protocol):
         ...
 
     def displaceable(
-        self, worker: WorkerState, sequence: Sequence, num_slots: int, num_blocks: int
+        self, worker: WorkerState, sequence: Sequence, num_slots: int
     ) -> Iterator[Sequence]:
         """Yield who may have to wait again, in this order, so that `sequence` has its tenant's
-        share of the worker: it needs so many slots and blocks."""
+        share of the worker."""
         ...
 
     def share_tokens(self, num_tokens: int, wants: Mapping[str, int]) -> dict[str, int]:
@@ -97,7 +97,7 @@ class FirstComeFirstServed:
         return _has_better_priority(sequence, running)
 
     def displaceable(
-        self, worker: WorkerState, sequence: Sequence, num_slots: int, num_blocks: int
+        self, worker: WorkerState, sequence: Sequence, num_slots: int
     ) -> Iterator[Sequence]:
         """Nobody: there are no shares."""
         return iter(())
@@ -142,10 +142,10 @@ class FairBetweenTenants:
         return tenant == other and _has_better_priority(sequence, running)
 
     def displaceable(
-        self, worker: WorkerState, sequence: Sequence, num_slots: int, num_blocks: int
+        self, worker: WorkerState, sequence: Sequence, num_slots: int
     ) -> Iterator[Sequence]:
         """Those of tenants that have more than their share of the slots, or of the blocks."""
-        return displaceable(worker, sequence, num_slots, num_blocks, self.ledger.weight)
+        return displaceable(worker, sequence, num_slots, self.ledger.weight)
 
     def share_tokens(self, num_tokens: int, wants: Mapping[str, int]) -> dict[str, int]:
         """By weight; what one does not want is for the others."""

@@ -8,19 +8,16 @@ and fro. Each tenant keeps its share of the slots, and its oldest sequence, so t
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from pagewire_scheduler.core.preemption import num_blocks_to_start
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.worker_state import WorkerState
 
 
 def displaceable(
-    worker: WorkerState,
-    sequence: Sequence,
-    num_slots: int,
-    num_blocks: int,
-    weight_of: Callable[[str], float],
+    worker: WorkerState, sequence: Sequence, num_slots: int, weight_of: Callable[[str], float]
 ) -> Iterator[Sequence]:
-    """Yield who may have to wait again for `sequence`, which needs `num_slots` and `num_blocks`: of
-    tenants with more than their share the youngest first.
+    """Yield who may have to wait again for `sequence`, which needs `num_slots`: of tenants with
+    more than their share the youngest first.
 
     Shares are by weight, between the tenants that run and that of `sequence`. Searches, which
     would start over, and sequences that nothing may evict are left alone.
@@ -35,7 +32,7 @@ def displaceable(
     if counts.get(tenant, 0) + num_slots > len(worker.slots) * parts[tenant]:
         return
     slots = {one: count - len(worker.slots) * parts[one] for one, count in counts.items()}
-    blocks = _excess_of_blocks(worker, sequence, num_blocks, parts)
+    blocks = _excess_of_blocks(worker, sequence, parts)
     num_left = Counter(counts)
     for running in reversed(worker.running):
         other = running.request.submission.tenant
@@ -49,7 +46,7 @@ def displaceable(
 
 
 def _excess_of_blocks(
-    worker: WorkerState, sequence: Sequence, num_blocks: int, parts: dict[str, float]
+    worker: WorkerState, sequence: Sequence, parts: dict[str, float]
 ) -> Counter[str]:
     """Return what each tenant has beyond its share of the blocks; nothing where `sequence` lacks
     none, or would have more than its own.
@@ -62,7 +59,7 @@ def _excess_of_blocks(
     for running in worker.running:
         held[running.request.submission.tenant] += _num_held(running)
     tenant, total = sequence.request.submission.tenant, worker.info.num_blocks
-    if held[tenant] + num_blocks > total * parts[tenant]:
+    if held[tenant] + num_blocks_to_start(worker, sequence) > total * parts[tenant]:
         return Counter()
     return Counter({one: int(count - total * parts[one]) for one, count in held.items()})
 

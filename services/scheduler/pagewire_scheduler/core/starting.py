@@ -20,7 +20,7 @@ from pagewire_scheduler.core.draft import Draft
 from pagewire_scheduler.core.guarantee import guarantee, is_to_be_private
 from pagewire_scheduler.core.lack import note_lack
 from pagewire_scheduler.core.plan_bytes import record_bytes
-from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS, victims
+from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS, num_blocks_to_start, victims
 from pagewire_scheduler.core.prefix_cache import find_prefix
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
@@ -48,8 +48,7 @@ def make_way(draft: Draft) -> None:
         if sequence is None:
             return
         # Also behind one that does not press: that of another tenant may stand in front.
-        needs = _num_slots(sequence), _num_blocks(draft.worker, sequence)
-        displaceable = list(draft.policy.displaceable(draft.worker, sequence, *needs))
+        displaceable = list(draft.policy.displaceable(draft.worker, sequence, _num_slots(sequence)))
         is_pressing = _is_pressing(draft, sequence)
         if not (is_pressing or displaceable) or _place_for(draft, sequence) is not None:
             continue
@@ -198,15 +197,6 @@ def _num_slots(sequence: Sequence) -> int:
     return len(sequence.request.sequences) if sequence.is_beam else 1
 
 
-def _num_blocks(worker: WorkerState, sequence: Sequence) -> int:
-    """Return how many blocks must be there when it starts: all that it may ever need, once it has
-    given way too often."""
-    needed = num_blocks_ever(worker, sequence)
-    if sequence.num_preemptions >= MAX_PREEMPTIONS:
-        return needed
-    return min(needed, -(-sequence.num_to_hold // worker.info.model.block_size))
-
-
 def _num_blocks_in_window(draft: Draft, num_blocks: int, num_hits: int, num_free: int) -> int:
     """Return the blocks to start with where old ones fall out of the attention window.
 
@@ -234,7 +224,7 @@ def _make_room(
     It may be on its way back with steps under way.
     """
     worker = draft.worker
-    needed = _num_blocks(worker, sequence) + len(worker.running)
+    needed = num_blocks_to_start(worker, sequence) + len(worker.running)
     leaving = worker.leaving_blocks()
     is_waiting_for_steps = leaving.num_free > 0
     num_free = worker.num_free_for(sequence)
