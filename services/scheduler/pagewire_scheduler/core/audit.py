@@ -281,7 +281,7 @@ def _audit_slots(worker: WorkerState) -> Iterator[Finding]:
         yield Finding("leaked_slot", f"{worker.num_reserved_slots} slots are kept, not {reserved}")
     growing = {sequence for sequence in worker.running if sequence.is_growing}
     if worker.growing.keys() != growing:
-        yield Finding("wrong_count", f"{len(worker.growing)} grow, not {len(growing)}")
+        yield Finding("miscounted", f"{len(worker.growing)} grow, not {len(growing)}")
 
 
 def _audit_reserve(worker: WorkerState) -> Iterator[Finding]:

@@ -122,12 +122,11 @@ class WorkerState:
         self.taking: dict[Handoff, None] = {}
         self.kept: dict[Probe, BlockTable] = {}
         self.pairs: dict[bytes, PairFacts] = {}
-        self.is_blocked = False
         self.reserve = Reserve()
         self.branched: dict[Request, None] = {}
         self.trials = Trials()
         self.returning: set[Sequence] = set()
-        self.is_draining = self.is_drain_due = False
+        self.is_blocked = self.is_draining = self.is_drain_due = False
         self.counts = WorkerCounts()
         self.outstanding: deque[OutstandingStep] = deque()
         self.void_blocks: dict[int, int] = {}  # block -> the void step that named it
