@@ -131,6 +131,8 @@ async def run(model: str, arguments: argparse.Namespace) -> None:
         for turn in range(1, arguments.turns + 1):
             for number, case in enumerate((alone, short, alone, long)):
                 await take_turn(stub, model, case, arguments.small, 10 * turn + number)
+                seconds = ", ".join(f"{one:.2f}" for one in case.seconds[-arguments.small :])
+                print(f"{case.name}, s: {seconds}", flush=True)
     print(
         "| beside it | requests | TTFT p50 ms | whole p50 ms | worst ms | times alone | steps each"
         " | ms a step | prompt tokens/s | sampled tokens/s |"
