@@ -46,3 +46,21 @@ async def test_a_tenant_that_has_filled_the_queue_keeps_nobody_waiting(tmp_path:
             if (handle, 0) not in frontend.finished and handle not in frontend.rejected:
                 await frontend.abort(handle)
         await quiet(scheduler)
+
+
+async def test_a_tenant_with_long_prompts_under_way_keeps_nobody_waiting(tmp_path: Path) -> None:
+    async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
+        worker = ScriptedWorker(scheduler.address, max_model_len=CONTEXT, num_blocks=40_000)
+        async with attached(worker):
+            await frontend.until(lambda: frontend.models == ["tiny"])
+            # A step has 32 tokens, so the first of these takes 3,000 steps.
+            for handle in range(1, 9):
+                await frontend.submit(handle, [handle] * 96_000, max_tokens=1, tenant="greedy")
+            await frontend.until(lambda: len(worker.plans) > 2)
+            await frontend.submit(100, [3, 4], max_tokens=4, tenant="modest")
+            await frontend.until(lambda: (100, 0) in frontend.finished, timeout=60.0)
+            assert frontend.tokens[100, 0] == expected([3, 4], 4)
+            assert frontend.finished.keys() == {(100, 0)}
+            for handle in range(1, 9):
+                await frontend.abort(handle)
+            await quiet(scheduler)

@@ -279,6 +279,9 @@ def _audit_slots(worker: WorkerState) -> Iterator[Finding]:
     reserved = sum(sequence.num_reserved_slots for sequence in worker.running)
     if reserved != worker.num_reserved_slots or reserved > len(worker.free_slots):
         yield Finding("leaked_slot", f"{worker.num_reserved_slots} slots are kept, not {reserved}")
+    growing = {sequence for sequence in worker.running if sequence.is_growing}
+    if worker.growing.keys() != growing:
+        yield Finding("miscounted", f"{len(worker.growing)} grow, not {len(growing)}")
 
 
 def _audit_reserve(worker: WorkerState) -> Iterator[Finding]:

@@ -40,6 +40,8 @@ class Draft:
         due_timelines: Sequences whose frontends are told where their time went.
         now: Of the caller's clock.
         is_sent: Whether it has become a step under way.
+        shares: Prompt tokens that are left of it for each tenant, where there are too few for all;
+            None where nobody takes another tenant's.
     """
 
     worker: WorkerState
@@ -62,9 +64,12 @@ class Draft:
     num_candidate_bytes: int = 0
     is_telling: bool = False
     is_sent: bool = False
+    shares: dict[str, int] | None = None
 
     def has_room_for(self, sequence: Sequence) -> bool:
         """Whether the step may hold `sequence`: what it returns has to fit a message."""
+        if not self.has_share(sequence):
+            return False
         if sequence.is_beam:
             return self.num_candidate_bytes + _candidate_bytes(sequence) <= MAX_CANDIDATE_BYTES
         if sequence.request.is_prompt_untold:
@@ -76,10 +81,20 @@ class Draft:
 
     def num_tokens_for(self, sequence: Sequence) -> int:
         """Return how many tokens of `sequence` the step may compute at most."""
-        if not sequence.request.is_prompt_untold:
-            return self.num_tokens_left
-        num_left = (MAX_PROMPT_VALUE_BYTES - self.num_value_bytes) // _value_bytes(sequence)
-        return min(self.num_tokens_left, num_left)
+        num_left = self.num_tokens_left
+        if self.shares is not None and sequence.is_growing:
+            num_left = min(num_left, self.shares.get(sequence.request.submission.tenant, 0))
+        if sequence.request.is_prompt_untold:
+            num_told = (MAX_PROMPT_VALUE_BYTES - self.num_value_bytes) // _value_bytes(sequence)
+            num_left = min(num_left, num_told)
+        return num_left
+
+    def has_share(self, sequence: Sequence) -> bool:
+        """Whether something is left of what the step has for its tenant; a token that follows the
+        newest one is everybody's right."""
+        if self.shares is None or not sequence.is_growing:
+            return True
+        return self.shares.get(sequence.request.submission.tenant, 0) > 0
 
     def take_bytes(self, num_bytes: int) -> bool:
         """Take `num_bytes` of those of new sequences; False when not so many are left."""
@@ -110,6 +125,8 @@ class Draft:
             plan.new_block_ids.extend(fresh_blocks)
         if self.is_caching and not sequence.is_private:
             self._name(sequence, end)
+        if num_tokens > 1 or not is_sampled:
+            self._note_growth(sequence, num_tokens)
         sequence.num_computed = end
         sequence.is_left_out = False
         sequence.num_in_flight += is_sampled
@@ -126,6 +143,16 @@ class Draft:
         if sequence.followers and is_sampled and not sequence.is_beam:
             self._fork_followers(sequence, fresh_blocks)
         self._look_ahead(sequence)
+
+    def _note_growth(self, sequence: Sequence, num_tokens: int) -> None:
+        """It is about to advance by more than the newest of its tokens, or by less."""
+        growing = self.worker.growing
+        if self.shares is not None and sequence.is_growing:
+            self.shares[sequence.request.submission.tenant] -= num_tokens
+        if sequence.num_computed + num_tokens + 1 < sequence.num_to_hold:
+            growing[sequence] = None
+        else:
+            growing.pop(sequence, None)
 
     def _look_ahead(self, sequence: Sequence) -> None:
         """Note how far `sequence` can go on by single tokens that need nothing but arrays."""

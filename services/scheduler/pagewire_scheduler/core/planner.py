@@ -2,6 +2,9 @@
 and block budgets. There is no prefill and no decode: every sequence only lets its computed tokens
 catch up."""
 
+from collections import Counter
+from typing import Final
+
 from pagewire_scheduler.core.beam_group import take_moves
 from pagewire_scheduler.core.draft import Draft
 from pagewire_scheduler.core.growth import schedule_one, schedule_running
@@ -12,6 +15,9 @@ from pagewire_scheduler.core.starting import make_way, start, start_waiting
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import NO_SLOT, StepPlan
 from pagewire_scheduler.core.worker_state import WorkerState
+
+MAX_STARTS: Final = 32
+"""Waiting sequences that are counted where tenants share the tokens of a step."""
 
 
 def plan_step(
@@ -32,7 +38,8 @@ def plan_step(
     else:
         share_slots(worker, plan.step_id)
         make_way(draft)
-        num_alone = worker.num_tokens_alone
+        _share_tokens(draft)
+        num_alone = worker.num_tokens_alone if draft.shares is None else 0
         draft.num_tokens_left += num_alone
         schedule_running(draft)
         # Who joins it shares the step.
@@ -54,6 +61,39 @@ def plan_step(
     _complete(draft)
     draft.is_sent = True
     return draft
+
+
+def _share_tokens(draft: Draft) -> None:
+    """Divide the prompt tokens of the step between tenants, where they are too few for all.
+
+    Every running sequence has the token that follows its newest one. Costs nothing while no prompt
+    is under way.
+    """
+    worker = draft.worker
+    if not worker.growing or not draft.policy.shares_steps:
+        return
+    num_tokens = draft.num_tokens_left - (len(worker.running) - len(worker.growing))
+    wants = _wanted_tokens(draft)
+    are_several = len(wants) > 1 or len(worker.num_running_of) > 1
+    if are_several and wants.total() > num_tokens:
+        draft.shares = draft.policy.share_tokens(num_tokens, wants)
+
+
+def _wanted_tokens(draft: Draft) -> Counter[str]:
+    """Return the prompt tokens that each tenant has to compute: of what runs, and of the first in
+    the queue that seem to have room."""
+    worker, wants = draft.worker, Counter[str]()
+    for sequence in worker.growing:
+        wants[sequence.request.submission.tenant] += sequence.num_to_compute
+    if worker.pool.num_free - worker.reserve.num_blocks <= len(worker.running):
+        return wants
+    for index in range(min(worker.num_free_slots, MAX_STARTS)):
+        waiting = worker.waiting.at(index)
+        if waiting is None or waiting is draft.claimant:
+            break  # nobody is started behind it
+        if waiting.lack is None or not waiting.lack.is_left(worker, waiting):
+            wants[waiting.request.submission.tenant] += max(1, waiting.num_expected)
+    return wants
 
 
 def _has_news(worker: WorkerState) -> bool:

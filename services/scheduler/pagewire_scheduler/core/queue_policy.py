@@ -12,6 +12,7 @@ from pagewire_scheduler.core.queue_sums import QueueSums
 from pagewire_scheduler.core.request import Sequence, Submission
 from pagewire_scheduler.core.slot_shares import displaceable
 from pagewire_scheduler.core.tenant_queue import OUTPUT_TOKEN_COST, TenantLedger, TenantQueue
+from pagewire_scheduler.core.token_shares import divide
 from pagewire_scheduler.core.waiting_queue import WaitingQueue
 from pagewire_scheduler.core.worker_state import WorkerState
 
@@ -29,7 +30,13 @@ def rank(submission: Submission, now: float) -> float:
 
 
 class QueuePolicy(Protocol):
-    """What a policy decides."""
+    """What a policy decides.
+
+    Attributes:
+        shares_steps: Whether tenants share the prompt tokens of a step; see `share_tokens`.
+    """
+
+    shares_steps: bool
 
     def create_queue(self, sums: QueueSums) -> WaitingQueue:
         """Return an empty queue in the policy's order that is counted in `sums`."""
@@ -58,9 +65,16 @@ class QueuePolicy(Protocol):
         share of the worker."""
         ...
 
+    def share_tokens(self, num_tokens: int, wants: Mapping[str, int]) -> dict[str, int]:
+        """Return what each tenant may have of `num_tokens` of a step, which are fewer than all of
+        them together want."""
+        ...
+
 
 class FirstComeFirstServed:
     """Order of arrival, moved by the priority."""
+
+    shares_steps = False
 
     def create_queue(self, sums: QueueSums) -> WaitingQueue:
         """Return a queue in order of rank."""
@@ -88,9 +102,15 @@ class FirstComeFirstServed:
         """Nobody: there are no shares."""
         return iter(())
 
+    def share_tokens(self, num_tokens: int, wants: Mapping[str, int]) -> dict[str, int]:
+        """Whoever is older takes what it wants."""
+        return dict(wants)
+
 
 class FairBetweenTenants:
     """The tenant that was served least first; within a tenant, order of arrival and priority."""
+
+    shares_steps = True
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self.ledger = TenantLedger(weights)
@@ -124,8 +144,12 @@ class FairBetweenTenants:
     def displaceable(
         self, worker: WorkerState, sequence: Sequence, num_slots: int
     ) -> Iterator[Sequence]:
-        """Those of tenants that have more than their share of the slots."""
+        """Those of tenants that have more than their share of the slots, or of the blocks."""
         return displaceable(worker, sequence, num_slots, self.ledger.weight)
+
+    def share_tokens(self, num_tokens: int, wants: Mapping[str, int]) -> dict[str, int]:
+        """By weight; what one does not want is for the others."""
+        return divide(num_tokens, wants, self.ledger.weight)
 
 
 def create_policy(name: PolicyName, weights: Mapping[str, float]) -> QueuePolicy:

@@ -328,6 +328,11 @@ class Sequence:
         return self.num_prompt if self.is_prefill else len(self.tokens)
 
     @property
+    def is_growing(self) -> bool:
+        """Whether more than the newest of the tokens it must hold are to be computed."""
+        return self.num_computed + 1 < self.num_to_hold
+
+    @property
     def num_to_compute(self) -> int:
         """Tokens that a plan may still compute; 0 when only outstanding samples are missing."""
         if self.is_prefill:

@@ -1,12 +1,14 @@
-"""How the slots of a worker are shared between tenants that run there: who has less than its share
-need not wait until others, who have more, have ended. Decides nothing else.
+"""How slots and blocks of a worker are shared between tenants that run there: who has less than its
+share need not wait until others, who have more, have ended. Decides nothing else.
 
-Whoever takes a slot has at most its share then, and whoever gives one has at least its own, so that
-no slot is taken back: each tenant keeps what it needs to get on, oldest sequence first.
+Whoever takes has at most its share then, and whoever gives had more, so that nothing is taken to
+and fro. Each tenant keeps its share of the slots, and its oldest sequence, so that it gets on.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
+from pagewire_scheduler.core.preemption import num_blocks_to_start
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.worker_state import WorkerState
 
@@ -25,13 +27,43 @@ def displaceable(
     if not counts or (len(counts) == 1 and tenant in counts):
         return
     weights = {one: weight_of(one) for one in (tenant, *counts)}
-    slots_per_weight = len(worker.slots) / sum(weights.values())
-    if counts.get(tenant, 0) + num_slots > slots_per_weight * weights[tenant]:
+    total = sum(weights.values())
+    parts = {one: weight / total for one, weight in weights.items()}
+    if counts.get(tenant, 0) + num_slots > len(worker.slots) * parts[tenant]:
         return
-    excess = {one: count - slots_per_weight * weights[one] for one, count in counts.items()}
+    slots = {one: count - len(worker.slots) * parts[one] for one, count in counts.items()}
+    blocks = _excess_of_blocks(worker, sequence, parts)
+    num_left = Counter(counts)
     for running in reversed(worker.running):
         other = running.request.submission.tenant
         is_exempt = running.is_guaranteed or running.is_beam or running.is_prefill
-        if other != tenant and excess[other] >= 1 and not is_exempt:
-            excess[other] -= 1
+        has_more = slots[other] >= 1 or (blocks[other] > 0 and num_left[other] > 1)
+        if other != tenant and has_more and not is_exempt:
+            slots[other] -= 1
+            blocks[other] -= _num_held(running)
+            num_left[other] -= 1
             yield running
+
+
+def _excess_of_blocks(
+    worker: WorkerState, sequence: Sequence, parts: dict[str, float]
+) -> Counter[str]:
+    """Return what each tenant has beyond its share of the blocks; nothing where `sequence` lacks
+    none, or would have more than its own.
+
+    A block that several sequences share counts for each of them.
+    """
+    held: Counter[str] = Counter()
+    if sequence.lack is None and worker.info.window is None:
+        return held
+    for running in worker.running:
+        held[running.request.submission.tenant] += _num_held(running)
+    tenant, total = sequence.request.submission.tenant, worker.info.num_blocks
+    if held[tenant] + num_blocks_to_start(worker, sequence) > total * parts[tenant]:
+        return Counter()
+    return Counter({one: int(count - total * parts[one]) for one, count in held.items()})
+
+
+def _num_held(running: Sequence) -> int:
+    table = running.table
+    return 0 if table is None else len(table.blocks) - table.num_released

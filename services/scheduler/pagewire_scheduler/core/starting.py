@@ -20,7 +20,7 @@ from pagewire_scheduler.core.draft import Draft
 from pagewire_scheduler.core.guarantee import guarantee, is_to_be_private
 from pagewire_scheduler.core.lack import note_lack
 from pagewire_scheduler.core.plan_bytes import record_bytes
-from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS, victims
+from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS, num_blocks_to_start, victims
 from pagewire_scheduler.core.prefix_cache import find_prefix
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
@@ -70,14 +70,14 @@ def start_waiting(draft: Draft) -> None:
             break
         if not _is_barred(sequence, blocked) and start(draft, sequence):
             for passed in blocked:
-                passed.num_skipped += 1
+                passed.num_skipped += draft.has_share(passed)
         elif draft.is_full:
             break  # it is first in the next plan, and fits there
         elif sequence is draft.claimant:
             break  # its room is on its way back, and for nobody else
         else:
             blocked.append(sequence)
-    is_short = draft.num_tokens_left > 0 and not draft.is_full
+    is_short = draft.num_tokens_left > 0 and not draft.is_full and draft.shares is None
     worker.is_blocked = is_short and len(worker.waiting) > 0
 
 
@@ -224,11 +224,7 @@ def _make_room(
     It may be on its way back with steps under way.
     """
     worker = draft.worker
-    block_size = worker.info.model.block_size
-    needed = num_blocks_ever(worker, sequence)
-    if sequence.num_preemptions < MAX_PREEMPTIONS:
-        needed = min(needed, -(-sequence.num_to_hold // block_size))
-    needed += len(worker.running)
+    needed = num_blocks_to_start(worker, sequence) + len(worker.running)
     leaving = worker.leaving_blocks()
     is_waiting_for_steps = leaving.num_free > 0
     num_free = worker.num_free_for(sequence)

@@ -60,6 +60,7 @@ class WorkerState:
             out again is the one that tells the worker to clear it first.
         num_reserved_slots: Free slots kept for the beams of searches that have begun.
         running: RUNNING sequences, ordered by their keys.
+        growing: Those of them with more than one token to compute; a dictionary for its order.
         num_running_of: How many of them each tenant has; only of those that have any.
         waiting: Sequences placed here that do not run.
         compiling: Those whose grammar is not compiled yet; they compete with nobody.
@@ -107,6 +108,7 @@ class WorkerState:
         self.untold_slots: list[int] = []
         self.num_reserved_slots = 0
         self.running: list[Sequence] = []
+        self.growing: dict[Sequence, None] = {}
         self.num_running_of: Counter[str] = Counter()
         self.waiting = waiting
         self.queued = waiting.sums
@@ -120,12 +122,11 @@ class WorkerState:
         self.taking: dict[Handoff, None] = {}
         self.kept: dict[Probe, BlockTable] = {}
         self.pairs: dict[bytes, PairFacts] = {}
-        self.is_blocked = False
         self.reserve = Reserve()
         self.branched: dict[Request, None] = {}
         self.trials = Trials()
         self.returning: set[Sequence] = set()
-        self.is_draining = self.is_drain_due = False
+        self.is_blocked = self.is_draining = self.is_drain_due = False
         self.counts = WorkerCounts()
         self.outstanding: deque[OutstandingStep] = deque()
         self.void_blocks: dict[int, int] = {}  # block -> the void step that named it
@@ -239,6 +240,7 @@ class WorkerState:
         index = bisect_left(self.running, sequence.key, key=_key)
         assert self.running[index] is sequence, "a sequence that does not run stops running"
         del self.running[index]
+        self.growing.pop(sequence, None)
         tenant = sequence.request.submission.tenant
         self.num_running_of[tenant] -= 1
         if not self.num_running_of[tenant]:
