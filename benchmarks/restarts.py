@@ -83,8 +83,8 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--num-streams", type=int, default=6)
-    parser.add_argument("--output-len", type=int, default=600)
-    parser.add_argument("--idle-seconds", type=float, default=1.0, help="between two turns")
+    parser.add_argument("--output-len", type=int, default=1500)
+    parser.add_argument("--idle-seconds", type=float, default=31.0, help="between turns")
     options = parser.parse_args()
     line = TimeLine()
     wanted = {"model": (options.checkpoint,), "port": 0, "grpc_port": 0, "log_level": "info"}
@@ -116,7 +116,7 @@ def disturb(
     threads = [threading.Thread(target=stream.run, args=(target,)) for stream in streams]
     for thread in threads:
         thread.start()
-    while min(stream.num_tokens for stream in streams) < options.output_len // 8:
+    while min(stream.num_tokens for stream in streams) < options.output_len // 16:
         time.sleep(LOOK_SECONDS)
     [(name, pid)] = cluster.pids(role).items()
     line.restart()
