@@ -167,7 +167,9 @@ async def _with_signals(
         if not await gate.wait(context.stop):
             return
     if config.metrics_port is not None:
-        serve_metrics(Address(_metrics_host(config), config.metrics_port), role)
+        address = Address(_metrics_host(config), config.metrics_port)
+        # In a thread, where no event loop runs: it binds with one of its own.
+        await asyncio.to_thread(serve_metrics, address, role)
     with watched_loop(lambda: context.status.is_serving):
         await serve(config, context)
 

@@ -3,6 +3,7 @@
 import os
 import queue
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pagewire.local.child_process import (
 )
 from pagewire.local.layout import ChildSpec
 from pagewire.local.standbys import Standbys
-from support.processes import is_running
+from support.processes import free_port, is_running
 
 PATIENCE_SECONDS = 60.0
 
@@ -27,13 +28,21 @@ class Launched:
 
     def __init__(self, folder: Path) -> None:
         self.socket = folder / "s"
+        self.metrics_port = free_port()
         self.processes: list[ChildProcess] = []
         self.standbys = Standbys(self.launch)
         self._told: queue.SimpleQueue[tuple[ChildProcess, ChildEvent]] = queue.SimpleQueue()
 
     @property
     def spec(self) -> ChildSpec:
-        return ChildSpec("scheduler", "scheduler", ("--listen", f"unix:{self.socket}"))
+        flags = ("--listen", f"unix:{self.socket}", "--metrics-port", str(self.metrics_port))
+        return ChildSpec("scheduler", "scheduler", flags)
+
+    @property
+    def shows_metrics(self) -> bool:
+        """Whether somebody listens on the port."""
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", self.metrics_port)) == 0
 
     def launch(self, spec: ChildSpec, *, is_standby: bool) -> ChildProcess:
         command = [*spec.command, *(["--standby"] if is_standby else [])]
@@ -79,10 +88,12 @@ def test_it_takes_nothing_until_it_is_told_to_go(launched: Launched) -> None:
     assert standbys.owns(process)
     assert "scheduler" in standbys
     assert not launched.socket.exists()
+    assert not launched.shows_metrics
     assert standbys.take("scheduler") is process
     assert not standbys.owns(process)
     assert launched.until("ready") == (process, ["listening"])
     assert launched.socket.exists()
+    assert launched.shows_metrics
     assert standbys.take("scheduler") is None
     process.terminate()
     launched.until("exited")
