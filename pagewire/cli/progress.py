@@ -44,7 +44,8 @@ class StartProgress:
             case StoodDown(name, reason):
                 self._line(f"pagewire: the replacement of {name} has ended: {reason}")
             case Restarting(name, reason, delay):
-                self._line(f"pagewire: {name} ended ({reason}); starting it again in {delay:.1f} s")
+                when = f"in {delay:.1f} s" if delay else "now"
+                self._line(f"pagewire: {name} ended ({reason}); starting it again {when}")
             case BecameReady():
                 self._is_starting = False
                 self._moving("")
