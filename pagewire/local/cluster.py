@@ -260,8 +260,14 @@ class LocalCluster:
                 self._notify(StoodDown(name, f"{name} answers again"))
 
     def _prepare(self, name: str) -> None:
-        if not self._supervision.is_stopping and name not in self._standbys:
+        if self._supervision.is_stopping or name in self._standbys:
+            return
+        try:
             pid = self._standbys.prepare(self._specs[name])
+        except OSError as error:
+            # No memory or no process is left. It is only faster with one.
+            self._notify(StoodDown(name, str(error)))
+        else:
             self._notify(StandingBy(name, pid))
 
     def _handle(self, event: _Told | _Stop | _Run) -> None:
@@ -283,7 +289,7 @@ class LocalCluster:
                 self._notify(event)
             case StatusReceived(name, {"event": "failed", "message": message}):
                 self._notify(LineReceived(name, f"the replacement: {message}"))
-            case Exited(name, _, reason) if self._standbys.exited(process, name):
+            case Exited(name, _, reason) if self._standbys.exited(process):
                 self._notify(StoodDown(name, reason))
 
     def _on_told(self, event: ChildEvent, now: float) -> None:

@@ -31,7 +31,7 @@ class Standbys:
         return process in self._dismissed or self._waiting.get(process.name) is process
 
     def prepare(self, spec: ChildSpec) -> int:
-        """Start one for a child that has none; return its process id."""
+        """Start one for a child that has none; return its process id. Raises OSError."""
         process = self._waiting[spec.name] = self._launch(spec, is_standby=True)
         return process.pid
 
@@ -54,10 +54,13 @@ class Standbys:
         process.kill()
         return True
 
-    def exited(self, process: ChildProcess, name: str) -> bool:
+    def exited(self, process: ChildProcess) -> bool:
         """One that is owned is gone; return whether it waited still."""
-        self._dismissed.discard(process)
-        return self._waiting.pop(name, None) is not None
+        if process in self._dismissed:
+            self._dismissed.remove(process)
+            return False
+        del self._waiting[process.name]
+        return True
 
     def end(self) -> None:
         """End all and wait until they are gone."""

@@ -113,16 +113,30 @@ def test_one_that_is_not_needed_ends(launched: Launched) -> None:
     assert standbys.take("scheduler") is None
     process, _ = launched.until("exited")
     assert standbys.owns(process)
-    assert not standbys.exited(process, "scheduler")
+    assert not standbys.exited(process)
     assert not standbys.owns(process)
     assert not is_running(pid)
+
+
+def test_the_end_of_one_says_nothing_of_the_next(launched: Launched) -> None:
+    standbys = launched.standbys
+    first = standbys.prepare(launched.spec)
+    standbys.dismiss("scheduler")
+    second = standbys.prepare(launched.spec)
+    process, _ = launched.until("exited")
+    assert process.pid == first
+    assert not standbys.exited(process)
+    assert "scheduler" in standbys
+    taken = standbys.take("scheduler")
+    assert taken is not None
+    assert taken.pid == second
 
 
 def test_one_that_dies_is_gone_for_those_who_need_it(launched: Launched) -> None:
     standbys = launched.standbys
     os.kill(standbys.prepare(launched.spec), signal.SIGKILL)
     process, _ = launched.until("exited")
-    assert standbys.exited(process, "scheduler")
+    assert standbys.exited(process)
     assert "scheduler" not in standbys
     assert standbys.take("scheduler") is None
 
