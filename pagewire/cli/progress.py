@@ -6,7 +6,7 @@ import time
 from typing import TextIO
 
 from pagewire.local.child_process import LineReceived
-from pagewire.local.notices import ChildReady, Loading, Notice
+from pagewire.local.notices import ChildReady, Loading, Notice, StandingBy, StoodDown
 from pagewire.local.supervision import BecameReady, Restarting
 
 _CLEAR_LINE = "\r\x1b[K"
@@ -39,8 +39,13 @@ class StartProgress:
         match notice:
             case LineReceived(name, text):
                 self._line(f"{name} | {text}")
+            case StandingBy(name, _):
+                self._line(f"pagewire: {name} does not answer; a replacement stands by")
+            case StoodDown(name, reason):
+                self._line(f"pagewire: the replacement of {name} has ended: {reason}")
             case Restarting(name, reason, delay):
-                self._line(f"pagewire: {name} ended ({reason}); starting it again in {delay:.1f} s")
+                when = f"in {delay:.1f} s" if delay else "now"
+                self._line(f"pagewire: {name} ended ({reason}); starting it again {when}")
             case BecameReady():
                 self._is_starting = False
                 self._moving("")

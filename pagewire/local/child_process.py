@@ -1,6 +1,7 @@
 """One child process: started with pipes, read by threads, ended by signals. Decides nothing."""
 
 import contextlib
+import functools
 import signal
 import subprocess
 import threading
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from pagewire_shared.probe_answers import PROBE
+from pagewire_shared.standby import GO
 from pagewire_shared.status import parse_status
 
 READERS_JOIN_SECONDS = 1.0
@@ -50,7 +52,8 @@ ChildEvent = StatusReceived | LineReceived | Exited
 
 
 class ChildProcess:
-    """A running process; its events arrive through `post`, from several threads, `Exited` last.
+    """A running process; its events arrive through `post`, with itself, from several threads,
+    `Exited` last.
 
     The child watches its standard input, whose other end only this process holds: it exits when
     this process is gone, however it went.
@@ -62,10 +65,10 @@ class ChildProcess:
         role: str,
         command: Sequence[str],
         environ: Mapping[str, str],
-        post: Callable[[ChildEvent], None],
+        post: Callable[["ChildProcess", ChildEvent], None],
     ) -> None:
         self.name = name
-        self._post = post
+        self._post = functools.partial(post, self)
         self._error_prefix = f"pagewire {role}: error: "
         self._last_line = ""
         self._stdin_lock = threading.Lock()
@@ -82,7 +85,7 @@ class ChildProcess:
             self._thread("stdout", self._read_stdout),
             self._thread("stderr", self._read_stderr),
         ]
-        self._thread("exit", self._wait)
+        self._exit = self._thread("exit", self._wait)
 
     @property
     def pid(self) -> int:
@@ -92,10 +95,11 @@ class ChildProcess:
     def ask(self) -> None:
         """Ask whether it gets on; the answer is a status "alive". Never waits: it is asked once
         until it answers. Nothing happens when the process is gone."""
-        with self._stdin_lock, contextlib.suppress(OSError, ValueError):
-            assert self._process.stdin is not None
-            self._process.stdin.write(PROBE)
-            self._process.stdin.flush()
+        self._say(PROBE)
+
+    def go(self) -> None:
+        """Let one that stands by serve; nothing happens when the process is gone."""
+        self._say(GO)
 
     def terminate(self) -> None:
         """Send SIGTERM; nothing happens when the process is gone."""
@@ -104,6 +108,16 @@ class ChildProcess:
     def kill(self) -> None:
         """Send SIGKILL; nothing happens when the process is gone."""
         self._process.kill()
+
+    def wait_gone(self, timeout_seconds: float) -> None:
+        """Return when the process has ended and its `Exited` is posted, or after the timeout."""
+        self._exit.join(timeout_seconds)
+
+    def _say(self, what: bytes) -> None:
+        with self._stdin_lock, contextlib.suppress(OSError, ValueError):
+            assert self._process.stdin is not None
+            self._process.stdin.write(what)
+            self._process.stdin.flush()
 
     def _thread(self, what: str, target: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=target, name=f"{self.name}-{what}", daemon=True)

@@ -22,10 +22,11 @@ from pagewire.local.child_process import (
 from pagewire.local.devices import assign_devices, torch_has_cuda, visible_devices
 from pagewire.local.frontend_group import mint_names
 from pagewire.local.layout import ChildSpec, Endpoints, child_environment, plan_children
-from pagewire.local.notices import ChildReady, Loading, Notice
+from pagewire.local.notices import ChildReady, Loading, Notice, StandingBy, StoodDown
 from pagewire.local.port_reservation import PortReservation
 from pagewire.local.private_folder import PrivateFolder
 from pagewire.local.process_activity import Activity, ActivityMeter
+from pagewire.local.standbys import Standbys
 from pagewire.local.supervision import (
     Action,
     BecameReady,
@@ -35,7 +36,7 @@ from pagewire.local.supervision import (
     Start,
     supervise,
 )
-from pagewire.local.watchdog import Hung, Watchdog
+from pagewire.local.watchdog import Hung, Prepare, Watchdog
 from pagewire.models import served_models
 from pagewire_shared.allocator import with_allocator_settings
 from pagewire_shared.backoff import Backoff
@@ -55,6 +56,14 @@ class _Stop:
 @dataclass(frozen=True, slots=True)
 class _Run:
     pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a process tells; two may have the name of one child."""
+
+    process: ChildProcess
+    event: ChildEvent
 
 
 class LocalCluster:
@@ -91,8 +100,9 @@ class LocalCluster:
         names = mint_names(config.frontends)
         self._endpoints = Endpoints(host, config.port, config.grpc_port, socket, names)
         self._reservations: list[PortReservation] = []
-        self._events: queue.SimpleQueue[ChildEvent | _Stop | _Run] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[_Told | _Stop | _Run] = queue.SimpleQueue()
         self._processes: dict[str, ChildProcess] = {}
+        self._standbys = Standbys(self._launch)
         self._specs = {spec.name: spec for spec in self._plan()}
         self._supervision = supervise(
             [(spec.name, spec.starts_after, spec.stop_rank) for spec in self._specs.values()],
@@ -206,6 +216,7 @@ class LocalCluster:
                 self._failure = "the supervisor of the processes failed"
                 for process in self._processes.values():
                     process.kill()
+                self._standbys.end()
             self._let_go()
             self._ended.set()
             self._settled.set()
@@ -229,6 +240,8 @@ class LocalCluster:
         for action in self._watchdog.on_time(now, lambda name: self._look(name, now)):
             if isinstance(action, Hung):
                 self._carry_out(self._supervision.on_hung(action.name, action.reason))
+            elif isinstance(action, Prepare):
+                self._prepare(action.name)
             elif (process := self._processes.get(action.name)) is not None:
                 process.ask()
 
@@ -240,16 +253,47 @@ class LocalCluster:
         process = self._processes.get(name)
         if process is not None:
             self._meter.forget(process.pid)
-        for hung in self._watchdog.answered(name, is_alive=is_alive):
-            self._carry_out(self._supervision.on_hung(hung.name, hung.reason))
+        for action in self._watchdog.answered(name, is_alive=is_alive):
+            if isinstance(action, Hung):
+                self._carry_out(self._supervision.on_hung(action.name, action.reason))
+            elif self._standbys.dismiss(name):
+                self._notify(StoodDown(name, f"{name} answers again"))
 
-    def _handle(self, event: ChildEvent | _Stop | _Run) -> None:
+    def _prepare(self, name: str) -> None:
+        if self._supervision.is_stopping or name in self._standbys:
+            return
+        try:
+            pid = self._standbys.prepare(self._specs[name])
+        except OSError as error:
+            # No memory or no process is left. It is only faster with one.
+            self._notify(StoodDown(name, str(error)))
+        else:
+            self._notify(StandingBy(name, pid))
+
+    def _handle(self, event: _Told | _Stop | _Run) -> None:
         now = time.monotonic()
         match event:
             case _Run():
                 self._carry_out(self._supervision.start(now))
             case _Stop():
                 self._carry_out(self._supervision.on_stop(now))
+            case _Told(process, told) if self._standbys.owns(process):
+                self._on_standby(process, told)
+            case _Told(_, told):
+                self._on_told(told, now)
+
+    def _on_standby(self, process: ChildProcess, event: ChildEvent) -> None:
+        """A process that waits decides nothing: what it says is shown."""
+        match event:
+            case LineReceived():
+                self._notify(event)
+            case StatusReceived(name, {"event": "failed", "message": message}):
+                self._notify(LineReceived(name, f"the replacement: {message}"))
+            case Exited(name, _, reason) if self._standbys.exited(process):
+                self._notify(StoodDown(name, reason))
+
+    def _on_told(self, event: ChildEvent, now: float) -> None:
+        match event:
             case LineReceived():
                 self._notify(event)
             case StatusReceived(name, status):
@@ -259,7 +303,10 @@ class LocalCluster:
                 if process is not None:
                     self._meter.forget(process.pid)
                 self._watchdog.ended(name)
-                self._carry_out(self._supervision.on_exit(name, reason, status, now))
+                has_standby = name in self._standbys
+                self._carry_out(
+                    self._supervision.on_exit(name, reason, status, now, has_standby=has_standby)
+                )
 
     def _on_status(self, name: str, status: dict[str, object], now: float) -> None:
         match status["event"]:
@@ -310,18 +357,25 @@ class LocalCluster:
                     self._notify(action)
                 case Ended(failure):
                     self._failure = failure
+                    self._standbys.end()
                     self._let_go()
                     self._ended.set()
                     self._settled.set()
                     self._notify(action)
 
     def _spawn(self, spec: ChildSpec) -> None:
+        """Let the process that stands by go, or start one."""
+        self._processes[spec.name] = self._standbys.take(spec.name) or self._launch(spec)
+        self._watchdog.started(spec.name, spec.role, time.monotonic())
+
+    def _launch(self, spec: ChildSpec, *, is_standby: bool = False) -> ChildProcess:
         environ = with_allocator_settings(child_environment(os.environ), spec.role)
         environ.update(spec.environ)
-        self._processes[spec.name] = ChildProcess(
-            spec.name, spec.role, spec.command, environ, self._events.put
-        )
-        self._watchdog.started(spec.name, spec.role, time.monotonic())
+        command = [*spec.command, "--standby"] if is_standby else spec.command
+        return ChildProcess(spec.name, spec.role, command, environ, self._post)
+
+    def _post(self, process: ChildProcess, event: ChildEvent) -> None:
+        self._events.put(_Told(process, event))
 
     def _notify(self, notice: Notice) -> None:
         if self._observer is not None:

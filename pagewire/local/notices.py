@@ -28,5 +28,33 @@ class ChildReady:
     name: str
 
 
-Notice = Loading | ChildReady | LineReceived | Restarting | BecameReady | Ended
+@dataclass(frozen=True, slots=True)
+class StandingBy:
+    """A child does not answer, and a replacement was started that waits.
+
+    Attributes:
+        name: The child.
+        pid: Process id of the replacement.
+    """
+
+    name: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoodDown:
+    """The replacement of a child has ended without being used.
+
+    Attributes:
+        name: The child.
+        reason: For a person.
+    """
+
+    name: str
+    reason: str
+
+
+Notice = (
+    Loading | ChildReady | LineReceived | StandingBy | StoodDown | Restarting | BecameReady | Ended
+)
 """What an observer is called with, on the cluster's thread."""

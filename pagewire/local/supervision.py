@@ -12,7 +12,7 @@ STOP_GRACE_SECONDS = 8.0
 """From SIGTERM to SIGKILL."""
 
 STABLE_SECONDS = 30.0
-"""A child that was ready this long starts its restarts from the shortest delay again."""
+"""A child that was ready this long is started again at once, and then from the shortest delay."""
 
 MAX_START_ATTEMPTS = 3
 """Starts of one child that a signal may end before the deployment was ready."""
@@ -166,8 +166,12 @@ class Supervision:
         child.hang = reason
         return [Signal(name, is_kill=True)]
 
-    def on_exit(self, name: str, reason: str, status: int, now: float) -> list[Action]:
-        """A child's process has ended; `reason` says how, for a person."""
+    def on_exit(
+        self, name: str, reason: str, status: int, now: float, *, has_standby: bool = False
+    ) -> list[Action]:
+        """A child's process has ended; `reason` says how, for a person. What ran well for long is
+        started again at once, and so is what has a replacement: hanging took longer than a delay.
+        """
         child = self.children[name]
         reason, child.hang = child.hang or reason, None
         if self.is_stopping:
@@ -176,6 +180,7 @@ class Supervision:
             child.advance(ChildState.STOPPED, now)
             return self._stop_next(now)
         stated, child.failure = child.failure, None
+        is_stable = child.state is ChildState.READY and now - child.since >= STABLE_SECONDS
         if not self.has_been_ready:
             # What ended by itself would end so again; what was killed may live next time.
             was_killed = status < 0 and not stated
@@ -183,10 +188,12 @@ class Supervision:
                 child.advance(ChildState.FAILED, now)
                 self.failure = f"{name}: {stated or reason}"
                 return self.on_stop(now)
-        elif child.state is ChildState.READY and now - child.since >= STABLE_SECONDS:
+        elif is_stable:
             child.backoff.reset()
         child.advance(ChildState.BACKOFF, now)
         delay = child.backoff.next_seconds()
+        if has_standby or is_stable:
+            delay = 0.0
         child.due = now + delay
         return [Restarting(name, stated or reason, delay)]
 

@@ -2,9 +2,11 @@
 pure state machine: starts, signals and reads nothing itself, owns no clock.
 
 Only time counts in which this side itself ran on time, and only where the child would have had its
-turn: a machine that is paused, swaps or has too few cores kills nobody.
+turn: a machine that is paused, swaps or has too few cores kills nobody. Before a child that does
+nothing is given up a replacement is started, which waits; it is not needed when the child answers.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +22,12 @@ FRONTEND_PATIENCE_SECONDS = 10.0
 """The streams of a frontend's clients end with it."""
 START_PATIENCE_SECONDS = 60.0
 """Before a child is ready it may wait for a network or a disk and hear nobody meanwhile."""
+
+STANDBY_SHARE = 0.5
+"""Of the patience with one that does nothing: then a replacement is started."""
+STANDBY_PAUSE_SECONDS = 10.0
+MAX_STANDBY_PAUSE_SECONDS = 640.0
+"""Between two replacements of one process that were not needed; the pause doubles."""
 
 BUSY_PATIENCE_SECONDS = {"scheduler": 10.0, "kvstore": 10.0, "frontend": 30.0, "worker": 300.0}
 """One that computes and does not answer may be about to."""
@@ -40,6 +48,20 @@ class Hung:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """A child may hang: a replacement is to stand by."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """A child has answered: its replacement is not needed."""
+
+    name: str
+
+
 @dataclass(slots=True)
 class _Watched:
     role: str
@@ -47,10 +69,29 @@ class _Watched:
     is_asked: bool = False
     idle_seconds: float = 0.0
     busy_seconds: float = 0.0
+    has_standby: bool = False
+    standby_pause: float = STANDBY_PAUSE_SECONDS
+    next_standby: float = -math.inf
 
     def heard(self) -> None:
         self.is_asked = False
         self.idle_seconds = self.busy_seconds = 0.0
+
+    def prepares(self, now: float) -> bool:
+        """Whether a replacement is to be started; it counts as started then."""
+        is_due = self.is_ready and self.idle_seconds >= STANDBY_SHARE * self._idle_patience()
+        if not is_due or self.has_standby or now < self.next_standby:
+            return False
+        self.has_standby = True
+        return True
+
+    def dismisses(self, now: float) -> bool:
+        """Whether a replacement is to be ended, as the child has answered."""
+        had_standby, self.has_standby = self.has_standby, False
+        if had_standby:
+            self.next_standby = now + self.standby_pause
+            self.standby_pause = min(2 * self.standby_pause, MAX_STANDBY_PAUSE_SECONDS)
+        return had_standby
 
     def hang(self) -> str | None:
         """Why it is given up, if it is."""
@@ -103,15 +144,17 @@ class Watchdog:
         """It is gone, or to end."""
         self._watched.pop(name, None)
 
-    def answered(self, name: str, *, is_alive: bool) -> list[Hung]:
+    def answered(self, name: str, *, is_alive: bool) -> list[Hung | Dismiss]:
         """It has answered; what it says of itself counts at once."""
         watched = self._watched.get(name)
         if watched is None:
             return []
         watched.heard()
-        return [] if is_alive else [self._give_up(name, "hung: it says that it makes no progress")]
+        if not is_alive:
+            return [self._give_up(name, "hung: it says that it makes no progress")]
+        return [Dismiss(name)] if watched.dismisses(self._last) else []
 
-    def on_time(self, now: float, look: Callable[[str], Activity]) -> list[Ask | Hung]:
+    def on_time(self, now: float, look: Callable[[str], Activity]) -> list[Ask | Prepare | Hung]:
         """Ask those that have answered, and count for those that have not.
 
         Args:
@@ -123,7 +166,7 @@ class Watchdog:
             return []
         self._last = now
         is_late = elapsed > TICK_SECONDS + MAX_LATE_SECONDS
-        actions: list[Ask | Hung] = []
+        actions: list[Ask | Prepare | Hung] = []
         for name, watched in list(self._watched.items()):
             if not watched.is_asked:
                 watched.is_asked = True
@@ -133,6 +176,8 @@ class Watchdog:
             reason = watched.hang()
             if reason is not None:
                 actions.append(self._give_up(name, reason))
+            elif not is_late and watched.prepares(now):
+                actions.append(Prepare(name))
         return actions
 
     def _count(

@@ -2,7 +2,7 @@
 parent.
 
 A role gives a coroutine `serve(config, context)`; everything around it is here, the same for all
-four.
+four. A parent may start one ahead of need (--standby): it imports, and waits (standby.py).
 """
 
 import asyncio
@@ -15,13 +15,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from pagewire_shared.errors import PagewireError
+from pagewire_shared.errors import PagewireError, StartupError
 from pagewire_shared.logs import configure_logging
 from pagewire_shared.loop_watch import watched_loop
 from pagewire_shared.metrics import serve_metrics
-from pagewire_shared.probe_answers import ProbeAnswers
+from pagewire_shared.probe_answers import PROBE, ProbeAnswers
 from pagewire_shared.rpc.address import LOOPBACK, Address, parse_address
 from pagewire_shared.settings import load_config, setting
+from pagewire_shared.standby import GO, StandbyGate
 from pagewire_shared.status import StatusReporter
 
 _logger = logging.getLogger(__name__)
@@ -45,6 +46,11 @@ class ProcessConfig:
     exit_with_parent: bool = setting(
         False, "Exit when standard input closes; status lines as JSON", is_hidden=True
     )
+    standby: bool = setting(
+        False,
+        "Import, then wait for the parent's word on standard input",
+        is_hidden=True,
+    )
 
 
 class _HasProcessConfig(Protocol):
@@ -58,6 +64,8 @@ class _HasProcessConfig(Protocol):
     def metrics_host(self) -> str: ...
     @property
     def exit_with_parent(self) -> bool: ...
+    @property
+    def standby(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -76,19 +84,21 @@ class ProcessContext:
 
 
 Config = TypeVar("Config", bound=_HasProcessConfig)
+Serve = Callable[[Config, ProcessContext], Awaitable[None]]
 
 
 def run_role(
     role: str,
     config_class: type[Config],
-    serve: Callable[[Config, ProcessContext], Awaitable[None]],
+    load: Callable[[], Serve[Config]],
     *,
     description: str,
     argv: Sequence[str] | None = None,
 ) -> int:
     """Run one role until it is told to stop; return the exit status.
 
-    0 after SIGTERM or SIGINT, 1 with one line on standard error after a PagewireError.
+    0 after SIGTERM or SIGINT, 1 with one line on standard error after a PagewireError. `load`
+    imports what serves, which takes most of a start, and returns it.
     """
     status = StatusReporter(role, is_managed=False)
     try:
@@ -104,11 +114,12 @@ def run_role(
         status = StatusReporter(role, is_managed=config.exit_with_parent)
         context = ProcessContext(status)
         probes = ProbeAnswers(context.answer_probe)
+        gate = StandbyGate()
         if config.exit_with_parent:
-            _exit_with_parent(probes)
-        if config.metrics_port is not None:
-            serve_metrics(Address(_metrics_host(config), config.metrics_port), role)
-        _run(_with_signals(config, serve, context, probes))
+            _exit_with_parent(probes, gate)
+        elif config.standby:
+            raise StartupError("--standby needs --exit-with-parent", field="--standby")
+        _run(_with_signals(role, config, load, context, probes, gate))
     except PagewireError as error:
         message = " ".join(error.message.split())
         status.report("failed", message=message)
@@ -139,21 +150,32 @@ def _run(main: Any) -> None:
 
 
 async def _with_signals(
+    role: str,
     config: Config,
-    serve: Callable[[Config, ProcessContext], Awaitable[None]],
+    load: Callable[[], Serve[Config]],
     context: ProcessContext,
     probes: ProbeAnswers,
+    gate: StandbyGate,
 ) -> None:
     loop = asyncio.get_running_loop()
     probes.serve(loop)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, context.stop.set)
+    serve = load()
+    if config.standby:
+        context.status.report("standby")
+        if not await gate.wait(context.stop):
+            return
+    if config.metrics_port is not None:
+        address = Address(_metrics_host(config), config.metrics_port)
+        # In a thread, where no event loop runs: it binds with one of its own.
+        await asyncio.to_thread(serve_metrics, address, role)
     with watched_loop(lambda: context.status.is_serving):
         await serve(config, context)
 
 
-def _exit_with_parent(probes: ProbeAnswers) -> None:
-    """Kill this process when its standard input closes; answer what is asked there until then.
+def _exit_with_parent(probes: ProbeAnswers, gate: StandbyGate) -> None:
+    """Kill this process when its standard input closes; until then take what is said there.
 
     The parent holds the other end of the pipe, so even kill -9 of the parent is seen at once and on
     every platform. PR_SET_PDEATHSIG would fire when the starting *thread* ends, which breaks
@@ -161,8 +183,11 @@ def _exit_with_parent(probes: ProbeAnswers) -> None:
     """
 
     def watch() -> None:
-        while os.read(0, 4096):
-            probes.asked()
+        while said := os.read(0, 4096):
+            if GO in said:
+                gate.open()
+            if PROBE in said:
+                probes.asked()
         os._exit(EXIT_FAILED)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import yaml
-
 from pagewire_shared.errors import StartupError
 from pagewire_shared.flags import HintingParser
 
@@ -127,6 +125,9 @@ def resolve(
 
 
 def _read_file(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    # Few starts read a file; of the others this would be a twentieth.
+    import yaml
+
     try:
         data = yaml.safe_load(path.read_text()) or {}
     except (OSError, yaml.YAMLError) as error:

@@ -1,8 +1,8 @@
 """What a role tells the process that started it: one JSON object per line on standard output.
 
 Logs go to standard error, so standard output is free for this; a person who starts a role by hand
-sees the same lines as text. Events: listening {address}, loading {fraction, detail}, ready
-{detail}, alive {is_alive}, which answers a probe, stopping {}, failed {message}.
+sees the same lines as text. Events: standby {}, listening {address}, loading {fraction, detail},
+ready {detail}, alive {is_alive}, which answers a probe, stopping {}, failed {message}.
 """
 
 import json

@@ -46,6 +46,19 @@ def test_import_pagewire_is_light() -> None:
     assert loaded & {"torch", "transformers", "triton", "fastapi", "redis"} == set()
 
 
+@pytest.mark.parametrize("role", ["scheduler", "kvstore"])
+def test_what_streams_wait_for_starts_light(role: str) -> None:
+    """Of a killed process's gap most is imports."""
+    program = (
+        f"import sys; from pagewire_{role}.__main__ import load; load();"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    loaded = loaded_after("-P", "-c", program)
+    assert f"pagewire_{role}" in loaded
+    heavy = {"torch", "transformers", "tokenizers", "fastapi", "pydantic", "yaml"}
+    assert loaded & heavy == set()
+
+
 @pytest.mark.parametrize(
     "package", ["pagewire", "pagewire_frontend", "pagewire_scheduler", "pagewire_kvstore"]
 )

@@ -34,6 +34,7 @@ class Cluster:
         checkpoint: Its folder.
         local: The LocalCluster itself.
         notices: What it told its observer so far.
+        reactions: Called with each notice on the thread of the supervisor, which waits.
     """
 
     grpc_address: str
@@ -42,6 +43,7 @@ class Cluster:
     checkpoint: Path
     local: LocalCluster
     notices: list[Notice] = field(repr=False)
+    reactions: list[Callable[[Notice], None]] = field(default_factory=list, repr=False)
 
     @property
     def processes(self) -> dict[str, list[int]]:
@@ -64,9 +66,16 @@ MakeCluster = Callable[..., Cluster]
 def start_cluster(checkpoint: Path, **settings: Any) -> Cluster:
     """Start a deployment and wait until it is ready."""
     notices: list[Notice] = []
+    reactions: list[Callable[[Notice], None]] = []
+
+    def observe(notice: Notice) -> None:
+        notices.append(notice)
+        for react in reactions:
+            react(notice)
+
     wanted = {"model": (str(checkpoint),), "port": free_port(), "grpc_port": free_port()}
     config = config_from_keywords({**TINY, **wanted, **settings}, {}).config
-    local = LocalCluster(config, observer=notices.append)
+    local = LocalCluster(config, observer=observe)
     try:
         local.start()
         local.wait_ready(READY_SECONDS)
@@ -75,4 +84,5 @@ def start_cluster(checkpoint: Path, **settings: Any) -> Cluster:
         raise
     assert local.http_url is not None
     name = local.models[0].name
-    return Cluster(local.grpc_address, local.http_url, name, checkpoint, local, notices)
+    address, url = local.grpc_address, local.http_url
+    return Cluster(address, url, name, checkpoint, local, notices, reactions)

@@ -25,6 +25,7 @@ from pagewire_shared.backoff import REDIAL_MAX_SECONDS, Backoff
 from pagewire_shared.errors import PagewireError, PeerRefusedError, UnavailableError, WireError
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_detail
+from pagewire_shared.rpc.redial import Redial
 from pagewire_shared.seen_generations import SeenGenerations
 
 _logger = logging.getLogger(__name__)
@@ -138,8 +139,10 @@ class SchedulerLink:
     async def run(self) -> None:
         """Attach, and attach again after every loss, until cancelled."""
         backoff = Backoff(max_seconds=REDIAL_MAX_SECONDS)
+        redial = Redial(self.address)
         lost_at = time.monotonic()
         while True:
+            redial.begin()
             try:
                 await self._attach_once(backoff)
             except PagewireError as error:
@@ -150,7 +153,7 @@ class SchedulerLink:
             if self.carried.detached and time.monotonic() - lost_at > self._settings.lease_seconds:
                 self._on_lost(self)
             wait = backoff.next_seconds()
-            await asyncio.sleep(REFUSED_RETRY_SECONDS if self.refusal else wait)
+            await redial.wait(REFUSED_RETRY_SECONDS if self.refusal else wait)
 
     async def _attach_once(self, backoff: Backoff) -> None:
         async with dial(self.address, silence_seconds=self._settings.silence_seconds) as stream:

@@ -4,15 +4,15 @@ import sys
 
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_shared.extras import needs_extra
-from pagewire_shared.process import ProcessContext, run_role
+from pagewire_shared.process import Serve, run_role
 
 
-async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
-    """Serve until told to stop."""
+def load() -> Serve[KvStoreConfig]:
+    """Import what serves."""
     with needs_extra("kvstore"):
-        from pagewire_kvstore.store_process import serve as serve_store
+        from pagewire_kvstore.store_process import serve
 
-    await serve_store(config, context)
+    return serve
 
 
 def main() -> int:
@@ -20,7 +20,7 @@ def main() -> int:
     return run_role(
         "kvstore",
         KvStoreConfig,
-        serve,
+        load,
         description="Content-addressed KV blocks that outlive the workers that computed them.",
     )
 

@@ -4,15 +4,15 @@ import sys
 
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_shared.extras import needs_extra
-from pagewire_shared.process import ProcessContext, run_role
+from pagewire_shared.process import Serve, run_role
 
 
-async def serve(config: SchedulerConfig, context: ProcessContext) -> None:
-    """Serve until told to stop."""
+def load() -> Serve[SchedulerConfig]:
+    """Import what serves."""
     with needs_extra("scheduler"):
-        from pagewire_scheduler.service import serve as serve_scheduler
+        from pagewire_scheduler.service import serve
 
-    await serve_scheduler(config, context)
+    return serve
 
 
 if __name__ == "__main__":
@@ -20,7 +20,7 @@ if __name__ == "__main__":
         run_role(
             "scheduler",
             SchedulerConfig,
-            serve,
+            load,
             description="Runs one cell: queues, block tables, placement and steps of its workers.",
         )
     )

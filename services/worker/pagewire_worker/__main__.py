@@ -4,25 +4,25 @@ import os
 import sys
 
 from pagewire_shared.extras import needs_extra
-from pagewire_shared.process import ProcessContext, run_role
+from pagewire_shared.process import Serve, run_role
 from pagewire_worker.config import WorkerConfig
 
 
-async def serve(config: WorkerConfig, context: ProcessContext) -> None:
-    """Load the model and serve it until told to stop."""
+def load() -> Serve[WorkerConfig]:
+    """Import what loads and serves the model."""
     # Read by the OpenMP runtime when torch loads it. By default its threads spin at every barrier;
     # with the other roles on the same cores that made small matrix products ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with needs_extra("worker"):
         from pagewire_worker.server import serve_worker
 
-    await serve_worker(config, context)
+    return serve_worker
 
 
 def main() -> int:
     """Run the worker with the flags of this process."""
     return run_role(
-        "worker", WorkerConfig, serve, description="One model replica: KV cache, model, sampler."
+        "worker", WorkerConfig, load, description="One model replica: KV cache, model, sampler."
     )
 
 

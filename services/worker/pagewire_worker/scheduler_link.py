@@ -14,8 +14,10 @@ from pagewire_shared.errors import (
     UnavailableError,
     WireError,
 )
+from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import control_channel_options
+from pagewire_shared.rpc.redial import Redial
 from pagewire_shared.seen_generations import SeenGenerations
 from pagewire_worker.attach_stream import AttachStream
 from pagewire_worker.executor import Executor
@@ -80,9 +82,11 @@ class SchedulerLink:
     async def run(self) -> None:
         """Attach and re-attach for ever. Raises PeerRefusedError when the scheduler refuses."""
         backoff = Backoff(max_seconds=REDIAL_MAX_SECONDS)
+        redial = Redial(parse_address(self._address, setting="--scheduler"))
         waiting_since = time.monotonic()
         logged_at = waiting_since
         while True:
+            redial.begin()
             error = await self._attach_once()
             now = time.monotonic()
             if self._attached.is_set():
@@ -97,7 +101,7 @@ class SchedulerLink:
                 seconds = now - waiting_since
                 _logger.info("waiting for scheduler at %s (%.0f s)", self._address, seconds)
                 _logger.debug("last error: %s", error)
-            await asyncio.sleep(backoff.next_seconds())
+            await redial.wait(backoff.next_seconds())
 
     async def _attach_once(self) -> PagewireError:
         """Run one attach to its end and return why it ended."""

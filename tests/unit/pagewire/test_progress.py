@@ -4,7 +4,7 @@ import io
 
 from pagewire.cli.progress import StartProgress
 from pagewire.local.child_process import LineReceived
-from pagewire.local.notices import ChildReady, Loading
+from pagewire.local.notices import ChildReady, Loading, StandingBy, StoodDown
 from pagewire.local.supervision import BecameReady, Restarting
 
 
@@ -40,3 +40,17 @@ def test_a_terminal_gets_one_moving_line() -> None:
     assert text.count("loading weights") == 101
     assert text.count("\n") == 3
     assert "\r\x1b[Kworker-0 | a log line\n" in text
+
+
+def test_a_replacement_is_told_of() -> None:
+    stream = io.StringIO()
+    progress = StartProgress(stream)
+    progress.show(BecameReady())
+    progress.show(StandingBy("scheduler", 1234))
+    progress.show(StoodDown("scheduler", "scheduler answers again"))
+    progress.show(Restarting("scheduler", "hung: nothing", 0.0))
+    assert stream.getvalue().splitlines() == [
+        "pagewire: scheduler does not answer; a replacement stands by",
+        "pagewire: the replacement of scheduler has ended: scheduler answers again",
+        "pagewire: scheduler ended (hung: nothing); starting it again now",
+    ]

@@ -74,8 +74,25 @@ def test_a_death_is_followed_by_a_restart_with_growing_delays() -> None:
     ]
     assert supervision.on_time(14.0) == [Start("a")]
     assert supervision.on_ready("a", 15.0) == []
-    stable = 15.0 + STABLE_SECONDS
-    assert supervision.on_exit("a", "x", 1, stable) == [Restarting("a", "x", 1.0)]
+
+
+def test_one_that_ran_for_long_is_started_at_once_and_then_with_delays_again() -> None:
+    supervision = ready()
+    supervision.children["a"].backoff.next_seconds()
+    stable = 1.0 + STABLE_SECONDS
+    assert supervision.on_exit("a", "x", 1, stable) == [Restarting("a", "x", 0.0)]
+    assert supervision.on_time(stable) == [Start("a")]
+    supervision.on_ready("a", stable + 1.0)
+    assert supervision.on_exit("a", "x", 1, stable + 2.0) == [Restarting("a", "x", 2.0)]
+
+
+def test_one_with_a_replacement_is_started_at_once() -> None:
+    supervision = ready()
+    again = supervision.on_exit("a", "killed by SIGKILL", -9, 10.0, has_standby=True)
+    assert again == [Restarting("a", "killed by SIGKILL", 0.0)]
+    assert supervision.on_time(10.0) == [Start("a")]
+    # The next delay grows all the same.
+    assert supervision.on_exit("a", "x", 1, 12.0) == [Restarting("a", "x", 2.0)]
 
 
 def test_a_stated_failure_before_ready_ends_everything() -> None:

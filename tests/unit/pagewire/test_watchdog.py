@@ -1,5 +1,6 @@
 """Which child is given up: no process, no clock."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -9,10 +10,15 @@ from pagewire.local.watchdog import (
     BUSY_PATIENCE_SECONDS,
     FRONTEND_PATIENCE_SECONDS,
     IDLE_PATIENCE_SECONDS,
+    MAX_STANDBY_PAUSE_SECONDS,
+    STANDBY_PAUSE_SECONDS,
+    STANDBY_SHARE,
     START_PATIENCE_SECONDS,
     TICK_SECONDS,
     Ask,
+    Dismiss,
     Hung,
+    Prepare,
     Watchdog,
 )
 
@@ -35,14 +41,31 @@ def never(name: str) -> Activity:
 
 def silence(
     watchdog: Watchdog, look: Callable[[str], Activity], seconds: float, begin: float = TICK_SECONDS
-) -> tuple[float, list[Ask | Hung]]:
-    """Let time pass on time; return when something was to do, and what."""
+) -> tuple[float, list[Ask | Prepare | Hung]]:
+    """Let time pass on time; return when something was to do but to prepare, and what."""
     now = begin
     while now < begin + seconds:
         now += TICK_SECONDS
-        if actions := watchdog.on_time(now, look):
+        actions = watchdog.on_time(now, look)
+        if any(not isinstance(action, Prepare) for action in actions):
             return now - begin, actions
     return now - begin, []
+
+
+def preparations(
+    watchdog: Watchdog,
+    look: Callable[[str], Activity],
+    seconds: float,
+    begin: float = TICK_SECONDS,
+    tick: float = TICK_SECONDS,
+) -> list[float]:
+    """Let time pass; return when replacements were to be started, since `begin`."""
+    now, prepared = begin, []
+    while now < begin + seconds:
+        now += tick
+        if Prepare("a") in watchdog.on_time(now, look):
+            prepared.append(now - begin)
+    return prepared
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -70,7 +93,7 @@ def test_one_that_was_slow_begins_anew() -> None:
             watchdog, lambda _: Activity.IDLE, IDLE_PATIENCE_SECONDS - TICK_SECONDS, now
         )
         assert actions == []
-        watchdog.answered("a", is_alive=True)
+        assert Hung not in map(type, watchdog.answered("a", is_alive=True))
         now += passed + TICK_SECONDS
         assert watchdog.on_time(now, never) == [Ask("a")]
 
@@ -97,7 +120,7 @@ def test_time_in_which_this_side_did_not_run_does_not_count() -> None:
 def test_one_that_is_stopped_is_given_up_on_a_starved_machine_too() -> None:
     """This side is late each time; one look is not enough, as both may have been stopped."""
     watchdog, now, num_looks = watching(), TICK_SECONDS, 0
-    actions: list[Ask | Hung] = []
+    actions: list[Ask | Prepare | Hung] = []
     while not actions:
         now += 30.0
         num_looks += 1
@@ -128,6 +151,7 @@ def test_one_that_starts_and_does_nothing_is_given_up_late() -> None:
 
 def test_one_that_says_it_makes_no_progress_is_given_up_at_once() -> None:
     [hung] = watching("worker").answered("a", is_alive=False)
+    assert isinstance(hung, Hung)
     assert "no progress" in hung.reason
 
 
@@ -152,3 +176,48 @@ def test_it_can_be_off() -> None:
     watchdog.started("a", "scheduler", 0.0)
     assert watchdog.next_tick is None
     assert silence(watchdog, never, 10.0)[1] == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_replacement_is_started_before_one_that_does_nothing_is_given_up(role: str) -> None:
+    patience = FRONTEND_PATIENCE_SECONDS if role == "frontend" else IDLE_PATIENCE_SECONDS
+    assert preparations(watching(role), lambda _: Activity.IDLE, 2 * patience) == [
+        STANDBY_SHARE * patience
+    ]
+
+
+@pytest.mark.parametrize("activity", [Activity.HELD, Activity.BUSY, Activity.UNKNOWN])
+def test_none_is_started_for_one_that_computes_or_waits_for_a_core(activity: Activity) -> None:
+    assert preparations(watching("worker"), lambda _: activity, 200.0) == []
+
+
+def test_none_is_started_while_this_side_does_not_run_on_time() -> None:
+    """A stopped one counts even so; whether to start a process is seen at the next look."""
+    for activity in (Activity.IDLE, Activity.STOPPED):
+        assert preparations(watching(), lambda _, a=activity: a, 120.0, tick=30.0) == []
+
+
+def test_none_is_started_for_one_that_starts() -> None:
+    watchdog = watching("worker", is_ready=False)
+    assert preparations(watchdog, lambda _: Activity.IDLE, START_PATIENCE_SECONDS) == []
+
+
+def test_a_replacement_is_not_needed_when_the_child_answers() -> None:
+    watchdog = watching()
+    assert preparations(watchdog, lambda _: Activity.IDLE, 1.0) == [1.0]
+    assert watchdog.answered("a", is_alive=True) == [Dismiss("a")]
+    assert watchdog.answered("a", is_alive=True) == []
+
+
+def test_one_that_hangs_again_and_again_for_a_moment_gets_ever_fewer() -> None:
+    """It answers after each second of silence."""
+    watchdog, now, prepared = watching(), TICK_SECONDS, []
+    while now < 4 * MAX_STANDBY_PAUSE_SECONDS:
+        prepared += [now + at for at in preparations(watchdog, lambda _: Activity.IDLE, 1.0, now)]
+        watchdog.answered("a", is_alive=True)
+        now += 1.25
+        assert Ask("a") in watchdog.on_time(now, never)
+    pauses = [after - before for before, after in itertools.pairwise(prepared)]
+    assert pauses == sorted(pauses)
+    assert STANDBY_PAUSE_SECONDS <= pauses[0] < 2 * STANDBY_PAUSE_SECONDS
+    assert MAX_STANDBY_PAUSE_SECONDS <= pauses[-1] < MAX_STANDBY_PAUSE_SECONDS + 10.0
