@@ -1,5 +1,5 @@
-"""Plants the bugs of `support.poison.planted`, each in a process of its own, and runs the tests that
-must find it: all of them after what takes long has been imported once.
+"""Plants the bugs of `support.poison.planted`, each in a process of its own, and runs the tests
+that must find it: all of them after what takes long has been imported once.
 
     python -m support.poison.hunt [--plain] [NAME ...]
 
@@ -37,7 +37,7 @@ _FIRST = ("numpy", "torch", "triton", "triton.runtime.interpreter", "transformer
 
 
 class _PatchedLoader(SourceFileLoader):
-    """Compiles a module with its patches; whoever asks for its source, as Triton does, gets them."""
+    """Compiles a module with its patches; who asks for its source, as Triton does, gets them."""
 
     def __init__(self, name: str, path: str, patches: Sequence[tuple[str, str]]) -> None:
         super().__init__(name, path)
