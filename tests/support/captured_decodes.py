@@ -9,7 +9,7 @@ from pagewire_worker.cuda.sampler import sample
 from pagewire_worker.executor import Executor
 from pagewire_worker.resident_tables import ResidentTables
 from support.held_readback import HeldReadback
-from support.poison import is_on
+from support.poison.launches import are_checked
 from support.poison.recorded import RecordedCapture
 
 
@@ -29,7 +29,7 @@ def capture_decodes(executor: Executor) -> CountedGraphs:
     watch = eager._on_layer
     bounds = DecodeBounds(table.limits.num_slots, table.limits.max_model_len)
     scratch = eager._attention.scratch
-    capture_as = RecordedCapture if is_on() else NoCapture
+    capture_as = RecordedCapture if are_checked() else NoCapture
     capture = capture_as((scratch.sums, scratch.greatest, scratch.total))
     graphs = CountedGraphs(
         eager._model, eager.kv_cache, eager._attention, bounds, capture, lambda: None

@@ -189,6 +189,11 @@ _rewritten: dict[Callable[..., Any], Callable[..., Any]] = {}
 """Kept from one test to the next: source is the same."""
 
 
+def are_checked() -> bool:
+    """Return whether launches are checked now, and told to who listens."""
+    return interpreter.GridExecutor is _Executor
+
+
 @contextmanager
 def listening(listener: Callable[..., None]) -> Iterator[None]:
     """Have `listener` called with executor, arguments and keywords before each launch."""
