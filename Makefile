@@ -134,8 +134,9 @@ SEEDS ?= 1000
 simulate: $(STAMP) ## random histories of a whole cell, SEEDS=n of them
 	cd tests && ../$(BIN)/python -m simulation.run --seeds $(SEEDS)
 
-mutants: $(STAMP) ## plant bugs one by one; the simulation must find each
+mutants: $(STAMP) ## plant bugs one by one; the simulation and the tests of kernels must find each
 	cd tests && ../$(BIN)/python -m simulation.mutants
+	cd tests && ../$(BIN)/python -m support.poison.hunt
 
 # Asks first, since pytest calls a run without tests a failure.
 test-long: test-setup ## the tests marked long

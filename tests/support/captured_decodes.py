@@ -1,5 +1,5 @@
-"""The way of CUDA, in Triton's interpreter: static inputs, padding and all, with graphs that do
-their work anew."""
+"""The way of CUDA, in Triton's interpreter: static inputs, padding and all, with graphs that are
+replayed by address, or do their work anew where tests do not run poisoned."""
 
 from pagewire_worker.backend import DecodeBounds
 from pagewire_worker.cuda.backend import CudaBackend
@@ -9,6 +9,8 @@ from pagewire_worker.cuda.sampler import sample
 from pagewire_worker.executor import Executor
 from pagewire_worker.resident_tables import ResidentTables
 from support.held_readback import HeldReadback
+from support.poison.launches import are_checked
+from support.poison.recorded import RecordedCapture
 
 
 class CountedGraphs(DecodeGraphs):
@@ -27,7 +29,8 @@ def capture_decodes(executor: Executor) -> CountedGraphs:
     watch = eager._on_layer
     bounds = DecodeBounds(table.limits.num_slots, table.limits.max_model_len)
     scratch = eager._attention.scratch
-    capture = NoCapture((scratch.sums, scratch.greatest, scratch.total))
+    capture_as = RecordedCapture if are_checked() else NoCapture
+    capture = capture_as((scratch.sums, scratch.greatest, scratch.total))
     graphs = CountedGraphs(
         eager._model, eager.kv_cache, eager._attention, bounds, capture, lambda: None
     )

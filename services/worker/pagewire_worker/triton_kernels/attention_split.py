@@ -33,7 +33,7 @@ def attend_split(
         # Blocks outside may be others', or never written: not even their zeros are added.
         is_there = (positions >= first_visible) & (positions < end)
         blocks = tl.load(table + positions // BLOCK_SIZE, mask=is_there, other=0).to(tl.int64)
-        places = blocks * block_stride + (positions % BLOCK_SIZE) * token_stride
+        places = blocks * block_stride + (positions % BLOCK_SIZE).to(tl.int64) * token_stride
         offsets = places[:, None] + columns[None, :]
         is_read = is_there[:, None] & is_column[None, :]
         keys = tl.load(key + offsets, mask=is_read, other=0.0).to(query.dtype)

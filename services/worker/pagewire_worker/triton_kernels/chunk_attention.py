@@ -138,6 +138,7 @@ def _attend_tiles(
         first_visible = tl.maximum(first_position + 1 - WINDOW, 0)
     tokens = (query_start + first).to(tl.int64) + rows // GROUP
     heads = kv_head * GROUP + rows % GROUP
+    head_begin = kv_head.to(tl.int64) * head_stride  # with heads outermost it may pass 2**31
     offsets = (tokens * NUM_HEADS + heads)[:, None] * head_dim + columns[None, :]
     queries = tl.load(query + offsets, mask=is_row, other=0.0)
     sums = tl.zeros([ROWS, WIDTH], tl.float32)
@@ -145,7 +146,7 @@ def _attend_tiles(
     total = tl.zeros([ROWS], tl.float32)
     for split_begin in range(first_visible // SPLIT * SPLIT, end, SPLIT):
         split_sums, split_greatest, split_total = attend_split(
-            queries, key + kv_head * head_stride, value + kv_head * head_stride,
+            queries, key + head_begin, value + head_begin,
             tables + sequence.to(tl.int64) * table_stride, row_positions, first_visible, end,
             split_begin, score_scale, softcap, block_stride, token_stride, head_dim, WINDOW,
             HAS_SOFTCAP, SPLIT, TILE, BLOCK_SIZE, ROWS, WIDTH, INTERPRETED

@@ -216,6 +216,7 @@ def _decode_splits(
     token = tl.load(query_starts + sequence).to(tl.int64)
     rows, columns = tl.arange(0, ROWS), tl.arange(0, WIDTH)
     heads = kv_head * GROUP + rows
+    head_begin = kv_head.to(tl.int64) * head_stride  # with heads outermost it may pass 2**31
     num_seen = tl.cdiv(end, SPLIT) - first_seen
     first_place = tl.load(firsts + decode).to(tl.int64) * NUM_HEADS + heads * num_seen
     is_row = (rows[:, None] < GROUP) & (columns[None, :] < head_dim)
@@ -223,7 +224,7 @@ def _decode_splits(
     queries = tl.load(query + offsets, mask=is_row, other=0.0)
     for split in range(first_split, tl.cdiv(end, SPLIT), tl.num_programs(2)):
         sums, greatest, total = attend_split(
-            queries, key + kv_head * head_stride, value + kv_head * head_stride,
+            queries, key + head_begin, value + head_begin,
             tables + sequence.to(tl.int64) * table_stride, tl.full([ROWS], 0, tl.int32) + end - 1,
             first_visible, end, split * SPLIT, score_scale, softcap, block_stride, token_stride,
             head_dim, WINDOW, HAS_SOFTCAP, SPLIT, TILE, BLOCK_SIZE, ROWS, WIDTH, INTERPRETED

@@ -1,11 +1,11 @@
-"""What torch hands out without a value is NaN in these tests: on a device it is anything."""
+"""These tests run poisoned: new memory is NaN, and kernels stay within their tensors."""
 
 import pytest
 
-from support.uninitialised import filled_with_nan
+from support.poison import poisoned
 
 
 @pytest.fixture(autouse=True)
-def _nan_in_new_memory():
-    with filled_with_nan():
+def _poisoned():
+    with poisoned():
         yield

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
-from support.uninitialised import filled_with_nan
+from support.poison import poisoned
 
 TOLERANCES = {
     torch.float32: {"rtol": 2e-5, "atol": 2e-5},
@@ -26,9 +26,9 @@ def interpreted():
 
 
 @pytest.fixture(autouse=True)
-def _nan_in_new_memory():
-    """A kernel that reads what it did not write is seen."""
-    with filled_with_nan():
+def _poisoned():
+    """A kernel that reads what nobody wrote, or what is not its own, is seen."""
+    with poisoned():
         yield
 
 
