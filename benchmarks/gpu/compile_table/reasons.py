@@ -5,7 +5,9 @@ from collections.abc import Mapping
 FREE_BYTES = 16
 """A spill of so much, stores and loads each, needs no reason."""
 
-REASONS: Mapping[tuple[str, str], str] = {}
+REASONS: Mapping[tuple[str, str], str] = {
+    ("attend_tiles", "32/32x96"): "44 bytes in float32 for 8.0; with 8 warps it is 8 kB",
+}
 """(kernel, a word of the variant) -> why."""
 
 

@@ -37,9 +37,11 @@ class AttentionOptions:
         """
         if dtype != torch.float32:
             return cls(num_warps=4 if num_rows == LEAST_ROWS else 8, num_stages=3)
-        is_small = num_rows == LEAST_ROWS and width < WIDE_HEADS
+        is_small = num_rows == LEAST_ROWS
         if cache_dtype == dtype:
             # Without tensor cores a thread has both factors of its products beside their sums.
-            return cls(num_warps=4 if is_small else 16, num_stages=3)
+            num_warps = min(max(width // 16, 4), 16) if is_small else 16
+            return cls(num_warps, num_stages=3)
         # Narrow numbers become wide ones in registers, which would not do for loads ahead, too.
-        return cls(num_warps=4 if is_small else 8, num_stages=1)
+        num_warps = 4 if is_small and width < WIDE_HEADS else 8
+        return cls(num_warps, num_stages=1)
