@@ -36,8 +36,10 @@ def page(rows: Sequence[Row]) -> str:
     """Return the page of all `rows`."""
     parts = [_HEAD.format(triton=version("triton"), free=FREE_BYTES)]
     if REASONS:
-        parts.append("## Spills that stay\n\n| kernel | variants | why |\n| --- | --- | --- |\n")
-        parts += [f"| {kernel} | {word} | {why} |\n" for (kernel, word), why in REASONS.items()]
+        parts.append("## Spills that stay\n\n| kernel | variant | why |\n| --- | --- | --- |\n")
+        parts += [
+            f"| {kernel} | {variant} | {why} |\n" for (kernel, variant), why in REASONS.items()
+        ]
         parts.append("\n")
     for capability in MULTIPROCESSORS:
         name = f"{capability // 10}.{capability % 10}"
