@@ -6,6 +6,7 @@ import sys
 from pagewire_shared.extras import needs_extra
 from pagewire_shared.process import Serve, run_role
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.cuda_defaults import set_allocator
 
 
 def load() -> Serve[WorkerConfig]:
@@ -13,6 +14,7 @@ def load() -> Serve[WorkerConfig]:
     # Read by the OpenMP runtime when torch loads it. By default its threads spin at every barrier;
     # with the other roles on the same cores that made small matrix products ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    set_allocator(os.environ)
     with needs_extra("worker"):
         from pagewire_worker.server import serve_worker
 

@@ -21,8 +21,7 @@ KV_TRANSPORTS = ("auto", "grpc", "off")
 LOAD_FORMATS = ("auto", "dummy")
 MODEL_IMPLS = ("auto", "native", "transformers")
 
-DEFAULT_NUM_SEQS = {"cpu": 64, "cuda": 256}
-CUDA_NUM_BATCHED_TOKENS = 2048
+CPU_NUM_SEQS = 64
 
 _MINIMUMS = {
     "block_size": 1,
@@ -63,10 +62,13 @@ class WorkerConfig(ProcessConfig):
     gpu_memory_utilization: float = setting(
         0.9, "Share of a CUDA device's memory that may be used, more than 0 and at most 1"
     )
-    max_num_seqs: int | None = setting(None, "Most sequences at once (64 on CPU, 256 on CUDA)")
+    max_num_seqs: int | None = setting(
+        None, "Most sequences at once (64 on CPU; 256 on CUDA, 512 on devices of 80 GB and more)"
+    )
     max_num_batched_tokens: int | None = setting(
         None,
-        "Most tokens per step (2048 on CUDA; on a CPU those of 0.15 s, or 0.5 for a prompt alone)",
+        "Most tokens per step (2048 on CUDA, 4096 from 40 GB on, 8192 from 80 GB on; on a CPU those"
+        " of 0.15 s, or 0.5 for a prompt alone)",
     )
     max_model_len: int | None = setting(
         None, "Longest sequence, prompt and output together; the model's own by default"

@@ -17,10 +17,7 @@ from pagewire_shared.kv_transport import KvTransport
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.block_names import BlockNames
 from pagewire_worker.cache_sizing import CacheSettings, make_cache
-from pagewire_worker.config import (
-    CUDA_NUM_BATCHED_TOKENS,
-    WorkerConfig,
-)
+from pagewire_worker.config import WorkerConfig
 from pagewire_worker.cpu import num_physical_cores
 from pagewire_worker.cuda_copies import make_copies
 from pagewire_worker.device_copies import CopyOrder, DeviceCopies
@@ -150,8 +147,6 @@ def _load_model(
 
 def _step_tokens(config: WorkerConfig, shape: ReplicaShape, backend: ModelBackend) -> StepTokens:
     fixed = shape.max_num_batched_tokens
-    if fixed is None and shape.device.type != "cpu":
-        fixed = CUDA_NUM_BATCHED_TOKENS
     if fixed is not None:
         return StepTokens(fixed, fixed)
     model = f"{shape.fingerprint.hex()} {config.quantization}"
@@ -188,7 +183,8 @@ def _make_offloader(
 def _cache_settings(
     config: WorkerConfig, shape: ReplicaShape, model: LoadedModel, sampling: MostSampling
 ) -> CacheSettings:
-    num_tokens = shape.max_num_batched_tokens or CUDA_NUM_BATCHED_TOKENS
+    # Where it is measured, on CPUs, no step is run to see how much memory it takes.
+    num_tokens = shape.max_num_batched_tokens or shape.max_num_seqs
     return CacheSettings(
         device=shape.device,
         dtype=shape.cache_dtype,

@@ -9,7 +9,8 @@ import torch
 from pagewire_shared.errors import StartupError
 from pagewire_shared.model_folder import resolve_model
 from pagewire_worker.backend import DecodeBounds
-from pagewire_worker.config import DEFAULT_NUM_SEQS, WorkerConfig
+from pagewire_worker.config import CPU_NUM_SEQS, WorkerConfig
+from pagewire_worker.cuda_defaults import step_defaults
 from pagewire_worker.dtypes import pick_cache_dtype, pick_dtype
 from pagewire_worker.load_format import weights_fingerprint
 from pagewire_worker.models.choice import choose_source
@@ -63,7 +64,7 @@ def settle(config: WorkerConfig) -> ReplicaShape:
             f"--max-model-len: {max_model_len} is more than the model's context of {longest}",
             field="max_model_len",
         )
-    max_num_seqs = config.max_num_seqs or DEFAULT_NUM_SEQS[device.type]
+    num_seqs, num_tokens = _default_step(device)
     dtype = pick_dtype(config.dtype, model.dtype)
     return ReplicaShape(
         folder=folder,
@@ -75,10 +76,18 @@ def settle(config: WorkerConfig) -> ReplicaShape:
         device=device,
         dtype=dtype,
         cache_dtype=pick_cache_dtype(config.kv_cache_dtype, dtype),
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_seqs=config.max_num_seqs or num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens or num_tokens,
         max_model_len=max_model_len,
     )
+
+
+def _default_step(device: torch.device) -> tuple[int, int | None]:
+    """Return the most sequences and tokens of a step on `device`; a CPU's tokens are measured."""
+    if device.type == "cpu":
+        return CPU_NUM_SEQS, None
+    step = step_defaults(torch.cuda.get_device_properties(device).total_memory)
+    return step.num_seqs, step.num_tokens
 
 
 def _pick_device(name: str) -> torch.device:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.device_copy import rows_to_device
+from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, AttentionOptions
 from pagewire_worker.triton_kernels.attention_scores import ScoreScale
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
-from pagewire_worker.triton_kernels.decode_attention import LEAST_ROWS
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedLayer, PagedSequences
 
@@ -82,6 +82,8 @@ def chunk_attention(
     num_kv_heads = layer.cache.num_kv_heads
     scale = ScoreScale.of(kind, head_dim, layer.key_scale)
     tables = sequences.block_tables
+    width = max(16, triton.next_power_of_2(head_dim))
+    options = AttentionOptions.of(query.dtype, layer.cache.key.dtype, tiles.num_rows, width)
     _attend_tiles[(len(tiles.sequences), num_kv_heads)](
         query,
         layer.cache.key,
@@ -106,8 +108,10 @@ def chunk_attention(
         TILE=cut.tile,
         BLOCK_SIZE=layer.cache.block_size,
         ROWS=tiles.num_rows,
-        WIDTH=max(16, triton.next_power_of_2(head_dim)),
+        WIDTH=width,
         INTERPRETED=INTERPRETED,
+        num_warps=options.num_warps,
+        num_stages=options.num_stages,
     )
 
 

@@ -10,13 +10,11 @@ import triton.language as tl
 from torch import Tensor
 
 from pagewire_worker.attention.base import AttentionKind, Int64Array
+from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, AttentionOptions
 from pagewire_worker.triton_kernels.attention_scores import ScoreScale
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedLayer, PagedSequences
-
-LEAST_ROWS = 16
-"""Rows of the smallest matrix product: the query heads of a KV head fill some of them."""
 
 MOST_PROGRAMS = 1024
 """About as many as a large device runs at once. Where that does not allow a program for each split
@@ -25,6 +23,11 @@ sequences costs little with short ones."""
 
 LEAST_SPLIT_PROGRAMS = 4
 """For each decode and KV head, so that a long sequence among many is not left to one program."""
+
+
+MERGED_AHEAD = tl.constexpr(16)
+"""Splits whose loads are under way while those before them are merged: a merge is a short sum, and
+memory takes some hundred times as long to answer."""
 
 
 def num_split_programs(num_decodes: int, num_kv_heads: int, num_splits: int) -> int:
@@ -135,6 +138,9 @@ def _launch_splits(
     group = num_heads // num_kv_heads
     scale = ScoreScale.of(kind, head_dim, layer.key_scale)
     num_programs = num_split_programs(num_decodes, num_kv_heads, decodes.most_splits)
+    num_rows = max(LEAST_ROWS, triton.next_power_of_2(group))
+    width = max(16, triton.next_power_of_2(head_dim))
+    options = AttentionOptions.of(query.dtype, layer.cache.key.dtype, num_rows, width)
     _decode_splits[(num_decodes, num_kv_heads, num_programs)](
         query,
         layer.cache.key,
@@ -159,9 +165,11 @@ def _launch_splits(
         SPLIT=cut.split,
         TILE=cut.tile,
         BLOCK_SIZE=layer.cache.block_size,
-        ROWS=max(LEAST_ROWS, triton.next_power_of_2(group)),
-        WIDTH=max(16, triton.next_power_of_2(head_dim)),
+        ROWS=num_rows,
+        WIDTH=width,
         INTERPRETED=INTERPRETED,
+        num_warps=options.num_warps,
+        num_stages=options.num_stages,
     )
 
 
@@ -275,7 +283,7 @@ def _merge_splits(
     sums = tl.zeros([WIDTH], tl.float32)
     greatest = tl.full([1], HIDDEN, tl.float32)
     total = tl.zeros([1], tl.float32)
-    for split in range(first, tl.cdiv(end, SPLIT)):
+    for split in tl.range(first, tl.cdiv(end, SPLIT), num_stages=MERGED_AHEAD):
         split_place = place + split - first
         split_sums = tl.load(sums_in + split_place * head_dim + columns, mask=is_column, other=0.0)
         one = tl.arange(0, 1)

@@ -9,6 +9,7 @@ from torch import Tensor
 from pagewire_worker.attention.base import AttentionMetadata, Int64Array
 from pagewire_worker.device_copy import to_device
 from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS
 
 TILE_BYTES = 32 * 1024
 """Of the keys of a tile. With as many of values, and of queries half as many, a program takes less
@@ -108,7 +109,7 @@ class PagedLayer:
 
 def fitting_rows(num_rows: int, query: Tensor) -> int:
     """Return how many rows of `query` [tokens, heads, head_dim] a tile has, at most `num_rows`."""
-    return min(num_rows, max(16, QUERY_BYTES // _row_bytes(query)))
+    return min(num_rows, max(LEAST_ROWS, QUERY_BYTES // _row_bytes(query)))
 
 
 def _row_bytes(query: Tensor) -> int:

@@ -1,0 +1,170 @@
+"""What the worker launches: its functions, called as a step calls them, with tensors on the CPU
+that nothing is computed of."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
+from pagewire_worker.attention.triton import CHUNK_ROWS, EXACT_CHUNK_ROWS, TritonAttention
+from pagewire_worker.kv_cache import CacheShape, KvCache
+from pagewire_worker.layers.tile_linear import TileLinear
+from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
+from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
+from pagewire_worker.triton_kernels.quantize_rows import quantize_rows
+from pagewire_worker.triton_kernels.rotary_kv_write import HeadNorms, rotary_kv_write
+from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
+from pagewire_worker.triton_kernels.silu_mul import silu_mul
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+FP8_CAPABILITY = 89
+"""The first with 8-bit floats."""
+CPU = torch.device("cpu")
+BLOCK_SIZE = 16
+VOCAB_SIZE = 151936
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Of the attention of a model."""
+
+    queries: int
+    keys: int
+    size: int
+    window: int | None = None
+    softcap: float | None = None
+
+
+HEADS = {
+    "32/8x128": Heads(32, 8, 128),
+    "14/2x64": Heads(14, 2, 64),
+    "32/32x96": Heads(32, 32, 96),
+    "16/8x256-window-softcap": Heads(16, 8, 256, window=4096, softcap=50.0),
+}
+"""As in Qwen3-8B, Qwen2.5-0.5B, Phi-3-mini and Gemma 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Some launches.
+
+    Attributes:
+        name: Words that tell them from others.
+        launch: Launches them.
+        least_capability: Of a device that runs them, 80 for 8.0.
+    """
+
+    name: str
+    launch: Callable[[], object]
+    least_capability: int = 80
+
+
+def groups() -> list[list[Variant]]:
+    """Return all, in parts that are compiled by themselves: few kernels are in several."""
+    of_heads = [
+        [attention_variant("32/8x128", dtype, fp8=fp8, exact=exact) for exact in (False, True)]
+        for dtype in DTYPES
+        for fp8 in (False, True)
+    ]
+    of_heads += [
+        [attention_variant(heads, dtype) for heads in HEADS if heads != "32/8x128"]
+        for dtype in ("bf16", "fp32")
+    ]
+    of_heads += [
+        [attention_variant("14/2x64", "bf16", exact=True)],
+        [attention_variant("16/8x256-window-softcap", "fp32", fp8=True)],
+    ]
+    of_types = [[*_layers(dtype), *_products(dtype)] for dtype in DTYPES]
+    return [*of_heads, *of_types, list(_sampling())]
+
+
+def attention_variant(
+    heads: str, dtype: str, *, fp8: bool = False, exact: bool = False, table_width: int = 25
+) -> Variant:
+    """Return a step with a decode and the chunk of a prompt over one layer; `table_width` is that
+    of its block tables, 25 at least."""
+    words = [heads, dtype, *["fp8-cache"] * fp8, *["exact"] * exact]
+    tables = np.zeros((2, table_width), dtype=np.int64)
+    launch = partial(_attend, HEADS[heads], DTYPES[dtype], tables, fp8=fp8, exact=exact)
+    return Variant(" ".join(words), launch, FP8_CAPABILITY if fp8 else 80)
+
+
+def _attend(
+    heads: Heads, dtype: torch.dtype, tables: Int64Array, *, fp8: bool, exact: bool
+) -> None:
+    rows = EXACT_CHUNK_ROWS if exact else CHUNK_ROWS
+    kind = AttentionKind(heads.window, softcap=heads.softcap)
+    attention = TritonAttention(CPU, kind, chunk_rows=rows)
+    metadata = AttentionMetadata(np.array([0, 1, 101]), np.array([300, 400]), tables)
+    query = torch.empty((101, heads.queries, heads.size), dtype=dtype)
+    attention.prepare(metadata)(query, _cache(heads, dtype, fp8=fp8).layers[0])
+
+
+def _cache(heads: Heads, dtype: torch.dtype, *, fp8: bool) -> KvCache:
+    shape = CacheShape(num_layers=2, num_kv_heads=heads.keys, head_dim=heads.size)
+    kept = torch.float8_e4m3fn if fp8 else dtype
+    return KvCache(shape, 2, BLOCK_SIZE, CPU, kept, has_whole_blocks=True)
+
+
+def _layers(dtype: str) -> Iterator[Variant]:
+    """Yield what lies between products and attention, of a small and a large model."""
+    kind = DTYPES[dtype]
+    for hidden in (1024, 4096):
+        rows, weight = torch.empty((3, hidden), dtype=kind), torch.empty(hidden, dtype=kind)
+        index = torch.empty(2, dtype=torch.int64)
+        name = f"hidden-{hidden} {dtype}"
+        yield Variant(f"{name} added", partial(add_rms_norm, rows, rows, weight, 1e-6))
+        yield Variant(f"{name} first", partial(add_rms_norm, None, rows, weight, 1e-6))
+        yield Variant(f"{name} last", partial(add_rms_norm, None, rows, weight, 1e-6, index))
+        yield Variant(name, partial(quantize_rows, rows), FP8_CAPABILITY)
+    yield Variant(f"12288 {dtype}", partial(silu_mul, torch.empty((3, 2 * 12288), dtype=kind)))
+    for heads in ("32/8x128", "14/2x64"):
+        for norms in (False, True):
+            for fp8 in (False, True):
+                words = [heads, dtype, *["norms"] * norms, *["fp8-cache"] * fp8]
+                launch = partial(_write, HEADS[heads], kind, norms=norms, fp8=fp8)
+                yield Variant(" ".join(words), launch, FP8_CAPABILITY if fp8 else 80)
+    logits = torch.empty((2, VOCAB_SIZE), dtype=kind)
+    faults = torch.empty(2, dtype=torch.int64)
+    yield Variant(f"greedy {dtype}", partial(greedy_tokens, logits, faults=faults))
+
+
+def _sampling() -> Iterator[Variant]:
+    logits, heat = torch.empty((2, VOCAB_SIZE)), torch.empty(2)
+    words, faults = torch.empty(2, dtype=torch.int64), torch.empty(2, dtype=torch.int64)
+    rows = (logits, heat, words, words, words, words)
+    yield Variant("sampled fp32", partial(sample_tokens, *rows, faults=faults))
+    yield Variant("filtered fp32", partial(sample_tokens, *rows, heat, faults=faults))
+    yield Variant("filters fp32", partial(filter_thresholds, logits, heat, heat, words, heat))
+
+
+def _write(heads: Heads, dtype: torch.dtype, *, norms: bool, fp8: bool) -> None:
+    layer = _cache(heads, dtype, fp8=fp8).layers[0]
+    width = (heads.queries + 2 * heads.keys) * heads.size
+    positions, slots, faults = (torch.empty(3, dtype=torch.int64) for _ in range(3))
+    table, weight = torch.empty((40, heads.size), dtype=dtype), torch.empty(heads.size, dtype=dtype)
+    rotary_kv_write(
+        torch.empty((3, width), dtype=dtype),
+        positions,
+        slots,
+        table,
+        table,
+        layer.key,
+        layer.value,
+        HeadNorms(weight, weight, 1e-6) if norms else None,
+        torch.empty(2) if fp8 else None,
+        faults,
+    )
+
+
+def _products(dtype: str) -> Iterator[Variant]:
+    """Yield products of exact mode: wide and narrow weights, inputs in whole tiles and not."""
+    for inputs, outputs in ((4096, 24576), (4096, 4096), (1024, 1024), (4100, 4096)):
+        weight = torch.empty((outputs, inputs), dtype=DTYPES[dtype])
+        for bias in (None, torch.empty(outputs, dtype=DTYPES[dtype])):
+            name = f"{inputs}->{outputs} {dtype}" + (" bias" if bias is not None else "")
+            x = torch.empty((3, inputs), dtype=DTYPES[dtype])
+            yield Variant(name, partial(TileLinear(weight, bias), x))
