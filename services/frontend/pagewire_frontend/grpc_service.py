@@ -15,6 +15,7 @@ from pagewire_frontend.events import Closed, Event
 from pagewire_frontend.final_deltas import FinalDeltas
 from pagewire_frontend.grpc_convert import AskedStream
 from pagewire_frontend.prompt_echo import echo_text, without_output
+from pagewire_frontend.reader_turns import ReaderTurns
 from pagewire_frontend.request_label import LABEL, parse_label
 from pagewire_frontend.scheduler_pool import SchedulerPool
 from pagewire_frontend.stall_watch import StallWatch
@@ -45,6 +46,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         """Args: `stall_seconds`, after which a client that takes nothing is cut."""
         self._engine = engine
         self._stalls = StallWatch(stall_seconds)
+        self._turns = ReaderTurns()
 
     async def Chat(
         self, request: pb.ChatRequest, context: Context
@@ -139,7 +141,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             prompt = opened.prompt_token_ids
             yield opened, echo_text(asked.request, prompt) if asked.has_echo else None
             final = FinalDeltas() if asked.is_final_only else None
-            async for event in session.events():
+            async for event in session.events(self._turns):
                 if isinstance(event, Closed) and (header := timeline_header(event.usage.timelines)):
                     context.set_trailing_metadata(((TIMELINE_METADATA_KEY, header),))
                 for ready in (event,) if final is None else final.take(event):

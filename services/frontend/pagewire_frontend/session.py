@@ -22,6 +22,7 @@ from pagewire_frontend.events import (
 from pagewire_frontend.journal import JournalEntry
 from pagewire_frontend.key_usage import Ticket
 from pagewire_frontend.reader_tray import ReaderTray
+from pagewire_frontend.reader_turns import ReaderTurns
 from pagewire_frontend.request_records import SubmitRecord
 from pagewire_frontend.selection import Selection
 from pagewire_frontend.session_meter import SessionMeter
@@ -241,11 +242,17 @@ class Session:
         if self._error is not None and not self._tray.has_ready:
             raise self._error
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self, turns: ReaderTurns | None = None) -> AsyncIterator[Event]:
         """Yield everything after `opened`: deltas of a choice in order, its end, and Closed.
-        Raises what `take` raises."""
+        Raises what `take` raises.
+
+        Args:
+            turns: Waited for before what is ready is taken; what comes meanwhile is merged.
+        """
         while True:
             await self._wake.wait()
+            if turns is not None:
+                await turns.wait()
             self._wake.clear()
             for event in self.take():
                 yield event

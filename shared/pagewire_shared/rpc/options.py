@@ -8,6 +8,10 @@ probing lets stalled streams buffer hundreds of MiB.
 CONTROL_MESSAGE_BYTES = 16 * 1024 * 1024
 KV_MESSAGE_BYTES = 5 * 1024 * 1024
 
+MAX_PENDING_CALLS = 16 * 1024
+"""Calls that wait until a server accepts them, which is one per turn of its event loop. gRPC's own
+bound is 1,000: of more, some are cancelled by chance, without a reason that a client could read."""
+
 Options = list[tuple[str, int]]
 
 _KEEPALIVE: Options = [
@@ -69,6 +73,8 @@ def server_options(*, is_port_shared: bool = False) -> Options:
     return [
         *_patient(),
         *_sizes(CONTROL_MESSAGE_BYTES),
+        ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
         ("grpc.so_reuseport", int(is_port_shared)),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", 1024 * 1024),

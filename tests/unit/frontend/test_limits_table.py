@@ -28,8 +28,8 @@ from pagewire_shared import beam, pooling, priority, structured_outputs
 from pagewire_shared import sampling_checks as checks
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.rpc import options as rpc_options
-from pagewire_worker import mask_credit, mask_jobs
 from pagewire_shared.sampling import SamplingParams, field_names
+from pagewire_worker import mask_credit, mask_jobs
 
 TABLE = Path(__file__).parents[3] / "docs" / "limits.md"
 INT = 2**31 - 1
@@ -151,6 +151,7 @@ NUMBERS: dict[str, list[float]] = {
     "tokens of /detokenize": [tokenization.MAX_TOKENS],
     "texts waiting for the tokenizer": [tokenization.MAX_WAITING],
     "requests pipelined on a connection": [bounded_protocol.MAX_PIPELINED],
+    "calls over gRPC that are not accepted yet": [rpc_options.MAX_PENDING_CALLS],
     "message over gRPC": [rpc_options.CONTROL_MESSAGE_BYTES],
     **{row: [default(FrontendConfig, name)] for row, name in FRONTEND.items()},
     "idle connections of an address": [0, default(FrontendConfig, "max_idle_per_address")],

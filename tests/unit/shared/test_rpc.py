@@ -1,6 +1,8 @@
 """gRPC plumbing on real sockets: health, typed errors, taken addresses."""
 
 import asyncio
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,24 @@ async def test_what_is_no_message_is_the_fault_of_its_sender(tmp_path: Path) -> 
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert isinstance(from_rpc_error(caught.value), InvalidRequestError)
     await server.stop(0)
+
+
+async def test_a_burst_of_calls_waits_until_it_is_accepted(tmp_path: Path) -> None:
+    server = await start(Address(path=str(tmp_path / "s")))
+    with grpc.insecure_channel(str(server.address), options=control_channel_options()) as channel:
+        stub = admin_pb2_grpc.AdminServiceStub(channel)
+        calls: list[Any] = []
+
+        def call() -> None:
+            request = admin_pb2.AuditRequest()
+            calls.extend(stub.Audit.future(request, timeout=60) for _ in range(2000))
+
+        burst = threading.Thread(target=call)
+        burst.start()
+        # Nothing is accepted meanwhile: this is the event loop.
+        burst.join()
+        codes = await asyncio.to_thread(lambda: Counter(call.code() for call in calls))
+    assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED: 2000}
 
 
 async def test_a_long_message_fits_into_a_status(tmp_path: Path) -> None:

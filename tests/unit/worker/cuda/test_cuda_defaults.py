@@ -51,14 +51,14 @@ def test_an_allocator_that_somebody_has_set_stays(name):
 
 def test_the_allocator_is_set_before_torch_is_loaded():
     code = (
-        "import asyncio, os, sys; os.environ.pop('PYTORCH_CUDA_ALLOC_CONF', None)\n"
+        "import os, sys; os.environ.pop('PYTORCH_CUDA_ALLOC_CONF', None)\n"
         "class Torch:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name == 'torch':\n"
         "            print(os.environ.get('PYTORCH_CUDA_ALLOC_CONF')); os._exit(0)\n"
         "sys.meta_path.insert(0, Torch())\n"
-        "from pagewire_worker.__main__ import serve\n"
-        "asyncio.run(serve(None, None))\n"
+        "from pagewire_worker.__main__ import load\n"
+        "load()\n"
     )
     done = subprocess.run(
         [sys.executable, "-u", "-c", code], capture_output=True, text=True, check=False
