@@ -6,7 +6,7 @@ come before those that they belong to; the last one is the value.
 
 import marshal
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 PIECE_COST: Final = 2**19
 """Of a piece, about: what its texts and objects take, in bytes. It is made in about a
@@ -76,7 +76,7 @@ class _Scissors:
                 kept.append(thin)
             else:
                 kept[key] = thin
-                item_cost += _ITEM_COST + len(key)
+                item_cost += _ITEM_COST + len(cast(str, key))
             cost += item_cost
             holes += [((place, *path), found) for path, found in inner]
             if cost > PIECE_COST:
