@@ -6,7 +6,10 @@ FREE_BYTES = 16
 """A spill of so much, stores and loads each, needs no reason."""
 
 REASONS: Mapping[tuple[str, str], str] = {
-    ("attend_tiles", "32/32x96 fp32"): "44 bytes on 8.0, 68 on 8.9 with 16 warps; 8 warps spilled 8 kB",
+    (
+        "attend_tiles",
+        "32/32x96 fp32",
+    ): "44 bytes on 8.0, 68 on 8.9 with 16 warps; 8 warps spilled 8 kB",
     ("attend_tiles", "32/8x128 fp32"): "80 bytes on 8.9 with 16 warps, none on 8.0 and 9.0",
     ("attend_tiles", "32/8x128 fp32 fp8-cache"): "28 bytes on 9.0, where heads of the cache are"
     " counted in 64 bits",
