@@ -12,6 +12,9 @@ from prediction.costs import Costs
 SPLIT = 256
 """Positions of a split of attention_split.py."""
 
+MERGED_AHEAD = 14
+"""Splits that merge_splits asks for before it waits for the first, by its compiled code."""
+
 ELEMENT, FLOAT = 2, 4
 NOISE_OPERATIONS = 40
 """Of Philox and what follows, for each logit that is sampled from."""
@@ -194,5 +197,5 @@ def _decode_attention(shape: Shape, step: Step) -> Iterator[Kernel]:
         kind=Kind.MERGE,
         count=shape.layers,
         num_passing=partials,
-        rounds=splits / step.num_decodes,
+        rounds=-(-splits // (step.num_decodes * MERGED_AHEAD)),
     )
