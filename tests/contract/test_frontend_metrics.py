@@ -58,9 +58,9 @@ async def test_tokens_and_times(checkpoint):
         assert await grown.of("pagewire_prompt_tokens_total", "tiny") == len(ids_of("hi"))
         assert await grown.of("pagewire_cached_prompt_tokens_total", "tiny") == 1
         assert await grown.of("pagewire_generation_tokens_total", "tiny") == 5
-        # Three tokens came in the second chunk; the first chunk has nothing before it.
+        # Five tokens have four intervals between them; that of the first chunk is 0 s.
         interval = "pagewire_inter_token_latency_seconds"
-        assert await grown.of(f"{interval}_count", "tiny") == 3
+        assert await grown.of(f"{interval}_count", "tiny") == 4
         # The first chunk may have waited for its frontend longer than the second.
         assert 0 < await grown.of(f"{interval}_sum", "tiny") < time.monotonic() - began
         assert await grown.of("pagewire_time_to_first_token_seconds_count", "tiny") == 1

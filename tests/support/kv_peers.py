@@ -158,6 +158,7 @@ async def peer(
         worker_id=info.worker_id,
         num_blocks=info.num_blocks,
     )
+    made.source = source
     made.service.serve(source)
     made.transfer = KvTransfer(
         replica.executor,

@@ -121,7 +121,7 @@ async def test_only_so_many_at_once(holder, monkeypatch):
     code, _ = await error_of(await opened(holder))
     assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
     calls.pop().cancel()
-    await eventually(lambda: len(holder.replica.sharer._pulls) == 1)
+    await eventually(lambda: holder.source._num_open == 1)
     again = await accepted(holder)
     again.cancel()
 
