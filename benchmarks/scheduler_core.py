@@ -18,9 +18,9 @@ from scheduler_rows import print_rows
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
 from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.events import TokensEvent
-from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.step import StepPlan
+from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
 from pagewire_scheduler.frontend_convert import token_batch
 from pagewire_scheduler.worker_convert import plan_message, step_result

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_scheduler.core.load import LoadLimits
-from pagewire_scheduler.core.request import Submission
+from pagewire_scheduler.core.core_settings import LoadLimits
 from pagewire_scheduler.core.step import StepPlan, StepResult
+from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
 from pagewire_scheduler.frontend_convert import submission
 from pagewire_scheduler.liveness import ProgressWatch

@@ -22,7 +22,7 @@ from pagewire_shared.sampling import SamplingParams
 from pagewire_worker.backend import StepBatch
 from pagewire_worker.executor import Executor
 from pagewire_worker.kv_cache import CacheShape, KvCache
-from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.sampled_tokens import SampledTokens
 from pagewire_worker.sampling_table import SamplingRows
 from pagewire_worker.slots import SlotLimits
 from pagewire_worker.step import NewRequest, StepPlan

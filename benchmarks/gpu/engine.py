@@ -11,8 +11,8 @@ from steps import begin_step
 
 from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent, TokensEvent
-from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
+from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.token_logprobs import TokenLogprobs
 from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
 from pagewire_shared.ids import RequestId

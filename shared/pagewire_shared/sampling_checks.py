@@ -1,16 +1,12 @@
-"""The bounds of sampling parameters, each in one place. Reads parameters, changes none."""
+"""The bounds and normal forms of single sampling parameters."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from pagewire_shared.beam import MAX_BEAM_WIDTH, BeamParams, early_stopping_from
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.pooling import check_truncation
 from pagewire_shared.structured_outputs import StructuredOutputsParams
-
-if TYPE_CHECKING:
-    from pagewire_shared.sampling import SamplingParams
 
 MAX_CHOICES: Final = 128
 MAX_LOGPROBS: Final = 20
@@ -58,27 +54,14 @@ _BOOLS: Final = (
     "include_stop_str_in_output",
     "use_beam_search",
 )
-# Values that change nothing in a beam search, which looks for the most likely text.
-_BEAM_NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
-    "temperature": (0.0, 1.0),
-    "top_p": (1.0,),
-    "top_k": (0,),
-    "min_p": (0.0,),
-    "presence_penalty": (0.0,),
-    "frequency_penalty": (0.0,),
-    "repetition_penalty": (1.0,),
-    "logit_bias": ({},),
-    "allowed_token_ids": ((),),
-    "bad_words": ((),),
-    "bad_token_sequences": ((),),
-    "structured_outputs": (None,),
-    "prompt_logprobs": (None,),
-}
-_NO_BEAM: Final = BeamParams()
 
 
-def check_bounds(params: "SamplingParams") -> None:
-    """Raise InvalidRequestError naming the first field whose value is no value or out of bounds."""
+def check_bounds(params: Any) -> None:
+    """Check each field of `params`, a SamplingParams.
+
+    Raises:
+        InvalidRequestError: The value of a field is of the wrong type or out of bounds; names it.
+    """
     for name, (low, high) in _INT_BOUNDS.items():
         _check_int(name, getattr(params, name), low, high)
     for name, (low, high) in _OPTIONAL_INT_BOUNDS.items():
@@ -95,47 +78,6 @@ def check_bounds(params: "SamplingParams") -> None:
     if outputs is not None and not isinstance(outputs, StructuredOutputsParams):
         raise InvalidRequestError(
             "structured_outputs must be StructuredOutputsParams", field="structured_outputs"
-        )
-
-
-def check_combinations(params: "SamplingParams") -> None:
-    """Raise InvalidRequestError where fields that are right alone do not go together."""
-    if params.max_tokens is not None and params.min_tokens > params.max_tokens:
-        raise InvalidRequestError(
-            f"min_tokens ({params.min_tokens}) is larger than max_tokens ({params.max_tokens})",
-            field="min_tokens",
-        )
-    beam = BeamParams(params.length_penalty, early_stopping_from(params.early_stopping))
-    if params.best_of is not None and params.best_of < params.n:
-        raise InvalidRequestError(
-            f"best_of ({params.best_of}) is smaller than n ({params.n})", field="best_of"
-        )
-    if params.use_beam_search:
-        _check_beam(params)
-        return
-    for name in ("length_penalty", "early_stopping"):
-        if getattr(beam, name) != getattr(_NO_BEAM, name):
-            raise InvalidRequestError(f"{name} needs use_beam_search", field=name)
-
-
-def _check_beam(params: "SamplingParams") -> None:
-    if params.n > MAX_BEAM_WIDTH:
-        raise InvalidRequestError(
-            f"n is the width of a beam search, at most {MAX_BEAM_WIDTH}, got {params.n}", field="n"
-        )
-    if params.best_of not in (None, params.n):
-        raise InvalidRequestError(
-            "best_of cannot be combined with use_beam_search, whose width is n", field="best_of"
-        )
-    for name, neutral in _BEAM_NEUTRAL.items():
-        value = getattr(params, name)
-        if value in neutral:
-            continue
-        if not isinstance(value, int | float):
-            raise InvalidRequestError(f"{name} cannot be combined with use_beam_search", field=name)
-        values = " or ".join(f"{one:g}" for one in neutral if one is not None)
-        raise InvalidRequestError(
-            f"{name} must be {values or 'absent'} with use_beam_search, got {value}", field=name
         )
 
 

@@ -10,8 +10,10 @@ import pytest
 
 from pagewire_shared.sampling import SamplingParams
 from pagewire_shared.structured_outputs import StructuredOutputsParams
-from pagewire_worker.slots import Int64Array, SlotTable
-from pagewire_worker.token_masks import NoMasks, TokenMasks
+from pagewire_worker.mask_source import NoMasks
+from pagewire_worker.slots import SlotTable
+from pagewire_worker.step import Int64Array
+from pagewire_worker.token_masks import TokenMasks
 from support.checkpoints import make_checkpoint
 from support.exact_cells import SOLO, ExactCell, Request, draw_weather
 from support.exact_requests import CHECKPOINTS, VOCAB

@@ -13,11 +13,12 @@ from simulation.world import World
 from pagewire_scheduler.core.draft import Draft
 from pagewire_scheduler.core.events import Event, RejectedEvent
 from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS
-from pagewire_scheduler.core.request import Sequence, Submission
+from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.starting import MAX_BLOCKED, MAX_SKIPS
 from pagewire_scheduler.core.state import WAITING, State
 from pagewire_scheduler.core.step import StepPlan
+from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_shared.errors import OverloadedError
 

@@ -21,7 +21,7 @@ from simulation.stream_watch import StreamWatch
 from simulation.streams import Stream
 from simulation.worker_process import WorkerProcess
 
-from pagewire_scheduler.core.load import LoadLimits
+from pagewire_scheduler.core.core_settings import LoadLimits
 from pagewire_scheduler.core.roles import ALL_ROLES, Role
 from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
 from pagewire_shared.kv_transport import KvTransport

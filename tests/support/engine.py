@@ -12,9 +12,9 @@ from pathlib import Path
 from pagewire_protos.scheduler.v1 import worker_attach_pb2
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent, TokensEvent
-from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.scheduler_core import CoreSettings, SchedulerCore
 from pagewire_scheduler.core.step import StepPlan, StepResult
+from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.worker_info import WorkerInfo
 from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
 from pagewire_shared.ids import RequestId

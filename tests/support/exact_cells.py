@@ -13,9 +13,9 @@ import torch
 from pagewire_protos.scheduler.v1 import worker_attach_pb2
 from pagewire_scheduler.core.core_settings import CoreSettings
 from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent, TokensEvent
-from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.step import StepPlan
+from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.token_logprobs import TokenLogprobs
 from pagewire_scheduler.core.worker_info import WorkerInfo
 from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info

@@ -3,7 +3,7 @@
 import threading
 
 from pagewire_worker.readback import HostCopy
-from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.sampled_tokens import SampledTokens
 
 
 class HeldEvent:

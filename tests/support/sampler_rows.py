@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from pagewire_worker.sampler import SampledTokens, sample
+from pagewire_worker.sampled_tokens import SampledTokens
+from pagewire_worker.sampler import sample
 from pagewire_worker.sampling_table import SamplingTable
 from pagewire_worker.step import NewRequest
 from pagewire_worker.token_history import TokenHistory

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pagewire_worker.slots import Int64Array, PlanError, SlotTable
-from pagewire_worker.step import NewRequest
+from pagewire_worker.slots import SlotTable
+from pagewire_worker.step import Int64Array, NewRequest, PlanError
 from pagewire_worker.token_masks import TokenMasks
 
 

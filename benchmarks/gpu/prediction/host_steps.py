@@ -29,7 +29,7 @@ from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.models.registry import read_model_config
 from pagewire_worker.models.triton_decoder import TritonDecoder, load_triton_decoder
 from pagewire_worker.random_weights import RandomWeights
-from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.sampled_tokens import SampledTokens
 from pagewire_worker.sampling_table import SamplingRows
 from pagewire_worker.slots import SlotLimits, SlotTable
 from pagewire_worker.step import NewRequest, StepPlan

@@ -6,8 +6,8 @@ scheduler itself.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
 
-from pagewire_frontend.carrier import Carrier
 from pagewire_frontend.choice_text import ChoiceText, natural_end
 from pagewire_frontend.detokenizer import StreamTokenizer
 from pagewire_frontend.events import (
@@ -30,6 +30,22 @@ from pagewire_frontend.session_summary import Summary, opened
 from pagewire_frontend.token_logprob import Score, TokenLogprob
 from pagewire_frontend.verdict import ACCEPTED, Verdict
 from pagewire_shared.errors import DeadlineError, PagewireError
+
+
+class Carrier(Protocol):
+    """The scheduler link that carries a session."""
+
+    def abort_choice(self, session: "Session", choice: int) -> None:
+        """Tell the scheduler that one choice is not wanted any more."""
+        ...
+
+    def drop(self, session: "Session") -> None:
+        """Tell the scheduler that nothing of the request is wanted, and forget it."""
+        ...
+
+    def forget(self, session: "Session") -> None:
+        """Forget a request that has ended on both sides."""
+        ...
 
 
 class Session:

@@ -4,7 +4,8 @@ fails every scheduler from those that were merely there."""
 import traceback
 from typing import Final
 
-from pagewire_scheduler.core.request import Request, Sequence, Submission
+from pagewire_scheduler.core.request import Request, Sequence
+from pagewire_scheduler.core.submission import Submission
 from pagewire_shared.ids import RequestId
 
 MAX_CULPRITS: Final = 64

@@ -16,8 +16,8 @@ from pagewire_scheduler.core.events import (
     VectorEvent,
 )
 from pagewire_scheduler.core.frontend_state import Held
-from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.token_logprobs import OutputLogprobs
 from pagewire_scheduler.core.worker_info import ModelInfo
 from pagewire_scheduler.given_names_convert import given_names

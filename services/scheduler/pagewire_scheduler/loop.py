@@ -7,14 +7,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from pagewire_scheduler.core.block_load import LoadAnswer
-from pagewire_scheduler.core.core_settings import CoreSettings, HandoffPolicy, PolicyName
+from pagewire_scheduler.core.core_settings import (
+    CoreSettings,
+    HandoffPolicy,
+    LoadLimits,
+    PolicyName,
+)
 from pagewire_scheduler.core.enqueue import take_asked
 from pagewire_scheduler.core.events import Event
-from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.core.probe import ProbeOutcome
-from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.roles import Role
 from pagewire_scheduler.core.step import StepResult
+from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.topology import Topology
 from pagewire_scheduler.driven_core import DrivenCore
 from pagewire_scheduler.generation import Generation

@@ -3,17 +3,15 @@ what bytes they hold. Judges; the core runs the probes."""
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from pagewire_scheduler.core.probe import ProbeOutcome
 from pagewire_scheduler.core.roles import ALL_ROLES
-from pagewire_scheduler.core.topology import PairEntry, Topology
+from pagewire_scheduler.core.topology import CellReport, PairEntry, ProbeReport, Topology
 from pagewire_scheduler.loop import StepLoop
 from pagewire_scheduler.worker_link import WorkerLink
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.ids import BlockName, short
-from pagewire_shared.kv_transport import KvTransport
 
 DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 DIGEST_BYTES: Final = 32
@@ -21,28 +19,6 @@ DIGEST_BYTES: Final = 32
 _PROBE_SHARE = 0.75
 """Of the time, for the probes; the rest is for the digests."""
 _NO_ANSWER = "it did not end in time"
-
-
-@dataclass(slots=True)
-class ProbeReport:
-    """What a probe showed; see ProbeResult in admin.proto. `error` is empty where it did well."""
-
-    prefill: bytes
-    decode: bytes
-    num_blocks: int = 0
-    num_bytes: int = 0
-    transport: KvTransport | None = None
-    is_equal: bool = False
-    seconds: float = 0.0
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CellReport:
-    """All probes of a cell, and what is wrong, one sentence each."""
-
-    probes: list[ProbeReport]
-    problems: list[str] = field(default_factory=list)
 
 
 class SelfTest:

@@ -19,8 +19,7 @@ from pagewire_scheduler.admin_service import AdminServicer
 from pagewire_scheduler.audit_service import Auditor
 from pagewire_scheduler.cell_metrics import CellMeter
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_scheduler.core.core_settings import HandoffPolicy
-from pagewire_scheduler.core.load import LoadLimits
+from pagewire_scheduler.core.core_settings import HandoffPolicy, LoadLimits
 from pagewire_scheduler.frontend_link import FrontendLink
 from pagewire_scheduler.kv_metrics import DecisionMeter
 from pagewire_scheduler.kvstore_link import KvStoreLink

@@ -1,8 +1,13 @@
 """From plain data about workers, pairs and probes to messages."""
 
 from pagewire_protos.scheduler.v1 import admin_pb2
-from pagewire_scheduler.core.topology import PairEntry, Topology, WorkerEntry
-from pagewire_scheduler.self_test import CellReport, ProbeReport
+from pagewire_scheduler.core.topology import (
+    CellReport,
+    PairEntry,
+    ProbeReport,
+    Topology,
+    WorkerEntry,
+)
 from pagewire_scheduler.timeline_convert import microseconds
 from pagewire_scheduler.worker_convert import roles_to_message
 from pagewire_shared.kv_transport_convert import transport_to_message

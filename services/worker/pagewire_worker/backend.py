@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pagewire_worker.attention.base import AttentionMetadata
 from pagewire_worker.kv_cache import KvCache
-from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.sampled_tokens import SampledTokens
 
 
 @dataclass(frozen=True, slots=True)

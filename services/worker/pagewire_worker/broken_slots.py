@@ -8,8 +8,7 @@ import numpy as np
 
 from pagewire_worker.input_batch import PreparedStep
 from pagewire_worker.results import StepOutputs
-from pagewire_worker.slots import Int64Array
-from pagewire_worker.step import NO_SLOT, StepPlan
+from pagewire_worker.step import NO_SLOT, Int64Array, StepPlan
 
 REASON = (
     "the model computed values that are not finite (NaN or infinity) for this request; its weights "

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from pagewire_protos.common.v1 import audit_pb2, layout_pb2, sampling_pb2
+from pagewire_protos.common.v1 import audit_pb2, sampling_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.arrays import (
     pack_f32,
@@ -22,8 +22,7 @@ from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
 from pagewire_shared.sampling_convert import pooling_from_message, sampling_from_message
 from pagewire_worker.audit import SlotAudit
 from pagewire_worker.grammar_convert import check_grammar_id
-from pagewire_worker.identity.fingerprint import VERSION as FINGERPRINT_VERSION
-from pagewire_worker.offload.connector import BlockLayout
+from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.replica import ReplicaInfo
 from pagewire_worker.roles_convert import roles_to_message
 from pagewire_worker.step import NewRequest, PromptLogprobs, StepPlan, StepResult
@@ -226,33 +225,6 @@ def hello_to_message(
         host_id=info.host_id,
         takes_prefixes=True,
         cell=cell,
-    )
-
-
-def layout_to_message(layout: BlockLayout) -> layout_pb2.KvLayout:
-    """Return what makes this worker's blocks exchangeable with those of others."""
-    groups = [
-        layout_pb2.CacheGroup(
-            kind=(
-                layout_pb2.CACHE_KIND_FULL
-                if group.window is None
-                else layout_pb2.CACHE_KIND_SLIDING
-            ),
-            num_layers=group.num_layers,
-            block_size=group.block_size,
-            bytes_per_block=group.bytes_per_block,
-            shard=0,
-            num_shards=1,
-            dtype=group.dtype,
-            window=group.window,
-        )
-        for group in layout.groups
-    ]
-    return layout_pb2.KvLayout(
-        model_fingerprint=layout.model_fingerprint,
-        numerics_fingerprint=layout.numerics_fingerprint,
-        groups=groups,
-        fingerprint_version=FINGERPRINT_VERSION,
     )
 
 

@@ -2,7 +2,8 @@
 
 import torch
 
-from pagewire_worker.fp8 import FP8
+FP8 = torch.float8_e4m3fn
+"""The one of them that weights, activations, keys and values have."""
 
 DTYPES = {
     "float32": torch.float32,

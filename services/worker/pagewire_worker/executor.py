@@ -29,17 +29,18 @@ from pagewire_worker.device_copy import to_device
 from pagewire_worker.grammar_changes import follow_grammars, forget_grammars
 from pagewire_worker.input_batch import PreparedStep, prepare_step
 from pagewire_worker.left_out import AwaitedMasks, leave_out, without_void_rows
+from pagewire_worker.mask_source import MaskSource, NoMasks
 from pagewire_worker.offload.block_watch import BlockWatch, NoWatch
 from pagewire_worker.pooling_table import StateSum
 from pagewire_worker.readback import DeviceLostError, Readback, make_readback
 from pagewire_worker.results import empty_result, pack_result, step_outputs
 from pagewire_worker.sampler import sample
 from pagewire_worker.slot_changes import apply_plan, undo_plan
-from pagewire_worker.slots import PlanError, SlotLimits, SlotTable
-from pagewire_worker.step import StepFailure, StepPlan, StepResult
+from pagewire_worker.slots import SlotLimits, SlotTable
+from pagewire_worker.step import PlanError, StepFailure, StepPlan, StepResult
 from pagewire_worker.step_in_flight import LaunchedStep, StepInFlight
 from pagewire_worker.step_sampler import Sampler, WaitForMasks, sample_step
-from pagewire_worker.token_masks import NO_ROWS, MaskSource, NoMasks
+from pagewire_worker.token_masks import NO_ROWS
 
 _logger = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ prompt runs once for all choices, and each draws from its logits with its own no
 
 import numpy as np
 
-from pagewire_worker.slots import Int64Array, PlanError
-from pagewire_worker.step import StepPlan
+from pagewire_worker.step import Int64Array, PlanError, StepPlan
 
 
 def logits_rows(plan: StepPlan, ends: Int64Array) -> Int64Array:

@@ -6,9 +6,6 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.attention.base import AttentionBackend
 from pagewire_worker.triton_choice import check_triton
 
-FP8 = torch.float8_e4m3fn
-"""The one of them that weights, activations, keys and values have."""
-
 LEAST_CAPABILITY = (8, 9)
 """Compute capability of the first devices that have float8_e4m3fn: Ada, and then Hopper."""
 

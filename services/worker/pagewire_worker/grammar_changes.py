@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from pagewire_worker.mask_source import MaskSource
 from pagewire_worker.step import StepPlan
-from pagewire_worker.token_masks import MaskSource
 
 
 def forget_grammars(grammars: MaskSource, plan: StepPlan, num_slots: int) -> None:

@@ -18,8 +18,8 @@ from pagewire_worker.grammar_follower import GrammarFollower
 from pagewire_worker.mask_credit import Credits, cheap_seconds
 from pagewire_worker.mask_jobs import Bill, IntBits, MaskJob
 from pagewire_worker.mask_threads import LEAST_WAIT_SECONDS, WAIT_SHARE, MaskThreads
-from pagewire_worker.slots import Int64Array, PlanError, SlotTable
-from pagewire_worker.step import NewRequest
+from pagewire_worker.slots import SlotTable
+from pagewire_worker.step import Int64Array, NewRequest, PlanError
 from pagewire_worker.token_masks import WORD_BITS, TokenMasks
 
 

@@ -16,8 +16,8 @@ from pagewire_worker.pooling import PoolingRows, pooling_rows
 from pagewire_worker.prompt_logprobs import PromptRows, prompt_rows
 from pagewire_worker.resident_tables import ResidentRows
 from pagewire_worker.sampling_table import SamplingRows
-from pagewire_worker.slots import PlanError, SlotTable
-from pagewire_worker.step import StepPlan
+from pagewire_worker.slots import SlotTable
+from pagewire_worker.step import PlanError, StepPlan
 from pagewire_worker.token_history import TokenHistory
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from pagewire_worker.slots import Int64Array, SlotTable
-from pagewire_worker.step import NO_FLOATS, StepPlan, StepResult
+from pagewire_worker.slots import SlotTable
+from pagewire_worker.step import NO_FLOATS, Int64Array, StepPlan, StepResult
 from pagewire_worker.token_masks import NO_ROWS, TokenMasks
 
 

@@ -3,30 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from pagewire_worker.row_sums import logsumexp
-from pagewire_worker.step import NO_FLOATS, NO_INTS, Floats, U32Array
-
-Int64Array = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
-    """What is known of some tokens, on the device.
-
-    Attributes:
-        logprobs: [rows] float32.
-        ranks: [rows] int64, how many tokens are at least as likely, itself included.
-        top_ids, top_logprobs: [rows, most asked for], most likely first; None without any.
-    """
-
-    logprobs: Tensor
-    ranks: Tensor
-    top_ids: Tensor | None = None
-    top_logprobs: Tensor | None = None
+from pagewire_worker.sampled_tokens import TokenLogprobs
+from pagewire_worker.step import NO_FLOATS, NO_INTS, Floats, Int64Array, U32Array
 
 
 @dataclass(frozen=True, slots=True)

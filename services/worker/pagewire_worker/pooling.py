@@ -12,8 +12,8 @@ from torch import Tensor
 
 from pagewire_shared.pooling import PoolingParams
 from pagewire_worker.pooling_table import EMPTY_SUM, StateSum
-from pagewire_worker.slots import Int64Array, PlanError, SlotTable
-from pagewire_worker.step import NO_FLOATS, Floats
+from pagewire_worker.slots import SlotTable
+from pagewire_worker.step import NO_FLOATS, Floats, Int64Array, PlanError
 
 
 @dataclass(frozen=True, slots=True)

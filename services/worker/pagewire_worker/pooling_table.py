@@ -7,9 +7,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from pagewire_shared.pooling import PoolingParams
-from pagewire_worker.step import NewRequest
-
-Int64Array = npt.NDArray[np.int64]
+from pagewire_worker.step import Int64Array, NewRequest
 
 
 @dataclass(frozen=True, slots=True)

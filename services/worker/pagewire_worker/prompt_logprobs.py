@@ -13,8 +13,8 @@ from torch import Tensor
 from pagewire_worker.device_copy import to_device
 from pagewire_worker.logprobs import join_logprobs, pack_top, token_logprobs
 from pagewire_worker.sampling_table import NO_LOGPROBS
-from pagewire_worker.slots import Int64Array, SlotTable
-from pagewire_worker.step import Floats, PromptLogprobs
+from pagewire_worker.slots import SlotTable
+from pagewire_worker.step import Floats, Int64Array, PromptLogprobs
 
 PIECE_ROWS = 256
 """States whose logits exist at once; all of a chunk would take its length times the vocabulary."""

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from pagewire_shared.errors import PagewireError
-from pagewire_worker.logprobs import TokenLogprobs
-from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.sampled_tokens import SampledTokens, TokenLogprobs
 
 
 @dataclass

@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from pagewire_worker.device_copy import to_device
-
-Int64Array = npt.NDArray[np.int64]
+from pagewire_worker.step import Int64Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pagewire_worker.input_batch import PreparedStep
 from pagewire_worker.logprobs import NO_TOP, PackedTop, pack_top
 from pagewire_worker.pooling import Pooled, pool
 from pagewire_worker.prompt_logprobs import prompt_logprobs
-from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.sampled_tokens import SampledTokens
 from pagewire_worker.sampling_table import NO_LOGPROBS
 from pagewire_worker.step import (
     NO_FLOATS,

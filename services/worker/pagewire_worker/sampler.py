@@ -15,8 +15,9 @@ from torch import Tensor
 from pagewire_worker.device_copy import to_device
 from pagewire_worker.filters import apply_filters
 from pagewire_worker.logit_rules import apply_rules
-from pagewire_worker.logprobs import TokenLogprobs, token_logprobs
+from pagewire_worker.logprobs import token_logprobs
 from pagewire_worker.philox import MAX_GUMBEL, gumbel, philox4x32
+from pagewire_worker.sampled_tokens import SampledTokens
 from pagewire_worker.sampling_table import NO_LOGPROBS, SamplingRows
 from pagewire_worker.token_masks import TokenMasks
 
@@ -32,25 +33,6 @@ DENSE_CHUNK_COUNTERS = 16 * 1024
 
 SUM_SLACK = 1e-2
 """Above any rounding of logit + noise at the size of logits that occur."""
-
-
-@dataclass(frozen=True, slots=True)
-class SampledTokens:
-    """What a step sampled, on the device.
-
-    Attributes:
-        token_ids: [rows] int64, each of them a token.
-        logprobs: Of the raw logits; None when no row asked.
-        faults: [rows], not 0 where some logit is NaN or +inf: the token means nothing. None where
-            there are no rows.
-        kv_faults: [tokens] int64 of all tokens of the step, as StepBatch.faults; None before it is
-            known.
-    """
-
-    token_ids: Tensor
-    logprobs: TokenLogprobs | None = None
-    faults: Tensor | None = None
-    kv_faults: Tensor | None = None
 
 
 def logit_faults(logits: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pagewire_worker.device_copy import to_device
-from pagewire_worker.slots import Int64Array, PlanError, SavedSlots, SlotTable
-from pagewire_worker.step import Ints, StepPlan
+from pagewire_worker.slots import SavedSlots, SlotTable
+from pagewire_worker.step import Int64Array, Ints, PlanError, StepPlan
 
 
 @dataclass(frozen=True, slots=True)

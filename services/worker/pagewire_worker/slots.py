@@ -16,18 +16,8 @@ from pagewire_worker.device_copy import to_device
 from pagewire_worker.pooling_table import PoolingTable
 from pagewire_worker.resident_tables import ResidentTables
 from pagewire_worker.sampling_table import SamplingTable, SavedSampling
-from pagewire_worker.step import NewRequest
+from pagewire_worker.step import Int64Array, NewRequest, PlanError
 from pagewire_worker.token_rules import largest_token_id
-
-Int64Array = npt.NDArray[np.int64]
-
-
-class PlanError(ValueError):
-    """A plan contradicts what the worker holds; names the slots at fault when they are known."""
-
-    def __init__(self, message: str, culprit_slots: tuple[int, ...] = ()) -> None:
-        super().__init__(message)
-        self.culprit_slots = culprit_slots
 
 
 @dataclass(frozen=True, slots=True)

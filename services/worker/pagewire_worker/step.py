@@ -14,6 +14,7 @@ from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
 
 U32Array = npt.NDArray[np.uint32]
+Int64Array = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
 Ints = Sequence[int] | U32Array
@@ -159,3 +160,11 @@ class StepResult:
     model_time_us: int = 0
     step_time_us: int = 0
     given_up: Mapping[int, str] = field(default_factory=dict)
+
+
+class PlanError(ValueError):
+    """A plan contradicts what the worker holds; names the slots at fault when they are known."""
+
+    def __init__(self, message: str, culprit_slots: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.culprit_slots = culprit_slots

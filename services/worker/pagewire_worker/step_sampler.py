@@ -8,7 +8,8 @@ from torch import Tensor
 from pagewire_worker.backend import ModelBackend
 from pagewire_worker.input_batch import PreparedStep
 from pagewire_worker.results import NO_SAMPLES
-from pagewire_worker.sampler import SampledTokens, logit_faults
+from pagewire_worker.sampled_tokens import SampledTokens
+from pagewire_worker.sampler import logit_faults
 from pagewire_worker.sampling_table import SamplingRows
 from pagewire_worker.token_masks import TokenMasks, apply_masks, require_tokens
 

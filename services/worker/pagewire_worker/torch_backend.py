@@ -7,10 +7,11 @@ from torch import Tensor
 
 from pagewire_worker.attention.base import AttentionBackend, StepAttention
 from pagewire_worker.backend import StepBatch
-from pagewire_worker.fp8 import FP8
+from pagewire_worker.dtypes import FP8
 from pagewire_worker.kv_cache import KvCache, LayerCache
 from pagewire_worker.models.config import ModelConfig
-from pagewire_worker.sampler import SampledTokens, likeliest
+from pagewire_worker.sampled_tokens import SampledTokens
+from pagewire_worker.sampler import likeliest
 
 
 class DecoderModel(Protocol):

@@ -7,12 +7,11 @@ from typing import Any
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.core_settings import CoreSettings
+from pagewire_scheduler.core.core_settings import CoreSettings, LoadLimits
 from pagewire_scheduler.core.events import Event, FinishedEvent, TimelineEvent
-from pagewire_scheduler.core.load import LoadLimits
-from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.step import StepPlan, StepResult
+from pagewire_scheduler.core.submission import Submission
 from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams
 

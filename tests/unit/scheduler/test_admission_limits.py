@@ -10,9 +10,8 @@ import pytest
 from unit.scheduler.cell import FRONTEND, Cell, submission
 from unit.scheduler.hellos import MODEL
 
-from pagewire_scheduler.core.core_settings import CoreSettings
+from pagewire_scheduler.core.core_settings import CoreSettings, LoadLimits
 from pagewire_scheduler.core.events import Event, RejectedEvent
-from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_shared.beam import BeamParams
 from pagewire_shared.sampling import SamplingParams

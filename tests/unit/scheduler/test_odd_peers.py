@@ -6,10 +6,9 @@ import pytest
 from unit.scheduler.cell import FRONTEND, Cell
 from unit.scheduler.hellos import worker_info
 
-from pagewire_scheduler.core.core_settings import CoreSettings
+from pagewire_scheduler.core.core_settings import CoreSettings, LoadLimits
 from pagewire_scheduler.core.events import RejectedEvent
 from pagewire_scheduler.core.frontend_state import ENDED, Held
-from pagewire_scheduler.core.load import LoadLimits
 from pagewire_shared.beam import BeamParams
 from pagewire_shared.errors import InvalidRequestError, WireError
 

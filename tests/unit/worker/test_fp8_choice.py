@@ -10,7 +10,8 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.attention.base import AttentionKind
 from pagewire_worker.attention.registry import make_attention
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.fp8 import FP8, check_fp8_cache
+from pagewire_worker.dtypes import FP8
+from pagewire_worker.fp8 import check_fp8_cache
 from pagewire_worker.fused.choice import choose_kernels
 from pagewire_worker.layers.linear import TorchLinear
 from pagewire_worker.loader import load_replica

@@ -9,11 +9,11 @@ import pytest
 import torch
 from unit.worker.triton_kernels.device_casts import round_as_devices_do
 
-from pagewire_worker.fp8 import FP8
+from pagewire_worker.dtypes import FP8
 from pagewire_worker.kv_cache import CacheShape, KvCache
 from pagewire_worker.layers.fp8_linear import Fp8Linear
 from pagewire_worker.offload.block_copy import copy_out, fill_staging, make_staging, write_blocks
-from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.sampled_tokens import SampledTokens
 from pagewire_worker.transfer.layer_copy import (
     block_index,
     bytes_per_layer,

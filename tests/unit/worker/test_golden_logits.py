@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from pagewire_worker.layers.linear import _can_pack
-from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.sampled_tokens import SampledTokens
 from pagewire_worker.weights import SafetensorsReader
 from support.worker_driver import GREEDY, Running
 

@@ -5,8 +5,7 @@ import torch
 from llguidance import LLParserLimits
 
 from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
-from pagewire_worker.slots import PlanError
-from pagewire_worker.step import NewRequest
+from pagewire_worker.step import NewRequest, PlanError
 from support.grammar_bench import PROMPT, VOCAB, Bench
 from support.worker_driver import GREEDY
 

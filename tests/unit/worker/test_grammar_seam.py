@@ -6,7 +6,7 @@ import torch
 
 from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.slots import PlanError
+from pagewire_worker.step import PlanError
 from pagewire_worker.token_masks import TokenMasks, require_tokens, unpack_bits
 from support.scripted_masks import ScriptedMasks
 from support.worker_driver import GREEDY, PROMPT, Driver, Running, request

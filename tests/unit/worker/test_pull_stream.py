@@ -12,7 +12,7 @@ from pagewire_shared.arrays import pack_names, unpack_names
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import kv_channel_options
-from pagewire_worker.convert import layout_to_message
+from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.transfer import block_sharer, block_source, pull_stream
 from support.checkpoints import make_checkpoint
 from support.kv_peers import HELD_BLOCKS, NAMES, PROMPT, eventually, peer

@@ -5,7 +5,8 @@ import torch
 
 from pagewire_shared.pooling import PoolingParams
 from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.slots import PlanError, SlotLimits, SlotTable
+from pagewire_worker.slots import SlotLimits, SlotTable
+from pagewire_worker.step import PlanError
 from support.worker_driver import GREEDY, PROMPT, request, start
 
 OTHER = [*PROMPT[:32], 5, 6, 7]

@@ -4,7 +4,8 @@ things change, so that nobody has to walk them; refuses nothing."""
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from pagewire_scheduler.core.request import Request, Sequence, Submission
+from pagewire_scheduler.core.request import Request, Sequence
+from pagewire_scheduler.core.submission import Submission
 from pagewire_shared.sampling import SamplingParams
 
 TOKENS_AHEAD: Final = 256

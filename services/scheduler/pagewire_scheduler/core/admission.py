@@ -4,61 +4,14 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from itertools import chain
 
+from pagewire_scheduler.core.capacity import num_blocks_of_submission
 from pagewire_scheduler.core.plan_bytes import check_conditions
-from pagewire_scheduler.core.request import Sequence, Submission
-from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_shared.beam import MAX_BEAM_CANDIDATES
 from pagewire_shared.errors import ContextLengthError, InvalidRequestError, PagewireError
 from pagewire_shared.priority import check_priority
-
-
-def max_len(submission: Submission, model: ModelInfo) -> int:
-    """Return the length in tokens at which a sequence of `submission` ends with LENGTH."""
-    if submission.pooling is not None:
-        return len(submission.prompt_token_ids) + 1  # its outcome counts as a token
-    limit = submission.sampling.max_tokens
-    rest = model.max_model_len - len(submission.prompt_token_ids)
-    return len(submission.prompt_token_ids) + (rest if limit is None else min(limit, rest))
-
-
-def num_blocks_at_most(length: int, block_size: int) -> int:
-    """Return the blocks that a sequence ending at `length` tokens ever holds.
-
-    The last token's keys and values are never written.
-    """
-    return -(-(length - 1) // block_size)
-
-
-def num_blocks_ever(worker: WorkerState, sequence: Sequence) -> int:
-    """Return the blocks that `sequence`, or the search it belongs to, holds at most on `worker`."""
-    if sequence.is_prefill:
-        return num_blocks_at_most(sequence.max_len, worker.info.model.block_size)
-    return _num_blocks_ever(sequence.request.submission, worker.info)
-
-
-def _num_blocks_ever(submission: Submission, info: WorkerInfo) -> int:
-    block_size = info.model.block_size
-    num_blocks = num_blocks_at_most(max_len(submission, info.model), block_size)
-    if submission.beam_search is not None:
-        # Beams have the full blocks of the prompt in common, and nothing else in the worst case.
-        num_common = min(num_blocks, len(submission.prompt_token_ids) // block_size)
-        num_blocks = num_common + len(submission.emitted) * (num_blocks - num_common)
-    elif info.window is not None:
-        # One at the start of the window that is not full of it, and the one being written.
-        num_blocks = min(num_blocks, -(-info.window // block_size) + 2)
-    return num_blocks
-
-
-def fits(worker: WorkerState, sequence: Sequence) -> bool:
-    """Whether `sequence` can run to its end on `worker` when nothing else does."""
-    submission = sequence.request.submission
-    num_slots = len(submission.emitted) if submission.beam_search is not None else 1
-    return (
-        len(sequence.tokens) + (not sequence.is_pooling) <= worker.info.model.max_model_len
-        and num_slots <= len(worker.slots)
-        and num_blocks_ever(worker, sequence) <= worker.info.num_blocks
-    )
 
 
 def check_submission(submission: Submission) -> None:
@@ -97,14 +50,14 @@ def check_fits(submission: Submission, workers: Seq[WorkerState]) -> None:
     roomy = [
         worker
         for worker in workers
-        if _num_blocks_ever(submission, worker.info) <= worker.info.num_blocks
+        if num_blocks_of_submission(submission, worker.info) <= worker.info.num_blocks
     ]
     if not roomy:
         largest = max(workers, key=lambda worker: worker.info.num_blocks).info
         is_pooling = submission.pooling is not None
         subject = "the input needs" if is_pooling else "prompt and max_tokens need"
         raise ContextLengthError(
-            f"{subject} {_num_blocks_ever(submission, largest)} KV blocks, the "
+            f"{subject} {num_blocks_of_submission(submission, largest)} KV blocks, the "
             f"largest worker has {largest.num_blocks}",
             field="input" if is_pooling else "max_tokens",
         )

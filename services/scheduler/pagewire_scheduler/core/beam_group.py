@@ -7,49 +7,15 @@ place of beams that ended. The group runs, is preempted and starts again as a wh
 """
 
 from array import array
-from dataclasses import dataclass, field
 
 from pagewire_scheduler.core.beam_search import Beam, BeamSearch, Branch
+from pagewire_scheduler.core.beams import BeamGroup, BeamMoves
 from pagewire_scheduler.core.choices import follow
 from pagewire_scheduler.core.guarantee import update_guarantee
 from pagewire_scheduler.core.request import Request, Sequence
 from pagewire_scheduler.core.request_creation import create_sequences
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.worker_state import WorkerState
-
-
-@dataclass(slots=True)
-class BeamMoves:
-    """What the next plan tells the worker of a group: forks first, then appended tokens.
-
-    Attributes:
-        forks: (slot, slot it becomes a copy of, its choice).
-        appended: (slot, token).
-    """
-
-    forks: list[tuple[int, int, int]] = field(default_factory=list)
-    appended: list[tuple[int, int]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class BeamGroup:
-    """A search under way.
-
-    Attributes:
-        live: The sequences that carry the running beams, the best first.
-        scores: Their sums of log-probabilities.
-        moves: What the worker has not been told yet.
-    """
-
-    search: BeamSearch
-    live: list[Sequence]
-    scores: list[float]
-    moves: BeamMoves | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether every beam has its candidates."""
-        return all(sequence.candidates is not None for sequence in self.live)
 
 
 def start_group(leader: Sequence) -> None:

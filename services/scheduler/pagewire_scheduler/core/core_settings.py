@@ -7,13 +7,27 @@ from typing import Literal
 
 from pagewire_scheduler.core.block_load import LoadOutcome
 from pagewire_scheduler.core.handoff_choice import HandoffVerdict
-from pagewire_scheduler.core.load import LoadLimits
 from pagewire_scheduler.core.load_choice import Verdict
 from pagewire_scheduler.core.model_totals import ModelTotals
 from pagewire_scheduler.core.stream_limits import StreamLimits
 
 PolicyName = Literal["fcfs", "fair"]
 HandoffPolicy = Literal["auto", "always", "never"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadLimits:
+    """What is refused beyond.
+
+    Attributes:
+        max_num_waiting: Sequences that wait for workers of one model.
+        max_waiting_tokens: Tokens of those sequences, each prompt counted once.
+        max_request_bytes: Memory that all live requests take here, and are expected to take next.
+    """
+
+    max_num_waiting: int = 4096
+    max_waiting_tokens: int = 16 * 2**20
+    max_request_bytes: int = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from pagewire_scheduler.core.prompt_piece import PromptPiece
-from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.timeline import Timeline
 from pagewire_scheduler.core.token_logprobs import OutputLogprobs, TokenLogprobs
 from pagewire_shared.errors import PagewireError

@@ -1,7 +1,7 @@
 """Keeps what is set aside for a guaranteed sequence, or search, equal to what it may still take."""
 
-from pagewire_scheduler.core.admission import num_blocks_ever
 from pagewire_scheduler.core.block_table import RELEASED
+from pagewire_scheduler.core.capacity import num_blocks_ever
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.worker_state import WorkerState
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pagewire_scheduler.core.admission import fits
+from pagewire_scheduler.core.capacity import fits
 from pagewire_scheduler.core.handoff_choice import (
     APART,
     AT_HOME,

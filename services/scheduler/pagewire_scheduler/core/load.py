@@ -1,6 +1,5 @@
 """How much the cell has taken on, how fast it gets done, and when one should come again."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from pagewire_scheduler.core.accounts import (
@@ -11,7 +10,9 @@ from pagewire_scheduler.core.accounts import (
     Cost,
     cost_of,
 )
-from pagewire_scheduler.core.request import Request, Submission
+from pagewire_scheduler.core.core_settings import LoadLimits
+from pagewire_scheduler.core.request import Request
+from pagewire_scheduler.core.submission import Submission
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 
 OVERCOMMIT: Final = 4
@@ -26,21 +27,6 @@ _SHARE_OF_SPARE: Final = 8
 _SMOOTHING: Final = 0.3
 _MIN_RETRY_MS: Final = 1_000
 _MAX_RETRY_MS: Final = 30_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadLimits:
-    """What is refused beyond.
-
-    Attributes:
-        max_num_waiting: Sequences that wait for workers of one model.
-        max_waiting_tokens: Tokens of those sequences, each prompt counted once.
-        max_request_bytes: Memory that all live requests take here, and are expected to take next.
-    """
-
-    max_num_waiting: int = 4096
-    max_waiting_tokens: int = 16 * 2**20
-    max_request_bytes: int = 2**31
 
 
 class Load:

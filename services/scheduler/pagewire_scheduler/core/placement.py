@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Seq
 from typing import Final
 
-from pagewire_scheduler.core.admission import fits
+from pagewire_scheduler.core.capacity import fits
 from pagewire_scheduler.core.prefix_cache import prefix_length
 from pagewire_scheduler.core.remote_index import RemoteIndex
 from pagewire_scheduler.core.request import Sequence

@@ -3,8 +3,8 @@ encoded to know them."""
 
 from typing import Final
 
-from pagewire_scheduler.core.request import Submission
 from pagewire_scheduler.core.stream_limits import StreamLimits
+from pagewire_scheduler.core.submission import Submission
 from pagewire_shared.errors import InvalidRequestError
 
 _ID: Final = 4

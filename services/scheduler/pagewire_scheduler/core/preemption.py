@@ -8,22 +8,12 @@ started again.
 from collections.abc import Iterator
 from typing import Final
 
-from pagewire_scheduler.core.admission import num_blocks_ever
 from pagewire_scheduler.core.beam_group import restart_group
 from pagewire_scheduler.core.request import LOADS_PER_STAY, Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.worker_state import WorkerState
 
 MAX_PREEMPTIONS: Final = 3
-
-
-def num_blocks_to_start(worker: WorkerState, sequence: Sequence) -> int:
-    """Return how many blocks must be there when it starts: all that it may ever need, once it has
-    given way too often."""
-    needed = num_blocks_ever(worker, sequence)
-    if sequence.num_preemptions >= MAX_PREEMPTIONS:
-        return needed
-    return min(needed, -(-sequence.num_to_hold // worker.info.model.block_size))
 
 
 def victims(worker: WorkerState, sequence: Sequence) -> Iterator[Sequence]:

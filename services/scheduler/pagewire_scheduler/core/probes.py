@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from pagewire_scheduler.core.block_table import BlockTable
 from pagewire_scheduler.core.prefix_cache import find_prefix
 from pagewire_scheduler.core.probe import ProbeOutcome
-from pagewire_scheduler.core.request import Sequence, Submission
+from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.request_creation import create_request
 from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.submission import Submission
 from pagewire_shared.ids import RequestId
 from pagewire_shared.sampling import SamplingParams
 

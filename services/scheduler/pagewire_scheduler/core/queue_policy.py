@@ -9,8 +9,9 @@ from typing import Final, Protocol
 from pagewire_scheduler.core.core_settings import PolicyName
 from pagewire_scheduler.core.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.queue_sums import QueueSums
-from pagewire_scheduler.core.request import Sequence, Submission
+from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.slot_shares import displaceable
+from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.tenant_queue import OUTPUT_TOKEN_COST, TenantLedger, TenantQueue
 from pagewire_scheduler.core.token_shares import divide
 from pagewire_scheduler.core.waiting_queue import WaitingQueue

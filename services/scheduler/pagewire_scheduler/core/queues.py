@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from pagewire_scheduler.core.admission import max_len
 from pagewire_scheduler.core.balance import Balance, is_taker
 from pagewire_scheduler.core.beam_group import restart_group
+from pagewire_scheduler.core.capacity import max_len
 from pagewire_scheduler.core.core_settings import CoreSettings, HandoffCounts, HandoffPolicy
 from pagewire_scheduler.core.enqueue import enqueue
 from pagewire_scheduler.core.handoff_choice import HandoffVerdict

@@ -6,23 +6,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pagewire_scheduler.core.block_table import BlockTable
-from pagewire_scheduler.core.prefix_cache import GivenNames, NameChain
+from pagewire_scheduler.core.prefix_cache import NameChain
 from pagewire_scheduler.core.state import State, require_move
 from pagewire_scheduler.core.tally import Tally, place_of
 from pagewire_scheduler.core.timeline import Times
 from pagewire_scheduler.core.token_logprobs import OutputLogprobs
-from pagewire_shared.beam import BeamParams
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.ids import RequestId
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
 from pagewire_shared.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
     from array import array
 
     from pagewire_scheduler.core.accounts import Account
-    from pagewire_scheduler.core.beam_group import BeamGroup
+    from pagewire_scheduler.core.beams import BeamGroup
     from pagewire_scheduler.core.handoff import Handoff
     from pagewire_scheduler.core.lack import Lack
     from pagewire_scheduler.core.loads import Load, Look
@@ -30,56 +27,12 @@ if TYPE_CHECKING:
     from pagewire_scheduler.core.prompt_piece import PromptPiece
     from pagewire_scheduler.core.waiting_queue import WaitingQueue
     from pagewire_scheduler.core.worker_state import WorkerState
-
+from pagewire_scheduler.core.submission import Submission
 
 LOADS_PER_STAY: Final = 2
 
 Key = tuple[float, int, int]
 """Rank, arrival and choice of a sequence: smaller runs first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """What a frontend submits, as plain data.
-
-    Attributes:
-        emitted: Tokens already emitted per choice; one entry per choice.
-        is_finished: Choices that have ended and are not run again.
-        eos_token_ids: End-of-sequence ids of the model.
-        salt: Tenant and cache salt, canonically encoded; only equal salts share blocks.
-        tenant: Who is charged for the work; empty for the default tenant.
-        priority: Lower runs first; its bounds are in pagewire_shared.priority.
-        deadline: Instant on the caller's clock, or None.
-        age: Seconds since its frontend took it.
-        beam_search: Search with as many beams as there are choices, instead of sampling.
-        pooling: Turn the prompt into one vector, instead of sampling.
-        given_names: Names of the prompt's blocks that came with it; None to compute them.
-        highest_prompt_id: The largest of the prompt's ids, where that is known; else None.
-    """
-
-    request_id: RequestId
-    epoch: int
-    handle: int
-    model: str
-    prompt_token_ids: Seq[int]
-    emitted: tuple[Seq[int], ...]
-    is_finished: tuple[bool, ...]
-    sampling: SamplingParams
-    eos_token_ids: tuple[int, ...] = ()
-    salt: bytes = b""
-    tenant: str = ""
-    priority: int = 0
-    deadline: float | None = None
-    age: float = 0.0
-    beam_search: BeamParams | None = None
-    pooling: PoolingParams | None = None
-    given_names: GivenNames | None = None
-    highest_prompt_id: int | None = None
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it was accepted before, by this scheduler or another."""
-        return self.epoch > 0 or any(self.emitted)
 
 
 @dataclass(slots=True, eq=False)

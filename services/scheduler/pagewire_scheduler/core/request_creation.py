@@ -2,7 +2,8 @@
 
 from array import array
 
-from pagewire_scheduler.core.request import Request, Sequence, Submission
+from pagewire_scheduler.core.request import Request, Sequence
+from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.token_logprobs import OutputLogprobs
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Sequence as Seq
 
 from pagewire_scheduler.core.frontend_state import ENDED
-from pagewire_scheduler.core.request import Request, Submission
+from pagewire_scheduler.core.request import Request
 from pagewire_scheduler.core.request_creation import create_request
+from pagewire_scheduler.core.submission import Submission
 from pagewire_shared.errors import InvalidRequestError
 
 

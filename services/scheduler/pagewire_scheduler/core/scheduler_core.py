@@ -32,11 +32,12 @@ from pagewire_scheduler.core.load import Load
 from pagewire_scheduler.core.losses import error_of_losses
 from pagewire_scheduler.core.planner import plan_step
 from pagewire_scheduler.core.queue_policy import rank
-from pagewire_scheduler.core.request import Request, Sequence, Submission
+from pagewire_scheduler.core.request import Request, Sequence
 from pagewire_scheduler.core.request_creation import create_request
 from pagewire_scheduler.core.resubmit import check_resubmit, is_resend, renew, resend_positions
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.step import StepPlan, StepResult
+from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
 from pagewire_scheduler.core.worker_state import WorkerState
 from pagewire_shared.errors import DeadlineError, PagewireError

@@ -8,7 +8,7 @@ and fro. Each tenant keeps its share of the slots, and its oldest sequence, so t
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from pagewire_scheduler.core.preemption import num_blocks_to_start
+from pagewire_scheduler.core.capacity import num_blocks_to_start
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.worker_state import WorkerState
 

@@ -1,6 +1,6 @@
 """Which workers a cell has, and which pairs of them exchange KV blocks, as plain data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pagewire_scheduler.core.roles import Role
 from pagewire_shared.kv_transport import KvTransport
@@ -46,3 +46,25 @@ class Topology:
     workers: tuple[WorkerEntry, ...]
     pairs: tuple[PairEntry, ...]
     warnings: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class ProbeReport:
+    """What a probe showed; see ProbeResult in admin.proto. `error` is empty where it did well."""
+
+    prefill: bytes
+    decode: bytes
+    num_blocks: int = 0
+    num_bytes: int = 0
+    transport: KvTransport | None = None
+    is_equal: bool = False
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CellReport:
+    """All probes of a cell, and what is wrong, one sentence each."""
+
+    probes: list[ProbeReport]
+    problems: list[str] = field(default_factory=list)

@@ -6,7 +6,7 @@ from torch import Tensor
 from pagewire_worker.device_copy import rows_to_device, to_device
 from pagewire_worker.logit_rules import apply_rules
 from pagewire_worker.logprobs import token_logprobs
-from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.sampled_tokens import SampledTokens
 from pagewire_worker.sampling_table import NO_LOGPROBS, SamplingRows
 from pagewire_worker.token_masks import TokenMasks
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds

@@ -11,7 +11,8 @@ from pagewire_worker.fallback.model import SplitModel
 from pagewire_worker.fallback.paged_step import PagedStep
 from pagewire_worker.fallback.probe import MaskMarkers
 from pagewire_worker.kv_cache import KvCache
-from pagewire_worker.sampler import SampledTokens, likeliest
+from pagewire_worker.sampled_tokens import SampledTokens
+from pagewire_worker.sampler import likeliest
 
 
 class TransformersBackend:

@@ -15,7 +15,7 @@ from pagewire_worker.fused.packing import PackedLinear
 from pagewire_worker.fused.probe import numerics_probe
 from pagewire_worker.kv_cache import KvCache, LayerCache
 from pagewire_worker.layer_watch import LayerWatch
-from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.sampled_tokens import SampledTokens
 
 CALL_SECONDS = 0.1
 """About how long a call may take: a worker shows that it gets on between two."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from pagewire_worker.attention.base import AttentionBackend, AttentionKind
 from pagewire_worker.attention.registry import make_attention, pick_attention
 from pagewire_worker.backend import DecodeBounds, ModelBackend
-from pagewire_worker.fp8 import FP8, check_fp8_cache, device_capability
+from pagewire_worker.dtypes import FP8
+from pagewire_worker.fp8 import check_fp8_cache, device_capability
 from pagewire_worker.fused.backend import FusedBackend
 from pagewire_worker.fused.choice import choose_kernels
 from pagewire_worker.fused.decoder import FusedDecoder

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from pagewire_worker.attention.base import StepAttention
 from pagewire_worker.backend import StepBatch
-from pagewire_worker.fp8 import FP8
+from pagewire_worker.dtypes import FP8
 from pagewire_worker.kv_cache import LayerCache
 from pagewire_worker.layers.linear import Linear, LinearFactory, LinearKind
 from pagewire_worker.layers.rotary import rotary_angles

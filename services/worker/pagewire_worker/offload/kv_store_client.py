@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from pagewire_shared.errors import WireError
-from pagewire_worker.convert import layout_to_message
 from pagewire_worker.offload.connector import BlockLayout, LoadedBlock, OutgoingBlock
 from pagewire_worker.offload.kv_store_link import KvStoreLink
+from pagewire_worker.offload.layout_convert import layout_to_message
 
 STALL_SECONDS = 5.0
 

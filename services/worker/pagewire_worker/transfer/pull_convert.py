@@ -6,8 +6,8 @@ from pagewire_shared.arena_facts import ArenaFacts
 from pagewire_shared.arrays import pack_names, unpack_names
 from pagewire_shared.convert import agree_protocol, protocol_range
 from pagewire_shared.errors import PeerRefusedError, WireError
-from pagewire_worker.convert import layout_to_message
 from pagewire_worker.offload.connector import BlockLayout
+from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.transfer.pull_request import PullRequest
 
 MAX_PULL_SECONDS = 600.0

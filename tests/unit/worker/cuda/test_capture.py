@@ -9,7 +9,7 @@ import torch
 from pagewire_worker.attention.triton import TritonAttention
 from pagewire_worker.cuda import capture
 from pagewire_worker.readback import CudaReadback
-from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.sampled_tokens import SampledTokens
 from support.captured_decodes import capture_decodes
 from support.worker_driver import PROMPT, Driver, load
 
