@@ -10,9 +10,9 @@ from simulation.coverage import Violation
 from simulation.tenant_watch import TenantWatch
 from simulation.world import World
 
+from pagewire_scheduler.core.capacity import MAX_PREEMPTIONS
 from pagewire_scheduler.core.draft import Draft
 from pagewire_scheduler.core.events import Event, RejectedEvent
-from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.starting import MAX_BLOCKED, MAX_SKIPS

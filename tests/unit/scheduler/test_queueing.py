@@ -4,9 +4,9 @@ import pytest
 from unit.scheduler.cell import Cell, finished
 
 from pagewire_scheduler.core.audit import audit
+from pagewire_scheduler.core.capacity import MAX_PREEMPTIONS
 from pagewire_scheduler.core.core_settings import CoreSettings, LoadLimits
 from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent
-from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS
 from pagewire_scheduler.core.queue_policy import PRIORITY_SECONDS
 from pagewire_scheduler.core.starting import MAX_SKIPS
 from pagewire_scheduler.core.state import State

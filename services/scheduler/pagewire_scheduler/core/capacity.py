@@ -1,5 +1,7 @@
 """How many blocks a sequence needs at most, and whether a worker has room for it."""
 
+from typing import Final
+
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.submission import Submission
 from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
@@ -62,3 +64,6 @@ def num_blocks_to_start(worker: WorkerState, sequence: Sequence) -> int:
     if sequence.num_preemptions >= MAX_PREEMPTIONS:
         return needed
     return min(needed, -(-sequence.num_to_hold // worker.info.model.block_size))
+
+
+MAX_PREEMPTIONS: Final = 3

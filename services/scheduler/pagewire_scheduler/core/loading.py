@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from pagewire_scheduler.core.block_load import LoadAnswer, LoadOutcome
+from pagewire_scheduler.core.capacity import MAX_PREEMPTIONS
 from pagewire_scheduler.core.core_settings import CoreCounts, LoadCounts
 from pagewire_scheduler.core.handoffs import end_handoff, go_on
 from pagewire_scheduler.core.load_choice import MIN_BLOCKS
 from pagewire_scheduler.core.load_ordering import is_copy_under_way, num_free_for_load, order_load
 from pagewire_scheduler.core.loads import Load
-from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS
 from pagewire_scheduler.core.prefix_cache import find_prefix
 from pagewire_scheduler.core.pulls import finish_pull
 from pagewire_scheduler.core.remote_index import RemoteIndex

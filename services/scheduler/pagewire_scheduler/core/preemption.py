@@ -6,14 +6,11 @@ started again.
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 from pagewire_scheduler.core.beam_group import restart_group
 from pagewire_scheduler.core.request import LOADS_PER_STAY, Sequence
 from pagewire_scheduler.core.state import State
 from pagewire_scheduler.core.worker_state import WorkerState
-
-MAX_PREEMPTIONS: Final = 3
 
 
 def victims(worker: WorkerState, sequence: Sequence) -> Iterator[Sequence]:

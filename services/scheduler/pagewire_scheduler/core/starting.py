@@ -15,12 +15,12 @@ from typing import Final
 from pagewire_scheduler.core.beam_group import start_group
 from pagewire_scheduler.core.block_table import BlockTable
 from pagewire_scheduler.core.cached_tokens import tokens_by_tier
-from pagewire_scheduler.core.capacity import num_blocks_ever, num_blocks_to_start
+from pagewire_scheduler.core.capacity import MAX_PREEMPTIONS, num_blocks_ever, num_blocks_to_start
 from pagewire_scheduler.core.draft import Draft
 from pagewire_scheduler.core.guarantee import guarantee, is_to_be_private
 from pagewire_scheduler.core.lack import note_lack
 from pagewire_scheduler.core.plan_bytes import record_bytes
-from pagewire_scheduler.core.preemption import MAX_PREEMPTIONS, victims
+from pagewire_scheduler.core.preemption import victims
 from pagewire_scheduler.core.prefix_cache import find_prefix
 from pagewire_scheduler.core.request import Sequence
 from pagewire_scheduler.core.state import State
