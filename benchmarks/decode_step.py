@@ -23,14 +23,14 @@ import numpy as np
 import torch
 from machine import describe, read_bandwidth
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.backend import StepBatch
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.fused.backend import BatchArrays, FusedBackend
-from pagewire_worker.fused.library import TYPES, pointer
-from pagewire_worker.fused.packing import PackedLinear
-from pagewire_worker.loader import Replica, load_replica
-from pagewire_worker.step import NewRequest, StepPlan
+from pagewire_worker.cpu_kernels.backend import BatchArrays, FusedBackend
+from pagewire_worker.cpu_kernels.library import TYPES, pointer
+from pagewire_worker.cpu_kernels.packing import PackedLinear
+from pagewire_worker.loading.loader import Replica, load_replica
+from pagewire_worker.plan.step import NewRequest, StepPlan
 
 REPEATS = 15
 MANY_ROWS = 512

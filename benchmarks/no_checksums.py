@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from unittest import mock
 
 from pagewire_kvstore import __main__ as kvstore
-from pagewire_shared import checksum
+from pagewire_shared.kv import checksum
 
 PROGRAM = [__file__]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pagewire_shared.checksum import crc32c
+from pagewire_shared.kv.checksum import crc32c
 
 REGION_BYTES = 256 * 2**20
 _RECEIVER = """

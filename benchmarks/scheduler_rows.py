@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_scheduler.core.core_settings import LoadLimits
-from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.submission import Submission
-from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
-from pagewire_scheduler.frontend_convert import submission
-from pagewire_scheduler.liveness import ProgressWatch
-from pagewire_scheduler.loop import StepLoop
-from pagewire_scheduler.peers import FrontendInfo
-from pagewire_shared import block_hash
-from pagewire_shared.arrays import pack_u32
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.convert.frontend import submission
+from pagewire_scheduler.core.data.settings import LoadLimits
+from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
+from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
+from pagewire_scheduler.links.loop import StepLoop
+from pagewire_scheduler.peers.liveness import ProgressWatch
+from pagewire_scheduler.peers.peers import FrontendInfo
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv import block_hash
+from pagewire_shared.kv.arrays import pack_u32
+from pagewire_shared.sampling.params import SamplingParams
 
 BLOCK_SIZE = 16
 MODEL = ModelInfo(

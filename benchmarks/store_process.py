@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pagewire_shared.allocator import with_allocator_settings
+from pagewire_shared.process.allocator import with_allocator_settings
 
 PROGRAM = ("-P", "-m", "pagewire_kvstore")
 

@@ -18,15 +18,15 @@ import torch
 from machine import describe
 from torch import Tensor
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.backend import StepBatch
-from pagewire_worker.executor import Executor
-from pagewire_worker.kv_cache import CacheShape, KvCache
-from pagewire_worker.sampled_tokens import SampledTokens
-from pagewire_worker.sampling_table import SamplingRows
-from pagewire_worker.slots import SlotLimits
-from pagewire_worker.step import NewRequest, StepPlan
-from pagewire_worker.token_masks import TokenMasks
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.batch.slots import SlotLimits
+from pagewire_worker.executor.executor import Executor
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
+from pagewire_worker.plan.step import NewRequest, StepPlan
+from pagewire_worker.sampling.masks import TokenMasks
+from pagewire_worker.sampling.sampling_table import SamplingRows
 
 CPU = torch.device("cpu")
 VOCAB_SIZE, BLOCK_SIZE, PROMPT = 32, 16, 16

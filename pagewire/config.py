@@ -9,12 +9,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from pagewire_shared.api_key import hidden_key
 from pagewire_shared.errors import StartupError
-from pagewire_shared.flags import did_you_mean
-from pagewire_shared.settings import ENVIRONMENT_PREFIX, Loaded, flag_of, resolve, setting
-from pagewire_shared.sizes import parse_size
-from pagewire_shared.tenant_weight import parse_tenant_weight
+from pagewire_shared.identity.api_key import hidden_key
+from pagewire_shared.identity.tenant_weight import parse_tenant_weight
+from pagewire_shared.process.flags import did_you_mean
+from pagewire_shared.process.settings import ENVIRONMENT_PREFIX, Loaded, flag_of, resolve, setting
+from pagewire_shared.process.sizes import parse_size
 
 
 def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:

@@ -231,7 +231,9 @@ def main() -> int:
             print(f"== {what}, as {machine.user or 'this user'}", flush=True)
             if not has_compiler:
                 # As if it had been installed without one.
-                for kernels in machine.tree.glob("services/worker/pagewire_worker/fused/*.so"):
+                for kernels in machine.tree.glob(
+                    "services/worker/pagewire_worker/cpu_kernels/*.so"
+                ):
                     kernels.unlink()
                 (machine.tree / "pyproject.toml").touch()
             check_run(machine, has_compiler=has_compiler)

@@ -22,9 +22,9 @@ from replicas import base_settings, load
 from report import Report, Row
 from shapes import Shape
 
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.config import LINEAR_BACKENDS
-from pagewire_worker.loader import Replica
+from pagewire_worker.loading.loader import Replica
 
 EXACT_LINEAR = "fixed-tile"
 

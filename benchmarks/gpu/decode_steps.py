@@ -32,7 +32,7 @@ from report import Report, Row
 from shapes import Shape
 
 from pagewire_worker.config import LINEAR_BACKENDS, WorkerConfig
-from pagewire_worker.loader import Replica
+from pagewire_worker.loading.loader import Replica
 
 MEMORY_SHARE = 0.8
 """Of the device's memory for weights and cache; the rest is for steps and graphs."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import torch
 from steps import begin_step
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.kv_cache import KvCache
-from pagewire_worker.loader import Replica
-from pagewire_worker.step import NewRequest, StepPlan, StepResult
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.loading.loader import Replica
+from pagewire_worker.plan.step import NewRequest, StepPlan, StepResult
 
 CHUNK = 256
 """Blocks that are filled at a time."""

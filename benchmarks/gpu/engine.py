@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 
 from steps import begin_step
 
-from pagewire_scheduler.core.core_settings import CoreSettings
-from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent, TokensEvent
+from pagewire_scheduler.convert.worker import plan_message, step_result, worker_info
+from pagewire_scheduler.core.data.events import Event, FinishedEvent, RejectedEvent, TokensEvent
+from pagewire_scheduler.core.data.settings import CoreSettings
+from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.data.token_logprobs import TokenLogprobs
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.submission import Submission
-from pagewire_scheduler.core.token_logprobs import TokenLogprobs
-from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.convert import hello_to_message, plan_from_message, result_to_message
-from pagewire_worker.loader import Replica
-from pagewire_worker.step import StepPlan, StepResult
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.link.convert import hello_to_message, plan_from_message, result_to_message
+from pagewire_worker.loading.loader import Replica
+from pagewire_worker.plan.step import StepPlan, StepResult
 
 FRONTEND = b"benchmark-front-"
 

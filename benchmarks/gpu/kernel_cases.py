@@ -12,9 +12,9 @@ from timing import Job
 from torch import Tensor
 from torch.nn import functional
 
-from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.attention.triton import TritonAttention
-from pagewire_worker.kv_cache import CacheShape, KvCache, LayerCache
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache, LayerCache
 from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.rotary_kv_write import HeadNorms, rotary_kv_write

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from pagewire_worker.executor import Executor
-from pagewire_worker.step import StepPlan, StepResult
+from pagewire_worker.executor.executor import Executor
+from pagewire_worker.plan.step import StepPlan, StepResult
 
 
 def begin_step(executor: Executor, plan: StepPlan) -> Callable[[], StepResult]:

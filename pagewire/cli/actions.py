@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 
-from pagewire_shared.flags import EXIT_MISUSE, did_you_mean
+from pagewire_shared.process.flags import EXIT_MISUSE, did_you_mean
 
 
 def choose_action(

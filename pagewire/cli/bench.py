@@ -14,7 +14,7 @@ from pagewire.cli.settings import load as load_settings
 from pagewire.cli.settings import make_parser
 from pagewire.config import integer
 from pagewire_shared.errors import StartupError
-from pagewire_shared.settings import setting
+from pagewire_shared.process.settings import setting
 
 DESCRIPTION = "Measure TTFT, ITL and throughput of any OpenAI-compatible server."
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pagewire.cli.generation import Connection, GenerationConfig, connected, sampling_of
 from pagewire.cli.settings import load, make_parser
-from pagewire.events import Delta, Finished, Message
+from pagewire.client.events import Delta, Finished, Message
 from pagewire_shared.errors import InvalidRequestError
 
 DESCRIPTION = "Talk to a model. Ctrl-C ends an answer, Ctrl-D or /exit the conversation."

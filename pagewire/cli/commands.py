@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagewire_shared.errors import PagewireError
-from pagewire_shared.flags import EXIT_MISUSE, did_you_mean
+from pagewire_shared.process.flags import EXIT_MISUSE, did_you_mean
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130

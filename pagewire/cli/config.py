@@ -9,7 +9,7 @@ import yaml
 from pagewire.cli.actions import choose_action
 from pagewire.cli.settings import add_model, load, make_parser
 from pagewire.config import ServeConfig
-from pagewire_shared.settings import Loaded
+from pagewire_shared.process.settings import Loaded
 
 DESCRIPTION = (
     "Show the configuration that `pagewire serve` with the same flags would use, as a YAML file "

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pagewire.cli.generation import GenerationConfig, connected, sampling_of
 from pagewire.cli.settings import load, make_parser
-from pagewire.events import Delta, Finished
+from pagewire.client.events import Delta, Finished
 from pagewire_shared.errors import InvalidRequestError
 
 DESCRIPTION = "Continue a prompt. Standard output gets the text and nothing else."

@@ -7,11 +7,11 @@ from typing import Any
 
 from pagewire.cli.progress import StartProgress
 from pagewire.cli.sampling_flags import bias_of, structured_outputs_of, token_bias
-from pagewire.client import Client
+from pagewire.client.client import Client
 from pagewire.config import ServeConfig, integer
 from pagewire.local.cluster import LocalCluster
-from pagewire_shared.sampling import field_names
-from pagewire_shared.settings import Loaded, setting
+from pagewire_shared.process.settings import Loaded, setting
+from pagewire_shared.sampling.params import field_names
 
 CONNECT_SECONDS = 3.0
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pagewire.cli.durations import waiting_seconds
 from pagewire_shared.errors import UnavailableError
-from pagewire_shared.flags import HintingParser
+from pagewire_shared.process.flags import HintingParser
 from pagewire_shared.rpc.address import parse_address
 
 DEFAULT_TIMEOUT_SECONDS = 2.0

@@ -5,8 +5,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pagewire_shared.allocator import with_allocator_settings
 from pagewire_shared.errors import StartupError
+from pagewire_shared.process.allocator import with_allocator_settings
 
 
 def run(name: str, argv: Sequence[str]) -> int:

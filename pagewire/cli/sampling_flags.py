@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 _STRUCTURED = ("json", "regex", "choice", "grammar")
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pagewire_shared.flags import HintingParser
-from pagewire_shared.settings import (
+from pagewire_shared.process.flags import HintingParser
+from pagewire_shared.process.settings import (
     ENVIRONMENT_PREFIX,
     Loaded,
     add_settings,

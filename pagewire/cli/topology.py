@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pagewire.cli.cells import print_cells
 from pagewire.cli.commands import EXIT_FAILED
 from pagewire.cli.durations import waiting_seconds
-from pagewire.topology_client import (
+from pagewire.client.topology_client import (
     ROLES,
     CellSelfTest,
     CellTopology,
@@ -18,8 +18,8 @@ from pagewire.topology_client import (
     set_roles,
     topology,
 )
-from pagewire_shared.flags import HintingParser
-from pagewire_shared.worker_name import SHOWN_DIGITS
+from pagewire_shared.identity.worker_name import SHOWN_DIGITS
+from pagewire_shared.process.flags import HintingParser
 
 _WORKER_HEAD = ("worker", "model", "roles", "running", "waiting", "layout", "KV endpoint", "")
 _PAIR_HEAD = ("prefill", "decode", "transport", "MB/s", "transfers", "failures", "")

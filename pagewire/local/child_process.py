@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from pagewire_shared.probe_answers import PROBE
-from pagewire_shared.standby import GO
-from pagewire_shared.status import parse_status
+from pagewire_shared.process.probe_answers import PROBE
+from pagewire_shared.process.standby import GO
+from pagewire_shared.process.status import parse_status
 
 READERS_JOIN_SECONDS = 1.0
 """A process that the child started may hold its pipes; its exit does not wait longer than this."""

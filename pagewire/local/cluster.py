@@ -38,9 +38,9 @@ from pagewire.local.supervision import (
 )
 from pagewire.local.watchdog import Hung, Prepare, Watchdog
 from pagewire.models import served_models
-from pagewire_shared.allocator import with_allocator_settings
-from pagewire_shared.backoff import Backoff
 from pagewire_shared.errors import StartupError
+from pagewire_shared.process.allocator import with_allocator_settings
+from pagewire_shared.process.backoff import Backoff
 from pagewire_shared.rpc.address import Address, parse_address, require_free
 
 RESTART_FIRST_SECONDS = 0.1

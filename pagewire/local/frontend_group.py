@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pagewire_shared.frontend_tag import slot_of
+from pagewire_shared.identity.frontend_tag import slot_of
 
 _NAME_BYTES = 4
 

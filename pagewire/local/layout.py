@@ -11,7 +11,7 @@ from pagewire.config import STORE_SETTINGS, ServeConfig
 from pagewire.local.devices import VARIABLE
 from pagewire.local.frontend_group import memberships
 from pagewire.models import ServedModel
-from pagewire_shared.settings import ENVIRONMENT_PREFIX, flag_of
+from pagewire_shared.process.settings import ENVIRONMENT_PREFIX, flag_of
 
 # Settings of `serve` that mean the same to a role, by the field's name.
 _WORKER_SETTINGS = (

@@ -45,7 +45,7 @@ LEGAL_MOVES: dict[ChildState, frozenset[ChildState]] = {
 
 
 class Backoff(Protocol):
-    """Delays between attempts, as pagewire_shared.backoff."""
+    """Delays between attempts, as pagewire_shared.process.backoff."""
 
     def next_seconds(self) -> float:
         """Return the next delay."""

@@ -104,7 +104,7 @@ async def chatting(tmp_path, monkeypatch=None, **settings):
     whose messages are marked."""
     plans = MarkedPlans()
     if monkeypatch is not None:
-        monkeypatch.setattr("pagewire_frontend.grpc_convert.plan_message", plans)
+        monkeypatch.setattr("pagewire_frontend.grpc_api.convert.plan_message", plans)
     folder = make_text_model(tmp_path / "tiny")
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     async with attached_frontend(folder, **settings) as (frontend, attach):

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pagewire_scheduler.core.probe import ProbeOutcome
-from pagewire_scheduler.core.roles import ALL_ROLES, Role
-from pagewire_scheduler.core.topology import PairEntry, Topology, WorkerEntry
-from pagewire_scheduler.loop import StepLoop
-from pagewire_shared.ids import BlockName
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_scheduler.core.data.probe_outcome import ProbeOutcome
+from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
+from pagewire_scheduler.core.data.topology import PairEntry, Topology, WorkerEntry
+from pagewire_scheduler.links.loop import StepLoop
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.transport import KvTransport
 
 NAMES = (BlockName(b"a" * 16), BlockName(b"b" * 16))
 

@@ -10,7 +10,7 @@ from contract.scripted_frontend import ScriptedFrontend
 from contract.scripted_worker import ScriptedWorker
 
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_scheduler.loop import StepLoop
+from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.service import create_loop, start, watch_stores
 from pagewire_shared.errors import UnavailableError
 

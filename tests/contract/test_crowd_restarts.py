@@ -28,7 +28,7 @@ def attaches(caplog):
     "num_requests", [300, pytest.param(12_000, marks=[pytest.mark.long, pytest.mark.timeout(300)])]
 )
 async def test_a_killed_scheduler_gets_the_whole_crowd_back(num_requests, caplog):
-    caplog.set_level(logging.INFO, "pagewire_frontend.scheduler_link")
+    caplog.set_level(logging.INFO, "pagewire_frontend.scheduler.link")
     with scheduler("scheduler") as process:
         await asyncio.to_thread(process.wait_ready, SECONDS)
         async with crowd([process.place.address], num_frontends=2, num_workers=2) as frontends:

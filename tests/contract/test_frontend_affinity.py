@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 from contract.frontend_peers import ScriptedScheduler, eventually, listening
 from contract.test_frontend_crowds import SERVED, attached_pool
 
-from pagewire_frontend.journal import Journal, JournalEntry
-from pagewire_frontend.session import Session
-from pagewire_shared.ids import RequestId, mint_id
-from pagewire_shared.sampling import SamplingParams
+from pagewire_frontend.session.journal import Journal, JournalEntry
+from pagewire_frontend.session.session import Session
+from pagewire_shared.identity.ids import RequestId, mint_id
+from pagewire_shared.sampling.params import SamplingParams
 from support.no_text import NoText
 
 SYSTEM = list(range(200))

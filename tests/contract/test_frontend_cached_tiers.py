@@ -20,7 +20,7 @@ from contract.frontend_peers import (
 from contract.response_gateway import URL, events_of
 from contract.vector_answers import SIZE, prompt_of, send_vectors, vector_of
 
-from pagewire.client import AsyncClient
+from pagewire.client.client import AsyncClient
 from pagewire_protos.common.v1 import usage_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire

@@ -9,7 +9,7 @@ from contract.frontend_peers import attached_frontend, ids_of
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
-from pagewire_shared.arrays import unpack_u32
+from pagewire_shared.kv.arrays import unpack_u32
 
 
 def beam_request(*, n=2, **beam):

@@ -8,15 +8,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from contract.frontend_peers import ScriptedScheduler, eventually, listening
 
-from pagewire_frontend.journal import Journal, JournalEntry
-from pagewire_frontend.scheduler_link import LinkSettings
-from pagewire_frontend.scheduler_pool import SchedulerPool
-from pagewire_frontend.session import Session
+from pagewire_frontend.scheduler.link import LinkSettings
+from pagewire_frontend.scheduler.pool import SchedulerPool
+from pagewire_frontend.session.journal import Journal, JournalEntry
+from pagewire_frontend.session.session import Session
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
-from pagewire_shared.arrays import unpack_u32
-from pagewire_shared.ids import RequestId
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv.arrays import unpack_u32
 from pagewire_shared.rpc.address import parse_address
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 from support.no_text import NoText
 
 NUM_STREAMS = 9000

@@ -19,8 +19,8 @@ from contract.vector_answers import SIZE, embed, prompt_of, send_vectors, submit
 from pagewire_protos.common.v1 import pooling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
-from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
 from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError
+from pagewire_shared.kv.arrays import pack_f32, pack_u32, unpack_u32
 from pagewire_shared.rpc.errors import from_rpc_error, to_detail
 
 USER = pb.ChatMessage(role=pb.CHAT_ROLE_USER, content="hi")

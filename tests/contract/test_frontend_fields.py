@@ -9,11 +9,11 @@ from contract.frontend_peers import attached_frontend, ids_of
 
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
-from pagewire_shared.arrays import unpack_u32
+from pagewire_shared.kv.arrays import unpack_u32
 from pagewire_shared.rpc.errors import from_rpc_error
-from pagewire_shared.sampling import SamplingParams
-from pagewire_shared.sampling_convert import sampling_from_message
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.convert import sampling_from_message
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 FIELDS = {
     "temperature": 0.5,

@@ -6,9 +6,9 @@ import pytest
 from contract.frontend_clients import completion
 from contract.frontend_peers import attached_frontend, ids_of
 
-from pagewire_frontend import final_deltas
-from pagewire_frontend.events import Closed, Delta, Finished, FinishReason, Timings, Usage
-from pagewire_frontend.final_deltas import FinalDeltas
+from pagewire_frontend.session import final_deltas
+from pagewire_frontend.session.events import Closed, Delta, Finished, FinishReason, Timings, Usage
+from pagewire_frontend.session.final_deltas import FinalDeltas
 
 TEXT = "upon a time there was"
 

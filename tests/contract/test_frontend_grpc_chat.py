@@ -8,15 +8,15 @@ import pytest
 from contract.chat_clients import FIND, ChatReader, chat, chatting
 from contract.frontend_peers import eventually, ids_of
 
-from pagewire.client import AsyncClient
-from pagewire.events import ToolCall
-from pagewire.outputs import OutputCollector
-from pagewire_frontend.message.tool_use import Tool, ToolUse
+from pagewire.client.client import AsyncClient
+from pagewire.client.events import ToolCall
+from pagewire.offline.outputs import OutputCollector
+from pagewire_frontend.chat.tool_use import Tool, ToolUse
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import tools_pb2
-from pagewire_shared.arrays import unpack_u32
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.kv.arrays import unpack_u32
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 TEXT = 'so ~why~#find:{"x": "€"}##go:{}'
 STOP = sampling_pb2.FINISH_REASON_STOP

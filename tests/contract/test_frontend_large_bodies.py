@@ -7,9 +7,9 @@ import orjson
 import pytest
 from contract.frontend_gateway import gateway
 
-from pagewire_frontend.body_work import json_reader
-from pagewire_frontend.http.json_body import parse_object
-from pagewire_shared import loop_watch
+from pagewire_frontend.http.body import json_reader
+from pagewire_frontend.http.body.json_body import parse_object
+from pagewire_shared.process import loop_watch
 
 MAX_BODY_BYTES = 32 * 1024**2
 MOST_SECONDS = 0.5

@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 from contract.frontend_gateway import gateway
 
-from pagewire_frontend.tokenizer import TextTokenizer
+from pagewire_frontend.models.tokenizer import TextTokenizer
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.rpc.errors import from_rpc_error
 

@@ -6,7 +6,7 @@ import asyncio
 import orjson
 from contract.frontend_gateway import gateway, post
 
-from pagewire_shared import loop_watch
+from pagewire_shared.process import loop_watch
 
 MOST_SECONDS = 0.5
 """Of the processor in one piece; client and server share the loop here."""

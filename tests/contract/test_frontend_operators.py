@@ -14,7 +14,7 @@ from contract.frontend_peers import (
     served,
 )
 
-from pagewire.topology_client import self_test, set_roles, topology
+from pagewire.client.topology_client import self_test, set_roles, topology
 from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wa

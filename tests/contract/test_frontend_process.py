@@ -36,7 +36,7 @@ def finish(process):
 
 def test_no_torch_and_no_transformers_are_loaded(checkpoint):
     code = (
-        "import sys, pagewire_frontend.serve as s, pagewire_frontend.model_registry as r\n"
+        "import sys, pagewire_frontend.serve as s, pagewire_frontend.models.model_registry as r\n"
         f"r.load_model(r.ModelSpec('m', {str(checkpoint)!r}))\n"
         "bad = [m for m in ('torch', 'transformers', 'safetensors') if m in sys.modules]\n"
         "sys.exit(repr(bad) if bad else 0)"

@@ -9,10 +9,10 @@ from contract.frontend_gateway import gateway, post
 from contract.frontend_peers import WAIT_SECONDS, attached_frontend, ids_of
 from contract.scored_answers import prompt_scores, score_prompt, score_tokens, score_whole_prompt
 
-from pagewire_frontend.journal import MAX_GAPS
+from pagewire_frontend.session.journal import MAX_GAPS
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
-from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
 from pagewire_shared.errors import InternalError
+from pagewire_shared.kv.arrays import pack_f32, pack_u32, unpack_u32
 from pagewire_shared.rpc.errors import to_detail
 
 

@@ -16,8 +16,8 @@ from contract.frontend_peers import (
 
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
-from pagewire_shared.arrays import unpack_u32
 from pagewire_shared.errors import OverloadedError
+from pagewire_shared.kv.arrays import unpack_u32
 from pagewire_shared.rpc.errors import to_detail
 
 

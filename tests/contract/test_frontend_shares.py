@@ -5,7 +5,7 @@ import asyncio
 from contract.frontend_gateway import gateway, post
 from contract.frontend_peers import ids_of
 
-from pagewire_frontend.http.answer import Answer
+from pagewire_frontend.http.openai.answer import Answer
 
 TEXT = "a" * 40
 

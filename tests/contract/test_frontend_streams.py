@@ -13,13 +13,13 @@ from contract.frontend_peers import (
     served,
 )
 
-from pagewire.admin_client import reset_prefix_cache
+from pagewire.client.admin_client import reset_prefix_cache
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
-from pagewire_shared.arrays import unpack_u32
 from pagewire_shared.errors import ModelNotFoundError
+from pagewire_shared.kv.arrays import unpack_u32
 
 
 async def test_text_streams_without_ever_splitting_a_character(checkpoint):

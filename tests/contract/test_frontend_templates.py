@@ -72,7 +72,7 @@ async def test_the_event_loop_goes_on_while_a_template_renders(harmful):
 
 
 async def test_a_renderer_that_is_killed_is_replaced(harmful):
-    from pagewire_frontend.text_work import template_link
+    from pagewire_frontend.prompts import template_link
 
     made = []
     start = template_link._start

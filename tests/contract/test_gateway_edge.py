@@ -206,7 +206,7 @@ async def test_health_tells_why_not_and_live_does_not_care(checkpoint):
 
 
 async def test_a_fault_of_ours_is_a_500_with_the_envelope(checkpoint, monkeypatch):
-    from pagewire_frontend.tokenization import Tokenization
+    from pagewire_frontend.engine.tokenization import Tokenization
 
     async def fail(*args, **kwargs):
         raise ZeroDivisionError("secret detail")

@@ -5,8 +5,8 @@ import contextlib
 
 import pytest
 
-from pagewire_frontend.http.connection_limits import ConnectionLimits
-from pagewire_frontend.http.server import HttpServer
+from pagewire_frontend.http.server.limits import ConnectionLimits
+from pagewire_frontend.http.server.server import HttpServer
 from pagewire_shared.rpc.address import Address
 
 ASK = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"
@@ -92,7 +92,7 @@ async def test_at_the_limit_there_is_an_answer_and_no_reset():
 
 @pytest.mark.parametrize(("most", "num_left"), [(3, 3), (0, 10)])
 async def test_idle_connections_of_one_address_are_bounded(most, num_left, monkeypatch):
-    from pagewire_frontend.http import idle_connections
+    from pagewire_frontend.http.server import idle_connections
 
     monkeypatch.setattr(idle_connections, "is_own", lambda address: False)
     async with serving(max_idle_per_address=most) as (app, connect):

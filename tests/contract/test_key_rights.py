@@ -11,7 +11,7 @@ from contract.frontend_gateway import gateway, post
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.errors import ForbiddenError, OverloadedError
-from pagewire_shared.logs import FIELDS
+from pagewire_shared.process.logs import FIELDS
 from pagewire_shared.rpc.errors import from_rpc_error
 
 KEYS = """

@@ -178,7 +178,7 @@ async def test_a_background_request_is_refused_at_once(checkpoint):
 
 
 async def test_a_background_response_waits_for_a_worker(checkpoint, monkeypatch):
-    monkeypatch.setattr("pagewire_frontend.http.responses.ASKED_SECONDS", 0.05)
+    monkeypatch.setattr("pagewire_frontend.http.responses.endpoints.ASKED_SECONDS", 0.05)
     async with gateway(checkpoint, max_wait_seconds=0.5) as (client, attach, _):
         attach.send(served_models={})
         await asyncio.sleep(0.05)

@@ -11,8 +11,8 @@ from contract.scheduler_peers import attached, eventually, frontend_of, running_
 from contract.scripted_worker import ScriptedWorker, expected
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wa
-from pagewire_scheduler.core.roles import Role
-from pagewire_scheduler.worker_link import MAX_QUESTIONS, WorkerLink
+from pagewire_scheduler.core.data.roles import Role
+from pagewire_scheduler.links.worker_link import MAX_QUESTIONS, WorkerLink
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.rpc.outbox import MESSAGE_BYTES
 

@@ -9,7 +9,7 @@ from contract.scripted_worker import ScriptedWorker
 from prometheus_client import REGISTRY
 
 from pagewire_protos.scheduler.v1 import cell_metrics_pb2
-from pagewire_scheduler import liveness
+from pagewire_scheduler.peers import liveness
 
 MODEL = "counted"
 PROMPT = [5, 6, 7]

@@ -17,11 +17,11 @@ from contract.scheduler_peers import (
 from contract.scripted_worker import ScriptedWorker, expected
 from prometheus_client import REGISTRY
 
-from pagewire.admin_client import audit
-from pagewire.topology_client import CellSelfTest, self_test, set_roles, topology
+from pagewire.client.admin_client import audit
+from pagewire.client.topology_client import CellSelfTest, self_test, set_roles, topology
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wa
-from pagewire_shared.arrays import unpack_u32
+from pagewire_shared.kv.arrays import unpack_u32
 
 PROMPT = list(range(1, 24))
 

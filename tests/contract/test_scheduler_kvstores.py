@@ -20,11 +20,11 @@ from contract.scripted_worker import ScriptedWorker, expected
 from prometheus_client import REGISTRY
 
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as ks
-from pagewire_scheduler import kvstore_link
 from pagewire_scheduler.config import SchedulerConfig
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
+from pagewire_scheduler.links import kvstore_link
 from pagewire_shared.errors import StartupError
-from pagewire_shared.ids import BlockName
+from pagewire_shared.identity.ids import BlockName
 
 PROMPT = [5, 6, 7, 8, 9]
 

@@ -16,11 +16,11 @@ from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as fa
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wa
-from pagewire_scheduler.core.events import TimelineEvent, TokensEvent
-from pagewire_scheduler.core.roles import Role
-from pagewire_scheduler.core.timeline import Timeline
+from pagewire_scheduler.core.data.events import TimelineEvent, TokensEvent
+from pagewire_scheduler.core.data.roles import Role
+from pagewire_scheduler.core.data.timeline import Timeline
 from pagewire_shared.errors import InternalError, InvalidRequestError
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_shared.kv.transport import KvTransport
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from contract.scheduler_peers import (
 from contract.scripted_frontend import ScriptedFrontend
 from contract.scripted_worker import ScriptedWorker
 
-from pagewire.admin_client import reset_prefix_cache
+from pagewire.client.admin_client import reset_prefix_cache
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as fa
 from pagewire_shared.errors import (
@@ -59,7 +59,7 @@ async def test_a_starting_scheduler_takes_the_next_generation(tmp_path: Path) ->
 async def test_a_worker_without_progress_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pagewire_scheduler.liveness.MIN_SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr("pagewire_scheduler.peers.liveness.MIN_SILENCE_SECONDS", 0.3)
     async with running_scheduler(tmp_path) as scheduler, frontend_of(scheduler) as frontend:
         stuck = ScriptedWorker(scheduler.address)
         task = asyncio.create_task(stuck.run())

@@ -15,8 +15,8 @@ from contract.scripted_worker import ScriptedWorker, expected
 
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as fa
-from pagewire_scheduler.core.losses import MAX_LOSSES
-from pagewire_shared.arrays import pack_u32, unpack_u32
+from pagewire_scheduler.core.queueing.losses import MAX_LOSSES
+from pagewire_shared.kv.arrays import pack_u32, unpack_u32
 
 
 @pytest.mark.parametrize("steps_in_flight", [1, 2])

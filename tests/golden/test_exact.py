@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pagewire_worker.fused import choice
-from pagewire_worker.fused.library import instruction_sets
+from pagewire_worker.cpu_kernels import selection as choice
+from pagewire_worker.cpu_kernels.library import instruction_sets
 from support.checkpoints import make_checkpoint
 from support.exact_cells import SOLO, ExactCell
 from support.exact_requests import CHECKPOINTS, VOCAB, Case, check_batches, draw_requests

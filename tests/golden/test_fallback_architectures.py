@@ -11,12 +11,12 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from pagewire_worker.attention.registry import make_attention
-from pagewire_worker.fallback.backend import TransformersBackend
-from pagewire_worker.fallback.check import BLOCK_SIZE, check_against_plain
-from pagewire_worker.fallback.config_checks import check_class
-from pagewire_worker.fallback.interface import NAME, register
-from pagewire_worker.fallback.model import split
-from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.transformers_backend.backend import TransformersBackend
+from pagewire_worker.transformers_backend.check import BLOCK_SIZE, check_against_plain
+from pagewire_worker.transformers_backend.config_checks import check_class
+from pagewire_worker.transformers_backend.interface import NAME, register
+from pagewire_worker.transformers_backend.model import split
 from support.fallback_checkpoints import VOCAB
 
 CPU = torch.device("cpu")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from pagewire_scheduler.core.step import StepPlan
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_shared.sampling.params import SamplingParams
 from support.engine import Engine, Setup
 from support.fused_kernels import needs_kernels, position_of
 from support.golden_cases import (

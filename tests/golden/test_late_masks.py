@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_shared.structured_outputs import StructuredOutputsParams
-from pagewire_worker.mask_source import NoMasks
-from pagewire_worker.slots import SlotTable
-from pagewire_worker.step import Int64Array
-from pagewire_worker.token_masks import TokenMasks
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_worker.batch.slots import SlotTable
+from pagewire_worker.grammars.mask_source import NoMasks
+from pagewire_worker.plan.step import Int64Array
+from pagewire_worker.sampling.masks import TokenMasks
 from support.checkpoints import make_checkpoint
 from support.exact_cells import SOLO, ExactCell, Request, draw_weather
 from support.exact_requests import CHECKPOINTS, VOCAB

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from pagewire_scheduler.core.step import StepPlan
+from pagewire_scheduler.core.data.step_plan import StepPlan
 from support.checkpoints import make_checkpoint
 from support.engine import Engine, Setup
 from support.plain_outputs import expected_tokens, ruled_params

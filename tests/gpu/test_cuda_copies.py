@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from pagewire import LLM, SamplingParams
-from pagewire_worker.cuda_copies import make_copies
-from pagewire_worker.device_copies import DeviceCopies
-from pagewire_worker.kv_cache import CacheShape, KvCache
-from pagewire_worker.offload.block_copy import copy_out, fill_staging, make_staging, write_blocks
-from pagewire_worker.transfer.layer_copy import (
+from pagewire_worker.kv.block_copy import copy_out, fill_staging, make_staging, write_blocks
+from pagewire_worker.kv.cuda_copies import make_copies
+from pagewire_worker.kv.device_copies import DeviceCopies
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
+from pagewire_worker.kv.layer_copy import (
     block_index,
     bytes_per_layer,
     copy_layers_in,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pagewire_worker.fp8 import LEAST_CAPABILITY
+from pagewire_worker.layers.fp8 import LEAST_CAPABILITY
 from pagewire_worker.layers.tile_linear import TileLinear
 from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul, tile_matmul_oracle
 from support.checkpoints import make_checkpoint

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pagewire_worker.fp8 import LEAST_CAPABILITY
+from pagewire_worker.layers.fp8 import LEAST_CAPABILITY
 from pagewire_worker.layers.fp8_linear import Fp8Linear
 from pagewire_worker.triton_kernels.quantize_rows import quantize_rows, quantize_rows_oracle
 from support.checkpoints import make_checkpoint

@@ -12,9 +12,9 @@ from unit.worker.triton_kernels.test_gumbel_noise import (
     assert_within_four_ulp,
 )
 
-from pagewire_worker import philox
 from pagewire_worker.cuda.sampler import sample as sample_on_cuda
-from pagewire_worker.sampler import TokenNoise, sample
+from pagewire_worker.sampling import philox
+from pagewire_worker.sampling.sampler import TokenNoise, sample
 from pagewire_worker.triton_kernels.gumbel_noise import gumbel_noise
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pagewire.cli import main
-from pagewire.topology_client import CellTopology, topology
+from pagewire.client.topology_client import CellTopology, topology
 from support.clusters import Cluster, start_cluster
 from support.kv_cells import ask, ask_all, prompt_of
 from support.mixed_requests import Answer, Mixed, ask_mixed, assert_equal, make_requests

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from pagewire import LLM, RequestOutput, SamplingParams
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from support.bounded_languages import (
     BOUNDED_LANGUAGES,
     MAX_TOKENS,

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from pagewire_kvstore.record_codec import decode_header
+from pagewire_kvstore.tiers.record_codec import decode_header
 from pagewire_shared.errors import PagewireError, UnavailableError
-from pagewire_worker.kv_cache import CacheGroup
+from pagewire_worker.kv.kv_cache import CacheGroup
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import BlockLayout, OutgoingBlock
 from pagewire_worker.offload.kv_store_client import KvStoreConnector

@@ -6,7 +6,7 @@ import os
 from contextlib import aclosing
 from pathlib import Path
 
-from pagewire_worker.kv_cache import CacheGroup
+from pagewire_worker.kv.kv_cache import CacheGroup
 from pagewire_worker.offload.connector import BlockLayout, OutgoingBlock
 from pagewire_worker.offload.kv_store_client import KvStoreConnector
 from support.kv_cells import ROOMY, disk_flags, restart

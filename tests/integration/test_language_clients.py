@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pagewire.client import Client
-from pagewire.events import Delta, Finished
+from pagewire.client.client import Client
+from pagewire.client.events import Delta, Finished
 from pagewire.models import BUILTIN_FOLDER, BUILTIN_NAME
 from support.clusters import Cluster, start_cluster
 from support.processes import free_port

@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from pagewire import AsyncClient
-from pagewire.events import Delta
+from pagewire.client.events import Delta
 from support.clusters import Cluster
 from support.transformers_oracle import Oracle, Row
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from pagewire.topology_client import CellTopology, set_roles, topology
+from pagewire.client.topology_client import CellTopology, set_roles, topology
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from support.clusters import Cluster, start_cluster
 from support.fused_kernels import needs_kernels

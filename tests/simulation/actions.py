@@ -16,16 +16,16 @@ from simulation.frontend import Frontend, Letters
 from simulation.naive import BAD_GRAMMAR
 from simulation.world import DTYPE, LAYOUT, MODEL_FINGERPRINT, World
 
-from pagewire_frontend import session as session_module
-from pagewire_frontend.events import FinishReason
-from pagewire_frontend.journal import JournalEntry
-from pagewire_frontend.prompt_blocks import PromptBlocks
-from pagewire_frontend.selection import computed
-from pagewire_shared.arrays import pack_u32
-from pagewire_shared.block_hash import block_names, root_name
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_frontend.session import session as session_module
+from pagewire_frontend.session.events import FinishReason
+from pagewire_frontend.session.journal import JournalEntry
+from pagewire_frontend.session.prompt_blocks import PromptBlocks
+from pagewire_frontend.session.selection import computed
+from pagewire_shared.kv.arrays import pack_u32
+from pagewire_shared.kv.block_hash import block_names, root_name
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 OTHERS = (actions_faults, actions_links, actions_odd, actions_roles, actions_stores)
 """Modules of other kinds of events."""

@@ -7,9 +7,9 @@ from simulation.streams import Stream
 from simulation.worker_process import WorkerProcess
 from simulation.world import World
 
-from pagewire_frontend import link_messages
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.step import StepFailure, StepPlan
+from pagewire_frontend.scheduler import messages as link_messages
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.step_plan import StepFailure, StepPlan
 
 
 def _busy(world: World, a: int) -> WorkerProcess | None:

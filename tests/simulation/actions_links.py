@@ -12,8 +12,8 @@ from simulation.frontend import LinkEnd
 from simulation.streams import Stream
 from simulation.world import World
 
-from pagewire_scheduler.core.step import StepResult
-from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_scheduler.core.data.step_plan import StepResult
+from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.errors import PagewireError
 
 

@@ -9,10 +9,10 @@ from simulation.naive import VOCAB_SIZE
 from simulation.streams import Stream
 from simulation.world import World
 
-from pagewire_frontend import link_messages
-from pagewire_frontend.journal import JournalEntry
+from pagewire_frontend.scheduler import messages as link_messages
+from pagewire_frontend.session.journal import JournalEntry
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_shared.arrays import pack_u32
+from pagewire_shared.kv.arrays import pack_u32
 
 
 def old_epoch_to_frontend(world: World, a: int, b: int, c: int) -> bool:

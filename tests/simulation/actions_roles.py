@@ -4,7 +4,7 @@ from simulation.actions_stores import close_one_of
 from simulation.cell import Cell
 from simulation.world import World
 
-from pagewire_scheduler.core.roles import ALL_ROLES, Role
+from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
 from pagewire_shared.errors import PagewireError
 
 SETS = (frozenset({Role.PREFILL}), frozenset({Role.DECODE}), ALL_ROLES)

@@ -3,8 +3,8 @@
 from simulation.stores import Store
 from simulation.world import World
 
-from pagewire_scheduler.core.block_load import LoadOutcome
-from pagewire_shared.ids import RequestId
+from pagewire_scheduler.core.data.kv_load import LoadOutcome
+from pagewire_shared.identity.ids import RequestId
 
 OUTCOMES = (LoadOutcome.MISSING, LoadOutcome.LATE, LoadOutcome.FAILED)
 

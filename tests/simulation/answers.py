@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from simulation.naive import Cell
 
-from pagewire_scheduler.core.step import NewSequence, StepResult
+from pagewire_scheduler.core.data.step_plan import NewSequence, StepResult
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ from typing import Any
 from simulation.client import Ask
 from simulation.naive import EOS
 
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.sampling.params import SamplingParams
 
 MAX_PROMPT = 26
 MAX_OUTPUT = 14

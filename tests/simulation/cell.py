@@ -12,20 +12,20 @@ from simulation.stream_watch import StreamWatch
 from simulation.streams import Stream
 
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder
+from pagewire_scheduler.convert.frontend import served_models
+from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder
+from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
+from pagewire_scheduler.core.data.stream_limits import StreamLimits
+from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.stream_limits import StreamLimits
-from pagewire_scheduler.core.worker_info import WorkerInfo
-from pagewire_scheduler.core.worker_state import WorkerState
-from pagewire_scheduler.frontend_convert import served_models
-from pagewire_scheduler.frontend_link import FrontendLink
-from pagewire_scheduler.liveness import ProgressWatch
-from pagewire_scheduler.loop import StepLoop
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.links.frontend_link import FrontendLink
+from pagewire_scheduler.links.loop import StepLoop
+from pagewire_scheduler.peers.liveness import ProgressWatch
 from pagewire_shared import PROTOCOL_MAX
-from pagewire_shared.arrays import pack_u32
 from pagewire_shared.errors import PagewireError, WireError
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.kv.arrays import pack_u32
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 
 @dataclass(frozen=True, slots=True)

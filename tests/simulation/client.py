@@ -17,13 +17,13 @@ from simulation.naive import (
 )
 from simulation.naive_beams import search
 
-from pagewire_frontend.events import Closed, Delta, Finished, FinishReason, PromptLogprobs
-from pagewire_frontend.session import Session
-from pagewire_frontend.token_logprob import TokenLogprob
+from pagewire_frontend.session.events import Closed, Delta, Finished, FinishReason, PromptLogprobs
+from pagewire_frontend.session.session import Session
+from pagewire_frontend.session.token_logprob import TokenLogprob
 from pagewire_shared.errors import PagewireError
-from pagewire_shared.ids import RequestId
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
 
 
 @dataclass(slots=True)

@@ -11,10 +11,10 @@ from simulation.coverage import Coverage
 from simulation.naive import LETTERS
 from simulation.streams import Stream
 
-from pagewire_frontend import link_messages
-from pagewire_frontend.journal import EntryState, Journal
-from pagewire_frontend.scheduler_link import LinkSettings, SchedulerLink
-from pagewire_frontend.scheduler_pool import SchedulerPool
+from pagewire_frontend.scheduler import messages as link_messages
+from pagewire_frontend.scheduler.link import LinkSettings, SchedulerLink
+from pagewire_frontend.scheduler.pool import SchedulerPool
+from pagewire_frontend.session.journal import EntryState, Journal
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.outbox import Outbox

@@ -14,7 +14,7 @@ from simulation.invariants import check_world
 from simulation.observers import Observers
 from simulation.world import World
 
-from pagewire_scheduler.core import grammars
+from pagewire_scheduler.core.state import grammars
 
 NUM_EVENTS = 300
 MAX_QUIET_TURNS = 20_000

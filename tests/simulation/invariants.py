@@ -22,10 +22,10 @@ from simulation.invariants_loads import (
 from simulation.world import World
 
 from pagewire_scheduler.core.audit import audit
-from pagewire_scheduler.core.block_pool import BlockState
-from pagewire_scheduler.core.block_table import RELEASED
-from pagewire_scheduler.core.request import Sequence
-from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_scheduler.core.blocks.block_pool import BlockState
+from pagewire_scheduler.core.blocks.block_table import RELEASED
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
 
 
 def check_world(world: World) -> None:

@@ -3,9 +3,9 @@
 from simulation.cell import Cell
 from simulation.coverage import Coverage, Violation
 
-from pagewire_scheduler.core.handoff import Handoff, Phase
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.state.handoff import Handoff, Phase
+from pagewire_scheduler.core.state.worker import WorkerState
 
 
 def handoffs_end(worker: WorkerState, cell: Cell, coverage: Coverage) -> None:

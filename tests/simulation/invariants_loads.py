@@ -6,8 +6,8 @@ from simulation.cell import Cell
 from simulation.coverage import Coverage, Violation
 from simulation.stores import Store
 
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.state.worker import WorkerState
 
 
 def loads_are_alone(worker: WorkerState, holders: Counter[int], coverage: Coverage) -> None:

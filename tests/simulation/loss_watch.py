@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from simulation.coverage import Coverage
 from simulation.excuses import Excuses
 
-from pagewire_scheduler.core.request import Request
-from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_scheduler.core.state.request import Request
+from pagewire_scheduler.core.state.worker import WorkerState
 
 GIVEN_UP_AFTER = 5
 """Workers that one request may lose, one after the other and at last alone."""

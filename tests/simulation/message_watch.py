@@ -12,10 +12,10 @@ from simulation.excuses import Excuses
 from simulation.naive import cells_of, root_cell
 from simulation.plan_checks import PlanChecks
 
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder
-from pagewire_scheduler.core.outstanding_step import OutstandingStep
-from pagewire_scheduler.core.step import StepFailure, StepPlan
-from pagewire_scheduler.core.trials import unit_of
+from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder
+from pagewire_scheduler.core.data.step_plan import StepFailure, StepPlan
+from pagewire_scheduler.core.state.fault_isolation import unit_of
+from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 
 
 class MessageWatch:

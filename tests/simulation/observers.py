@@ -10,16 +10,16 @@ from simulation.coverage import Violation
 from simulation.tenant_watch import TenantWatch
 from simulation.world import World
 
-from pagewire_scheduler.core.capacity import MAX_PREEMPTIONS
-from pagewire_scheduler.core.draft import Draft
-from pagewire_scheduler.core.events import Event, RejectedEvent
-from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.data.events import Event, RejectedEvent
+from pagewire_scheduler.core.data.state_machine import WAITING, State
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.planning.plan_builder import Draft
+from pagewire_scheduler.core.planning.schedule_waiting import MAX_BLOCKED, MAX_SKIPS
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.starting import MAX_BLOCKED, MAX_SKIPS
-from pagewire_scheduler.core.state import WAITING, State
-from pagewire_scheduler.core.step import StepPlan
-from pagewire_scheduler.core.submission import Submission
-from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_scheduler.core.state.capacity import MAX_PREEMPTIONS
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.errors import OverloadedError
 
 MAX_OVERTAKEN = MAX_SKIPS + 16

@@ -12,16 +12,16 @@ from simulation.answers import Answer, Killed, PlanProblem, Slot, in_full
 from simulation.naive import Cell, next_cell, root_cell
 from simulation.outputs import Alternatives, add_logprobs, pool, sample_token, tell_prompts
 
-from pagewire_scheduler.core.block_load import LoadOrder
-from pagewire_scheduler.core.step import (
+from pagewire_scheduler.core.data.kv_load import LoadOrder
+from pagewire_scheduler.core.data.step_plan import (
     NO_SLOT,
     NewSequence,
     StepFailure,
     StepPlan,
     StepResult,
 )
-from pagewire_scheduler.core.worker_info import WorkerInfo
-from pagewire_worker.block_names import BlockNames
+from pagewire_scheduler.core.data.worker_info import WorkerInfo
+from pagewire_worker.kv.block_names import BlockNames
 
 UNWRITTEN = -1
 GARBAGE = -2

@@ -8,8 +8,8 @@ from typing import Any
 
 from simulation.naive import Cell
 
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_shared.kv.transport import KvTransport
 
 News = tuple[str, str, tuple[bytes, ...]]
 """Kind ("stored", "removed", "cleared", "up" or "down"), address, names."""

@@ -6,14 +6,14 @@ from typing import Any
 from simulation.configuration import Configuration
 from simulation.coverage import Coverage
 
-from pagewire_scheduler.core.block_load import LoadOrder
-from pagewire_scheduler.core.loading import MAX_LOADS
-from pagewire_scheduler.core.pulls import MAX_PULLS
-from pagewire_scheduler.core.step import StepPlan
-from pagewire_scheduler.load_convert import load_message
-from pagewire_scheduler.worker_convert import compile_message, plan_message
+from pagewire_scheduler.convert.load import load_message
+from pagewire_scheduler.convert.worker import compile_message, plan_message
+from pagewire_scheduler.core.data.kv_load import LoadOrder
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_scheduler.core.transfers.loading import MAX_LOADS
+from pagewire_scheduler.core.transfers.pulls import MAX_PULLS
 from pagewire_shared.rpc.outbox import MESSAGE_BYTES
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 RECORD_BYTES = 256
 """Of a new sequence besides tokens and blocks, by arithmetic."""

@@ -6,11 +6,11 @@ from itertools import combinations
 from simulation.coverage import Coverage, Violation
 from simulation.world import TENANT_WEIGHTS
 
-from pagewire_scheduler.core.queue_policy import FairBetweenTenants
-from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.queueing.policy import FairBetweenTenants
+from pagewire_scheduler.core.queueing.tenant_queue import TenantLedger
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.tenant_queue import TenantLedger
-from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
 
 SAMPLE_COST = 2
 """An output token weighs as much as two of a prompt."""

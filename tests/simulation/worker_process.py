@@ -11,10 +11,10 @@ from simulation.replica import Replica
 from simulation.stores import StorePort
 from simulation.streams import Stream
 
-from pagewire_scheduler.core.block_load import LoadAnswer
-from pagewire_scheduler.core.step import StepFailure, StepPlan
+from pagewire_scheduler.core.data.kv_load import LoadAnswer
+from pagewire_scheduler.core.data.step_plan import StepFailure, StepPlan
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.seen_generations import SeenGenerations
+from pagewire_shared.identity.seen_generations import SeenGenerations
 
 
 class WorkerProcess:

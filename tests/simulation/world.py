@@ -21,10 +21,10 @@ from simulation.stream_watch import StreamWatch
 from simulation.streams import Stream
 from simulation.worker_process import WorkerProcess
 
-from pagewire_scheduler.core.core_settings import LoadLimits
-from pagewire_scheduler.core.roles import ALL_ROLES, Role
-from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
+from pagewire_scheduler.core.data.settings import LoadLimits
+from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
+from pagewire_shared.kv.transport import KvTransport
 
 TURN_SECONDS = 0.002
 PROBE_SALT = b"probe"

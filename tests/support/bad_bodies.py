@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pagewire_frontend.http.responses_schemas import ResponsesBody
-from pagewire_frontend.http.schemas import ChatBody, CompletionBody, EmbeddingBody
-from pagewire_frontend.http.tokenization import DetokenizeBody, TokenizeBody
+from pagewire_frontend.http.openai.schemas import ChatBody, CompletionBody, EmbeddingBody
+from pagewire_frontend.http.openai.tokenization import DetokenizeBody, TokenizeBody
+from pagewire_frontend.http.responses.schemas import ResponsesBody
 
 Json = dict[str, Any]
 Path = tuple[str | int, ...]

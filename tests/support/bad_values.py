@@ -5,13 +5,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from pagewire_frontend.http.json_body import MAX_COMMAS, MAX_NAMES
-from pagewire_frontend.http.responses_schemas import (
+from pagewire_frontend.http.body.json_body import MAX_COMMAS, MAX_NAMES
+from pagewire_frontend.http.responses.schemas import (
     MAX_METADATA_KEY_CHARS,
     MAX_METADATA_PAIRS,
     MAX_METADATA_VALUE_CHARS,
 )
-from pagewire_shared import sampling_checks as limits
+from pagewire_shared.sampling import checks as limits
 from support.bad_bodies import MODELS, NO_JSON, VALID, BadBody
 
 VOCABULARY = 512

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from support.grammars import LANGUAGES, MOODS, PERSON, TREE, Language, matches
 from support.json_schema import is_valid
 

@@ -1,13 +1,13 @@
 """The way of CUDA, in Triton's interpreter: static inputs, padding and all, with graphs that are
 replayed by address, or do their work anew where tests do not run poisoned."""
 
-from pagewire_worker.backend import DecodeBounds
+from pagewire_worker.backend.backend import DecodeBounds
+from pagewire_worker.backend.resident_tables import ResidentTables
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.capture import NoCapture
 from pagewire_worker.cuda.decode_graphs import DecodeGraphs
 from pagewire_worker.cuda.sampler import sample
-from pagewire_worker.executor import Executor
-from pagewire_worker.resident_tables import ResidentTables
+from pagewire_worker.executor.executor import Executor
 from support.held_readback import HeldReadback
 from support.poison.launches import are_checked
 from support.poison.recorded import RecordedCapture

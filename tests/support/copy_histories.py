@@ -13,14 +13,14 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from pagewire_worker.device_copies import CopyOrder
-from pagewire_worker.executor import Executor
-from pagewire_worker.kv_cache import CacheShape, KvCache
+from pagewire_worker.batch.slots import SlotLimits
+from pagewire_worker.executor.executor import Executor
+from pagewire_worker.kv.block_observer import Watches
+from pagewire_worker.kv.device_copies import CopyOrder
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
+from pagewire_worker.kv.stream_copies import Stream, StreamCopies
 from pagewire_worker.offload.block_offloader import BlockOffloader
-from pagewire_worker.offload.block_watch import Watches
-from pagewire_worker.slots import SlotLimits
-from pagewire_worker.step import StepPlan
-from pagewire_worker.stream_copies import Stream, StreamCopies
+from pagewire_worker.plan.step import StepPlan
 from support.fake_streams import FakeStreams
 from support.worker_driver import request
 

@@ -9,13 +9,13 @@ import os
 import sys
 from pathlib import Path
 
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.disk_files import file_name
-from pagewire_kvstore.disk_tier import DiskTier
-from pagewire_kvstore.record import BlockRecord
-from pagewire_kvstore.record_codec import encode_record
-from pagewire_shared.checksum import crc32c
-from pagewire_shared.ids import BlockName
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.tiers.disk.files import file_name
+from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.record_codec import encode_record
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.checksum import crc32c
 
 SIZE = 1000
 TENANT = "t"

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2
+from pagewire_scheduler.convert.worker import plan_message, step_result, worker_info
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent, TokensEvent
+from pagewire_scheduler.core.data.events import Event, FinishedEvent, RejectedEvent, TokensEvent
+from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
+from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_scheduler.core.scheduler_core import CoreSettings, SchedulerCore
-from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.submission import Submission
-from pagewire_scheduler.core.worker_info import WorkerInfo
-from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.convert import hello_to_message, plan_from_message, result_to_message
-from pagewire_worker.loader import Replica, load_replica
-from pagewire_worker.step_in_flight import StepInFlight
+from pagewire_worker.executor.step_in_flight import StepInFlight
+from pagewire_worker.link.convert import hello_to_message, plan_from_message, result_to_message
+from pagewire_worker.loading.loader import Replica, load_replica
 from support.held_readback import HeldReadback
 
 FRONTEND = b"golden-frontend-"

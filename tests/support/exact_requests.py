@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 from support.exact_cells import Answer, ExactCell, Request, draw_weather
 
 VOCAB = 512

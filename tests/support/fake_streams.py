@@ -6,7 +6,7 @@ import time
 from collections import deque
 from contextlib import contextmanager
 
-from pagewire_worker.stream_copies import Stream
+from pagewire_worker.kv.stream_copies import Stream
 
 SECONDS = 20.0
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from pagewire_worker.fused import abi
-from pagewire_worker.fused.library import (
+from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.library import (
     TYPES,
     KernelPool,
     KernelsMissingError,
     instruction_sets,
     pointer,
 )
-from pagewire_worker.fused.packing import PackedLinear, Part, Storage, WeightArena, pack
+from pagewire_worker.cpu_kernels.packing import PackedLinear, Part, Storage, WeightArena, pack
 
 STEP = {torch.float32: 1, torch.bfloat16: 2}
 """Inputs that a panel stores side by side."""

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pagewire_worker.attention.base import AttentionMetadata
-from pagewire_worker.backend import ModelBackend, StepBatch
-from pagewire_worker.fused.decoder import load_decoder
-from pagewire_worker.fused.library import KernelPool
-from pagewire_worker.kv_cache import KvCache
-from pagewire_worker.layer_watch import LayerCalls
-from pagewire_worker.models.native import FusedModel, NativeSource
+from pagewire_worker.backend.attention import AttentionMetadata
+from pagewire_worker.backend.backend import ModelBackend, StepBatch
+from pagewire_worker.backend.source import LoadedModel, LoadSettings
+from pagewire_worker.checkpoint.weights import SafetensorsReader
+from pagewire_worker.cpu_kernels.decoder import load_decoder
+from pagewire_worker.cpu_kernels.library import KernelPool
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.kv.layer_watch import LayerCalls
+from pagewire_worker.loading.native_source import FusedModel, NativeSource
 from pagewire_worker.models.registry import read_model_config
-from pagewire_worker.models.source import LoadedModel, LoadSettings
-from pagewire_worker.weights import SafetensorsReader
 
 CPU = torch.device("cpu")
 MAX_LEN = 512

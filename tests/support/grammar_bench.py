@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from pagewire_worker.grammars import make_grammars
-from pagewire_worker.slots import SlotLimits, SlotTable
-from pagewire_worker.step import NewRequest
-from pagewire_worker.token_masks import apply_masks
+from pagewire_worker.batch.slots import SlotLimits, SlotTable
+from pagewire_worker.grammars.settings import make_grammars
+from pagewire_worker.plan.step import NewRequest
+from pagewire_worker.sampling.masks import apply_masks
 from support.source_tree import ROOT
 from support.worker_driver import GREEDY
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 PERSON: dict[str, Any] = {
     "type": "object",

@@ -9,9 +9,9 @@ from llguidance import LLTokenizer
 
 import pagewire
 from pagewire import LLM
-from pagewire.outputs import CompletionOutput
-from pagewire_shared.grammar_source import compile_grammar
-from pagewire_worker.grammar_tokenizer import read_grammar_tokenizer
+from pagewire.offline.outputs import CompletionOutput
+from pagewire_shared.sampling.grammar_source import compile_grammar
+from pagewire_worker.grammars.tokenizer import read_grammar_tokenizer
 from support.bounded_languages import accepts
 from support.checkpoints import make_checkpoint
 from support.grammars import Language

@@ -8,7 +8,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagewire_protos.frontend.v1 import inference_pb2
-from pagewire_scheduler.core.handoff_choice import DEADLINE_FACTOR, MIN_SECONDS
+from pagewire_scheduler.core.costs.handoff_cost import DEADLINE_FACTOR, MIN_SECONDS
 from support.namespaces import Network
 from support.role_cells import MODEL, RoleCell
 from support.streams import completion

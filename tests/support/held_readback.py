@@ -2,8 +2,8 @@
 
 import threading
 
-from pagewire_worker.readback import HostCopy
-from pagewire_worker.sampled_tokens import SampledTokens
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.executor.readback import HostCopy
 
 
 class HeldEvent:

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc.aio
 
-from pagewire_kvstore.record_codec import decode_record
+from pagewire_kvstore.tiers.record_codec import decode_record
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from support.clusters import Cluster, start_cluster
 from support.kv_stores import KvStore

@@ -10,7 +10,7 @@ import grpc.aio
 
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
 from pagewire_protos.worker.v1 import kv_transfer_pb2_grpc
-from pagewire_shared.kv_layers_convert import LayerRange, layers_checksum
+from pagewire_shared.kv.layers_convert import LayerRange, layers_checksum
 from pagewire_shared.rpc.options import kv_server_options
 
 

@@ -12,10 +12,10 @@ from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as wire
 from pagewire_protos.kvstore.v1 import kv_store_pb2_grpc
 from pagewire_shared import PROTOCOL_MAX
-from pagewire_shared.arrays import pack_names, unpack_names, unpack_u32
-from pagewire_shared.checksum import crc32c
-from pagewire_shared.ids import BlockName, mint_id
-from pagewire_shared.kv_chunk_convert import MAX_DATA_BYTES, KvPiece, checksum_of, decode_chunk
+from pagewire_shared.identity.ids import BlockName, mint_id
+from pagewire_shared.kv.arrays import pack_names, unpack_names, unpack_u32
+from pagewire_shared.kv.checksum import crc32c
+from pagewire_shared.kv.chunk_convert import MAX_DATA_BYTES, KvPiece, checksum_of, decode_chunk
 from pagewire_shared.rpc.options import server_options
 
 

@@ -12,9 +12,9 @@ import torch
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import start_server
-from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.executor.model_thread import ModelThread
+from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
 from pagewire_worker.offload.load_order import LoadOrder
-from pagewire_worker.service import SERVICE_NAMES, KvTransferService, register
 from pagewire_worker.transfer.block_source import BlockSource
 from pagewire_worker.transfer.kv_transfer import KvTransfer
 from pagewire_worker.transfer.staging import Staging

@@ -14,7 +14,7 @@ from typing import Any
 import grpc.aio
 
 from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
-from pagewire_shared.allocator import with_allocator_settings
+from pagewire_shared.process.allocator import with_allocator_settings
 from support.processes import wait_until
 from support.redis_server import listens
 from support.tools import tool

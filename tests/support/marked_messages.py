@@ -7,12 +7,12 @@ the newest character of arguments, so that something is left for the end.
 
 from collections.abc import Sequence
 
+from pagewire_frontend.chat.plan import MessagePlan
+from pagewire_frontend.chat.tool_use import ToolUse
 from pagewire_frontend.message.pieces import MessagePieces, ToolCallDelta
-from pagewire_frontend.message.plan import MessagePlan
-from pagewire_frontend.message.tool_use import ToolUse
-from pagewire_frontend.model_registry import LoadedModel
-from pagewire_shared.sampling import SamplingParams
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_frontend.models.model_registry import LoadedModel
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 
 class MarkedReader:

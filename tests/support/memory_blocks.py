@@ -3,11 +3,11 @@
 import random
 from pathlib import Path
 
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.memory_tier import MemoryTier
-from pagewire_kvstore.record import BlockRecord
-from pagewire_shared.extents import GRANULE_BYTES
-from pagewire_shared.ids import BlockName
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.tiers.memory import MemoryTier
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.extents import GRANULE_BYTES
 
 NUM_GRANULES = 12
 QUOTAS = {"small": 4 * GRANULE_BYTES}

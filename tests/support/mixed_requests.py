@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from pagewire import AsyncClient, SamplingParams
-from pagewire.outputs import OutputCollector
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire.offline.outputs import OutputCollector
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from support.clusters import Cluster
 
 PATIENCE_SECONDS: Final = 120.0

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from pagewire_worker.attention.base import AttentionKind, AttentionMetadata
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata
+from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.chunk_attention import QueryTiles, chunk_attention
 from pagewire_worker.triton_kernels.decode_attention import (
     Decodes,

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 from support.plain_sampler import PlainRow, choose
 
 

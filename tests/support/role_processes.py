@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pagewire_shared.allocator import with_allocator_settings
-from pagewire_shared.status import parse_status
+from pagewire_shared.process.allocator import with_allocator_settings
+from pagewire_shared.process.status import parse_status
 from support.processes import wait_until
 
 END_SECONDS = 20.0

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from pagewire_worker.sampled_tokens import SampledTokens
-from pagewire_worker.sampler import sample
-from pagewire_worker.sampling_table import SamplingTable
-from pagewire_worker.step import NewRequest
-from pagewire_worker.token_history import TokenHistory
-from pagewire_worker.token_masks import TokenMasks
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.plan.step import NewRequest
+from pagewire_worker.sampling.masks import TokenMasks
+from pagewire_worker.sampling.sampler import sample
+from pagewire_worker.sampling.sampling_table import SamplingTable
+from pagewire_worker.sampling.token_history import TokenHistory
 from support.plain_sampler import PlainRow
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pagewire_worker.slots import SlotTable
-from pagewire_worker.step import Int64Array, NewRequest, PlanError
-from pagewire_worker.token_masks import TokenMasks
+from pagewire_worker.batch.slots import SlotTable
+from pagewire_worker.plan.step import Int64Array, NewRequest, PlanError
+from pagewire_worker.sampling.masks import TokenMasks
 
 
 @dataclass

@@ -11,7 +11,7 @@ import httpx
 import openai
 
 from pagewire import AsyncClient, SamplingParams
-from pagewire.outputs import OutputCollector
+from pagewire.offline.outputs import OutputCollector
 
 PATIENCE_SECONDS = 120.0
 

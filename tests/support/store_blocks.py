@@ -6,9 +6,9 @@ import random
 import sys
 from pathlib import Path
 
-from pagewire_kvstore.block_store import BlockStore
-from pagewire_kvstore.event_log import EventLog
-from pagewire_kvstore.tiers import TierSettings, create_store
+from pagewire_kvstore.blocks.event_log import EventLog
+from pagewire_kvstore.store.block_store import BlockStore
+from pagewire_kvstore.store.create import TierSettings, create_store
 from support.disk_blocks import block_key, block_payload, block_record
 
 MEMORY_BYTES = 512 << 10

@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 
-from pagewire_kvstore.block_store import BlockStore
-from pagewire_kvstore.disk_threads import DiskThreads
-from pagewire_kvstore.disk_tier import DiskTier
-from pagewire_kvstore.event_log import BlockChange, EventLog
-from pagewire_kvstore.memory_tier import MemoryTier
-from pagewire_shared.extents import GRANULE_BYTES
+from pagewire_kvstore.blocks.event_log import BlockChange, EventLog
+from pagewire_kvstore.store.block_store import BlockStore
+from pagewire_kvstore.tiers.disk.threads import DiskThreads
+from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.memory import MemoryTier
+from pagewire_shared.kv.extents import GRANULE_BYTES
 from support.disk_blocks import block_key
 
 CAPACITY = 4 * GRANULE_BYTES

@@ -9,18 +9,18 @@ import grpc
 import grpc.aio
 import pytest
 
-from pagewire_kvstore.event_log import EventLog
-from pagewire_kvstore.leases import Leases
-from pagewire_kvstore.limits import StreamLimits
+from pagewire_kvstore.blocks.event_log import EventLog
+from pagewire_kvstore.blocks.leases import Leases
+from pagewire_kvstore.blocks.tenants import Tenants
 from pagewire_kvstore.service import KvStoreService
 from pagewire_kvstore.service_handlers import SERVICE_NAME, add_service
-from pagewire_kvstore.tenants import Tenants
-from pagewire_kvstore.tiers import TierSettings, create_store
+from pagewire_kvstore.store.create import TierSettings, create_store
+from pagewire_kvstore.streams.limits import StreamLimits
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
-from pagewire_shared.arena_folder import arena_facts
-from pagewire_shared.checksum import crc32c
-from pagewire_shared.kv_chunk_convert import KvPiece, checksum_of
+from pagewire_shared.kv.arena_folder import arena_facts
+from pagewire_shared.kv.checksum import crc32c
+from pagewire_shared.kv.chunk_convert import KvPiece, checksum_of
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import kv_channel_options

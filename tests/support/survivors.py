@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from pagewire import AsyncClient, RequestOutput, SamplingParams
-from pagewire.events import Closed, Delta, Event, PromptLogprobs
-from pagewire.outputs import CompletionOutput, Logprob, OutputCollector
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire.client.events import Closed, Delta, Event, PromptLogprobs
+from pagewire.offline.outputs import CompletionOutput, Logprob, OutputCollector
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 LOGPROB_TOLERANCE = 1e-4
 NUM_TOKENS = 160

@@ -9,7 +9,7 @@ from tokenizers import (
     pre_tokenizers,
 )
 
-from pagewire_frontend.tokenizer import TextTokenizer
+from pagewire_frontend.models.tokenizer import TextTokenizer
 
 _WORDS = ("hello", "world", "the", "▁hello", "▁world", "▁the", "▁")
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from transformers import AutoModelForCausalLM
 
-from pagewire_shared.pooling import PoolingParams
+from pagewire_shared.sampling.pooling import PoolingParams
 
 Vector = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc.aio
 
-from pagewire.topology_client import CellTopology, PairFacts, WorkerFacts, topology
+from pagewire.client.topology_client import CellTopology, PairFacts, WorkerFacts, topology
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from support.role_cells import RoleCell
 from support.streams import Stream

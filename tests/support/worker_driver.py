@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.executor import Executor
-from pagewire_worker.loader import Replica, load_replica
-from pagewire_worker.step import NewRequest, StepPlan, StepResult
+from pagewire_worker.executor.executor import Executor
+from pagewire_worker.loading.loader import Replica, load_replica
+from pagewire_worker.plan.step import NewRequest, StepPlan, StepResult
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=None)
 PROMPT = list(range(30, 70))

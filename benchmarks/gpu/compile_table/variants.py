@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 import torch
 
-from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.attention.triton import CHUNK_ROWS, EXACT_CHUNK_ROWS, TritonAttention
-from pagewire_worker.kv_cache import CacheShape, KvCache
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.layers.tile_linear import TileLinear
 from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds

@@ -15,26 +15,26 @@ import torch
 from shapes import SHAPES, Shape, write_checkpoint
 from torch import Tensor
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.attention.base import AttentionKind
+from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.attention.triton import TritonAttention
-from pagewire_worker.backend import DecodeBounds
+from pagewire_worker.backend.attention import AttentionKind
+from pagewire_worker.backend.backend import DecodeBounds
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.batch.slots import SlotLimits, SlotTable
+from pagewire_worker.checkpoint.random_weights import RandomWeights
 from pagewire_worker.cuda import sampler
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.decode_graphs import DecodeGraphs
-from pagewire_worker.executor import Executor
-from pagewire_worker.kv_cache import KvCache
-from pagewire_worker.layer_watch import LayerCalls
+from pagewire_worker.cuda.triton_decoder import TritonDecoder, load_triton_decoder
+from pagewire_worker.executor.executor import Executor
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.models.registry import read_model_config
-from pagewire_worker.models.triton_decoder import TritonDecoder, load_triton_decoder
-from pagewire_worker.random_weights import RandomWeights
-from pagewire_worker.sampled_tokens import SampledTokens
-from pagewire_worker.sampling_table import SamplingRows
-from pagewire_worker.slots import SlotLimits, SlotTable
-from pagewire_worker.step import NewRequest, StepPlan
-from pagewire_worker.token_masks import TokenMasks
-from pagewire_worker.torch_backend import TorchBackend
+from pagewire_worker.models.torch_backend import TorchBackend
+from pagewire_worker.plan.step import NewRequest, StepPlan
+from pagewire_worker.sampling.masks import TokenMasks
+from pagewire_worker.sampling.sampling_table import SamplingRows
 from prediction.host_figures import HostStep
 from prediction.no_device import (
     CountedOperators,

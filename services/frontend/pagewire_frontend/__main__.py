@@ -3,8 +3,8 @@
 import sys
 
 from pagewire_frontend.config import FrontendConfig
-from pagewire_shared.extras import needs_extra
-from pagewire_shared.process import Serve, run_role
+from pagewire_shared.process.extras import needs_extra
+from pagewire_shared.process.process import Serve, run_role
 
 
 def load() -> Serve[FrontendConfig]:

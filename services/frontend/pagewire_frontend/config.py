@@ -3,12 +3,12 @@
 import sys
 from dataclasses import dataclass, fields
 
-from pagewire_frontend.http.connection_limits import ConnectionLimits
+from pagewire_frontend.http.server.limits import ConnectionLimits
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process import ProcessConfig
+from pagewire_shared.process.process import ProcessConfig
+from pagewire_shared.process.settings import setting
+from pagewire_shared.process.sizes import parse_size
 from pagewire_shared.rpc.address import Address, parse_address
-from pagewire_shared.settings import setting
-from pagewire_shared.sizes import parse_size
 
 _POSITIVE = (
     "max_open_requests",

@@ -11,32 +11,33 @@ from typing import Any
 
 import grpc.aio
 
-from pagewire_frontend import grpc_service, metrics
-from pagewire_frontend.api_keys import ApiKeys
-from pagewire_frontend.call_counter import CallCounter
+from pagewire_frontend.access.api_keys import ApiKeys
+from pagewire_frontend.access.key_usage import KeyUsages
 from pagewire_frontend.config import FrontendConfig, grpc_setting
-from pagewire_frontend.engine import Engine, EngineLimits
+from pagewire_frontend.engine.engine import Engine, EngineLimits
 from pagewire_frontend.group.group import Group, joined
 from pagewire_frontend.group.membership import parse_membership
+from pagewire_frontend.grpc_api import service as grpc_service
+from pagewire_frontend.grpc_api.call_counter import CallCounter
+from pagewire_frontend.grpc_api.key_interceptor import KeyInterceptor
 from pagewire_frontend.http.app import Access, make_app
-from pagewire_frontend.http.bodies import Bodies
-from pagewire_frontend.http.metrics import MetricsMiddleware
-from pagewire_frontend.http.server import HttpServer
-from pagewire_frontend.journal import Journal
-from pagewire_frontend.key_interceptor import KeyInterceptor
-from pagewire_frontend.key_usage import KeyUsages
-from pagewire_frontend.load_gauges import show_loads
+from pagewire_frontend.http.openai.bodies import Bodies
+from pagewire_frontend.http.responses.local import LocalResponses
+from pagewire_frontend.http.responses.store import StoreLimits
+from pagewire_frontend.http.server.metrics import MetricsMiddleware
+from pagewire_frontend.http.server.server import HttpServer
 from pagewire_frontend.message.formats import parse_formats
-from pagewire_frontend.model_registry import ModelRegistry, load_model, parse_specs
-from pagewire_frontend.responses.local import LocalResponses
-from pagewire_frontend.responses.store import StoreLimits
-from pagewire_frontend.scheduler_link import LinkSettings
-from pagewire_frontend.scheduler_pool import SchedulerPool
-from pagewire_frontend.vllm_names import VLLM_NAMES
-from pagewire_shared import collector
-from pagewire_shared.ids import mint_id
-from pagewire_shared.metrics import show_build
-from pagewire_shared.process import ProcessContext
+from pagewire_frontend.metrics import requests as metrics
+from pagewire_frontend.metrics.load import show_loads
+from pagewire_frontend.metrics.vllm_names import VLLM_NAMES
+from pagewire_frontend.models.model_registry import ModelRegistry, load_model, parse_specs
+from pagewire_frontend.scheduler.link import LinkSettings
+from pagewire_frontend.scheduler.pool import SchedulerPool
+from pagewire_frontend.session.journal import Journal
+from pagewire_shared.identity.ids import mint_id
+from pagewire_shared.process import collector
+from pagewire_shared.process.metrics import show_build
+from pagewire_shared.process.process import ProcessContext
 from pagewire_shared.rpc.server import RpcServer, start_server
 
 _logger = logging.getLogger(__name__)

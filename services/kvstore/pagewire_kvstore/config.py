@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from pagewire_kvstore.tenants import Tenants, parse_tenant
+from pagewire_kvstore.blocks.tenants import Tenants, parse_tenant
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process import ProcessConfig
-from pagewire_shared.settings import setting
-from pagewire_shared.sizes import parse_size
+from pagewire_shared.process.process import ProcessConfig
+from pagewire_shared.process.settings import setting
+from pagewire_shared.process.sizes import parse_size
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB

@@ -7,25 +7,25 @@ from typing import Any
 
 import grpc.aio
 
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.block_names import join_names, split_names
-from pagewire_kvstore.block_store import BlockStore
-from pagewire_kvstore.byte_budget import ByteBudget
-from pagewire_kvstore.event_log import EventLog
-from pagewire_kvstore.get_stream import GetStream
-from pagewire_kvstore.layout_convert import store_layout
-from pagewire_kvstore.leases import Leases
-from pagewire_kvstore.limits import StreamLimits
-from pagewire_kvstore.open_streams import OpenStreams
-from pagewire_kvstore.put_session import PutSession, check_block_size
-from pagewire_kvstore.put_stream import WINDOW_CHUNKS, PutStream
-from pagewire_kvstore.tenants import DEFAULT_TENANT, Tenants
-from pagewire_kvstore.tier_convert import shared_memory, tier_stats
-from pagewire_kvstore.watch_stream import WatchStream
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.event_log import EventLog
+from pagewire_kvstore.blocks.leases import Leases
+from pagewire_kvstore.blocks.tenants import DEFAULT_TENANT, Tenants
+from pagewire_kvstore.store.block_store import BlockStore
+from pagewire_kvstore.streams.block_names import join_names, split_names
+from pagewire_kvstore.streams.byte_budget import ByteBudget
+from pagewire_kvstore.streams.get_stream import GetStream
+from pagewire_kvstore.streams.layout_convert import store_layout
+from pagewire_kvstore.streams.limits import StreamLimits
+from pagewire_kvstore.streams.open_streams import OpenStreams
+from pagewire_kvstore.streams.put_session import PutSession, check_block_size
+from pagewire_kvstore.streams.put_stream import WINDOW_CHUNKS, PutStream
+from pagewire_kvstore.streams.tier_convert import shared_memory, tier_stats
+from pagewire_kvstore.streams.watch_stream import WatchStream
 from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
-from pagewire_shared.arena_facts import ArenaFacts
 from pagewire_shared.convert import agree_protocol
-from pagewire_shared.ids import mint_id
+from pagewire_shared.identity.ids import mint_id
+from pagewire_shared.kv.arena_facts import ArenaFacts
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

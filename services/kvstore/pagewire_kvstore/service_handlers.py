@@ -8,7 +8,7 @@ import grpc.aio
 from google.protobuf.message_factory import GetMessageClass
 
 from pagewire_protos.kvstore.v1 import kv_store_pb2
-from pagewire_shared.rpc import kv_streams
+from pagewire_shared.kv import streams as kv_streams
 
 _SERVICE = kv_store_pb2.DESCRIPTOR.services_by_name["KvStoreService"]
 

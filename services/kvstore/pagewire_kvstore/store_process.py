@@ -9,18 +9,18 @@ from typing import Any
 
 from prometheus_client import REGISTRY
 
+from pagewire_kvstore.blocks.event_log import EventLog
+from pagewire_kvstore.blocks.leases import Leases
 from pagewire_kvstore.config import KvStoreConfig
-from pagewire_kvstore.event_log import EventLog
-from pagewire_kvstore.leases import Leases
-from pagewire_kvstore.limits import StreamLimits
 from pagewire_kvstore.service import KvStoreService
 from pagewire_kvstore.service_handlers import SERVICE_NAME, add_service
-from pagewire_kvstore.shared_arena import arena_path
-from pagewire_kvstore.tier_watch import TierWatch
-from pagewire_kvstore.tiers import TierSettings, create_store
-from pagewire_shared import collector
-from pagewire_shared.arena_folder import arena_facts
-from pagewire_shared.process import ProcessContext
+from pagewire_kvstore.store.create import TierSettings, create_store
+from pagewire_kvstore.store.watch import TierWatch
+from pagewire_kvstore.streams.limits import StreamLimits
+from pagewire_kvstore.tiers.shared_arena import arena_path
+from pagewire_shared.kv.arena_folder import arena_facts
+from pagewire_shared.process import collector
+from pagewire_shared.process.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import RpcServer, start_server

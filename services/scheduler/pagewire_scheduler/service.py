@@ -15,21 +15,21 @@ from pagewire_protos.scheduler.v1 import (
     worker_attach_pb2,
     worker_attach_pb2_grpc,
 )
-from pagewire_scheduler.admin_service import AdminServicer
-from pagewire_scheduler.audit_service import Auditor
-from pagewire_scheduler.cell_metrics import CellMeter
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_scheduler.core.core_settings import HandoffPolicy, LoadLimits
-from pagewire_scheduler.frontend_link import FrontendLink
-from pagewire_scheduler.kv_metrics import DecisionMeter
-from pagewire_scheduler.kvstore_link import KvStoreLink
-from pagewire_scheduler.loop import StepLoop
-from pagewire_scheduler.operator_service import CellOperator
-from pagewire_scheduler.store_shares import StoreShares
-from pagewire_scheduler.worker_link import WorkerLink
-from pagewire_shared import collector
+from pagewire_scheduler.core.data.settings import HandoffPolicy, LoadLimits
+from pagewire_scheduler.links.frontend_link import FrontendLink
+from pagewire_scheduler.links.kvstore_link import KvStoreLink
+from pagewire_scheduler.links.loop import StepLoop
+from pagewire_scheduler.links.store_shares import StoreShares
+from pagewire_scheduler.links.worker_link import WorkerLink
+from pagewire_scheduler.metrics.cell import CellMeter
+from pagewire_scheduler.metrics.kv import DecisionMeter
+from pagewire_scheduler.operators.admin_service import AdminServicer
+from pagewire_scheduler.operators.audit_service import Auditor
+from pagewire_scheduler.operators.operator_service import CellOperator
 from pagewire_shared.errors import WireError
-from pagewire_shared.process import ProcessContext
+from pagewire_shared.process import collector
+from pagewire_shared.process.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.server import RpcServer, start_server
 

@@ -3,10 +3,10 @@
 import os
 import sys
 
-from pagewire_shared.extras import needs_extra
-from pagewire_shared.process import Serve, run_role
+from pagewire_shared.process.extras import needs_extra
+from pagewire_shared.process.process import Serve, run_role
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.cuda_defaults import set_allocator
+from pagewire_worker.cuda.defaults import set_allocator
 
 
 def load() -> Serve[WorkerConfig]:

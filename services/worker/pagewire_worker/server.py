@@ -6,22 +6,22 @@ import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from pagewire_shared import collector
-from pagewire_shared.kv_transport import KvTransport
-from pagewire_shared.process import ProcessContext
+from pagewire_shared.kv.transport import KvTransport
+from pagewire_shared.process import collector
+from pagewire_shared.process.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import RpcServer, start_server
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.health import answer_liveness, answer_readiness
-from pagewire_worker.loader import Replica, load_replica
-from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.executor.model_thread import ModelThread
+from pagewire_worker.link.health import answer_liveness, answer_readiness
+from pagewire_worker.link.metrics import show_replica
+from pagewire_worker.link.scheduler_link import SchedulerLink
+from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
+from pagewire_worker.loading.loader import Replica, load_replica
 from pagewire_worker.offload.connector import KvConnector
 from pagewire_worker.offload.connector_registry import make_connector
 from pagewire_worker.offload.kv_offload import KvOffload
-from pagewire_worker.scheduler_link import SchedulerLink
-from pagewire_worker.service import SERVICE_NAMES, KvTransferService, register
-from pagewire_worker.step_metrics import show_replica
 from pagewire_worker.transfer.block_source import BlockSource
 from pagewire_worker.transfer.kv_transfer import KvTransfer
 from pagewire_worker.transfer.staging import Staging

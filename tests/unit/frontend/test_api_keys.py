@@ -11,16 +11,16 @@ from pagewire.cli import config as config_command
 from pagewire.config import config_from_keywords
 from pagewire.local.layout import Endpoints, plan_children
 from pagewire.models import ServedModel
-from pagewire_frontend.api_keys import ApiKeys, Caller, set_caller, tenant_of
+from pagewire_frontend.access.api_keys import ApiKeys, Caller, set_caller, tenant_of
+from pagewire_frontend.access.key_usage import KeyUsage, KeyUsages
 from pagewire_frontend.config import FrontendConfig
-from pagewire_frontend.key_usage import KeyUsage, KeyUsages
-from pagewire_shared.api_key import ApiKey, KeyLimits, hidden_key, parse_api_key
 from pagewire_shared.errors import (
     AuthenticationError,
     ForbiddenError,
     OverloadedError,
     StartupError,
 )
+from pagewire_shared.identity.api_key import ApiKey, KeyLimits, hidden_key, parse_api_key
 
 SECRET = "sk-secret-0123"
 HASH = "sha256:" + hashlib.sha256(SECRET.encode()).hexdigest()

@@ -6,12 +6,15 @@ from pathlib import Path
 import grpc
 from fastapi import FastAPI
 
-from pagewire_frontend.api_keys import ApiKeys
-from pagewire_frontend.http.access import OPEN_PATHS
+from pagewire_frontend.access.api_keys import ApiKeys
 from pagewire_frontend.http.app import Access, make_app
-from pagewire_frontend.http.bodies import Bodies
+from pagewire_frontend.http.body.json_body import MAX_COMMAS
 from pagewire_frontend.http.description import describe
-from pagewire_frontend.http.errors import (
+from pagewire_frontend.http.openai.bodies import Bodies
+from pagewire_frontend.http.responses.local import LocalResponses
+from pagewire_frontend.http.responses.store import StoreLimits
+from pagewire_frontend.http.server.access import OPEN_PATHS
+from pagewire_frontend.http.server.errors import (
     CODE_BY_STATUS,
     BodyTooLargeError,
     ClientGoneError,
@@ -19,9 +22,6 @@ from pagewire_frontend.http.errors import (
     error_body,
     status_of,
 )
-from pagewire_frontend.http.json_body import MAX_COMMAS
-from pagewire_frontend.responses.local import LocalResponses
-from pagewire_frontend.responses.store import StoreLimits
 from pagewire_shared.errors import ERROR_CLASSES, InvalidRequestError
 
 ROOT = Path(__file__).parents[3]

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from pagewire_frontend import attach_stream
-from pagewire_frontend.attach_stream import AttachStream
+from pagewire_frontend.scheduler import attach_stream
+from pagewire_frontend.scheduler.attach_stream import AttachStream
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.errors import UnavailableError
 

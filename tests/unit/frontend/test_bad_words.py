@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pagewire_frontend.bad_words import with_bad_sequences
+from pagewire_frontend.models.bad_words import with_bad_sequences
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 
 WORDS = ["<unk>", "bad", "Ġbad", "word", "Ġ", "b", "a", "d", "Ġa", "ad", "w", "o", "r"]
 

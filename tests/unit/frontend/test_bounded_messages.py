@@ -3,13 +3,14 @@
 import pytest
 from unit.frontend.test_broken_sessions import Link
 
-from pagewire_frontend import link_messages, link_sessions
-from pagewire_frontend.holdings import Finding, Holdings
-from pagewire_frontend.request_records import HeldRecord
+from pagewire_frontend.scheduler import messages as link_messages
+from pagewire_frontend.scheduler import sessions as link_sessions
+from pagewire_frontend.session.holdings import Finding, Holdings
+from pagewire_frontend.session.request_records import HeldRecord
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.ids import RequestId
+from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.rpc.outbox import MESSAGE_BYTES
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 
 
 def lose_and_return(link, resumed):

@@ -2,17 +2,17 @@
 
 import pytest
 
-from pagewire_frontend.events import Closed, Delta
-from pagewire_frontend.journal import JournalEntry
-from pagewire_frontend.link_sessions import CarriedSessions
-from pagewire_frontend.session import Session
+from pagewire_frontend.scheduler.sessions import CarriedSessions
+from pagewire_frontend.session.events import Closed, Delta
+from pagewire_frontend.session.journal import JournalEntry
+from pagewire_frontend.session.session import Session
 from pagewire_protos.common.v1 import sampling_pb2, timeline_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_shared.arrays import pack_f32, pack_u32
 from pagewire_shared.errors import InternalError
-from pagewire_shared.ids import RequestId
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv.arrays import pack_f32, pack_u32
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
 from support.no_text import NoText
 
 HANDLES = (1, 2, 3)

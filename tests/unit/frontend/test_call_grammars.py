@@ -11,16 +11,16 @@ import pytest
 from llguidance import LLTokenizer
 from tokenizers import AddedToken, Tokenizer
 
+from pagewire_frontend.chat.plan import MessagePlan, plan_message
+from pagewire_frontend.chat.tool_use import Tool, ToolUse
 from pagewire_frontend.message.call_format import CallFormat
 from pagewire_frontend.message.formats import CALL_FORMATS, MessageFormats
 from pagewire_frontend.message.pieces import MessagePieces, merged
-from pagewire_frontend.message.plan import MessagePlan, plan_message
 from pagewire_frontend.message.reasoning import REASONING_FORMATS
-from pagewire_frontend.message.tool_use import Tool, ToolUse
-from pagewire_frontend.model_registry import LoadedModel, ModelSpec, load_model
+from pagewire_frontend.models.model_registry import LoadedModel, ModelSpec, load_model
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.grammar_source import compile_grammar, load_grammar_tokenizer
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.grammar_source import compile_grammar, load_grammar_tokenizer
+from pagewire_shared.sampling.params import SamplingParams
 from support.checkpoints import EOS_TOKEN_ID
 from support.json_schema import is_valid
 from support.text_models import make_text_model

@@ -3,8 +3,8 @@ name."""
 
 import pytest
 
-from pagewire_frontend.chat_convert import chat_turns, tool_use
-from pagewire_frontend.message.tool_use import NO_TOOLS, Tool, ToolUse
+from pagewire_frontend.chat.tool_use import NO_TOOLS, Tool, ToolUse
+from pagewire_frontend.grpc_api.chat_convert import chat_turns, tool_use
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import tools_pb2
 from pagewire_shared.errors import InvalidRequestError

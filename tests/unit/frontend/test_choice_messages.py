@@ -3,9 +3,9 @@ reason of the end."""
 
 import pytest
 
-from pagewire_frontend.choice_messages import ChoiceMessages, MessageDelta, MessageFinished
-from pagewire_frontend.events import Delta, Finished, FinishReason, Opened
 from pagewire_frontend.message.pieces import MessagePieces, PlainReader, ToolCallDelta
+from pagewire_frontend.session.choice_messages import ChoiceMessages, MessageDelta, MessageFinished
+from pagewire_frontend.session.events import Delta, Finished, FinishReason, Opened
 from support.marked_messages import MarkedReader
 
 TEXT = 'one ~why~two#find:{"x": 1}#three'

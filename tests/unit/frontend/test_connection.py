@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from pagewire_frontend.http.connection import while_connected
-from pagewire_frontend.http.errors import ClientGoneError
+from pagewire_frontend.http.server.connection import while_connected
+from pagewire_frontend.http.server.errors import ClientGoneError
 
 
 class Client:

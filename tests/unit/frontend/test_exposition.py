@@ -4,9 +4,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pagewire_frontend import load_gauges
 from pagewire_frontend.group.exposition import GREATEST, summed
 from pagewire_frontend.group.metrics import MISSING, PROCESSES, GroupMetrics
+from pagewire_frontend.metrics import load as load_gauges
 from pagewire_shared.errors import UnavailableError
 
 ODD = 'a "b" \\ c\nd'

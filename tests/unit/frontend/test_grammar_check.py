@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pagewire_frontend import grammar_check
-from pagewire_frontend.grammar_check import GrammarChecker
-from pagewire_frontend.grammar_process import CheckerProcess
-from pagewire_frontend.model_registry import ModelSpec, load_model
+from pagewire_frontend.grammar import check as grammar_check
+from pagewire_frontend.grammar.check import GrammarChecker
+from pagewire_frontend.grammar.process import CheckerProcess
+from pagewire_frontend.models.model_registry import ModelSpec, load_model
 from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError
-from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 from support.source_tree import ROOT
 from support.text_models import make_text_model
 

@@ -2,8 +2,10 @@
 
 import pytest
 
-from pagewire_frontend import embed_convert, grpc_convert, request_fit
-from pagewire_frontend.embedding import MAX_INPUTS
+from pagewire_frontend.engine import request_fit
+from pagewire_frontend.engine.embedding import MAX_INPUTS
+from pagewire_frontend.grpc_api import convert as grpc_convert
+from pagewire_frontend.grpc_api import embed_convert
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.errors import InvalidRequestError
 

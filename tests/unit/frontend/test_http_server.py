@@ -6,8 +6,8 @@ import socket
 
 from fastapi import FastAPI
 
-from pagewire_frontend.http.connection_limits import ConnectionLimits
-from pagewire_frontend.http.server import HttpServer
+from pagewire_frontend.http.server.limits import ConnectionLimits
+from pagewire_frontend.http.server.server import HttpServer
 from pagewire_shared.rpc.address import Address
 
 

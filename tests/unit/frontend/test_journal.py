@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagewire_frontend.journal import (
+from pagewire_frontend.session.journal import (
     ENDED,
     LEGAL_MOVES,
     ChoiceJournal,
@@ -15,8 +15,8 @@ from pagewire_frontend.journal import (
     TokenLogprob,
     Verdict,
 )
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.sampling.params import SamplingParams
 
 
 def entry(n: int = 1, **fields) -> JournalEntry:

@@ -6,8 +6,13 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from pagewire_frontend.http.json_body import MAX_COMMAS, MAX_CONTAINERS, MAX_NAMES, parse_object
-from pagewire_frontend.http.schemas import ChatBody, CompletionBody, body_of
+from pagewire_frontend.http.body.json_body import (
+    MAX_COMMAS,
+    MAX_CONTAINERS,
+    MAX_NAMES,
+    parse_object,
+)
+from pagewire_frontend.http.openai.schemas import ChatBody, CompletionBody, body_of
 from pagewire_shared.errors import InvalidRequestError
 
 DEEP = 20_000

@@ -8,10 +8,10 @@ import threading
 import orjson
 import pytest
 
-from pagewire_frontend.body_work import json_link, json_reader
-from pagewire_frontend.body_work.json_link import JsonLink
-from pagewire_frontend.body_work.json_reader import LARGE_BYTES, JsonReader
-from pagewire_frontend.http.json_body import MAX_COMMAS, parse_object
+from pagewire_frontend.http.body import json_link, json_reader
+from pagewire_frontend.http.body.json_body import MAX_COMMAS, parse_object
+from pagewire_frontend.http.body.json_link import JsonLink
+from pagewire_frontend.http.body.json_reader import LARGE_BYTES, JsonReader
 from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError
 
 CHUNK_BYTES = 60_000

@@ -8,28 +8,24 @@ from typing import Any
 
 import pytest
 
-from pagewire_frontend import embedding, request_fit, tokenization
-from pagewire_frontend.body_work import json_reader
+from pagewire_frontend.chat import tool_use
 from pagewire_frontend.config import FrontendConfig
-from pagewire_frontend.http import (
-    bounded_protocol,
-    json_body,
-    responses_pages,
-    responses_schemas,
-    schemas,
-)
-from pagewire_frontend.http import options as http_options
-from pagewire_frontend.message import tool_use
-from pagewire_frontend.template_arguments import MAX_ARGUMENTS
-from pagewire_frontend.text_work import template_process
+from pagewire_frontend.engine import embedding, request_fit, tokenization
+from pagewire_frontend.http.body import json_body, json_reader
+from pagewire_frontend.http.openai import options as http_options
+from pagewire_frontend.http.openai import schemas
+from pagewire_frontend.http.responses import pages as responses_pages
+from pagewire_frontend.http.responses import schemas as responses_schemas
+from pagewire_frontend.http.server import bounded_protocol
+from pagewire_frontend.models.template_arguments import MAX_ARGUMENTS
+from pagewire_frontend.prompts import template_process
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_scheduler.core.stream_limits import StreamLimits
-from pagewire_shared import beam, pooling, priority, structured_outputs
-from pagewire_shared import sampling_checks as checks
+from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.rpc import options as rpc_options
-from pagewire_shared.sampling import SamplingParams, field_names
-from pagewire_worker import mask_credit, mask_jobs
+from pagewire_shared.sampling import beam, checks, pooling, priority, structured_outputs
+from pagewire_shared.sampling.params import SamplingParams, field_names
+from pagewire_worker.grammars import mask_credit, mask_jobs
 
 TABLE = Path(__file__).parents[3] / "docs" / "limits.md"
 INT = 2**31 - 1

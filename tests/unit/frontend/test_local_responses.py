@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from pagewire_frontend.events import Closed, Delta, Finished, FinishReason, Timings, Usage
+from pagewire_frontend.http.responses.draft import ResponseDraft
+from pagewire_frontend.http.responses.items import input_message
+from pagewire_frontend.http.responses.local import LocalResponses
+from pagewire_frontend.http.responses.store import StoreLimits
 from pagewire_frontend.message.pieces import PlainReader
-from pagewire_frontend.responses.draft import ResponseDraft
-from pagewire_frontend.responses.items import input_message
-from pagewire_frontend.responses.local import LocalResponses
-from pagewire_frontend.responses.store import StoreLimits
+from pagewire_frontend.session.events import Closed, Delta, Finished, FinishReason, Timings, Usage
 from pagewire_shared.errors import InvalidRequestError
 
 NAME = f"resp_0123abcd_{'0' * 32}"

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from pagewire_frontend.events import Closed, Delta, Finished, PromptLogprobs
-from pagewire_frontend.journal import ENDED, JournalEntry
-from pagewire_frontend.link_sessions import CarriedSessions
-from pagewire_frontend.session import Session
+from pagewire_frontend.scheduler.sessions import CarriedSessions
+from pagewire_frontend.session.events import Closed, Delta, Finished, PromptLogprobs
+from pagewire_frontend.session.journal import ENDED, JournalEntry
+from pagewire_frontend.session.session import Session
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv.arrays import pack_f32, pack_u32, unpack_u32
+from pagewire_shared.sampling.params import SamplingParams
 from support.no_text import NoText
 
 PROMPT = [100 + i for i in range(12)]

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagewire_frontend.chat.hidden_text import HiddenText
+from pagewire_frontend.chat.plan import plan_message
+from pagewire_frontend.chat.tool_use import Tool, ToolUse
 from pagewire_frontend.message.formats import load_plugin, parse_formats
-from pagewire_frontend.message.hidden_text import HiddenText
 from pagewire_frontend.message.pieces import PlainReader
-from pagewire_frontend.message.plan import plan_message
-from pagewire_frontend.message.tool_use import Tool, ToolUse
-from pagewire_frontend.model_registry import LoadedModel, ModelSpec, load_model
+from pagewire_frontend.models.model_registry import LoadedModel, ModelSpec, load_model
 from pagewire_shared.errors import InvalidRequestError, StartupError
-from pagewire_shared.sampling import SamplingParams
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from support.text_models import make_text_model
 from support.tool_models import TOGGLED, make_tool_model
 

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from pagewire_frontend.chat_template import ChatTemplate, load_chat_template
-from pagewire_frontend.model_registry import (
+from pagewire_frontend.models.chat_template import ChatTemplate, load_chat_template
+from pagewire_frontend.models.model_registry import (
     ModelRegistry,
     ModelSpec,
     load_model,
     parse_specs,
 )
 from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
-from pagewire_shared.fingerprint import tokenizer_fingerprint
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.fingerprint import tokenizer_fingerprint
+from pagewire_shared.sampling.params import SamplingParams
 from support.text_models import make_text_model
 
 

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from pagewire_frontend.chat_template import ChatTemplate
-from pagewire_frontend.template_arguments import MAX_ARGUMENTS, checked_arguments
+from pagewire_frontend.models.chat_template import ChatTemplate
+from pagewire_frontend.models.template_arguments import MAX_ARGUMENTS, checked_arguments
 from pagewire_shared.errors import InvalidRequestError
 
 CHATML = (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pagewire_frontend.http import options
-from pagewire_frontend.http.schemas import MAX_PROMPTS
+from pagewire_frontend.http.openai import options
+from pagewire_frontend.http.openai.schemas import MAX_PROMPTS
 from pagewire_shared.errors import InvalidRequestError
 
 

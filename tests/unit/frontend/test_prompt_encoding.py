@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pagewire_frontend.generation_request import TextPrompt, TokenPrompt
-from pagewire_frontend.prompt_encoding import SHORT_CHARS, PromptEncoder
-from pagewire_frontend.text_work.fair_queue import FairQueue
-from pagewire_frontend.text_work.text_threads import LONG_BYTES, MAX_OVERTAKING, TextThreads
+from pagewire_frontend.prompts.fair_queue import FairQueue
+from pagewire_frontend.prompts.generation_request import TextPrompt, TokenPrompt
+from pagewire_frontend.prompts.prompt_encoding import SHORT_CHARS, PromptEncoder
+from pagewire_frontend.prompts.text_threads import LONG_BYTES, MAX_OVERTAKING, TextThreads
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 
 MEBIBYTE = 2**20

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagewire_frontend.events import Closed, Delta, Finished, FinishReason, PromptLogprobs
-from pagewire_frontend.journal import JournalEntry
-from pagewire_frontend.prompt_tray import POSITIONS_PER_EVENT, PromptTray
-from pagewire_frontend.session import Session
-from pagewire_frontend.token_logprob import Score, TokenLogprob
-from pagewire_frontend.verdict import Verdict
+from pagewire_frontend.session.events import Closed, Delta, Finished, FinishReason, PromptLogprobs
+from pagewire_frontend.session.journal import JournalEntry
+from pagewire_frontend.session.prompt_tray import POSITIONS_PER_EVENT, PromptTray
+from pagewire_frontend.session.session import Session
+from pagewire_frontend.session.token_logprob import Score, TokenLogprob
+from pagewire_frontend.session.verdict import Verdict
 from pagewire_shared.errors import InternalError
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.sampling.params import SamplingParams
 from support.no_text import NoText
 
 PROMPT = list(range(100, 110))

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pagewire_frontend.reader_turns import ReaderTurns
+from pagewire_frontend.session.reader_turns import ReaderTurns
 
 
 async def test_a_turn_of_the_loop_has_few_writers_and_the_first_comes_first():

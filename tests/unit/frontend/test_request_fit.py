@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pagewire_frontend.generation_request import ChatPrompt, GenerationRequest, TokenPrompt
-from pagewire_frontend.request_fit import check_vocabulary, fit
+from pagewire_frontend.engine.request_fit import check_vocabulary, fit
+from pagewire_frontend.prompts.generation_request import ChatPrompt, GenerationRequest, TokenPrompt
 from pagewire_shared.errors import ContextLengthError, InvalidRequestError
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 
 LIMIT = 10
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from pagewire_frontend.http.responses_input import input_items
-from pagewire_frontend.http.responses_pages import page
-from pagewire_frontend.responses import ids, items
+from pagewire_frontend.http.responses import ids, items
+from pagewire_frontend.http.responses.input import input_items
+from pagewire_frontend.http.responses.pages import page
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.frontend_tag import mint_tag
+from pagewire_shared.identity.frontend_tag import mint_tag
 from support.response_shapes import check_kept_item
 
 

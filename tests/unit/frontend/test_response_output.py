@@ -4,10 +4,10 @@ import random
 
 import pytest
 
+from pagewire_frontend.http.responses.output import Output
+from pagewire_frontend.http.responses.text_logprobs import TextLogprobs
 from pagewire_frontend.message.pieces import MessagePieces, ToolCallDelta
-from pagewire_frontend.responses.output import Output
-from pagewire_frontend.responses.text_logprobs import TextLogprobs
-from pagewire_frontend.token_logprob import TokenLogprob
+from pagewire_frontend.session.token_logprob import TokenLogprob
 
 
 def content(text):

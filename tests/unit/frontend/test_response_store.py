@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from pagewire_frontend.responses.errors import gone, not_found
-from pagewire_frontend.responses.event_log import EventLog
-from pagewire_frontend.responses.store import ResponseStore, StoredResponse, StoreLimits
+from pagewire_frontend.http.responses.errors import gone, not_found
+from pagewire_frontend.http.responses.event_log import EventLog
+from pagewire_frontend.http.responses.store import ResponseStore, StoredResponse, StoreLimits
 
 LIMITS = StoreLimits(max_responses=3, max_bytes=100, max_seconds=10.0)
 

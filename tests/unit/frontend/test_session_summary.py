@@ -5,13 +5,13 @@ import logging
 
 import pytest
 
-from pagewire_frontend.journal import Journal, JournalEntry
 from pagewire_frontend.request_label import parse_label
-from pagewire_frontend.session_summary import summary
+from pagewire_frontend.session.journal import Journal, JournalEntry
+from pagewire_frontend.session.session_summary import summary
 from pagewire_shared.errors import OverloadedError
-from pagewire_shared.ids import RequestId
-from pagewire_shared.logs import FIELDS, configure_logging
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.process.logs import FIELDS, configure_logging
+from pagewire_shared.sampling.params import SamplingParams
 
 ID = bytes(range(16))
 

@@ -15,12 +15,12 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import pagewire
-from pagewire_frontend.events import Delta, Finished, FinishReason
-from pagewire_frontend.journal import JournalEntry
-from pagewire_frontend.session import Session
-from pagewire_frontend.tokenizer import TextTokenizer, load_tokenizer
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
+from pagewire_frontend.models.tokenizer import TextTokenizer, load_tokenizer
+from pagewire_frontend.session.events import Delta, Finished, FinishReason
+from pagewire_frontend.session.journal import JournalEntry
+from pagewire_frontend.session.session import Session
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.sampling.params import SamplingParams
 
 NUM_CASES = 500
 PIECES = (

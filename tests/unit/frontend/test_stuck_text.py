@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagewire_frontend.detokenizer import MAX_PENDING_TOKENS, Detokenizer
+from pagewire_frontend.models.detokenizer import MAX_PENDING_TOKENS, Detokenizer
 from support.tokenizer_kinds import KINDS, byte_fallback, byte_level
 
 MANY = 500

@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
-from pagewire_frontend.choice_text import ChoiceText, natural_end
-from pagewire_frontend.detokenizer import Detokenizer
-from pagewire_frontend.events import FinishReason
-from pagewire_frontend.tokenizer import TextTokenizer, load_tokenizer
+from pagewire_frontend.models.detokenizer import Detokenizer
+from pagewire_frontend.models.tokenizer import TextTokenizer, load_tokenizer
+from pagewire_frontend.session.choice_text import ChoiceText, natural_end
+from pagewire_frontend.session.events import FinishReason
 from pagewire_shared.errors import StartupError
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 from support.text_models import make_text_model
 
 EOS = 2

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from pagewire_frontend.text_work.text_bound import max_chars_per_token
-from pagewire_frontend.tokenizer import TextTokenizer, load_tokenizer
-from pagewire_shared.builtin_models import BUILTIN_NAME, builtin_folder
+from pagewire_frontend.models.text_bound import max_chars_per_token
+from pagewire_frontend.models.tokenizer import TextTokenizer, load_tokenizer
+from pagewire_shared.identity.builtin_models import BUILTIN_NAME, builtin_folder
 from support.tokenizer_kinds import byte_fallback, byte_level, metaspace, word_piece
 
 # Signs that compose, blanks, controls, and what a vocabulary may lack.

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pagewire_frontend.timeline import (
+from pagewire_frontend.metrics.timeline import (
     MAX_HEADER_BYTES,
     CellTimeline,
     ChoiceTimeline,

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pagewire_frontend.token_tally import BOUNDS_SECONDS, Pace, TokenTallies
+from pagewire_frontend.metrics.tokens import BOUNDS_SECONDS, Pace, TokenTallies
 
 
 def samples(tallies):

@@ -4,7 +4,7 @@ import marshal
 
 import pytest
 
-from pagewire_frontend.body_work.value_pieces import PIECE_COST, cut, join
+from pagewire_frontend.http.body.value_pieces import PIECE_COST, cut, join
 
 MANY = 3 * PIECE_COST // 32
 VALUES = {

@@ -4,11 +4,14 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pagewire_frontend import latency_bounds, load_gauges, metrics, stage_metrics
-from pagewire_frontend.model_load import ModelLoad, total
-from pagewire_frontend.renamed_metric import Renaming
-from pagewire_frontend.timeline import CellTimeline
-from pagewire_frontend.vllm_names import NAMES, VllmNames
+from pagewire_frontend.metrics import buckets as latency_bounds
+from pagewire_frontend.metrics import load as load_gauges
+from pagewire_frontend.metrics import requests as metrics
+from pagewire_frontend.metrics import stages as stage_metrics
+from pagewire_frontend.metrics.model_load import ModelLoad, total
+from pagewire_frontend.metrics.renamed_metric import Renaming
+from pagewire_frontend.metrics.timeline import CellTimeline
+from pagewire_frontend.metrics.vllm_names import NAMES, VllmNames
 
 # The names that existing dashboards and autoscalers ask for.
 WANTED = {

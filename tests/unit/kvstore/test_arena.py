@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pagewire_shared.arena import Arena
 from pagewire_shared.errors import StartupError
+from pagewire_shared.kv.arena import Arena
 
 CAPACITY_BYTES = 1024 * 1024
 

@@ -2,17 +2,17 @@
 
 import pytest
 
-from pagewire_kvstore.assembly import Assembly
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.byte_budget import ByteBudget
-from pagewire_kvstore.layout_convert import store_layout
-from pagewire_kvstore.record import BlockRecord
-from pagewire_kvstore.store_layout import StoreLayout
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.store_layout import StoreLayout
+from pagewire_kvstore.streams.assembly import Assembly
+from pagewire_kvstore.streams.byte_budget import ByteBudget
+from pagewire_kvstore.streams.layout_convert import store_layout
 from pagewire_protos.common.v1 import layout_pb2
-from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.ids import BlockName
-from pagewire_shared.kv_chunk_convert import KvPiece, decode_piece, encode_piece
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.checksum import crc32c
+from pagewire_shared.kv.chunk_convert import KvPiece, decode_piece, encode_piece
 
 LAYOUT = StoreLayout(b"L" * 16, (10, 4))
 NAME, OTHER = BlockName(b"n" * 16), BlockName(b"o" * 16)

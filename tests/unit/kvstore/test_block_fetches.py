@@ -5,8 +5,8 @@ import contextlib
 
 import pytest
 
-from pagewire_kvstore.block_fetches import BlockFetches
-from pagewire_kvstore.store_layout import StoreLayout
+from pagewire_kvstore.blocks.store_layout import StoreLayout
+from pagewire_kvstore.streams.block_fetches import BlockFetches
 from support.store_server import name_of
 
 LAYOUT = StoreLayout(b"L" * 16, (6, 3))

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from pagewire_kvstore import disk_threads
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.disk_tier import DiskTier
-from pagewire_kvstore.event_log import BlockChange
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.event_log import BlockChange
+from pagewire_kvstore.tiers.disk import threads as disk_threads
+from pagewire_kvstore.tiers.disk.tier import DiskTier
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 from support.disk_blocks import FILE_BYTES, block_key, block_payload, block_record, path_of
 from support.store_cell import CAPACITY, Cell, names, running

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from pagewire_kvstore.disk_files import DiskFiles, file_name, key_of
-from pagewire_kvstore.disk_index import TOUCH_SECONDS
-from pagewire_kvstore.disk_tier import DiskTier
-from pagewire_kvstore.record import BlockRecord
-from pagewire_kvstore.tier_errors import RecordTooLargeError, TierPinnedError
+from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.tiers.disk.files import DiskFiles, file_name, key_of
+from pagewire_kvstore.tiers.disk.index import TOUCH_SECONDS
+from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.errors import RecordTooLargeError, TierPinnedError
 from pagewire_shared.errors import InvalidRequestError, StartupError
 from support.disk_blocks import (
     FILE_BYTES,

@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from pagewire_kvstore import disk_files
-from pagewire_kvstore.disk_files import file_name
-from pagewire_kvstore.disk_tier import DiskTier
-from pagewire_kvstore.tier_errors import TierUnavailableError
+from pagewire_kvstore.tiers.disk import files as disk_files
+from pagewire_kvstore.tiers.disk.files import file_name
+from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.errors import TierUnavailableError
 from support import disk_blocks
 from support.disk_blocks import (
     FILE_BYTES,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pagewire_kvstore.event_log import BlockChange, EventLog
-from pagewire_shared.ids import BlockName
+from pagewire_kvstore.blocks.event_log import BlockChange, EventLog
+from pagewire_shared.identity.ids import BlockName
 
 
 def name(number: int) -> BlockName:

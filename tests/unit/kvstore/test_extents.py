@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pagewire_shared.extents import GRANULE_BYTES, Extents
+from pagewire_shared.kv.extents import GRANULE_BYTES, Extents
 
 GRANULE = 4
 NUM_GRANULES = 24

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pagewire_kvstore.disk_files import DiskFiles
-from pagewire_kvstore.record_codec import encode_record
-from pagewire_shared.arena import Arena
+from pagewire_kvstore.tiers.disk.files import DiskFiles
+from pagewire_kvstore.tiers.record_codec import encode_record
+from pagewire_shared.kv.arena import Arena
 from support.disk_blocks import block_record
 
 

@@ -6,12 +6,12 @@ import grpc
 import grpc.aio
 import pytest
 
-from pagewire_kvstore.metrics import GET_BYTES, GRPC
+from pagewire_kvstore.streams.metrics import GET_BYTES, GRPC
 from pagewire_protos.kvstore.v1 import kv_store_pb2
-from pagewire_shared.arena import Arena
-from pagewire_shared.checksum import crc32c
-from pagewire_shared.kv_chunk_convert import KvPiece
-from pagewire_shared.rpc import kv_streams
+from pagewire_shared.kv import streams as kv_streams
+from pagewire_shared.kv.arena import Arena
+from pagewire_shared.kv.checksum import crc32c
+from pagewire_shared.kv.chunk_convert import KvPiece
 from support.store_server import (
     MIB,
     granted,

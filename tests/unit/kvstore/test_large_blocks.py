@@ -6,20 +6,20 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from pagewire_kvstore import put_session, shared_assembly
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.block_store import BlockStore
-from pagewire_kvstore.byte_budget import ByteBudget
-from pagewire_kvstore.event_log import EventLog
-from pagewire_kvstore.memory_tier import MemoryTier
-from pagewire_kvstore.put_session import LOOP_BYTES, PutSession
-from pagewire_kvstore.store_layout import StoreLayout
-from pagewire_kvstore.tenants import Tenants
-from pagewire_kvstore.tiers import TierSettings, create_store
-from pagewire_shared.checksum import crc32c
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.event_log import EventLog
+from pagewire_kvstore.blocks.store_layout import StoreLayout
+from pagewire_kvstore.blocks.tenants import Tenants
+from pagewire_kvstore.store.block_store import BlockStore
+from pagewire_kvstore.store.create import TierSettings, create_store
+from pagewire_kvstore.streams import put_session, shared_assembly
+from pagewire_kvstore.streams.byte_budget import ByteBudget
+from pagewire_kvstore.streams.put_session import LOOP_BYTES, PutSession
+from pagewire_kvstore.tiers.memory import MemoryTier
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.ids import BlockName
-from pagewire_shared.kv_chunk_convert import KvPiece, checksum_of
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.checksum import crc32c
+from pagewire_shared.kv.chunk_convert import KvPiece, checksum_of
 
 SIZE = LOOP_BYTES + 4096
 LAYOUT = StoreLayout(b"L" * 16, (SIZE,))

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.leases import NO_LEASE, Leases
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.leases import NO_LEASE, Leases
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
-from pagewire_shared.ids import BlockName
+from pagewire_shared.identity.ids import BlockName
 
 
 def key_of(number: int) -> BlockKey:

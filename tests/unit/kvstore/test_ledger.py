@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.ledger import Ledger
-from pagewire_shared.ids import BlockName
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.tiers.ledger import Ledger
+from pagewire_shared.identity.ids import BlockName
 
 CAPACITY_BYTES = 40
 QUOTAS = {"small": 12, "none": 0, "large": 1000}

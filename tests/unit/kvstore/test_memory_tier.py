@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pagewire_kvstore.memory_tier import MemoryTier
-from pagewire_kvstore.record import BlockRecord
+from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.tiers.memory import MemoryTier
 from pagewire_shared.errors import InvalidRequestError, OverloadedError, StartupError
-from pagewire_shared.extents import GRANULE_BYTES
+from pagewire_shared.kv.extents import GRANULE_BYTES
 from support.memory_blocks import NUM_GRANULES, QUOTAS, block, key_of, make
 
 READER = """

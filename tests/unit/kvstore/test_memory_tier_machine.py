@@ -4,12 +4,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.memory_tier import Hold
-from pagewire_kvstore.record import BlockRecord
-from pagewire_kvstore.reservation import Reservation
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.reservation import Reservation
+from pagewire_kvstore.tiers.memory import Hold
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
-from pagewire_shared.extents import GRANULE_BYTES
+from pagewire_shared.kv.extents import GRANULE_BYTES
 from support.memory_blocks import NUM_GRANULES, QUOTAS, block, key_of, make
 
 

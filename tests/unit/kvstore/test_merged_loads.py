@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from pagewire_kvstore.disk_tier import DiskTier
+from pagewire_kvstore.tiers.disk.tier import DiskTier
 from support.disk_blocks import block_key, block_payload, block_record
 from support.store_cell import running
 

@@ -6,14 +6,14 @@ import contextlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.byte_budget import ByteBudget
-from pagewire_kvstore.put_session import PutSession
-from pagewire_kvstore.store_layout import StoreLayout
-from pagewire_kvstore.tenants import Tenants
-from pagewire_shared.checksum import crc32c
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.store_layout import StoreLayout
+from pagewire_kvstore.blocks.tenants import Tenants
+from pagewire_kvstore.streams.byte_budget import ByteBudget
+from pagewire_kvstore.streams.put_session import PutSession
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
-from pagewire_shared.kv_chunk_convert import KvPiece, checksum_of
+from pagewire_shared.kv.checksum import crc32c
+from pagewire_shared.kv.chunk_convert import KvPiece, checksum_of
 from support.store_server import name_of, payload_of
 
 LAYOUT = StoreLayout(b"L" * 16, (6, 3))

@@ -6,7 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from pagewire_kvstore.tenants import Tenants
+from pagewire_kvstore.blocks.tenants import Tenants
 from pagewire_protos.kvstore.v1 import kv_store_pb2
 from support.store_server import (
     MIB,

@@ -4,22 +4,18 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from pagewire_kvstore import (
-    block_names,
-    disk_threads,
-    layout_convert,
-    put_session,
-    redis_tier,
-    redis_values,
-    store_process,
-    tiers,
-)
+from pagewire_kvstore import store_process
 from pagewire_kvstore.config import KvStoreConfig
-from pagewire_kvstore.credits import MAX_CREDITS
-from pagewire_kvstore.limits import StreamLimits
-from pagewire_shared.kv_chunk_convert import MAX_DATA_BYTES
-from pagewire_shared.process import ProcessConfig
-from pagewire_shared.settings import flag_of
+from pagewire_kvstore.store import create as tiers
+from pagewire_kvstore.streams import block_names, layout_convert, put_session
+from pagewire_kvstore.streams.credits import MAX_CREDITS
+from pagewire_kvstore.streams.limits import StreamLimits
+from pagewire_kvstore.tiers.disk import threads as disk_threads
+from pagewire_kvstore.tiers.redis import tier as redis_tier
+from pagewire_kvstore.tiers.redis import values as redis_values
+from pagewire_shared.kv.chunk_convert import MAX_DATA_BYTES
+from pagewire_shared.process.process import ProcessConfig
+from pagewire_shared.process.settings import flag_of
 
 README = Path(__file__).parents[3] / "services" / "kvstore" / "README.md"
 MIB = 1024 * 1024

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.record import BlockRecord
-from pagewire_kvstore.record_codec import (
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.tenants import MAX_TENANT_BYTES
+from pagewire_kvstore.tiers.record_codec import (
     MAX_HEADER_BYTES,
     CorruptRecordError,
     decode_header,
     decode_record,
     encode_record,
 )
-from pagewire_kvstore.tenants import MAX_TENANT_BYTES
-from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.ids import BlockName
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.checksum import crc32c
 
 KEY = BlockKey(bytes(range(16)), 0x01020304, BlockName(bytes(range(16, 32))))
 PAYLOAD = b"123456789"

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from pagewire_kvstore import redis_values
-from pagewire_kvstore.redis_tier import RedisTier
-from pagewire_kvstore.redis_values import RedisValues
+from pagewire_kvstore.tiers.redis import values as redis_values
+from pagewire_kvstore.tiers.redis.tier import RedisTier
+from pagewire_kvstore.tiers.redis.values import RedisValues
 from support.redis_server import RedisServer
 from support.store_server import layout, payload_of, store_server, until
 

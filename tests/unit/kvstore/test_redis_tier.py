@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 import redis.asyncio
 
-from pagewire_kvstore import redis_tier
-from pagewire_kvstore.block_store import BlockStore
-from pagewire_kvstore.event_log import BlockChange, EventLog
-from pagewire_kvstore.memory_tier import MemoryTier
-from pagewire_kvstore.redis_tier import RedisTier
-from pagewire_kvstore.redis_values import RedisValues, value_name
-from pagewire_kvstore.tier_errors import TierUnavailableError
-from pagewire_shared.extents import GRANULE_BYTES
+from pagewire_kvstore.blocks.event_log import BlockChange, EventLog
+from pagewire_kvstore.store.block_store import BlockStore
+from pagewire_kvstore.tiers.errors import TierUnavailableError
+from pagewire_kvstore.tiers.memory import MemoryTier
+from pagewire_kvstore.tiers.redis import tier as redis_tier
+from pagewire_kvstore.tiers.redis.tier import RedisTier
+from pagewire_kvstore.tiers.redis.values import RedisValues, value_name
+from pagewire_shared.kv.extents import GRANULE_BYTES
 from support.disk_blocks import block_key, block_payload, block_record
 from support.redis_server import RedisServer
 

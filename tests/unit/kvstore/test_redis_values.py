@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagewire_kvstore.redis_values import RedisValues, key_of, value_name
+from pagewire_kvstore.tiers.redis.values import RedisValues, key_of, value_name
 from pagewire_shared.errors import StartupError
 from support.disk_blocks import block_key
 

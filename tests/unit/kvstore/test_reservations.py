@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pagewire_shared.errors import OverloadedError
-from pagewire_shared.extents import GRANULE_BYTES
+from pagewire_shared.kv.extents import GRANULE_BYTES
 from support.disk_blocks import block_key, block_payload, block_record
 from support.store_cell import CAPACITY, Cell, names, running
 

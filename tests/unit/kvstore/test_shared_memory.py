@@ -14,15 +14,15 @@ import grpc
 import grpc.aio
 import pytest
 
-from pagewire_kvstore import get_stream
-from pagewire_kvstore.shared_arena import arena_path
+from pagewire_kvstore.streams import get_stream
+from pagewire_kvstore.tiers.shared_arena import arena_path
 from pagewire_protos.kvstore.v1 import kv_store_pb2
-from pagewire_shared.arena import Arena
-from pagewire_shared.arena_folder import arena_facts
-from pagewire_shared.checksum import crc32c
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import StartupError
-from pagewire_shared.extents import GRANULE_BYTES
+from pagewire_shared.kv.arena import Arena
+from pagewire_shared.kv.arena_folder import arena_facts
+from pagewire_shared.kv.checksum import crc32c
+from pagewire_shared.kv.extents import GRANULE_BYTES
 from support.store_server import (
     announced,
     granted,

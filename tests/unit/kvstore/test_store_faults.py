@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from pagewire_kvstore.disk_files import file_name
+from pagewire_kvstore.tiers.disk.files import file_name
 from support import store_blocks
 from support.disk_blocks import block_key, block_payload, block_record, files_below, path_of
 from support.full_disk import run_with_mounts

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from pagewire_kvstore.disk_tier import DiskTier
-from pagewire_kvstore.tier_errors import TierUnavailableError
-from pagewire_shared.extents import GRANULE_BYTES
+from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.errors import TierUnavailableError
+from pagewire_shared.kv.extents import GRANULE_BYTES
 from support.disk_blocks import FILE_BYTES, block_key, block_payload, block_record, path_of
 from support.store_cell import names, running
 

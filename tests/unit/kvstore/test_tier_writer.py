@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from pagewire_kvstore.tier_errors import RecordTooLargeError, TierUnavailableError
-from pagewire_kvstore.tier_health import TierHealth
-from pagewire_kvstore.tier_writer import TierWriter
-from pagewire_shared.circuit import CircuitBreaker
+from pagewire_kvstore.tiers.errors import RecordTooLargeError, TierUnavailableError
+from pagewire_kvstore.tiers.health import TierHealth
+from pagewire_kvstore.tiers.writer import TierWriter
+from pagewire_shared.process.circuit import CircuitBreaker
 from support.disk_blocks import SIZE, block_key, block_record
 
 

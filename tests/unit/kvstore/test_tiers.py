@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from pagewire_kvstore.event_log import EventLog
-from pagewire_kvstore.memory_limit import available_bytes, check_memory
-from pagewire_kvstore.tiers import TierSettings, create_store
+from pagewire_kvstore.blocks.event_log import EventLog
+from pagewire_kvstore.store.create import TierSettings, create_store
+from pagewire_kvstore.tiers.memory_limit import available_bytes, check_memory
 from pagewire_shared.errors import StartupError
-from pagewire_shared.extents import GRANULE_BYTES
+from pagewire_shared.kv.extents import GRANULE_BYTES
 from support.disk_blocks import block_key, block_payload, block_record
 from support.redis_server import RedisServer
 

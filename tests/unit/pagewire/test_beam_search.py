@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pagewire.beam_search import BeamSearchParams
-from pagewire.events import (
+from pagewire.client.events import (
     Closed,
     Delta,
     Event,
@@ -18,10 +17,11 @@ from pagewire.events import (
     TokenLogprob,
     Usage,
 )
-from pagewire.offline_run import OfflineRun
-from pagewire.prompts import prompt_requests
+from pagewire.offline.beam_search import BeamSearchParams
+from pagewire.offline.offline_run import OfflineRun
+from pagewire.offline.prompts import prompt_requests
 from pagewire_shared.errors import ContextLengthError, InvalidRequestError
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 
 CLOSED = Closed(Usage(1, 1, 0), Timings(0.0, 0.0, 0))
 EOS = 2

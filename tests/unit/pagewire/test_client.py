@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pagewire.client import AsyncClient, Client
-from pagewire.events import Closed, Delta, Finished, Opened, PromptLogprobs, TokenLogprob
+from pagewire.client.client import AsyncClient, Client
+from pagewire.client.events import Closed, Delta, Finished, Opened, PromptLogprobs, TokenLogprob
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import ContextLengthError, UnavailableError

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pagewire.client import AsyncClient, Client
-from pagewire.embedding_run import EmbeddingRun, embedding_requests
-from pagewire.embeddings import EmbeddingRequestOutput
-from pagewire.events import Message, Usage
-from pagewire.offline_batch import MAX_ATTEMPTS
+from pagewire.client.client import AsyncClient, Client
+from pagewire.client.embeddings import EmbeddingRequestOutput
+from pagewire.client.events import Message, Usage
+from pagewire.offline.embedding_run import EmbeddingRun, embedding_requests
+from pagewire.offline.offline_batch import MAX_ATTEMPTS
 from pagewire_protos.common.v1 import pooling_pb2, usage_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import InvalidRequestError, UnavailableError
-from pagewire_shared.pooling import PoolingParams
+from pagewire_shared.sampling.pooling import PoolingParams
 from support.scripted_inference import serving
 
 TURN = {"role": "user", "content": "hi"}

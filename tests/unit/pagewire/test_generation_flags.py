@@ -4,9 +4,9 @@ import pytest
 
 from pagewire.cli.generation import GenerationConfig, sampling_of
 from pagewire.cli.settings import load, make_parser
-from pagewire.client_convert import options_message
+from pagewire.client.client_convert import options_message
 from pagewire_shared.errors import InvalidRequestError, StartupError
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 
 def sampling(*words: str) -> dict[str, object]:

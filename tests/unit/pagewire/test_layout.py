@@ -18,7 +18,7 @@ from pagewire.local.layout import (
 from pagewire.models import ServedModel
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_shared.errors import StartupError
-from pagewire_shared.frontend_tag import slot_of
+from pagewire_shared.identity.frontend_tag import slot_of
 
 FOLDER = Path("/run/x")
 ON_PORTS = Endpoints("0.0.0.0", 80, 81, "")

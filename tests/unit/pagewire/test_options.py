@@ -1,11 +1,11 @@
 """Parameters of the offline API as they reach the wire: best_of and beam search."""
 
-from pagewire.client_convert import options_message
+from pagewire.client.client_convert import options_message
 from pagewire_protos.common.v1 import sampling_pb2
-from pagewire_shared.beam import BeamParams
-from pagewire_shared.sampling import SamplingParams, field_names
-from pagewire_shared.sampling_convert import beam_from_message, sampling_from_message
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.beam import BeamParams
+from pagewire_shared.sampling.convert import beam_from_message, sampling_from_message
+from pagewire_shared.sampling.params import SamplingParams, field_names
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 
 def test_best_of_travels_and_its_absence_too() -> None:

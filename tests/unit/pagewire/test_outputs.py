@@ -2,8 +2,8 @@
 
 import pytest
 
-from pagewire.client_convert import chat_request, complete_request, options_message
-from pagewire.events import (
+from pagewire.client.client_convert import chat_request, complete_request, options_message
+from pagewire.client.events import (
     Closed,
     Delta,
     Finished,
@@ -14,10 +14,10 @@ from pagewire.events import (
     TokenLogprob,
     Usage,
 )
-from pagewire.outputs import Logprob, OutputCollector
-from pagewire.prompts import SeedSource, chat_requests, prompt_requests
+from pagewire.offline.outputs import Logprob, OutputCollector
+from pagewire.offline.prompts import SeedSource, chat_requests, prompt_requests
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 
 OPENED = Opened("ab", "m", (1, 2), 7)
 CLOSED = Closed(Usage(2, 4, 1, {"memory": 1}), Timings(0.1, 0.5, 1))

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from pagewire.client_convert import (
+from pagewire.client.client_convert import (
     chat_request,
     complete_request,
     event_from_message,
     message_message,
 )
-from pagewire.events import Delta, Finished, Message, Opened, ToolCall, ToolCallDelta
-from pagewire.outputs import OutputCollector
-from pagewire.prompts import chat_requests
-from pagewire.tool_convert import joined_calls
+from pagewire.client.events import Delta, Finished, Message, Opened, ToolCall, ToolCallDelta
+from pagewire.client.tool_convert import joined_calls
+from pagewire.offline.outputs import OutputCollector
+from pagewire.offline.prompts import chat_requests
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, tools_pb2
 from pagewire_shared.errors import InvalidRequestError

@@ -7,13 +7,13 @@ from typing import Any
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.core_settings import CoreSettings, LoadLimits
-from pagewire_scheduler.core.events import Event, FinishedEvent, TimelineEvent
+from pagewire_scheduler.core.data.events import Event, FinishedEvent, TimelineEvent
+from pagewire_scheduler.core.data.settings import CoreSettings, LoadLimits
+from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
+from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.submission import Submission
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.sampling.params import SamplingParams
 
 FRONTEND = b"f" * 16
 MAX_TURNS = 3000

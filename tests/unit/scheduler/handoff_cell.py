@@ -6,17 +6,17 @@ from unit.scheduler.cell import FRONTEND, said, submission
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
-from pagewire_scheduler.core.core_settings import CoreSettings, HandoffPolicy
-from pagewire_scheduler.core.events import Event, TimelineEvent
-from pagewire_scheduler.core.request import Sequence
-from pagewire_scheduler.core.roles import Role
+from pagewire_scheduler.core.data.events import Event, TimelineEvent
+from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_scheduler.core.data.roles import Role
+from pagewire_scheduler.core.data.settings import CoreSettings, HandoffPolicy
+from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
+from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.worker_info import WorkerInfo
-from pagewire_scheduler.core.worker_state import WorkerState
-from pagewire_shared.ids import RequestId
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv.transport import KvTransport
 
 PROMPT = list(range(1, 18))  # four full blocks, and a token
 P, D, E = (bytes([number]) * 16 for number in (1, 2, 3))

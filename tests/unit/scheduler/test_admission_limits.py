@@ -10,11 +10,11 @@ import pytest
 from unit.scheduler.cell import FRONTEND, Cell, submission
 from unit.scheduler.hellos import MODEL
 
-from pagewire_scheduler.core.core_settings import CoreSettings, LoadLimits
-from pagewire_scheduler.core.events import Event, RejectedEvent
+from pagewire_scheduler.core.data.events import Event, RejectedEvent
+from pagewire_scheduler.core.data.settings import CoreSettings, LoadLimits
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_shared.beam import BeamParams
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.beam import BeamParams
+from pagewire_shared.sampling.params import SamplingParams
 
 CONTEXT = 131_072
 ROOMY = {"num_blocks": 40_000, "max_num_seqs": 8}

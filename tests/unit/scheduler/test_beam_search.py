@@ -10,12 +10,12 @@ from unit.scheduler.cell import FRONTEND, Cell, finished
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import audit
-from pagewire_scheduler.core.beam_search import Beam, BeamSearch
-from pagewire_scheduler.core.events import Event, RejectedEvent, TokensEvent
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.step import StepPlan
-from pagewire_shared.beam import BeamParams
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.data.events import Event, RejectedEvent, TokensEvent
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_scheduler.core.state.beam_search import Beam, BeamSearch
+from pagewire_shared.sampling.beam import BeamParams
+from pagewire_shared.sampling.params import SamplingParams
 
 VOCAB = 12
 EOS = 0

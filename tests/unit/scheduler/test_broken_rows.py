@@ -3,8 +3,8 @@
 import pytest
 from unit.scheduler.cell import FRONTEND, Cell, finished
 
-from pagewire_scheduler.core.events import TokensEvent
-from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.data.events import TokensEvent
+from pagewire_scheduler.core.data.state_machine import State
 from pagewire_shared.errors import WireError
 
 BROKEN = "the numbers are not finite"

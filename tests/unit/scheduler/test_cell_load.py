@@ -5,12 +5,12 @@ from unit.scheduler.handoff_cell import DECODE, PREFILL, HandoffCell
 from unit.scheduler.hellos import MODEL, worker_info
 from unit.scheduler.loading_cell import PROMPT, LoadingCell
 
-from pagewire_scheduler.cell_convert import metrics_message
+from pagewire_scheduler.convert.cell import metrics_message
 from pagewire_scheduler.core.cell_load import CellLoad, SequenceCounts, WaitReason, cell_load
+from pagewire_scheduler.core.data.step_plan import StepFailure
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.step import StepFailure
-from pagewire_shared.sampling import SamplingParams
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 OTHER = b"g" * 16
 LONG = SamplingParams(max_tokens=20, ignore_eos=True)

@@ -4,10 +4,10 @@ from typing import Any
 
 from prometheus_client import REGISTRY
 
-from pagewire_scheduler.cell_metrics import CellMeter
 from pagewire_scheduler.core.cell_load import CellLoad, SequenceCounts, WaitReason, WorkerLoad
-from pagewire_scheduler.core.core_settings import CoreCounts
-from pagewire_scheduler.core.roles import ALL_ROLES, Role
+from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
+from pagewire_scheduler.core.data.settings import CoreCounts
+from pagewire_scheduler.metrics.cell import CellMeter
 
 
 def value(name: str, **labels: Any) -> float | None:

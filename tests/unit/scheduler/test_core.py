@@ -6,10 +6,10 @@ import pytest
 from unit.scheduler.cell import FRONTEND, Cell
 
 from pagewire_scheduler.core.audit import audit
-from pagewire_scheduler.core.events import FinishedEvent, RejectedEvent, TokensEvent
-from pagewire_scheduler.core.state import State
+from pagewire_scheduler.core.data.events import FinishedEvent, RejectedEvent, TokensEvent
+from pagewire_scheduler.core.data.state_machine import State
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 
 
 def test_a_long_prompt_is_computed_in_chunks_and_sampled_once() -> None:

@@ -4,13 +4,13 @@ import pytest
 
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_scheduler.core.events import FinishedEvent
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.frontend_convert import finished_messages, submission
-from pagewire_shared.arrays import pack_u32
-from pagewire_shared.beam import BeamParams
+from pagewire_scheduler.convert.frontend import finished_messages, submission
+from pagewire_scheduler.core.data.events import FinishedEvent
+from pagewire_scheduler.core.data.state_machine import State
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.ids import RequestId
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv.arrays import pack_u32
+from pagewire_shared.sampling.beam import BeamParams
 
 
 def submit(width: int = 2, **fields: object) -> pb.Submit:

@@ -11,22 +11,22 @@ import pytest
 from pagewire_protos.common.v1 import audit_pb2
 from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_scheduler.core.events import (
+from pagewire_scheduler.core.data.events import (
     FinishedEvent,
     RejectedEvent,
     TimelineEvent,
     TokensEvent,
     VectorEvent,
 )
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.timeline import Timeline
-from pagewire_scheduler.core.token_logprobs import OutputLogprobs
-from pagewire_scheduler.frontend_link import FrontendLink
-from pagewire_scheduler.loop import StepLoop
-from pagewire_shared.arrays import unpack_u32
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.timeline import Timeline
+from pagewire_scheduler.core.data.token_logprobs import OutputLogprobs
+from pagewire_scheduler.links.frontend_link import FrontendLink
+from pagewire_scheduler.links.loop import StepLoop
 from pagewire_shared.convert import finding, protocol_range
 from pagewire_shared.errors import InternalError
-from pagewire_shared.ids import RequestId
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv.arrays import unpack_u32
 
 FRONTEND = b"f" * 16
 REQUEST = RequestId(b"r" * 16)

@@ -6,8 +6,8 @@ from unittest import mock
 
 import pytest
 
-from pagewire_scheduler import generation as module
-from pagewire_scheduler.generation import MAX_AHEAD_MS, Generation
+from pagewire_scheduler.links import generation as module
+from pagewire_scheduler.links.generation import MAX_AHEAD_MS, Generation
 from pagewire_shared.errors import PeerRefusedError, UnavailableError
 
 START = 1_800_000_000_000

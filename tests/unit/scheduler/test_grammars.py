@@ -4,14 +4,14 @@ from unit.scheduler.cell import FRONTEND, Cell, finished
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.enqueue import take_asked
-from pagewire_scheduler.core.events import TokensEvent
-from pagewire_scheduler.core.grammars import MAX_READY, MAX_RELEASED, Grammars
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.stream_limits import StreamLimits
+from pagewire_scheduler.core.data.events import TokensEvent
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.stream_limits import StreamLimits
+from pagewire_scheduler.core.queueing.enqueue import take_asked
+from pagewire_scheduler.core.state.grammars import MAX_READY, MAX_RELEASED, Grammars
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.sampling import SamplingParams
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 
 def guided(regex: str = "[ab]+", **fields: object) -> SamplingParams:

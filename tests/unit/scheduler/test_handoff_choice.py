@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagewire_scheduler.core.handoff_choice import (
+from pagewire_scheduler.core.costs.handoff_cost import (
     APART,
     AT_HOME,
     MAX_SECONDS,

@@ -2,9 +2,9 @@
 
 from unit.scheduler.handoff_cell import DECODE, PREFILL, PROMPT, D, HandoffCell, P, exchanging
 
-from pagewire_scheduler.core.load_choice import NUM_FAILURES
-from pagewire_scheduler.core.pairs import source_key
-from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_scheduler.core.costs.load_cost import NUM_FAILURES
+from pagewire_scheduler.core.state.pairs import source_key
+from pagewire_scheduler.core.state.worker import WorkerState
 
 Q = bytes([3]) * 16
 

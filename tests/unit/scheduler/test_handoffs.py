@@ -13,13 +13,13 @@ from unit.scheduler.handoff_cell import (
     exchanging,
 )
 
-from pagewire_scheduler.core.block_load import LoadOutcome, WorkerSource
-from pagewire_scheduler.core.events import TokensEvent
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.step import StepFailure
-from pagewire_shared.kv_transport import KvTransport
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.data.events import TokensEvent
+from pagewire_scheduler.core.data.kv_load import LoadOutcome, WorkerSource
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.step_plan import StepFailure
+from pagewire_shared.kv.transport import KvTransport
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
 
 
 def test_a_prompt_is_computed_on_one_worker_and_generated_on_the_other() -> None:

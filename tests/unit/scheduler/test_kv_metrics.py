@@ -4,9 +4,9 @@ import enum
 
 from prometheus_client import REGISTRY
 
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome, WorkerSource
-from pagewire_scheduler.kv_metrics import DecisionMeter, LoadMeter, StoreMeter
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome, WorkerSource
+from pagewire_scheduler.metrics.kv import DecisionMeter, LoadMeter, StoreMeter
+from pagewire_shared.kv.transport import KvTransport
 
 
 class Verdict(enum.Enum):

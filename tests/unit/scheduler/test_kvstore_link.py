@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as pb
-from pagewire_scheduler.kvstore_link import KvStoreLink
+from pagewire_scheduler.links.kvstore_link import KvStoreLink
 from pagewire_shared.errors import WireError
-from pagewire_shared.ids import BlockName
+from pagewire_shared.identity.ids import BlockName
 
 
 class Observer:

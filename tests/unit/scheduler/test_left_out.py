@@ -6,12 +6,16 @@ import pytest
 from unit.scheduler.cell import Cell, finished
 from unit.scheduler.test_grammars import asked, note
 
-from pagewire_scheduler.core.events import TokensEvent
-from pagewire_scheduler.core.left_out import MAX_PAUSE, MAX_RETRIES_ALONE, MAX_RETRIES_PER_STEP
-from pagewire_scheduler.core.step import StepPlan
+from pagewire_scheduler.core.data.events import TokensEvent
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_scheduler.core.planning.left_out import (
+    MAX_PAUSE,
+    MAX_RETRIES_ALONE,
+    MAX_RETRIES_PER_STEP,
+)
 from pagewire_shared.errors import WireError
-from pagewire_shared.sampling import SamplingParams
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 
 def guided_cell(num_guided: int, *, max_tokens: int = 100, **changes: object) -> Cell:

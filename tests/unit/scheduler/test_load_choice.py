@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagewire_scheduler.core.link_speed import OVERHEAD_SECONDS, LinkSpeed
-from pagewire_scheduler.core.load_choice import (
+from pagewire_scheduler.core.costs.link_speed import OVERHEAD_SECONDS, LinkSpeed
+from pagewire_scheduler.core.costs.load_cost import (
     MIN_PROBE_SECONDS,
     UNMEASURED_SECONDS,
     Choice,

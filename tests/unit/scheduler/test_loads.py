@@ -5,14 +5,14 @@ from unit.scheduler.cell import FRONTEND, finished
 from unit.scheduler.loading_cell import PROMPT, STORE, LoadingCell
 
 from pagewire_scheduler.core.audit import audit
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOutcome
-from pagewire_scheduler.core.block_pool import BlockState
-from pagewire_scheduler.core.load_choice import Verdict
-from pagewire_scheduler.core.loading import MAX_LOADS
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.step import NO_SLOT
+from pagewire_scheduler.core.blocks.block_pool import BlockState
+from pagewire_scheduler.core.costs.load_cost import Verdict
+from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOutcome
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.step_plan import NO_SLOT
+from pagewire_scheduler.core.transfers.loading import MAX_LOADS
 from pagewire_shared.errors import WireError
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 
 
 def loading() -> LoadingCell:

@@ -5,13 +5,13 @@ from unit.scheduler.cell import FRONTEND, Cell, said
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.events import FinishedEvent, RejectedEvent, TokensEvent
-from pagewire_scheduler.core.frontend_state import Held
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.step import StepFailure, StepResult
-from pagewire_scheduler.core.token_logprobs import TokenLogprobs
+from pagewire_scheduler.core.data.events import FinishedEvent, RejectedEvent, TokensEvent
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.step_plan import StepFailure, StepResult
+from pagewire_scheduler.core.data.token_logprobs import TokenLogprobs
+from pagewire_scheduler.core.state.frontend import Held
 from pagewire_shared.errors import WireError
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 
 
 def test_a_submit_of_the_same_epoch_is_a_resend() -> None:

@@ -6,11 +6,11 @@ import pytest
 from unit.scheduler.cell import FRONTEND, Cell
 from unit.scheduler.hellos import worker_info
 
-from pagewire_scheduler.core.core_settings import CoreSettings, LoadLimits
-from pagewire_scheduler.core.events import RejectedEvent
-from pagewire_scheduler.core.frontend_state import ENDED, Held
-from pagewire_shared.beam import BeamParams
+from pagewire_scheduler.core.data.events import RejectedEvent
+from pagewire_scheduler.core.data.settings import CoreSettings, LoadLimits
+from pagewire_scheduler.core.state.frontend import ENDED, Held
 from pagewire_shared.errors import InvalidRequestError, WireError
+from pagewire_shared.sampling.beam import BeamParams
 
 PAIR = {"emitted": ((), ()), "is_finished": (False, False), "beam_search": BeamParams()}
 

@@ -8,10 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.scheduler.hellos import worker_info
 
-from pagewire_scheduler.core.free_list import FreeList
-from pagewire_scheduler.core.state import FINISHED, MOVES, IllegalMoveError, State, require_move
-from pagewire_scheduler.liveness import ProgressWatch
-from pagewire_scheduler.peers import check_worker
+from pagewire_scheduler.core.blocks.free_list import FreeList
+from pagewire_scheduler.core.data.state_machine import (
+    FINISHED,
+    MOVES,
+    IllegalMoveError,
+    State,
+    require_move,
+)
+from pagewire_scheduler.peers.liveness import ProgressWatch
+from pagewire_scheduler.peers.peers import check_worker
 from pagewire_shared.errors import PeerRefusedError
 
 

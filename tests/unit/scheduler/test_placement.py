@@ -8,11 +8,11 @@ from unit.scheduler.cell import FRONTEND, submission
 from unit.scheduler.hellos import MODEL, worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.core_settings import CoreSettings
-from pagewire_scheduler.core.events import Event, FinishedEvent, TokensEvent
+from pagewire_scheduler.core.data.events import Event, FinishedEvent, TokensEvent
+from pagewire_scheduler.core.data.settings import CoreSettings
+from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 
 BLOCK_SIZE = 16
 

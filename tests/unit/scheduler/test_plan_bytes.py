@@ -6,21 +6,21 @@ import pytest
 from unit.scheduler.cell import Cell, finished, submission
 from unit.scheduler.hellos import MODEL
 
-from pagewire_scheduler.core import draft
-from pagewire_scheduler.core.block_load import LoadOrder
-from pagewire_scheduler.core.core_settings import CoreSettings
-from pagewire_scheduler.core.events import RejectedEvent
-from pagewire_scheduler.core.load_ordering import num_free_for_load
-from pagewire_scheduler.core.plan_bytes import record_bytes
-from pagewire_scheduler.core.preemption import preempt
-from pagewire_scheduler.core.step import NewSequence, StepPlan
-from pagewire_scheduler.core.stream_limits import StreamLimits
-from pagewire_scheduler.load_convert import load_message
-from pagewire_scheduler.worker_convert import plan_message
-from pagewire_shared.ids import BlockName, RequestId
-from pagewire_shared.pooling import PoolingParams
+from pagewire_scheduler.convert.load import load_message
+from pagewire_scheduler.convert.worker import plan_message
+from pagewire_scheduler.core.data.events import RejectedEvent
+from pagewire_scheduler.core.data.kv_load import LoadOrder
+from pagewire_scheduler.core.data.plan_bytes import record_bytes
+from pagewire_scheduler.core.data.settings import CoreSettings
+from pagewire_scheduler.core.data.step_plan import NewSequence, StepPlan
+from pagewire_scheduler.core.data.stream_limits import StreamLimits
+from pagewire_scheduler.core.planning import plan_builder as draft
+from pagewire_scheduler.core.planning.preemption import preempt
+from pagewire_scheduler.core.transfers.orders import num_free_for_load
+from pagewire_shared.identity.ids import BlockName, RequestId
 from pagewire_shared.rpc.outbox import MESSAGE_BYTES
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
 
 U32 = 2**32 - 1
 

@@ -6,15 +6,15 @@ import pytest
 from unit.scheduler.cell import FRONTEND, Cell, finished, said
 from unit.scheduler.hellos import MODEL, worker_info
 
-from pagewire_scheduler.core import draft
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.events import Event, RejectedEvent, TokensEvent, VectorEvent
-from pagewire_scheduler.core.frontend_state import Held
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.step import StepPlan
+from pagewire_scheduler.core.data.events import Event, RejectedEvent, TokensEvent, VectorEvent
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_scheduler.core.planning import plan_builder as draft
+from pagewire_scheduler.core.state.frontend import Held
 from pagewire_shared.errors import WireError
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
 
 SIZE = 2
 LAST, MEAN = PoolingParams(), PoolingParams(pooling="mean")

@@ -4,9 +4,9 @@ import pytest
 from unit.scheduler.handoff_cell import DECODE, PREFILL, D, HandoffCell, P, exchanging
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.block_load import LoadOutcome
+from pagewire_scheduler.core.data.kv_load import LoadOutcome
 from pagewire_shared.errors import InvalidRequestError, UnavailableError
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_shared.kv.transport import KvTransport
 
 
 def test_a_probe_brings_blocks_that_both_keep_until_it_is_ended() -> None:

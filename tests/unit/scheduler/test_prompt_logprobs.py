@@ -6,13 +6,13 @@ import pytest
 from unit.scheduler.cell import FRONTEND, Cell
 from unit.scheduler.hellos import worker_info
 
-from pagewire_scheduler.core.events import Event, PromptLogprobsEvent, TokensEvent
-from pagewire_scheduler.core.frontend_state import Held
-from pagewire_scheduler.core.step import PromptLogprobs, StepFailure, StepPlan
-from pagewire_scheduler.frontend_convert import prompt_batches
-from pagewire_shared.arrays import unpack_f32, unpack_u32
+from pagewire_scheduler.convert.frontend import prompt_batches
+from pagewire_scheduler.core.data.events import Event, PromptLogprobsEvent, TokensEvent
+from pagewire_scheduler.core.data.step_plan import PromptLogprobs, StepFailure, StepPlan
+from pagewire_scheduler.core.state.frontend import Held
 from pagewire_shared.errors import WireError
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.kv.arrays import unpack_f32, unpack_u32
+from pagewire_shared.sampling.params import SamplingParams
 
 ASKED = SamplingParams(max_tokens=3, prompt_logprobs=2)
 PROMPT = list(range(1, 31))
@@ -156,7 +156,7 @@ def test_a_prompt_of_one_token_has_nothing_to_tell() -> None:
 
 
 def test_messages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pagewire_scheduler.frontend_convert.MAX_PROMPT_VALUES", 21)
+    monkeypatch.setattr("pagewire_scheduler.convert.frontend.MAX_PROMPT_VALUES", 21)
     cell = Cell()
     cell.submit(1, PROMPT, sampling=ASKED)
     events = tell_all(cell, cell.planned())

@@ -4,14 +4,14 @@ import pytest
 from unit.scheduler.cell import Cell, finished
 
 from pagewire_scheduler.core.audit import audit
-from pagewire_scheduler.core.capacity import MAX_PREEMPTIONS
-from pagewire_scheduler.core.core_settings import CoreSettings, LoadLimits
-from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent
-from pagewire_scheduler.core.queue_policy import PRIORITY_SECONDS
-from pagewire_scheduler.core.starting import MAX_SKIPS
-from pagewire_scheduler.core.state import State
-from pagewire_shared.beam import BeamParams
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.data.events import Event, FinishedEvent, RejectedEvent
+from pagewire_scheduler.core.data.settings import CoreSettings, LoadLimits
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.planning.schedule_waiting import MAX_SKIPS
+from pagewire_scheduler.core.queueing.policy import PRIORITY_SECONDS
+from pagewire_scheduler.core.state.capacity import MAX_PREEMPTIONS
+from pagewire_shared.sampling.beam import BeamParams
+from pagewire_shared.sampling.params import SamplingParams
 
 
 def served(cell: Cell) -> list[int]:

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagewire_scheduler.core.remote_index import RemoteIndex
-from pagewire_shared.ids import BlockName
+from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
+from pagewire_shared.identity.ids import BlockName
 
 
 def name(number: int) -> BlockName:

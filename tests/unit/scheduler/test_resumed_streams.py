@@ -6,8 +6,8 @@ from unit.scheduler.cell import Cell
 from unit.scheduler.test_frontend_convert import submit
 
 from pagewire_protos.common.v1 import pooling_pb2, sampling_pb2
-from pagewire_scheduler.core.events import RejectedEvent
-from pagewire_scheduler.frontend_convert import submission
+from pagewire_scheduler.convert.frontend import submission
+from pagewire_scheduler.core.data.events import RejectedEvent
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 
 

@@ -17,12 +17,12 @@ from unit.scheduler.handoff_cell import (
 )
 from unit.scheduler.hellos import MODEL
 
-from pagewire_scheduler.core.block_load import LoadOutcome
-from pagewire_scheduler.core.roles import ALL_ROLES
-from pagewire_scheduler.core.state import State
-from pagewire_shared.kv_transport import KvTransport
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.data.kv_load import LoadOutcome
+from pagewire_scheduler.core.data.roles import ALL_ROLES
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_shared.kv.transport import KvTransport
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
 
 LONG = SamplingParams(max_tokens=30)
 

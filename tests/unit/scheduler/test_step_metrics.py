@@ -2,7 +2,7 @@
 
 from prometheus_client import REGISTRY
 
-from pagewire_scheduler.step_metrics import StepMeter
+from pagewire_scheduler.metrics.steps import StepMeter
 
 
 def value(name: str) -> float:

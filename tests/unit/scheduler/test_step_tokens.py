@@ -4,7 +4,7 @@ import pytest
 from unit.scheduler.cell import Cell
 from unit.scheduler.hellos import worker_info
 
-from pagewire_scheduler.peers import check_worker
+from pagewire_scheduler.peers.peers import check_worker
 from pagewire_shared.errors import PeerRefusedError
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pagewire_scheduler import stream
+from pagewire_scheduler.links import stream
 from pagewire_shared.errors import PagewireError, UnavailableError
 from pagewire_shared.rpc.outbox import Outbox
 

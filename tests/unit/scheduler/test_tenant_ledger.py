@@ -2,9 +2,9 @@
 
 from unit.scheduler.cell import Cell
 
-from pagewire_scheduler.core.core_settings import CoreSettings
-from pagewire_scheduler.core.tenant_queue import TenantLedger
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.data.settings import CoreSettings
+from pagewire_scheduler.core.queueing.tenant_queue import TenantLedger
+from pagewire_shared.sampling.params import SamplingParams
 
 
 def test_a_newcomer_is_lifted_to_the_least_of_those_who_wait() -> None:

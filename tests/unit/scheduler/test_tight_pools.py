@@ -5,9 +5,9 @@ from dataclasses import replace
 from unit.scheduler.cell import Cell
 from unit.scheduler.hellos import worker_info
 
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.step import StepFailure
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.step_plan import StepFailure
+from pagewire_shared.sampling.params import SamplingParams
 
 TWELVE = SamplingParams(max_tokens=12, ignore_eos=True)
 MODEL = replace(worker_info(1).model, vocab_size=1000, max_model_len=100)

@@ -9,10 +9,10 @@ import pytest
 from unit.scheduler.cell import Cell, finished
 from unit.scheduler.hellos import MODEL
 
-from pagewire_scheduler.core.core_settings import CoreSettings, PolicyName
-from pagewire_scheduler.core.step import StepPlan
-from pagewire_scheduler.core.token_shares import divide
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.data.settings import CoreSettings, PolicyName
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_scheduler.core.queueing.token_shares import divide
+from pagewire_shared.sampling.params import SamplingParams
 
 STEP_TOKENS, LONG = 128, 2_000
 FOUR = SamplingParams(max_tokens=4, ignore_eos=True)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagewire_scheduler.watch_position import BlockChange, WatchPosition
+from pagewire_scheduler.peers.watch_position import BlockChange, WatchPosition
 from pagewire_shared.errors import WireError
 
 STORED, REMOVED, CLEARED = BlockChange.STORED, BlockChange.REMOVED, BlockChange.CLEARED

@@ -3,10 +3,10 @@
 import pytest
 from unit.scheduler.cell import Cell, finished
 
-from pagewire_scheduler.core.block_table import RELEASED
-from pagewire_scheduler.core.events import FinishedEvent, RejectedEvent
-from pagewire_scheduler.core.step import StepPlan
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.blocks.block_table import RELEASED
+from pagewire_scheduler.core.data.events import FinishedEvent, RejectedEvent
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_shared.sampling.params import SamplingParams
 
 BLOCK_SIZE = 4
 

@@ -6,15 +6,15 @@ import pytest
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
-from pagewire_scheduler.core.step import NO_SLOT, NewSequence, StepPlan
-from pagewire_scheduler.core.stream_limits import StreamLimits
-from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
-from pagewire_shared.arrays import unpack_u32
+from pagewire_scheduler.convert.worker import plan_message, step_result, worker_info
+from pagewire_scheduler.core.data.step_plan import NO_SLOT, NewSequence, StepPlan
+from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_shared.errors import WireError
-from pagewire_shared.ids import BlockName, RequestId
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.convert import result_to_message
-from pagewire_worker.step import StepResult
+from pagewire_shared.identity.ids import BlockName, RequestId
+from pagewire_shared.kv.arrays import unpack_u32
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.link.convert import result_to_message
+from pagewire_worker.plan.step import StepResult
 
 
 def new_sequence(tenant: str) -> NewSequence:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pagewire_shared.allocator import with_allocator_settings
+from pagewire_shared.process.allocator import with_allocator_settings
 
 # How often 64 times 1 MiB, written and given back in turn, takes a page from the kernel.
 FAULTS = """

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pagewire_shared.arrays import (
+from pagewire_shared.errors import WireError
+from pagewire_shared.kv.arrays import (
     pack_f32,
     pack_names,
     pack_u32,
@@ -11,7 +12,6 @@ from pagewire_shared.arrays import (
     unpack_names,
     unpack_u32,
 )
-from pagewire_shared.errors import WireError
 
 
 def test_u32_is_little_endian() -> None:

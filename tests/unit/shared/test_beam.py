@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from pagewire_protos.common.v1 import sampling_pb2
-from pagewire_shared.beam import BeamParams
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.priority import check_priority
-from pagewire_shared.sampling import MAX_LOGPROBS, SamplingParams
-from pagewire_shared.sampling_convert import beam_from_message, beam_to_message
+from pagewire_shared.sampling.beam import BeamParams
+from pagewire_shared.sampling.convert import beam_from_message, beam_to_message
+from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
+from pagewire_shared.sampling.priority import check_priority
 
 BEAM: dict[str, Any] = {"use_beam_search": True}
 

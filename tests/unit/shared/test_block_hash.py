@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from pagewire_shared.block_hash import block_name, layout_fingerprint, root_name
-from pagewire_shared.ids import BlockName
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.block_hash import block_name, layout_fingerprint, root_name
 
 ROOT = {
     "model_fingerprint": bytes(range(32)),

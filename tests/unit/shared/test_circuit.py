@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagewire_shared.circuit import MOVES, CircuitBreaker, CircuitState
+from pagewire_shared.process.circuit import MOVES, CircuitBreaker, CircuitState
 
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
 

@@ -1,7 +1,7 @@
 import pytest
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.extras import needs_extra
+from pagewire_shared.process.extras import needs_extra
 
 
 def test_a_missing_package_of_others_names_itself_and_the_extra() -> None:

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagewire_shared import grammar_walks
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.grammar_source import (
+from pagewire_shared.sampling import grammar_walks
+from pagewire_shared.sampling.grammar_source import (
     check,
     compile_grammar,
     grammar_text,
     load_grammar_tokenizer,
 )
-from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 from support.checkpoints import EOS_TOKEN_ID, write_tokenizer
 from support.grammars import LANGUAGES, MOODS
 from support.source_tree import ROOT

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from pagewire_protos.common.v1.layout_pb2 import KvChunk
 from pagewire_protos.kvstore.v1 import kv_store_pb2
-from pagewire_shared.checksum import crc32c, joined_crc32c
 from pagewire_shared.errors import WireError
-from pagewire_shared.ids import BlockName
-from pagewire_shared.kv_chunk_convert import (
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.checksum import crc32c, joined_crc32c
+from pagewire_shared.kv.chunk_convert import (
     MAX_DATA_BYTES,
     KvPiece,
     checksum_of,

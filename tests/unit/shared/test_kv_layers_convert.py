@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
-from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import WireError
-from pagewire_shared.kv_layers_convert import (
+from pagewire_shared.kv.checksum import crc32c
+from pagewire_shared.kv.layers_convert import (
     KvLayersPiece,
     LayerRange,
     decode_response,

@@ -5,9 +5,9 @@ import grpc.aio
 
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as pb
 from pagewire_protos.kvstore.v1.kv_store_pb2_grpc import KvStoreServiceStub
-from pagewire_shared.ids import BlockName
-from pagewire_shared.kv_chunk_convert import KvPiece, checksum_of
-from pagewire_shared.rpc.kv_streams import deserializer, serializer
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.chunk_convert import KvPiece, checksum_of
+from pagewire_shared.kv.streams import deserializer, serializer
 
 SERVICE, METHOD = "pagewire.kvstore.v1.KvStoreService", "Put"
 NAME = BlockName(b"n" * 16)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagewire_shared.kv_tier import is_tier_name, tier_label
+from pagewire_shared.kv.tier import is_tier_name, tier_label
 
 
 @pytest.mark.parametrize("name", ["memory", "disk", "redis", "s3", "lm-cache_2", "t" * 32])

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pagewire_shared.loop_watch import Sight, held_histogram, held_seconds, watched_loop
+from pagewire_shared.process.loop_watch import Sight, held_histogram, held_seconds, watched_loop
 
 
 def num_found():

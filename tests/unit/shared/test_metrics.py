@@ -6,9 +6,9 @@ from prometheus_client import REGISTRY, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.metrics import serve_metrics
+from pagewire_shared.process.metrics import serve_metrics
+from pagewire_shared.process.version import package_version
 from pagewire_shared.rpc.address import Address
-from pagewire_shared.version import package_version
 from support.processes import free_port
 
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"

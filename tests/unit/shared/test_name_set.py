@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagewire_shared.ids import BlockName
-from pagewire_shared.name_set import NameSet
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.name_set import NameSet
 
 
 def names(numbers: list[int]) -> list[BlockName]:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from pagewire_shared.probe_answers import ProbeAnswers
+from pagewire_shared.process.probe_answers import ProbeAnswers
 
 
 async def test_the_event_loop_answers() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.sampling import SamplingParams
-from pagewire_shared.sampling_checks import MAX_STOP_TOKEN_IDS
-from pagewire_shared.sampling_convert import sampling_from_message, sampling_to_message
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.checks import MAX_STOP_TOKEN_IDS
+from pagewire_shared.sampling.convert import sampling_from_message, sampling_to_message
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pagewire_shared import sampling_checks as checks
-from pagewire_shared.sampling import field_names
+from pagewire_shared.sampling import checks
+from pagewire_shared.sampling.beam import MAX_BEAM_WIDTH
+from pagewire_shared.sampling.params import field_names
 
 PAGE = Path(__file__).parents[3] / "docs" / "sampling.md"
 
@@ -26,7 +27,7 @@ def test_every_parameter_is_in_the_table() -> None:
     ("name", "bound"),
     [
         ("n", f"1 to {checks.MAX_CHOICES}"),
-        ("n", f"at most {checks.MAX_BEAM_WIDTH}"),
+        ("n", f"at most {MAX_BEAM_WIDTH}"),
         ("best_of", f"to {checks.MAX_CHOICES}"),
         ("stop", f"{checks.MAX_STOP_STRINGS} strings of {checks.MAX_STOP_CHARS} characters"),
         ("stop_token_ids", f"{checks.MAX_STOP_TOKEN_IDS} ids"),

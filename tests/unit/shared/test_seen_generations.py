@@ -2,9 +2,9 @@
 
 import pytest
 
-from pagewire_shared.cell_name import DEFAULT_CELL, check_cell_name
 from pagewire_shared.errors import StartupError, UnavailableError, WireError
-from pagewire_shared.seen_generations import MAX_CELLS, SeenGenerations
+from pagewire_shared.identity.cell_name import DEFAULT_CELL, check_cell_name
+from pagewire_shared.identity.seen_generations import MAX_CELLS, SeenGenerations
 
 
 def test_a_hello_tells_what_was_seen_of_the_cell_met_last() -> None:

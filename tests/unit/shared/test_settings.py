@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.settings import load_config, resolve, setting
-from pagewire_shared.sizes import format_size, parse_size
-from pagewire_shared.tenant_weight import parse_tenant_weight
+from pagewire_shared.identity.tenant_weight import parse_tenant_weight
+from pagewire_shared.process.settings import load_config, resolve, setting
+from pagewire_shared.process.sizes import format_size, parse_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

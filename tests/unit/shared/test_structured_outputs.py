@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.sampling_convert import outputs_from_message, outputs_to_message
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.convert import outputs_from_message, outputs_to_message
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}}
 

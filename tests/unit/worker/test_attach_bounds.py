@@ -8,12 +8,14 @@ import pytest
 from unit.worker.test_grammar_link import INFO, NoModel
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
-from pagewire_shared.arrays import unpack_names, unpack_u32
+from pagewire_shared.kv.arrays import unpack_names, unpack_u32
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.outbox import MESSAGE_BYTES
-from pagewire_worker import attach_stream
-from pagewire_worker.audit import SlotAudit
-from pagewire_worker.convert import (
+from pagewire_worker.executor.audit import SlotAudit
+from pagewire_worker.executor.model_thread import ModelThread
+from pagewire_worker.executor.step_in_flight import StepInFlight
+from pagewire_worker.link import attach_stream
+from pagewire_worker.link.convert import (
     MAX_FAILURE_CHARACTERS,
     MAX_FINDINGS,
     MAX_HELD_BLOCKS,
@@ -21,10 +23,8 @@ from pagewire_worker.convert import (
     hello_to_message,
     result_to_message,
 )
-from pagewire_worker.model_thread import ModelThread
-from pagewire_worker.scheduler_link import SchedulerLink
-from pagewire_worker.step import StepFailure, StepPlan, StepResult
-from pagewire_worker.step_in_flight import StepInFlight
+from pagewire_worker.link.scheduler_link import SchedulerLink
+from pagewire_worker.plan.step import StepFailure, StepPlan, StepResult
 from support.fake_scheduler import FakeScheduler, listening
 
 
@@ -37,10 +37,10 @@ def test_a_hello_tells_the_blocks_that_fit_and_were_named_last():
 
 
 def test_the_largest_result_that_a_plan_may_ask_for_fits_a_message():
-    """The sum of what pagewire_scheduler.core.draft allows, and of all slots that it has."""
-    from pagewire_scheduler.core import draft
-    from pagewire_scheduler.core.stream_limits import StreamLimits
-    from pagewire_worker.step import PromptLogprobs
+    """The sum of what the scheduler's plan builder allows, and of all slots that it has."""
+    from pagewire_scheduler.core.data.stream_limits import StreamLimits
+    from pagewire_scheduler.core.planning import plan_builder as draft
+    from pagewire_worker.plan.step import PromptLogprobs
 
     slots, top = StreamLimits().max_slots, 20
     values = draft.MAX_PROMPT_VALUE_BYTES // (12 + 8 * top)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_worker.attention.base import AttentionKind, AttentionMetadata
 from pagewire_worker.attention.registry import FACTORIES, make_attention
-from pagewire_worker.fallback.probe import MaskMarkers, check_mask
-from pagewire_worker.fallback.refusal import Refusal
-from pagewire_worker.kv_cache import CacheShape, KvCache
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
+from pagewire_worker.transformers_backend.probe import MaskMarkers, check_mask
+from pagewire_worker.transformers_backend.refusal import Refusal
 
 BLOCK_SIZE, HEADS, KV_HEADS, HEAD_DIM = 4, 4, 2, 8
 KINDS = [

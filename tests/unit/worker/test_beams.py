@@ -5,10 +5,10 @@ import pytest
 
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
-from pagewire_shared.arrays import pack_u32
-from pagewire_shared.beam import MAX_BEAM_CANDIDATES
 from pagewire_shared.errors import WireError
-from pagewire_worker.convert import plan_from_message
+from pagewire_shared.kv.arrays import pack_u32
+from pagewire_shared.sampling.beam import MAX_BEAM_CANDIDATES
+from pagewire_worker.link.convert import plan_from_message
 from support.worker_driver import PROMPT, request
 
 WIDE = 64

@@ -3,13 +3,8 @@
 import pytest
 import torch
 
-from pagewire_worker.kv_cache import CacheShape, KvCache
-from pagewire_worker.offload.block_copy import (
-    copy_out,
-    fill_staging,
-    make_staging,
-    write_blocks,
-)
+from pagewire_worker.kv.block_copy import copy_out, fill_staging, make_staging, write_blocks
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 
 SHAPE = CacheShape(num_layers=3, num_kv_heads=2, head_dim=8)
 BLOCK_SIZE = 4

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from pagewire_shared.errors import DeadlineError, UnavailableError
-from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.offload import block_load
 from pagewire_worker.offload.block_load import BlockLoad
 from pagewire_worker.offload.connector import LoadedBlock

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagewire_worker.block_names import BlockNames
+from pagewire_worker.kv.block_names import BlockNames
 
 BLOCKS = st.integers(0, 5)
 NAMES = st.sampled_from([b"a" * 16, b"b" * 16, b"c" * 16])

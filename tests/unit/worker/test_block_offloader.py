@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_worker.kv_cache import CacheShape, KvCache
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.offload import block_offloader, metrics
 from pagewire_worker.offload.block_offloader import NUM_STAGING, BlockOffloader
 from pagewire_worker.offload.known_names import KnownNames
-from pagewire_worker.step import NO_SLOT, StepPlan
+from pagewire_worker.plan.step import NO_SLOT, StepPlan
 from support.worker_driver import request
 
 NUM_BLOCKS = 64

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
 from support.captured_decodes import capture_decodes
 from support.fused_kernels import has_kernels
 from support.worker_driver import GREEDY, PROMPT, Driver, Running, load, request

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.sizes import parse_size
-from pagewire_worker.cache_budget import (
+from pagewire_shared.process.sizes import parse_size
+from pagewire_worker.config import WorkerConfig
+from pagewire_worker.kv.kv_cache import CacheShape, bytes_per_block
+from pagewire_worker.loading.cache_budget import (
     CPU_DEFAULT_BYTES,
     CacheBudget,
     DeviceMemory,
@@ -17,8 +19,6 @@ from pagewire_worker.cache_budget import (
     device_budget,
     plan_num_blocks,
 )
-from pagewire_worker.config import WorkerConfig
-from pagewire_worker.kv_cache import CacheShape, bytes_per_block
 
 GIB = 1024**3
 QWEN3_8B = CacheShape(num_layers=36, num_kv_heads=8, head_dim=128)

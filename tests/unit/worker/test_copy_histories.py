@@ -3,8 +3,8 @@ found."""
 
 import pytest
 
+from pagewire_worker.kv.stream_copies import Stream, StreamCopies
 from pagewire_worker.offload import block_offloader
-from pagewire_worker.stream_copies import Stream, StreamCopies
 from support.copy_histories import BLOCK_BYTES, History, WrongContentError
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.step import StepPlan
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.plan.step import StepPlan
 from support.worker_driver import PROMPT, Running, request, start
 
 

@@ -4,7 +4,7 @@ on."""
 import pytest
 import torch
 
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 from support.worker_driver import PROMPT, Driver, request, start
 
 BAD_PLANS = {
@@ -108,7 +108,7 @@ def test_no_position_behind_the_context_is_computed(driver):
 
 def test_progress_advances_per_layer(checkpoint):
     from pagewire_worker.config import WorkerConfig
-    from pagewire_worker.loader import load_replica
+    from pagewire_worker.loading.loader import load_replica
 
     layers = []
     config = WorkerConfig(model=str(checkpoint("llama")), max_model_len=128, cpu_threads=1)

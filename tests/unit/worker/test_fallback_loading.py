@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.backend.source import LoadSettings
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.fallback.check import check_against_plain
-from pagewire_worker.fallback.refusal import Refusal
-from pagewire_worker.fallback.source import TransformersSource
-from pagewire_worker.loader import load_replica
-from pagewire_worker.models.source import LoadSettings
+from pagewire_worker.loading.loader import load_replica
+from pagewire_worker.transformers_backend.check import check_against_plain
+from pagewire_worker.transformers_backend.refusal import Refusal
+from pagewire_worker.transformers_backend.source import TransformersSource
 from support.checkpoints import make_checkpoint
 from support.fallback_checkpoints import MAX_POSITIONS, VOCAB, make_served_checkpoint
 
@@ -94,7 +94,7 @@ def test_half_precision_passes_the_check(dtype, tmp_path):
 def test_a_native_model_does_not_import_transformers(checkpoint):
     code = (
         "import sys; from pagewire_worker.config import WorkerConfig; "
-        "from pagewire_worker.loader import load_replica; "
+        "from pagewire_worker.loading.loader import load_replica; "
         f"load_replica(WorkerConfig(model={str(checkpoint('llama'))!r}, max_model_len=32)); "
         "sys.exit('transformers' in sys.modules)"
     )

@@ -9,9 +9,9 @@ from transformers import GPT2Config
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.fallback.config_checks import check_class
-from pagewire_worker.fallback.refusal import Refusal
-from pagewire_worker.loader import load_replica
+from pagewire_worker.loading.loader import load_replica
+from pagewire_worker.transformers_backend.config_checks import check_class
+from pagewire_worker.transformers_backend.refusal import Refusal
 from support.fallback_checkpoints import MAX_POSITIONS, make_fallback_checkpoint
 
 SMALL = {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 from support.worker_driver import PROMPT, Running, request, start
 
 SAMPLING = SamplingParams(seed=77, temperature=1.0, top_p=0.95, logprobs=2, max_tokens=None)

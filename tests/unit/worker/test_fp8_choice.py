@@ -7,14 +7,14 @@ import torch
 from unit.worker.test_fused_choice import MODEL, SETTINGS
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.attention.base import AttentionKind
 from pagewire_worker.attention.registry import make_attention
+from pagewire_worker.backend.attention import AttentionKind
+from pagewire_worker.checkpoint.dtypes import FP8
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.dtypes import FP8
-from pagewire_worker.fp8 import check_fp8_cache
-from pagewire_worker.fused.choice import choose_kernels
+from pagewire_worker.cpu_kernels.selection import choose_kernels
+from pagewire_worker.layers.fp8 import check_fp8_cache
 from pagewire_worker.layers.linear import TorchLinear
-from pagewire_worker.loader import load_replica
+from pagewire_worker.loading.loader import load_replica
 from pagewire_worker.models.linear_choice import choose_linears
 from pagewire_worker.triton_kernels import interpreter
 

@@ -9,17 +9,17 @@ import pytest
 import torch
 from unit.worker.triton_kernels.device_casts import round_as_devices_do
 
-from pagewire_worker.dtypes import FP8
-from pagewire_worker.kv_cache import CacheShape, KvCache
-from pagewire_worker.layers.fp8_linear import Fp8Linear
-from pagewire_worker.offload.block_copy import copy_out, fill_staging, make_staging, write_blocks
-from pagewire_worker.sampled_tokens import SampledTokens
-from pagewire_worker.transfer.layer_copy import (
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.checkpoint.dtypes import FP8
+from pagewire_worker.kv.block_copy import copy_out, fill_staging, make_staging, write_blocks
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
+from pagewire_worker.kv.layer_copy import (
     block_index,
     bytes_per_layer,
     copy_layers_in,
     copy_layers_out,
 )
+from pagewire_worker.layers.fp8_linear import Fp8Linear
 from pagewire_worker.triton_kernels.quantize_rows import quantize_rows_oracle
 from support.worker_driver import GREEDY, Running
 

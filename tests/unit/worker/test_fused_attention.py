@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pagewire_worker.fused.library import KernelPool
+from pagewire_worker.cpu_kernels.library import KernelPool
 from support.fused_kernels import Batch, PagedAttention, Shape, plain_attention, pools
 
 DTYPES = (torch.float32, torch.bfloat16)

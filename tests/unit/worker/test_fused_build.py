@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from pagewire_worker.fused import abi, build
-from pagewire_worker.fused.library import instruction_sets
+from pagewire_worker.cpu_kernels import abi, build
+from pagewire_worker.cpu_kernels.library import instruction_sets
 from support.kernel_builds import copy_of_build, fake_compiler
 
 MACHINE = platform.machine()
@@ -122,7 +122,7 @@ def test_with_a_compiler_there_are_kernels(require_tool: Callable[[str, str], st
     require_tool("g++", "apt-get install g++")
     if MACHINE not in build.MACHINES:
         pytest.skip(f"there are no kernels for {MACHINE}")
-    assert build.is_built(), "run: python -m pagewire_worker.fused.build"
+    assert build.is_built(), "run: python -m pagewire_worker.cpu_kernels.build"
     assert instruction_sets()
 
 

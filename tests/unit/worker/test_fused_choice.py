@@ -10,17 +10,24 @@ import pytest
 import torch
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.fused import build, choice, isa_choice, library
-from pagewire_worker.fused.choice import AMX_HINT, AMX_LOSS, MEASURED_LOSS, choose_kernels
-from pagewire_worker.fused.isa_choice import Speeds, choose_instruction_set, fastest, measure
-from pagewire_worker.fused.library import (
+from pagewire_worker.backend.source import LoadSettings
+from pagewire_worker.checkpoint.model_config import ModelConfig, RopeConfig
+from pagewire_worker.cpu_kernels import build, library
+from pagewire_worker.cpu_kernels import isa_selection as isa_choice
+from pagewire_worker.cpu_kernels import selection as choice
+from pagewire_worker.cpu_kernels.isa_selection import (
+    Speeds,
+    choose_instruction_set,
+    fastest,
+    measure,
+)
+from pagewire_worker.cpu_kernels.library import (
     KernelPool,
     KernelsMissingError,
     instruction_sets,
     load_library,
 )
-from pagewire_worker.models.config import ModelConfig, RopeConfig
-from pagewire_worker.models.source import LoadSettings
+from pagewire_worker.cpu_kernels.selection import AMX_HINT, AMX_LOSS, MEASURED_LOSS, choose_kernels
 from support.fused_kernels import has_kernels, needs_kernels
 from support.worker_driver import load
 
@@ -73,7 +80,7 @@ REASONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, logger="pagewire_worker.fused")
+    caplog.set_level(logging.INFO, logger="pagewire_worker.cpu_kernels")
     return caplog
 
 
@@ -274,7 +281,7 @@ def test_without_kernels_one_line_says_what_it_costs_and_how_to_get_them(
     assert "\n" not in record.message
     # No compiler helps where there is nothing to compile, or nothing that runs.
     can_be_compiled = broken in ("missing", "unloadable", "stale")
-    for part in ("Debian: g++", "python -m pagewire_worker.fused.build"):
+    for part in ("Debian: g++", "python -m pagewire_worker.cpu_kernels.build"):
         assert (part in record.message) is can_be_compiled
     with pytest.raises(StartupError, match=SAID[broken]):
         choose_kernels(MODEL, replace(SETTINGS, cpu_backend="fused"))

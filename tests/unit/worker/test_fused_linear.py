@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pagewire_worker.fused import abi
-from pagewire_worker.fused.library import TYPES, KernelPool, pointer
-from pagewire_worker.fused.packing import PackedLinear, Part, Storage, WeightArena, pack
+from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
+from pagewire_worker.cpu_kernels.packing import PackedLinear, Part, Storage, WeightArena, pack
 from support.fused_kernels import ROUNDING, multiply, needs_kernels, packed, pools
 
 DTYPES = (torch.float32, torch.bfloat16)

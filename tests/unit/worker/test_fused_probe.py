@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from pagewire_worker.fused import probe
-from pagewire_worker.fused.library import KernelPool
-from pagewire_worker.fused.probe import numerics_probe
+from pagewire_worker.cpu_kernels import probe
+from pagewire_worker.cpu_kernels.library import KernelPool
+from pagewire_worker.cpu_kernels.probe import numerics_probe
 from support.fused_kernels import pools
 
 

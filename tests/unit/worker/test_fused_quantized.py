@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pagewire_worker.fused import abi
-from pagewire_worker.fused.library import TYPES, KernelPool, pointer
-from pagewire_worker.fused.packing import PackedLinear
+from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
+from pagewire_worker.cpu_kernels.packing import PackedLinear
 from support.fused_kernels import multiply, packed, pools, quantized_rows
 
 KINDS = {"int8": abi.INT8, "int4": abi.INT4}

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pagewire_worker.fused import backend as fused_backend
-from pagewire_worker.fused.library import KernelPool
-from pagewire_worker.models.source import LoadedModel
-from pagewire_worker.weights import SafetensorsReader
+from pagewire_worker.backend.source import LoadedModel
+from pagewire_worker.checkpoint.weights import SafetensorsReader
+from pagewire_worker.cpu_kernels import backend as fused_backend
+from pagewire_worker.cpu_kernels.library import KernelPool
 from support.checkpoints import make_checkpoint
 from support.fused_kernels import pools
 from support.fused_steps import (

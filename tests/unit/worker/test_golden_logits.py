@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.checkpoint.weights import SafetensorsReader
 from pagewire_worker.layers.linear import _can_pack
-from pagewire_worker.sampled_tokens import SampledTokens
-from pagewire_worker.weights import SafetensorsReader
 from support.worker_driver import GREEDY, Running
 
 VARIANT_NAMES = ["llama", "llama3-rope-sharded", "llama-linear-rope-bias", "qwen2-tied", "qwen3"]

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from pagewire_shared.errors import InternalError, InvalidRequestError
-from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
-from pagewire_worker import grammar_compiler
-from pagewire_worker.compiled_grammars import CompiledGrammars
-from pagewire_worker.grammar_compiler import GrammarCompiler
-from pagewire_worker.grammar_tokenizer import read_grammar_tokenizer
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
+from pagewire_worker.grammars import compiler as grammar_compiler
+from pagewire_worker.grammars.compiled import CompiledGrammars
+from pagewire_worker.grammars.compiler import GrammarCompiler
+from pagewire_worker.grammars.tokenizer import read_grammar_tokenizer
 from support.checkpoints import write_tokenizer
 from support.source_tree import ROOT
 

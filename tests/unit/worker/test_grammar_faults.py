@@ -4,8 +4,8 @@ import pytest
 import torch
 from llguidance import LLParserLimits
 
-from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
-from pagewire_worker.step import NewRequest, PlanError
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
+from pagewire_worker.plan.step import NewRequest, PlanError
 from support.grammar_bench import PROMPT, VOCAB, Bench
 from support.worker_driver import GREEDY
 
@@ -51,7 +51,7 @@ def test_an_unknown_grammar_and_a_beam_are_refused(bench):
 
 def test_outputs_that_exhaust_the_lexer_together_do_not_fail(bench, monkeypatch):
     """Copies of a matcher share the states of its lexer, of which there is a most."""
-    monkeypatch.setattr("pagewire_shared.grammar_source.LIMITS", _few_states())
+    monkeypatch.setattr("pagewire_shared.sampling.grammar_source.LIMITS", _few_states())
     grammar_id = bench.compile(Params(regex="[ab]*a[ab]{40}c|x[yz]{0,200}"))
     bench.install(1, grammar_id)
     (x,), (y,) = bench.ids("x"), bench.ids("y")
@@ -72,7 +72,7 @@ def test_outputs_that_exhaust_the_lexer_together_do_not_fail(bench, monkeypatch)
 
 
 def test_one_output_too_large_for_the_lexer_alone_is_at_fault(bench, monkeypatch):
-    monkeypatch.setattr("pagewire_shared.grammar_source.LIMITS", _few_states())
+    monkeypatch.setattr("pagewire_shared.sampling.grammar_source.LIMITS", _few_states())
     params = Params(regex=".*a.{40}|x[yz]{0,200}")
     grammar_id = bench.compile(params)
     bench.install(0, grammar_id)

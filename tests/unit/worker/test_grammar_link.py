@@ -9,13 +9,13 @@ from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_detail
-from pagewire_shared.sampling_convert import outputs_to_message
-from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
-from pagewire_worker.compiled_grammars import CompiledGrammars
-from pagewire_worker.grammar_compiler import GrammarCompiler
-from pagewire_worker.model_thread import ModelThread
-from pagewire_worker.replica import ReplicaInfo
-from pagewire_worker.scheduler_link import SchedulerLink
+from pagewire_shared.sampling.convert import outputs_to_message
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
+from pagewire_worker.executor.model_thread import ModelThread
+from pagewire_worker.grammars.compiled import CompiledGrammars
+from pagewire_worker.grammars.compiler import GrammarCompiler
+from pagewire_worker.link.scheduler_link import SchedulerLink
+from pagewire_worker.loading.replica import ReplicaInfo
 from support.fake_scheduler import FakeScheduler, listening
 from support.source_tree import ROOT
 

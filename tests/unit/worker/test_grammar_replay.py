@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
-from pagewire_worker.grammar_follower import GrammarFollower
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
+from pagewire_worker.grammars.follower import GrammarFollower
 from support.grammar_bench import Bench
 from support.grammars import MOODS, PERSON
 

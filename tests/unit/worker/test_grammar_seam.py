@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.step import PlanError
-from pagewire_worker.token_masks import TokenMasks, require_tokens, unpack_bits
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_worker.plan.step import PlanError
+from pagewire_worker.sampling.masks import TokenMasks, require_tokens, unpack_bits
 from support.scripted_masks import ScriptedMasks
 from support.worker_driver import GREEDY, PROMPT, Driver, Running, request
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
-from pagewire_worker.executor import Executor
-from pagewire_worker.grammars import make_grammars
-from pagewire_worker.slots import SlotLimits
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
+from pagewire_worker.batch.slots import SlotLimits
+from pagewire_worker.executor.executor import Executor
+from pagewire_worker.grammars.settings import make_grammars
 from support.grammars import LANGUAGES
 from support.source_tree import ROOT
 from support.worker_driver import GREEDY, PROMPT, Driver, Running, request

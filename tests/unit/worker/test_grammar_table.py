@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 from support.grammar_bench import EOS, MODEL, VOCAB, Bench
 from support.grammars import LANGUAGES
 

@@ -1,6 +1,6 @@
 """Whether a worker's model gets on."""
 
-from pagewire_worker.health import StuckWatch
+from pagewire_worker.link.health import StuckWatch
 
 
 def test_a_job_without_progress_is_stuck_in_the_end():

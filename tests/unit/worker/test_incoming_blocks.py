@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as wire
 from pagewire_shared.errors import WireError
-from pagewire_shared.rpc.kv_streams import deserializer, serializer
+from pagewire_shared.kv.streams import deserializer, serializer
 from pagewire_worker.offload.connector import OutgoingBlock
 from pagewire_worker.offload.incoming_blocks import IncomingBlocks
 from pagewire_worker.offload.outgoing_pieces import cut

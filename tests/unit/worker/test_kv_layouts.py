@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_worker.attention.base import AttentionKind, AttentionMetadata
 from pagewire_worker.attention.reference import ReferenceAttention
 from pagewire_worker.attention.sdpa import SdpaAttention
 from pagewire_worker.attention.triton import TritonAttention
 from pagewire_worker.attention.windowed import WindowedAttention
-from pagewire_worker.fused.library import pointer
-from pagewire_worker.kv_cache import CacheShape, KvCache
-from pagewire_worker.offload.block_copy import copy_out, make_staging
-from pagewire_worker.transfer.layer_copy import (
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata
+from pagewire_worker.cpu_kernels.library import pointer
+from pagewire_worker.kv.block_copy import copy_out, make_staging
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
+from pagewire_worker.kv.layer_copy import (
     block_index,
     bytes_per_layer,
     copy_layers_in,

@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError, WireError
-from pagewire_worker.kv_cache import CacheGroup
+from pagewire_worker.kv.kv_cache import CacheGroup
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import BlockLayout, OutgoingBlock
 from pagewire_worker.offload.get_stream import blocks_per_stream

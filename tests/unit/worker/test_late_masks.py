@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from unit.worker.test_grammar_steps import RANDOM, Rig
 
-from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
-from pagewire_worker import mask_jobs
-from pagewire_worker.grammar_follower import GrammarFollower
-from pagewire_worker.mask_credit import Credit
-from pagewire_worker.mask_jobs import Bill
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
+from pagewire_worker.grammars import mask_jobs
+from pagewire_worker.grammars.follower import GrammarFollower
+from pagewire_worker.grammars.mask_credit import Credit
+from pagewire_worker.grammars.mask_jobs import Bill
 from support.grammar_bench import Bench
 from support.grammars import LANGUAGES
 from support.worker_driver import PROMPT, request
@@ -149,7 +149,7 @@ def test_a_step_that_has_only_slow_masks_waits_no_longer_than_until_another_is_t
 ):
     slow = rig.compile(LANGUAGES[0].params)
     gate = Gate(monkeypatch, rig.grammars.compiler._compiled.find(slow))
-    monkeypatch.setattr("pagewire_worker.mask_threads.SLOW_WAIT_SECONDS", 1e9)
+    monkeypatch.setattr("pagewire_worker.grammars.mask_threads.SLOW_WAIT_SECONDS", 1e9)
     rig.driver.executor.hurry_when(lambda: True)
     result = rig.driver.run_well([(0, 0, NUM, 1, 0)], new_requests=[new(0, slow)])
     assert result.counts.tolist() == [0]

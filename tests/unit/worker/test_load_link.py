@@ -7,14 +7,14 @@ import pytest
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared import PROTOCOL_MAX
-from pagewire_shared.arrays import pack_names, pack_u32
+from pagewire_shared.kv.arrays import pack_names, pack_u32
 from pagewire_shared.rpc.address import Address
-from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.executor.model_thread import ModelThread
+from pagewire_worker.executor.readback import DeviceLostError
+from pagewire_worker.link.scheduler_link import SchedulerLink
 from pagewire_worker.offload.connector import OutgoingBlock
 from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.offload.kv_store_client import KvStoreConnector
-from pagewire_worker.readback import DeviceLostError
-from pagewire_worker.scheduler_link import SchedulerLink
 from support.fake_scheduler import FakeScheduler, listening
 from support.held_readback import HeldReadback
 from support.kv_fake_store import FakeStore, storing

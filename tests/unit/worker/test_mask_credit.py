@@ -9,16 +9,12 @@ from typing import cast
 
 import pytest
 
-from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
-from pagewire_worker import mask_credit
-from pagewire_worker.mask_credit import DEBT_SECONDS, MOST_SECONDS, SHARE, Credit, Credits
-from pagewire_worker.mask_jobs import Bill, MaskJob
-from pagewire_worker.mask_threads import (
-    REST_SECONDS,
-    MaskThreads,
-    _cpu_seconds,
-)
-from pagewire_worker.tenant_turns import TenantTurns
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
+from pagewire_worker.grammars import mask_credit
+from pagewire_worker.grammars.mask_credit import DEBT_SECONDS, MOST_SECONDS, SHARE, Credit, Credits
+from pagewire_worker.grammars.mask_jobs import Bill, MaskJob
+from pagewire_worker.grammars.mask_threads import REST_SECONDS, MaskThreads, _cpu_seconds
+from pagewire_worker.grammars.tenant_turns import TenantTurns
 from support.grammar_bench import Bench
 from support.grammars import LANGUAGES
 
@@ -136,7 +132,7 @@ def test_masks_that_steps_wait_for_take_a_share_of_the_time_however_cheap_each_i
 
 
 def test_slow_threads_rest_so_that_they_take_a_share_of_the_machine(bench, monkeypatch):
-    monkeypatch.setattr("pagewire_worker.mask_threads.os.cpu_count", lambda: 2)
+    monkeypatch.setattr("pagewire_worker.grammars.mask_threads.os.cpu_count", lambda: 2)
     rested: defaultdict[str, float] = defaultdict(float)
 
     def rest(self: MaskThreads, seconds: float) -> float:

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pagewire_worker.kv_cache import CacheShape, KvCache
-from pagewire_worker.memory_advice import release_pages, use_large_pages
-from pagewire_worker.weights import SafetensorsReader
+from pagewire_worker.checkpoint.weights import SafetensorsReader
+from pagewire_worker.host.memory_advice import release_pages, use_large_pages
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 
 SHAPE = (2048, 1024)
 NUM_BYTES = 2048 * 1024 * 4

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pagewire_shared.errors import WireError
-from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.offload.kv_store_client import KvStoreConnector
 from pagewire_worker.offload.load_order import LoadOrder, LoadOutcome

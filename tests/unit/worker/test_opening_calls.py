@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from pagewire_shared.errors import DeadlineError, UnavailableError
-from pagewire_worker.kv_cache import CacheGroup
+from pagewire_worker.kv.kv_cache import CacheGroup
 from pagewire_worker.offload.connector import BlockLayout, OutgoingBlock
 from pagewire_worker.offload.kv_store_client import KvStoreConnector
 from pagewire_worker.offload.opening_calls import OpeningCalls

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
-from pagewire_shared.arena_facts import boot_id
-from pagewire_shared.arrays import pack_names
 from pagewire_shared.errors import WireError
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_shared.kv.arena_facts import boot_id
+from pagewire_shared.kv.arrays import pack_names
+from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.offload.load_order import LoadOrder, LoadOutcome
 from support.checkpoints import make_checkpoint
 from support.kv_fake_holder import FakeHolder, holding, layers_message

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_worker.philox import MAX_GUMBEL, gumbel, philox4x32, uniform
+from pagewire_worker.sampling.philox import MAX_GUMBEL, gumbel, philox4x32, uniform
 
 # Vectors of Random123 (Salmon et al., 2011), philox4x32-10: counter, key, words.
 VECTORS = [

@@ -5,9 +5,9 @@ import logging
 import pytest
 import torch
 
-from pagewire_shared.extents import GRANULE_BYTES
-from pagewire_worker.cuda_copies import make_copies, pin_memory
-from pagewire_worker.device_copies import ImmediateCopies
+from pagewire_shared.kv.extents import GRANULE_BYTES
+from pagewire_worker.kv.cuda_copies import make_copies, pin_memory
+from pagewire_worker.kv.device_copies import ImmediateCopies
 from pagewire_worker.transfer.staging import Staging
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_shared.pooling import PoolingParams
-from pagewire_worker.pooling import PoolingChunk, PoolingRows, pool
-from pagewire_worker.pooling_table import EMPTY_SUM
+from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_worker.batch.pooling import PoolingChunk, PoolingRows, pool
+from pagewire_worker.batch.pooling_table import EMPTY_SUM
 from support.worker_driver import GREEDY, PROMPT, Running, request
 
 PROMPTS = [[(13 * slot + 7 * place) % 512 for place in range(3 + 19 * slot)] for slot in range(6)]

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.sampling import MAX_LOGPROBS
-from pagewire_worker import loader
-from pagewire_worker.cache_sizing import CacheSettings, make_cache
-from pagewire_worker.layer_watch import LayerCalls
-from pagewire_worker.memory_probe import MemoryInUse
-from pagewire_worker.models.choice import choose_source
-from pagewire_worker.models.source import LoadSettings
-from pagewire_worker.profile_run import LargestStep, MostSampling
-from pagewire_worker.sampler import sample
+from pagewire_shared.sampling.params import MAX_LOGPROBS
+from pagewire_worker.backend.source import LoadSettings
+from pagewire_worker.kv.layer_watch import LayerCalls
+from pagewire_worker.loading import loader
+from pagewire_worker.loading.cache_sizing import CacheSettings, make_cache
+from pagewire_worker.loading.memory_probe import MemoryInUse
+from pagewire_worker.loading.profile_run import LargestStep, MostSampling
+from pagewire_worker.loading.source_selection import choose_source
+from pagewire_worker.sampling.sampler import sample
 from support.worker_driver import load
 
 MIB = 1024**2
@@ -149,7 +149,7 @@ def test_tables_are_made_before_the_cache_takes_the_rest(checkpoint, monkeypatch
         return make_cache(*arguments)
 
     monkeypatch.setattr(loader, "SlotTable", Watched)
-    monkeypatch.setattr("pagewire_worker.executor.SlotTable", Watched)
+    monkeypatch.setattr("pagewire_worker.executor.executor.SlotTable", Watched)
     monkeypatch.setattr(loader, "make_cache", watched)
     replica = load(checkpoint("llama"), max_model_len=64)
     assert order == ["tables", "cache"]

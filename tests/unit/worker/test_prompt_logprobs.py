@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker import prompt_logprobs
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_worker.batch import prompt_logprobs
 from support.fused_kernels import has_kernels
 from support.worker_driver import PROMPT, Running, request
 

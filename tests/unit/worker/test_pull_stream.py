@@ -8,8 +8,8 @@ import pytest
 
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
 from pagewire_protos.worker.v1 import kv_transfer_pb2_grpc
-from pagewire_shared.arrays import pack_names, unpack_names
 from pagewire_shared.convert import protocol_range
+from pagewire_shared.kv.arrays import pack_names, unpack_names
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import kv_channel_options
 from pagewire_worker.offload.layout_convert import layout_to_message

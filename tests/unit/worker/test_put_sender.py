@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pagewire_shared.backoff import Backoff
 from pagewire_shared.errors import UnavailableError
+from pagewire_shared.process.backoff import Backoff
 from pagewire_worker.offload import metrics, put_sender
 from pagewire_worker.offload.put_batch import PutBatch
 from pagewire_worker.offload.put_sender import MAX_BATCHES, NUM_PUTS, PutSender

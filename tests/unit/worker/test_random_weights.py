@@ -8,13 +8,13 @@ import torch
 from safetensors import safe_open
 
 from pagewire_shared.errors import StartupError
+from pagewire_worker.checkpoint.random_weights import STD, RandomWeights
 from pagewire_worker.config import WorkerConfig
+from pagewire_worker.cuda.triton_decoder import load_triton_decoder
 from pagewire_worker.layers.linear import pick_linear
-from pagewire_worker.loader import load_replica
+from pagewire_worker.loading.loader import load_replica
 from pagewire_worker.models.decoder import load_decoder
 from pagewire_worker.models.registry import read_model_config
-from pagewire_worker.models.triton_decoder import load_triton_decoder
-from pagewire_worker.random_weights import STD, RandomWeights
 from support.fused_kernels import needs_kernels
 from support.worker_driver import Driver
 

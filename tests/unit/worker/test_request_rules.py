@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.slots import SlotLimits, SlotTable
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from support.plain_outputs import expected_tokens, ruled_params
 from support.worker_driver import GREEDY, PROMPT, Running, request
 
@@ -153,7 +153,7 @@ def test_ids_that_the_vocabulary_lacks_are_refused(field, value, llama):
 
 def test_only_rows_that_ask_are_counted(llama, monkeypatch):
     counted = []
-    history = "pagewire_worker.token_history.TokenHistory.counts"
+    history = "pagewire_worker.sampling.token_history.TokenHistory.counts"
     monkeypatch.setattr(history, lambda self, rows, vocab: counted.append(rows) or 1 / 0)
     llama.generate([PROMPT], ruled_params(1).with_(presence_penalty=0), max_tokens=2)
     assert counted == []

@@ -7,15 +7,15 @@ import pytest
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
-from pagewire_shared.arena_facts import boot_id
-from pagewire_shared.arrays import pack_names, pack_u32
 from pagewire_shared.errors import StartupError
+from pagewire_shared.kv.arena_facts import boot_id
+from pagewire_shared.kv.arrays import pack_names, pack_u32
+from pagewire_shared.process.settings import load_config
 from pagewire_shared.rpc.address import Address
-from pagewire_shared.settings import load_config
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.model_thread import ModelThread
-from pagewire_worker.roles import WorkerRole
-from pagewire_worker.scheduler_link import SchedulerLink
+from pagewire_worker.executor.model_thread import ModelThread
+from pagewire_worker.link.scheduler_link import SchedulerLink
+from pagewire_worker.plan.roles import WorkerRole
 from support.checkpoints import make_checkpoint
 from support.fake_scheduler import FakeScheduler, listening
 from support.kv_peers import LOADED_BLOCKS, NAMES, peer

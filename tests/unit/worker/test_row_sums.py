@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_worker.filters import apply_filters
-from pagewire_worker.logprobs import token_logprobs
-from pagewire_worker.row_sums import logsumexp, sum_halves, sum_spans
+from pagewire_worker.sampling.filters import apply_filters
+from pagewire_worker.sampling.logprobs import token_logprobs
+from pagewire_worker.sampling.row_sums import logsumexp, sum_halves, sum_spans
 
 VOCAB = 151936
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker import sampler
-from pagewire_worker.filters import apply_filters
-from pagewire_worker.sampler import TokenNoise, gumbel_argmax, sample
-from pagewire_worker.sampling_table import SamplingTable
-from pagewire_worker.step import NewRequest
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.plan.step import NewRequest
+from pagewire_worker.sampling import sampler
+from pagewire_worker.sampling.filters import apply_filters
+from pagewire_worker.sampling.sampler import TokenNoise, gumbel_argmax, sample
+from pagewire_worker.sampling.sampling_table import SamplingTable
 from support.plain_sampler import noise_of
 
 VOCAB = 203  # no multiple of 4
@@ -158,7 +158,7 @@ def test_top_p_beyond_the_sorted_candidates(monkeypatch):
     top_p = np.array([0.2, 0.9, 0.5], np.float32)
     nothing = np.zeros(3, np.float32), np.zeros(3, np.int64)
     few_sorted = apply_filters(logits, *nothing, top_p)
-    monkeypatch.setattr("pagewire_worker.filters.SORTED_CANDIDATES", 4096)
+    monkeypatch.setattr("pagewire_worker.sampling.filters.SORTED_CANDIDATES", 4096)
     all_sorted = apply_filters(logits, *nothing, top_p)
     assert few_sorted.equal(all_sorted)
     mass = (logits.softmax(1) * (all_sorted > -math.inf)).sum(1)

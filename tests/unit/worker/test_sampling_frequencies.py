@@ -6,7 +6,7 @@ The seeds are fixed, so each test passes always or never.
 import numpy as np
 import pytest
 
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 from support.plain_sampler import PlainRow, chances_of
 from support.sampler_rows import sample_rows
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 from support.plain_sampler import PlainRow, choose
 from support.sampler_rows import sample_rows
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pagewire_shared.errors import WireError
-from pagewire_worker.kv_cache import CacheGroup
+from pagewire_worker.kv.kv_cache import CacheGroup
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import BlockLayout, OutgoingBlock
 from pagewire_worker.offload.kv_store_client import KvStoreConnector

@@ -9,8 +9,8 @@ from transformers import AutoModelForCausalLM
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_shared.errors import StartupError
-from pagewire_worker.attention.base import AttentionMetadata
-from pagewire_worker.models.window import mistral_window, qwen_window, refuse_window
+from pagewire_worker.backend.attention import AttentionMetadata
+from pagewire_worker.checkpoint.window import mistral_window, qwen_window, refuse_window
 from pagewire_worker.offload.layout_convert import layout_to_message
 from support.checkpoints import make_checkpoint
 from support.worker_driver import GREEDY, Driver, Running, load, request

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pagewire_shared.arena_facts import boot_id
-from pagewire_shared.extents import GRANULE_BYTES
+from pagewire_shared.kv.arena_facts import boot_id
+from pagewire_shared.kv.extents import GRANULE_BYTES
 from pagewire_worker.offload.shared_arena import open_arena
 from pagewire_worker.transfer import staging as staging_module
 from pagewire_worker.transfer.outgoing_pull import OutgoingPull, Run

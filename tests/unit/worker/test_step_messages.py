@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
-from pagewire_shared.arrays import pack_names, pack_u32, unpack_f32, unpack_u32
 from pagewire_shared.errors import InvalidRequestError, WireError
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
-from pagewire_shared.sampling_convert import pooling_to_message, sampling_to_message
-from pagewire_worker.convert import hello_to_message, plan_from_message, result_to_message
-from pagewire_worker.step import PromptLogprobs, StepResult
+from pagewire_shared.kv.arrays import pack_names, pack_u32, unpack_f32, unpack_u32
+from pagewire_shared.sampling.convert import pooling_to_message, sampling_to_message
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_worker.link.convert import hello_to_message, plan_from_message, result_to_message
+from pagewire_worker.plan.step import PromptLogprobs, StepResult
 
 GRAMMAR = b"0123456789abcdef"
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from pagewire_worker.model_thread import ModelThread
-from pagewire_worker.readback import DeviceLostError
-from pagewire_worker.step_runner import StepRunner
+from pagewire_worker.executor.model_thread import ModelThread
+from pagewire_worker.executor.readback import DeviceLostError
+from pagewire_worker.executor.step_runner import StepRunner
 from support.held_readback import HeldReadback
 from support.worker_driver import PROMPT, request
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.readback import DeviceLostError
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_worker.executor.readback import DeviceLostError
 from support.held_readback import HeldReadback
 from support.scripted_masks import ScriptedMasks
 from support.worker_driver import GREEDY, PROMPT, Running, request

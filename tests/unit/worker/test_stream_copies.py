@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pagewire_worker.stream_copies import Stream, StreamCopies
+from pagewire_worker.kv.stream_copies import Stream, StreamCopies
 from support.fake_streams import FakeStreams
 
 

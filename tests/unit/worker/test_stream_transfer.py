@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from pagewire_worker import cache_sizing, loader
-from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.kv.stream_copies import StreamCopies
+from pagewire_worker.loading import cache_sizing, loader
 from pagewire_worker.offload.load_order import LoadOutcome
-from pagewire_worker.stream_copies import StreamCopies
 from support.checkpoints import make_checkpoint
 from support.fake_streams import PumpedStreams
 from support.kv_peers import BLOCK_SIZE, LOADED_BLOCKS, NAMES, PROMPT, eventually, peer

@@ -9,15 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from pagewire_worker import loader, token_budget
-from pagewire_worker.backend import StepBatch
-from pagewire_worker.kept_facts import cache_folder
-from pagewire_worker.kv_cache import CacheShape, KvCache
-from pagewire_worker.token_budget import (
-    StepTokens,
-    calibrated_budget,
-    choose_budget,
-)
+from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.host.kept_facts import cache_folder
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
+from pagewire_worker.loading import loader, token_budget
+from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget, choose_budget
 from support.worker_driver import load
 
 MODEL = "a model, as it is"

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from pagewire_shared.pooling import PoolingParams
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.slots import SlotLimits, SlotTable
-from pagewire_worker.step import PlanError
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_worker.batch.slots import SlotLimits, SlotTable
+from pagewire_worker.plan.step import PlanError
 from support.worker_driver import GREEDY, PROMPT, request, start
 
 OTHER = [*PROMPT[:32], 5, 6, 7]

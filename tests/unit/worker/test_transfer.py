@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from pagewire_shared.kv_transport import KvTransport
-from pagewire_worker import executor
-from pagewire_worker.layer_watch import LayerCalls
+from pagewire_shared.kv.transport import KvTransport
+from pagewire_worker.executor import executor
+from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.offload.load_order import LoadOutcome
 from pagewire_worker.transfer import metrics
 from support.checkpoints import make_checkpoint

@@ -9,7 +9,7 @@ import pytest
 
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
-from pagewire_shared.arrays import pack_names, pack_u32
+from pagewire_shared.kv.arrays import pack_names, pack_u32
 from pagewire_shared.rpc.address import Address
 from pagewire_worker.offload.load_order import LoadOrder, LoadOutcome
 from support.checkpoints import make_checkpoint

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.attention.base import AttentionKind
 from pagewire_worker.attention.registry import make_attention
+from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.triton_kernels import interpreter
 
 

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_protos.worker.v1 import kv_transfer_pb2, kv_transfer_pb2_grpc
-from pagewire_shared.arrays import pack_u32, unpack_f32, unpack_u32
+from pagewire_shared.kv.arrays import pack_u32, unpack_f32, unpack_u32
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.options import control_channel_options
 from support.fake_scheduler import FakeScheduler, listening

@@ -5,12 +5,12 @@ more. Stores nothing.
 from collections.abc import AsyncIterator, Mapping
 
 from pagewire_frontend.group.membership import Membership
-from pagewire_frontend.responses.directory import ResponseDirectory
-from pagewire_frontend.responses.draft import Body
-from pagewire_frontend.responses.errors import gone
-from pagewire_frontend.responses.ids import tag_of
-from pagewire_frontend.responses.items import Item
-from pagewire_shared.frontend_tag import SLOT_DIGITS, slot_of
+from pagewire_frontend.http.responses.directory import ResponseDirectory
+from pagewire_frontend.http.responses.draft import Body
+from pagewire_frontend.http.responses.errors import gone
+from pagewire_frontend.http.responses.ids import tag_of
+from pagewire_frontend.http.responses.items import Item
+from pagewire_shared.identity.frontend_tag import SLOT_DIGITS, slot_of
 
 
 class GroupDirectory:

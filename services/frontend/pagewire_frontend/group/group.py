@@ -10,8 +10,8 @@ from pagewire_frontend.group.directory import GroupDirectory
 from pagewire_frontend.group.membership import Membership
 from pagewire_frontend.group.metrics import GroupMetrics
 from pagewire_frontend.group.peer_client import Peer
-from pagewire_frontend.metrics import own_exposition
-from pagewire_frontend.responses.directory import ResponseDirectory
+from pagewire_frontend.http.responses.directory import ResponseDirectory
+from pagewire_frontend.metrics.requests import own_exposition
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.server import start_server
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.frontend_tag import mint_tag, slot_of
+from pagewire_shared.identity.frontend_tag import mint_tag, slot_of
 from pagewire_shared.rpc.address import Address, parse_address
 
 # As a label of DNS, so that a pod's name will do.

@@ -9,7 +9,7 @@ from typing import Any
 import grpc.aio
 import orjson
 
-from pagewire_frontend.responses.directory import ResponseDirectory
+from pagewire_frontend.http.responses.directory import ResponseDirectory
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
 from pagewire_protos.frontend.v1 import peer_pb2_grpc
 

@@ -6,26 +6,21 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from pagewire_frontend.api_keys import ApiKeys
-from pagewire_frontend.engine import Engine
-from pagewire_frontend.http import (
-    embeddings,
-    generation,
-    information,
-    metrics,
-    responses,
-    responses_kept,
-    tokenization,
-)
-from pagewire_frontend.http.access import Cors, KeyMiddleware
-from pagewire_frontend.http.bodies import Bodies
+from pagewire_frontend.access.api_keys import ApiKeys
+from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.description import install_description
-from pagewire_frontend.http.error_handlers import install_handlers
-from pagewire_frontend.http.methods import MethodsMiddleware
-from pagewire_frontend.http.request_id import RequestIdMiddleware
-from pagewire_frontend.http.streams import Streams
-from pagewire_frontend.responses.directory import ResponseDirectory
-from pagewire_frontend.responses.local import LocalResponses
+from pagewire_frontend.http.openai import embeddings, generation, information, tokenization
+from pagewire_frontend.http.openai.bodies import Bodies
+from pagewire_frontend.http.openai.streams import Streams
+from pagewire_frontend.http.responses import endpoints as responses
+from pagewire_frontend.http.responses import kept as responses_kept
+from pagewire_frontend.http.responses.directory import ResponseDirectory
+from pagewire_frontend.http.responses.local import LocalResponses
+from pagewire_frontend.http.server import metrics
+from pagewire_frontend.http.server.access import Cors, KeyMiddleware
+from pagewire_frontend.http.server.error_handlers import install_handlers
+from pagewire_frontend.http.server.methods import MethodsMiddleware
+from pagewire_frontend.http.server.request_id import RequestIdMiddleware
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

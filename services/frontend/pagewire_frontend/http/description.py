@@ -12,10 +12,10 @@ from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
 
-from pagewire_frontend.http.access import OPEN_PATHS
-from pagewire_frontend.http.answer_schemas import ANSWERS, SCHEMAS
-from pagewire_frontend.http.request_id import REQUEST_ID
-from pagewire_shared.version import package_version
+from pagewire_frontend.http.openai.answer_schemas import ANSWERS, SCHEMAS
+from pagewire_frontend.http.server.access import OPEN_PATHS
+from pagewire_frontend.http.server.request_id import REQUEST_ID
+from pagewire_shared.process.version import package_version
 
 Json = dict[str, Any]
 

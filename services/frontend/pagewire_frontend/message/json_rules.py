@@ -7,8 +7,8 @@ from typing import Any, Final
 from pagewire_frontend.message.call_format import HeldTool
 
 JSON_WHITESPACE: Final = r" ?|\n {0,20}"
-"""As for other JSON: see pagewire_shared.grammar_source, whose import would bring the compiler into
-this process."""
+"""As for other JSON: see pagewire_shared.sampling.grammar_source, whose import would bring the
+compiler into this process."""
 
 
 def object_rules(tools: Sequence[HeldTool], key: str) -> list[str]:

@@ -5,15 +5,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pagewire_scheduler.core.accounts import AccountKey
-from pagewire_scheduler.core.block_pool import BlockPool
-from pagewire_scheduler.core.block_table import RELEASED
-from pagewire_scheduler.core.core_settings import CoreCounts
-from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.blocks.block_pool import BlockPool
+from pagewire_scheduler.core.blocks.block_table import RELEASED
+from pagewire_scheduler.core.data.settings import CoreCounts
+from pagewire_scheduler.core.data.state_machine import WAITING, State
+from pagewire_scheduler.core.data.tally import Tally, new_tally, place_of
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.state import WAITING, State
-from pagewire_scheduler.core.tally import Tally, new_tally, place_of
-from pagewire_scheduler.core.worker_state import WorkerCounts, WorkerState
+from pagewire_scheduler.core.state.accounts import AccountKey
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerCounts, WorkerState
 
 
 @dataclass(frozen=True, slots=True)

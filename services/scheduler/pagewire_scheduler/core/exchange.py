@@ -3,20 +3,20 @@ exchange blocks, and probes of them."""
 
 from collections.abc import Iterator
 
-from pagewire_scheduler.core.core_settings import CoreSettings
-from pagewire_scheduler.core.departures import Departures
-from pagewire_scheduler.core.handoffs import begin_handoff, end_handoff
+from pagewire_scheduler.core.data.probe_outcome import ProbeOutcome
+from pagewire_scheduler.core.data.roles import Role
+from pagewire_scheduler.core.data.settings import CoreSettings
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.topology import PairEntry, Topology, WorkerEntry
 from pagewire_scheduler.core.kv_caches import KvCaches
-from pagewire_scheduler.core.pairs import PairFacts, refusal
-from pagewire_scheduler.core.probe import ProbeOutcome
-from pagewire_scheduler.core.probes import NUM_BLOCKS, Probe, probe_sequence
-from pagewire_scheduler.core.queue_policy import create_policy
-from pagewire_scheduler.core.queues import ModelQueues
-from pagewire_scheduler.core.request import Sequence
-from pagewire_scheduler.core.roles import Role
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.topology import PairEntry, Topology, WorkerEntry
-from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_scheduler.core.queueing.policy import create_policy
+from pagewire_scheduler.core.routing.draining import Departures
+from pagewire_scheduler.core.routing.queues import ModelQueues
+from pagewire_scheduler.core.state.pairs import PairFacts, refusal
+from pagewire_scheduler.core.state.probes import NUM_BLOCKS, Probe, probe_sequence
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.transfers.handoffs import begin_handoff, end_handoff
 from pagewire_shared.errors import InvalidRequestError, UnavailableError
 
 

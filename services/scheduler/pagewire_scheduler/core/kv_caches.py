@@ -3,26 +3,26 @@ stores that workers can load."""
 
 from collections.abc import Iterable
 
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
-from pagewire_scheduler.core.core_settings import CoreCounts
-from pagewire_scheduler.core.handoffs import (
+from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_scheduler.core.data.settings import CoreCounts
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.transfers.handoffs import (
     complete_prefill,
     end_late_handoffs,
     note_started,
     yield_leases,
 )
-from pagewire_scheduler.core.loading import (
+from pagewire_scheduler.core.transfers.loading import (
     check_answer,
     finish_load,
     give_up_overdue,
     order_loads,
     yield_blocks,
 )
-from pagewire_scheduler.core.pulls import order_pulls
-from pagewire_scheduler.core.remote_index import RemoteIndex
-from pagewire_scheduler.core.request import Sequence
-from pagewire_scheduler.core.worker_state import WorkerState
-from pagewire_shared.ids import BlockName
+from pagewire_scheduler.core.transfers.pulls import order_pulls
+from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
+from pagewire_shared.identity.ids import BlockName
 
 
 class KvCaches:

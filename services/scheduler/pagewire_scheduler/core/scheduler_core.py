@@ -5,43 +5,48 @@ in)."""
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-from pagewire_scheduler.core.admission import admit, check_submission, error_of
-from pagewire_scheduler.core.apply import apply_result
-from pagewire_scheduler.core.choices import leaders
-from pagewire_scheduler.core.core_settings import CoreSettings
-from pagewire_scheduler.core.deadlines import Deadlines
-from pagewire_scheduler.core.ending import (
+from pagewire_scheduler.core.data.events import Event, RejectedEvent
+from pagewire_scheduler.core.data.settings import CoreSettings
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
+from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.exchange import Exchange
+from pagewire_scheduler.core.parallel.forks import leaders
+from pagewire_scheduler.core.planning.planner import plan_step
+from pagewire_scheduler.core.queueing.deadlines import Deadlines
+from pagewire_scheduler.core.queueing.enqueue import take_compiled
+from pagewire_scheduler.core.queueing.losses import error_of_losses
+from pagewire_scheduler.core.queueing.overload import Load
+from pagewire_scheduler.core.queueing.policy import rank
+from pagewire_scheduler.core.results.apply import apply_result
+from pagewire_scheduler.core.results.finish import (
     end_request,
     end_sequence,
     end_with_followers,
     find_end,
 )
-from pagewire_scheduler.core.enqueue import take_compiled
-from pagewire_scheduler.core.events import Event, RejectedEvent
-from pagewire_scheduler.core.exchange import Exchange
-from pagewire_scheduler.core.frontend_state import (
+from pagewire_scheduler.core.routing.admission import admit, check_submission, error_of
+from pagewire_scheduler.core.routing.resubmit import (
+    check_resubmit,
+    is_resend,
+    renew,
+    resend_positions,
+)
+from pagewire_scheduler.core.state.frontend import (
     ENDED,
     FrontendState,
     Held,
     finished_event,
     resend,
 )
-from pagewire_scheduler.core.grammars import GrammarId
-from pagewire_scheduler.core.handoffs import complete_prefill
-from pagewire_scheduler.core.load import Load
-from pagewire_scheduler.core.losses import error_of_losses
-from pagewire_scheduler.core.planner import plan_step
-from pagewire_scheduler.core.queue_policy import rank
-from pagewire_scheduler.core.request import Request, Sequence
-from pagewire_scheduler.core.request_creation import create_request
-from pagewire_scheduler.core.resubmit import check_resubmit, is_resend, renew, resend_positions
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.submission import Submission
-from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
-from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_scheduler.core.state.grammars import GrammarId
+from pagewire_scheduler.core.state.request import Request, Sequence
+from pagewire_scheduler.core.state.request_creation import create_request
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.transfers.handoffs import complete_prefill
 from pagewire_shared.errors import DeadlineError, PagewireError
-from pagewire_shared.ids import RequestId
+from pagewire_shared.identity.ids import RequestId
 
 
 class SchedulerCore(Exchange):

@@ -1,6 +1,6 @@
 """How decodes share scratch memory that does not hold the splits of all of them. Pure."""
 
-from pagewire_worker.attention.base import Int64Array
+from pagewire_worker.backend.attention import Int64Array
 
 
 def cut_passes(counts: Int64Array, capacity: int) -> list[tuple[int, int]]:

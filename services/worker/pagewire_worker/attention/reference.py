@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, StepAttention
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, StepAttention
+from pagewire_worker.kv.kv_cache import LayerCache
 
 
 class ReferenceAttention:

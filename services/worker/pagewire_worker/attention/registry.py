@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from pagewire_worker.attention.base import AttentionBackend, AttentionKind
 from pagewire_worker.attention.reference import ReferenceAttention
 from pagewire_worker.attention.sdpa import SdpaAttention
 from pagewire_worker.attention.windowed import WindowedAttention
-from pagewire_worker.triton_choice import check_triton, why_no_kernels
+from pagewire_worker.backend.attention import AttentionBackend, AttentionKind
+from pagewire_worker.triton_kernels.availability import check_triton, why_no_kernels
 
 _logger = logging.getLogger(__name__)
 

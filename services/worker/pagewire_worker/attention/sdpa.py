@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from pagewire_worker.attention.base import AttentionMetadata, Int64Array, StepAttention
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import AttentionMetadata, Int64Array, StepAttention
+from pagewire_worker.kv.kv_cache import LayerCache
 
 # Sequences share a group while the longest is at most this much longer than the shortest: padding
 # costs bandwidth, another group costs a kernel launch per layer.

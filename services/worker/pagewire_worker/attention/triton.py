@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.attention.decode_passes import cut_passes
-from pagewire_worker.backend import DecodeBounds
-from pagewire_worker.device_copy import rows_to_device
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
+from pagewire_worker.backend.backend import DecodeBounds
+from pagewire_worker.backend.device_copy import rows_to_device
+from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS
 from pagewire_worker.triton_kernels.chunk_attention import QueryTiles, chunk_attention
 from pagewire_worker.triton_kernels.decode_attention import (

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from pagewire_worker.attention.base import AttentionMetadata, Int64Array, StepAttention
 from pagewire_worker.attention.sdpa import group_by_length
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import AttentionMetadata, Int64Array, StepAttention
+from pagewire_worker.kv.kv_cache import LayerCache
 
 
 class WindowedAttention:

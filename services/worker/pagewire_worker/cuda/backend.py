@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from pagewire_worker.backend import StepBatch
+from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cuda.decode_graphs import DecodeGraphs
-from pagewire_worker.kv_cache import KvCache
-from pagewire_worker.layer_watch import LayerWatch
-from pagewire_worker.sampled_tokens import SampledTokens
-from pagewire_worker.torch_backend import TorchBackend
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.kv.layer_watch import LayerWatch
+from pagewire_worker.models.torch_backend import TorchBackend
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens
 
 

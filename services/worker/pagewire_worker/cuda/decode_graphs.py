@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pagewire_worker.attention.triton import TritonAttention
-from pagewire_worker.backend import DecodeBounds, StepBatch
+from pagewire_worker.backend.backend import DecodeBounds, StepBatch
 from pagewire_worker.cuda.buckets import bucket_of, decode_buckets
 from pagewire_worker.cuda.capture import Capture, CapturedWork
 from pagewire_worker.cuda.static_inputs import StaticInputs
-from pagewire_worker.kv_cache import KvCache
-from pagewire_worker.torch_backend import DecoderModel
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.models.torch_backend import DecoderModel
 
 _logger = logging.getLogger(__name__)
 

@@ -3,19 +3,19 @@
 import torch
 from torch import Tensor
 
-from pagewire_worker.device_copy import rows_to_device, to_device
-from pagewire_worker.logit_rules import apply_rules
-from pagewire_worker.logprobs import token_logprobs
-from pagewire_worker.sampled_tokens import SampledTokens
-from pagewire_worker.sampling_table import NO_LOGPROBS, SamplingRows
-from pagewire_worker.token_masks import TokenMasks
+from pagewire_worker.backend.device_copy import rows_to_device, to_device
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.sampling.logit_rules import apply_rules
+from pagewire_worker.sampling.logprobs import token_logprobs
+from pagewire_worker.sampling.masks import TokenMasks
+from pagewire_worker.sampling.sampling_table import NO_LOGPROBS, SamplingRows
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
 
 
 def sample(logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None) -> SampledTokens:
     """Choose one token per row of `logits` [rows, vocab], float32, by the law of
-    pagewire_worker.sampler.sample. Does not change `logits`."""
+    pagewire_worker.sampling.sampler.sample. Does not change `logits`."""
     ruled = apply_rules(logits, rows, masks)
     faults = torch.empty(len(logits), dtype=torch.int64, device=logits.device)
     token_ids = _choose(ruled, rows, faults)

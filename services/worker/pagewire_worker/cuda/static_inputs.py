@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionMetadata, Int64Array
-from pagewire_worker.backend import StepBatch
-from pagewire_worker.device_copy import rows_to_device, to_device
+from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
+from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.device_copy import rows_to_device, to_device
 from pagewire_worker.triton_kernels.decode_attention import first_splits
 from pagewire_worker.triton_kernels.paged_sequences import PagedSequences
 

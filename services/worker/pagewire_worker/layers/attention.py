@@ -2,12 +2,12 @@
 
 from torch import Tensor
 
-from pagewire_worker.attention.base import StepAttention
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import StepAttention
+from pagewire_worker.checkpoint.model_config import ModelConfig
+from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.layers.linear import Linear
 from pagewire_worker.layers.norm import RmsNorm
 from pagewire_worker.layers.rotary import Rotation
-from pagewire_worker.models.config import ModelConfig
 
 
 class SelfAttention:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.triton_choice import check_triton
+from pagewire_worker.triton_kernels.availability import check_triton
 
 PACKED_BATCH = 16
 """Batch size the packed layout is chosen for; others work with it too."""

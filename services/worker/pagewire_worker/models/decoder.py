@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pagewire_worker.attention.base import StepAttention
-from pagewire_worker.backend import StepBatch
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import StepAttention
+from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.checkpoint.model_config import ModelConfig
+from pagewire_worker.checkpoint.weights import WeightReader
+from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.layers.attention import SelfAttention
 from pagewire_worker.layers.linear import Linear, LinearFactory, LinearKind
 from pagewire_worker.layers.mlp import GatedMlp
 from pagewire_worker.layers.norm import RmsNorm
 from pagewire_worker.layers.rotary import RotaryTable, Rotation
-from pagewire_worker.models.config import ModelConfig
 from pagewire_worker.models.layer_linears import load_layer_linears, load_output
-from pagewire_worker.weights import WeightReader
 
 
 class DecoderLayer:

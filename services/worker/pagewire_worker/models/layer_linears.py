@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from pagewire_worker.checkpoint.model_config import ModelConfig
+from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.layers.linear import Linear, LinearFactory
-from pagewire_worker.models.config import ModelConfig
-from pagewire_worker.weights import WeightReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ that are quantized while they are loaded."""
 from collections.abc import Callable, Mapping
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.fp8 import Capability, check_fp8
+from pagewire_worker.backend.source import LoadSettings
+from pagewire_worker.checkpoint.model_config import ModelConfig
+from pagewire_worker.layers.fp8 import Capability, check_fp8
 from pagewire_worker.layers.linear import LinearKind, TorchLinear, pick_linear
-from pagewire_worker.models.config import ModelConfig
-from pagewire_worker.models.source import LoadSettings
 
 Quantizer = Callable[[ModelConfig, LoadSettings, Capability | None], LinearKind]
 """(shape, settings, compute capability of the device) -> layers."""
@@ -67,4 +67,4 @@ def _refused(reason: str) -> StartupError:
 
 
 QUANTIZERS: Mapping[str, Quantizer] = {"fp8": _fp8}
-"""Quantizations of layers. Those of the kernels for CPUs are in fused/choice.py."""
+"""Quantizations of layers. Those of the kernels for CPUs are in cpu_kernels/selection.py."""

@@ -6,17 +6,17 @@ from typing import Any
 
 import torch
 
-from pagewire_worker.layers.linear import LinearKind
-from pagewire_worker.models.config import (
+from pagewire_worker.checkpoint.model_config import (
     ModelConfig,
     Traits,
     parse_model_config,
     read_config_json,
 )
+from pagewire_worker.checkpoint.unsupported import UnsupportedModelError
+from pagewire_worker.checkpoint.weights import WeightReader
+from pagewire_worker.checkpoint.window import mistral_window, qwen_window
+from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.models.decoder import Decoder, load_decoder
-from pagewire_worker.models.unsupported import UnsupportedModelError
-from pagewire_worker.models.window import mistral_window, qwen_window
-from pagewire_worker.weights import WeightReader
 
 Builder = Callable[[ModelConfig, WeightReader, LinearKind, int, torch.device], Decoder]
 """(shape, weights, linear layers, longest position, device) -> model."""

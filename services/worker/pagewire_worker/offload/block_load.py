@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from pagewire_shared.errors import InternalError
-from pagewire_shared.kv_tier import MAX_TIERS, RULE, is_tier_name
+from pagewire_shared.kv.tier import MAX_TIERS, RULE, is_tier_name
 from pagewire_worker.offload.connector import KvConnector, LoadedBlock
 from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_worker.offload.load_run import LoadRun, Submit

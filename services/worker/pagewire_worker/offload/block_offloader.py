@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pagewire_worker.device_copies import DeviceCopies, ImmediateCopies
-from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.kv.block_copy import copy_out, make_staging
+from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
+from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.offload import metrics
-from pagewire_worker.offload.block_copy import copy_out, make_staging
 from pagewire_worker.offload.known_names import DECLINED_SECONDS, KNOWN_SECONDS, KnownNames
 from pagewire_worker.offload.put_batch import PutBatch, PutOutlet
 from pagewire_worker.offload.unsent_blocks import UnsentBlock, UnsentBlocks
-from pagewire_worker.step import NO_SLOT, Ints, StepPlan
+from pagewire_worker.plan.step import NO_SLOT, Ints, StepPlan
 
 _logger = logging.getLogger(__name__)
 

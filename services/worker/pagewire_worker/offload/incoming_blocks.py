@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from pagewire_shared.checksum import joined_crc32c
 from pagewire_shared.errors import WireError
-from pagewire_shared.ids import short
-from pagewire_shared.kv_chunk_convert import KvPiece
-from pagewire_shared.kv_tier import STORE_TIERS
+from pagewire_shared.identity.ids import short
+from pagewire_shared.kv.checksum import joined_crc32c
+from pagewire_shared.kv.chunk_convert import KvPiece
+from pagewire_shared.kv.tier import STORE_TIERS
 from pagewire_worker.offload.connector import LoadedBlock
 
 

@@ -5,9 +5,9 @@ import logging
 from collections.abc import Sequence
 
 from pagewire_shared.errors import WireError
-from pagewire_shared.kv_tier import tier_label
-from pagewire_worker.executor import Executor
-from pagewire_worker.model_thread import ModelThread
+from pagewire_shared.kv.tier import tier_label
+from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.block_load import BlockLoad
 from pagewire_worker.offload.block_offloader import BlockOffloader

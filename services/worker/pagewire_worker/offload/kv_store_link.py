@@ -12,8 +12,6 @@ import grpc.aio
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as wire
 from pagewire_protos.kvstore.v1 import kv_store_pb2_grpc
-from pagewire_shared.arena_facts import ArenaFacts
-from pagewire_shared.cancellation import is_cancelled
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import (
     InternalError,
@@ -22,8 +20,10 @@ from pagewire_shared.errors import (
     UnavailableError,
     WireError,
 )
+from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.streams import deserializer, serializer
+from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.errors import from_rpc_error
-from pagewire_shared.rpc.kv_streams import deserializer, serializer
 from pagewire_shared.rpc.options import kv_channel_options
 from pagewire_worker.offload.connector import LoadedBlock, OutgoingBlock
 from pagewire_worker.offload.get_stream import blocks_per_stream, read_blocks

@@ -1,7 +1,7 @@
 """From the layout of KV blocks to its message."""
 
 from pagewire_protos.common.v1 import layout_pb2
-from pagewire_worker.identity.fingerprint import VERSION as FINGERPRINT_VERSION
+from pagewire_worker.checkpoint.fingerprint import VERSION as FINGERPRINT_VERSION
 from pagewire_worker.offload.connector import BlockLayout
 
 

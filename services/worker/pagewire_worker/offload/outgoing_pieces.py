@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pagewire_shared.checksum import crc32c, joined_crc32c
-from pagewire_shared.ids import BlockName
-from pagewire_shared.kv_chunk_convert import MAX_DATA_BYTES, KvPiece, checksum_of
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.checksum import crc32c, joined_crc32c
+from pagewire_shared.kv.chunk_convert import MAX_DATA_BYTES, KvPiece, checksum_of
 from pagewire_worker.offload.connector import OutgoingBlock
 
 

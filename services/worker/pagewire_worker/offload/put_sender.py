@@ -10,9 +10,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from pagewire_shared.backoff import Backoff
-from pagewire_shared.cancellation import is_cancelled
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
+from pagewire_shared.process.backoff import Backoff
+from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import KvConnector
 from pagewire_worker.offload.put_batch import PutBatch

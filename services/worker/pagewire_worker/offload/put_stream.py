@@ -12,9 +12,9 @@ import numpy as np
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as wire
-from pagewire_shared.arrays import pack_names, pack_u32, unpack_names
 from pagewire_shared.errors import DeadlineError, UnavailableError, WireError
-from pagewire_shared.kv_chunk_convert import KvPiece
+from pagewire_shared.kv.arrays import pack_names, pack_u32, unpack_names
+from pagewire_shared.kv.chunk_convert import KvPiece
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import OutgoingBlock
 from pagewire_worker.offload.outgoing_pieces import cut

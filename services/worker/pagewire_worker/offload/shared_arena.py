@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pagewire_shared.arena_facts import ArenaFacts, boot_id
-from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import WireError
+from pagewire_shared.kv.arena_facts import ArenaFacts, boot_id
+from pagewire_shared.kv.checksum import crc32c
 
 _logger = logging.getLogger(__name__)
 

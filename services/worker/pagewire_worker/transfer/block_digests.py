@@ -8,8 +8,8 @@ from typing import Final
 
 import torch
 
-from pagewire_worker.executor import Executor
-from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.model_thread import ModelThread
 
 COPIED_BYTES: Final = 4 * 1024 * 1024
 """Copied in one job of the model thread, in about a millisecond."""

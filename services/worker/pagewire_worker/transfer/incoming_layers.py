@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pagewire_shared.errors import WireError
-from pagewire_shared.kv_layers_convert import LayerRange
+from pagewire_shared.kv.layers_convert import LayerRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pagewire_shared.errors import WireError
-from pagewire_worker.executor import Executor
-from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder

@@ -8,13 +8,9 @@ import grpc.aio
 import numpy as np
 
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
-from pagewire_shared.arrays import unpack_names
 from pagewire_shared.errors import DeadlineError, UnavailableError, WireError
-from pagewire_shared.kv_layers_convert import (
-    MAX_DATA_BYTES,
-    KvLayersPiece,
-    layers_checksum,
-)
+from pagewire_shared.kv.arrays import unpack_names
+from pagewire_shared.kv.layers_convert import MAX_DATA_BYTES, KvLayersPiece, layers_checksum
 from pagewire_worker.offload.shared_arena import SharedArena
 from pagewire_worker.transfer.incoming_layers import ArrivedLayers, IncomingLayers, names_of
 

@@ -11,13 +11,13 @@ import grpc.aio
 
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
 from pagewire_shared.errors import PagewireError, WireError
-from pagewire_shared.kv_layers_convert import (
+from pagewire_shared.kv.layers_convert import (
     MAX_DATA_BYTES,
     KvLayersPiece,
     LayerRange,
     layers_checksum,
 )
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.transfer import metrics
 from pagewire_worker.transfer.outgoing_pull import OutgoingPull
 from pagewire_worker.transfer.pull_convert import missing_to_message

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pagewire_shared.kv_layers_convert import LayerRange
+from pagewire_shared.kv.layers_convert import LayerRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_shared.arena import Arena
-from pagewire_shared.arena_facts import ArenaFacts
-from pagewire_shared.arena_folder import (
+from pagewire_shared.errors import StartupError
+from pagewire_shared.kv.arena import Arena
+from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.arena_folder import (
     DEFAULT_FOLDER,
     arena_facts,
     free_bytes,
@@ -23,8 +24,7 @@ from pagewire_shared.arena_folder import (
     new_arena_path,
     remove_stale,
 )
-from pagewire_shared.errors import StartupError
-from pagewire_shared.extents import GRANULE_BYTES, Extents
+from pagewire_shared.kv.extents import GRANULE_BYTES, Extents
 
 _logger = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from pagewire_worker.attention.base import AttentionKind
+from pagewire_worker.backend.attention import AttentionKind
 
 LOG2_E = math.log2(math.e)
 

@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
-from pagewire_worker.device_copy import rows_to_device
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
+from pagewire_worker.backend.device_copy import rows_to_device
 from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, AttentionOptions
 from pagewire_worker.triton_kernels.attention_scores import ScoreScale
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split

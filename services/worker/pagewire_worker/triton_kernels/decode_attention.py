@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionKind, Int64Array
+from pagewire_worker.backend.attention import AttentionKind, Int64Array
 from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, AttentionOptions
 from pagewire_worker.triton_kernels.attention_scores import ScoreScale
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split

@@ -1,10 +1,10 @@
 """The lowest value that min-p, top-k and top-p leave in a row, found without sorting.
 
-Each filter of `pagewire_worker.filters` keeps or drops a token by its value alone, so what all
-three leave is what reaches one threshold. Floats are in the order of unsigned integers once their
-bits are turned. A search over those integers cuts the range that has the answer to a quarter with
-each pass over the row, which stays in the second-level cache, and ends where one value is left in
-the range: after 17 passes at most, after 5 to 7 in a vocabulary of 152 thousand tokens.
+Each filter of `sampling.filters` keeps or drops a token by its value alone, so what all three leave
+is what reaches one threshold. Floats are in the order of unsigned integers once their bits are
+turned. A search over those integers cuts the range that has the answer to a quarter with each pass
+over the row, which stays in the second-level cache, and ends where one value is left in the range:
+after 17 passes at most, after 5 to 7 in a vocabulary of 152 thousand tokens.
 
 The search runs over the logits themselves: dividing by the temperature keeps their order.
 """
@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.filters import apply_filters
+from pagewire_worker.sampling.filters import apply_filters
 
 _BLOCK = 4096
 _MAX_BLOCKS = 512

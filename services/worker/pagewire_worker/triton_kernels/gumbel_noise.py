@@ -1,7 +1,7 @@
 """Gumbel noise of tokens, a pure function of (seed, output position, choice, token id).
 
 Philox4x32-10 (Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3"); the law is that
-of `pagewire_worker.philox`. Words and uniforms are the same bits as there on every device.
+of `pagewire_worker.sampling.philox`. Words and uniforms are the same bits as there on every device.
 """
 
 import torch
@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.sampler import TokenNoise
+from pagewire_worker.sampling.sampler import TokenNoise
 
 _BLOCK = 1024
 

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionMetadata, Int64Array
-from pagewire_worker.device_copy import to_device
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
+from pagewire_worker.backend.device_copy import to_device
+from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS
 
 TILE_BYTES = 32 * 1024

@@ -1,7 +1,7 @@
 """Chooses one token per row: argmax(logits / temperature + Gumbel noise), or argmax of the logits.
 
-The Gumbel-max trick (Maddison et al., 2014), as `pagewire_worker.sampler` does it. A row is cut
-into splits, so that one row alone uses the whole device; a second kernel takes the best of its
+The Gumbel-max trick (Maddison et al., 2014), as `sampling.sampler` does it. A row is
+cut into splits, so that one row alone uses the whole device; a second kernel takes the best of its
 splits.
 """
 
@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.sampler import TokenNoise, gumbel_argmax
+from pagewire_worker.sampling.sampler import TokenNoise, gumbel_argmax
 from pagewire_worker.triton_kernels.gumbel_noise import gumbel, token_words, uniform
 
 _SPLIT = 2048

@@ -13,10 +13,10 @@ from pagewire_kvstore import store_process
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler import service
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_scheduler.core.request import Sequence
-from pagewire_shared import collector
-from pagewire_shared.process import ProcessContext
-from pagewire_shared.status import StatusReporter
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_shared.process import collector
+from pagewire_shared.process.process import ProcessContext
+from pagewire_shared.process.status import StatusReporter
 from pagewire_worker import server
 
 

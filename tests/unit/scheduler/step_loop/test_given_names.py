@@ -8,16 +8,16 @@ import pytest
 from unit.scheduler.cell import FRONTEND, Cell
 from unit.scheduler.hellos import MODEL, worker_info
 
-from pagewire_frontend.link_messages import submit_message
-from pagewire_frontend.prompt_blocks import BlockNaming, name_prompt
-from pagewire_frontend.request_records import SubmitRecord
+from pagewire_frontend.scheduler.messages import submit_message
+from pagewire_frontend.session.prompt_blocks import BlockNaming, name_prompt
+from pagewire_frontend.session.request_records import SubmitRecord
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_scheduler.core import prefix_cache
-from pagewire_scheduler.frontend_convert import served_models, submission
-from pagewire_shared.block_hash import block_name, root_name
+from pagewire_scheduler.convert.frontend import served_models, submission
+from pagewire_scheduler.core.blocks import prefix_cache
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv.block_hash import block_name, root_name
+from pagewire_shared.sampling.params import SamplingParams
 
 PROMPT = [(7 * number) % 40 for number in range(61)]
 NAMING = BlockNaming(

@@ -8,8 +8,8 @@ import pytest
 from unit.scheduler.cell import FRONTEND, Cell
 from unit.scheduler.hellos import MODEL
 
-from pagewire_scheduler.core import starting
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.planning import schedule_waiting as starting
+from pagewire_shared.sampling.params import SamplingParams
 
 LONG = SamplingParams(max_tokens=40, ignore_eos=True)
 LONG_MODEL = replace(MODEL, max_model_len=1000)

@@ -7,10 +7,10 @@ import pytest
 from unit.scheduler.cell import Cell
 from unit.scheduler.hellos import MODEL, worker_info
 
-from pagewire_scheduler.core.events import FinishedEvent
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.step import StepPlan
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.data.events import FinishedEvent
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_shared.sampling.params import SamplingParams
 
 LONG_MODEL = replace(MODEL, max_model_len=200)
 CHANGES = {

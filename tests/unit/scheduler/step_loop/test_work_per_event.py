@@ -8,11 +8,11 @@ import pytest
 from unit.scheduler.cell import FRONTEND
 from unit.scheduler.step_loop.quiet_cell import QuietCell
 
-from pagewire_scheduler.core import placement
 from pagewire_scheduler.core.cell_load import WaitReason
-from pagewire_scheduler.core.waiting_queue import WaitingQueue
-from pagewire_scheduler.core.worker_state import WorkerState
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.routing import placement
+from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_shared.sampling.params import SamplingParams
 
 NUM_WORKERS = 200
 FEW = 24

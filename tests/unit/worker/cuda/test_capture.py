@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from pagewire_worker.attention.triton import TritonAttention
+from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cuda import capture
-from pagewire_worker.readback import CudaReadback
-from pagewire_worker.sampled_tokens import SampledTokens
+from pagewire_worker.executor.readback import CudaReadback
 from support.captured_decodes import capture_decodes
 from support.worker_driver import PROMPT, Driver, load
 
@@ -65,6 +65,6 @@ def test_waiting_for_a_step_takes_no_core(monkeypatch):
             pass
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr("pagewire_worker.readback._to_pinned", lambda tensor: tensor)
+    monkeypatch.setattr("pagewire_worker.executor.readback._to_pinned", lambda tensor: tensor)
     CudaReadback().start(SampledTokens(torch.zeros(1, dtype=torch.int64)))
     assert told == [{"blocking": True}]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.attention import triton
 from support.captured_decodes import capture_decodes
 from support.worker_driver import GREEDY, PROMPT, Driver, Running, load, request

@@ -4,16 +4,17 @@ import pytest
 import torch
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker import sampler, triton_choice
 from pagewire_worker.attention.registry import pick_attention
-from pagewire_worker.backend import DecodeBounds
-from pagewire_worker.cuda import choice
+from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.cuda import sampler as kernels
+from pagewire_worker.cuda import selection as choice
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.capture import NoCapture
-from pagewire_worker.models.native import CudaModel
-from pagewire_worker.sampler_choice import pick_sampler
-from pagewire_worker.triton_choice import check_triton
+from pagewire_worker.loading.native_source import CudaModel
+from pagewire_worker.loading.sampler_selection import pick_sampler
+from pagewire_worker.sampling import sampler
+from pagewire_worker.triton_kernels import availability as triton_choice
+from pagewire_worker.triton_kernels.availability import check_triton
 from support.worker_driver import PROMPT, Driver, load
 
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 from unit.worker.triton_kernels.rotary_cases import Layout, assert_same, make_case
 
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_worker.attention.base import AttentionKind
 from pagewire_worker.attention.triton import TritonAttention
-from pagewire_worker.backend import DecodeBounds
+from pagewire_worker.backend.attention import AttentionKind
+from pagewire_worker.backend.backend import DecodeBounds
 from support.paged_cases import CPU, CUT, PagedCase, draw
 
 LENGTHS = [(200, 1), (1, 1), (30, 1), (33, 9), (70, 1), (2, 1)]

@@ -1,0 +1,179 @@
+"""How much each API key uses, and the limits of that: requests and tokens of a minute, and requests
+open at once. Counts in this process only; knows neither HTTP nor gRPC."""
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from pagewire_shared.errors import OverloadedError
+from pagewire_shared.identity.api_key import ApiKey
+
+_MINUTE: Final = 60.0
+
+
+class Bucket:
+    """An amount that comes back steadily, as much as `size` in a minute, and never above it.
+
+    It may be overdrawn: what a request uses in the end is not known when it begins.
+    """
+
+    __slots__ = ("_at", "_level", "size")
+
+    def __init__(self, size: int, now: float) -> None:
+        self.size = size
+        self._level = float(size)
+        self._at = now
+
+    def level(self, now: float) -> float:
+        """Return what is left."""
+        self._level = min(self.size, self._level + (now - self._at) * self.size / _MINUTE)
+        self._at = now
+        return self._level
+
+    def take(self, amount: float, now: float) -> None:
+        """Use some, more than there is too."""
+        self._level = self.level(now) - amount
+
+    def seconds_until(self, level: float, now: float) -> float:
+        """Return how long it takes to be at `level` again."""
+        return max(0.0, (level - self.level(now)) * _MINUTE / self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What is left of a limit: of how much, and in how many seconds all of it is back."""
+
+    name: str
+    limit: int
+    remaining: int
+    reset_seconds: float
+
+
+class KeyUsage:
+    """What one key has used. Its limits may change while it is used."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._requests: Bucket | None = None
+        self._tokens: Bucket | None = None
+        self._max_streams: int | None = None
+        self.num_streams = 0
+
+    def limit(self, key: ApiKey, default_streams: int | None) -> None:
+        """Apply the limits of `key`; `default_streams` where it says nothing of streams."""
+        limits = key.limits
+        self._requests = self._resized(self._requests, limits.requests_per_minute)
+        self._tokens = self._resized(self._tokens, limits.tokens_per_minute)
+        self._max_streams = limits.streams or default_streams
+
+    def begin_request(self) -> None:
+        """Count a call. Raises OverloadedError when the minute's are used up."""
+        now = self._clock()
+        if self._requests is not None:
+            if self._requests.level(now) < 1.0:
+                raise _refusal("requests", self._requests, 1.0, now)
+            self._requests.take(1.0, now)
+        self._check_tokens(now)
+
+    def open_stream(self) -> "Ticket":
+        """Count a request that is open until its ticket is given back.
+
+        Raises:
+            OverloadedError: As many are open as may be, or the minute's tokens are used up.
+        """
+        if self._max_streams is not None and self.num_streams >= self._max_streams:
+            raise OverloadedError(
+                f"this API key has {self.num_streams} requests open at once, of at most "
+                f"{self._max_streams}; try again when one has ended"
+            )
+        self._check_tokens(self._clock())
+        self.num_streams += 1
+        return Ticket(self)
+
+    def remaining(self) -> list[Remaining]:
+        """Return what is left of the limits of a minute, of those that there are."""
+        now = self._clock()
+        buckets = (("requests", self._requests), ("tokens", self._tokens))
+        return [
+            Remaining(name, one.size, max(0, int(one.level(now))), one.seconds_until(one.size, now))
+            for name, one in buckets
+            if one is not None
+        ]
+
+    def end_stream(self, num_tokens: int) -> None:
+        """A request is over that had so many tokens, prompt and answers."""
+        self.num_streams -= 1
+        if self._tokens is not None:
+            self._tokens.take(num_tokens, self._clock())
+
+    def _check_tokens(self, now: float) -> None:
+        if self._tokens is not None and self._tokens.level(now) <= 0.0:
+            raise _refusal("tokens", self._tokens, 1.0, now)
+
+    def _resized(self, bucket: Bucket | None, size: int | None) -> Bucket | None:
+        if size is None or (bucket is not None and bucket.size == size):
+            return None if size is None else bucket
+        return Bucket(size, self._clock())
+
+
+class Ticket:
+    """One open request of a key; nothing where nobody is charged."""
+
+    __slots__ = ("_usage",)
+
+    def __init__(self, usage: KeyUsage | None = None) -> None:
+        self._usage = usage
+
+    def give_back(self, num_tokens: int = 0) -> None:
+        """The request is over; again is allowed."""
+        usage, self._usage = self._usage, None
+        if usage is not None:
+            usage.end_stream(num_tokens)
+
+
+class KeyUsages:
+    """Usage by key, of those keys that exist.
+
+    Args:
+        max_open_requests: Of the process.
+        streams_per_key: Requests open at once of a key that has no limit of its own; None for half
+            of all where there is more than one key.
+    """
+
+    def __init__(
+        self,
+        max_open_requests: int,
+        streams_per_key: int | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._half = max(1, max_open_requests // 2)
+        self._streams_per_key = streams_per_key
+        self._clock = clock
+        self._usages: dict[bytes, KeyUsage] = {}
+
+    def set_keys(self, keys: Collection[ApiKey]) -> None:
+        """Take the keys that there are from now on; what they have used stays."""
+        default = self._streams_per_key
+        if default is None and len({key.digest for key in keys}) > 1:
+            default = self._half
+        known, self._usages = self._usages, {}
+        for key in keys:
+            # Of a key that is there twice the first one counts, as for its name.
+            if key.digest not in self._usages:
+                usage = known.get(key.digest) or KeyUsage(self._clock)
+                usage.limit(key, default)
+                self._usages[key.digest] = usage
+
+    def of(self, key: ApiKey) -> KeyUsage:
+        """Return the usage of a key that is among those set."""
+        return self._usages[key.digest]
+
+
+def _refusal(what: str, bucket: Bucket, wanted: float, now: float) -> OverloadedError:
+    seconds = bucket.seconds_until(wanted, now)
+    return OverloadedError(
+        f"the {bucket.size} {what} per minute of this API key are used up; try again later",
+        retry_after_ms=max(1000, int(seconds * 1000) + 1),
+    )

@@ -1,0 +1,57 @@
+"""How answers are streamed: where their tokens arrive, or through a thread where shaping is long
+work. Owns what all streams of a process share."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+from fastapi import Request, Response
+
+from pagewire_frontend.http.openai.answer import Answer
+from pagewire_frontend.http.openai.answer_head import AnswerFormat
+from pagewire_frontend.http.openai.asked_answer import AskedAnswer
+from pagewire_frontend.http.openai.chunk_source import ChunkSource
+from pagewire_frontend.http.streaming.event_stream import EventStream
+from pagewire_frontend.http.streaming.flush_rounds import FlushRounds
+from pagewire_frontend.http.streaming.live_stream import LiveStream
+
+Shape = TypeVar("Shape")
+
+
+class Streams:
+    """Makes the responses that stream; one per process."""
+
+    def __init__(self) -> None:
+        self._rounds = FlushRounds()
+
+    def of_answer(
+        self, request: Request, answer: Answer, form: AnswerFormat, shown: AskedAnswer
+    ) -> Response:
+        """Return the response that streams an answer, and closes it."""
+        if shown.scores_prompt:
+            return EventStream(request, _chunks(answer, form, shown), answer.close)
+        source = ChunkSource(answer, form, has_usage_chunk=shown.has_usage_chunk)
+        return LiveStream(request, source, answer.close, self._rounds)
+
+
+async def _chunks(
+    answer: Answer, form: AnswerFormat, shown: AskedAnswer
+) -> AsyncIterator[list[dict[str, Any]]]:
+    is_open = False
+    async for number, event in answer.events():
+        if not is_open:
+            # Not before: only now all that is said of the prompt is known.
+            yield await shaped(shown, form.opening, answer.num_choices)
+            is_open = True
+        chunk = await shaped(shown, form.chunk, number, event)
+        if chunk is not None:
+            yield [chunk]
+    if shown.has_usage_chunk:
+        yield [form.usage_chunk(answer.usage)]
+
+
+async def shaped(shown: AskedAnswer, shape: Callable[..., Shape], *parts: Any) -> Shape:
+    """Return `shape(*parts)`, which long work does beside the event loop."""
+    if shown.scores_prompt:
+        return await asyncio.to_thread(shape, *parts)
+    return shape(*parts)

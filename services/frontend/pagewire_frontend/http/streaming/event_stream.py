@@ -1,0 +1,74 @@
+"""Server-sent events: a response that writes chunks as they come and ends its work when the
+client leaves."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Generic, TypeVar
+
+import orjson
+from fastapi import Request, Response
+from starlette.types import Receive, Scope, Send
+
+from pagewire_frontend.http.server.connection import while_connected
+from pagewire_frontend.http.server.errors import ClientGoneError, error_body
+from pagewire_shared.errors import PagewireError
+
+DONE = b"data: [DONE]\n\n"
+HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+Value = TypeVar("Value")
+
+
+class EventStream(Response, Generic[Value]):
+    """Streams values as events, then `[DONE]`; an error after the first byte is one last event."""
+
+    def __init__(
+        self,
+        request: Request,
+        chunks: AsyncIterator[list[Value]],
+        close: Callable[[], None],
+        *,
+        frame: Callable[[Value], bytes] | None = None,
+        last: bytes = DONE,
+    ) -> None:
+        """Args: `chunks`, values that are ready together; `close`, called whatever happens;
+        `frame`, from a value to what is sent, JSON as `data` by default; `last`, sent at the end.
+        """
+        super().__init__(media_type="text/event-stream", headers=HEADERS)
+        # Its length is not known, whatever the base class says of the empty body.
+        self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
+        self._request = request
+        self._chunks = chunks
+        self._close = close
+        self._frame = frame if frame is not None else event_bytes
+        self._last = last
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write the response."""
+        try:
+            await while_connected(self._request, self._write(send))
+        except (ClientGoneError, OSError):
+            return
+        finally:
+            self._close()
+
+    async def _write(self, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        try:
+            async for values in self._chunks:
+                body = b"".join(self._frame(value) for value in values)
+                if body:
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+            last = self._last
+        except PagewireError as error:
+            last = event_bytes(error_body(error))
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+def event_bytes(value: Any) -> bytes:
+    """Return a value as one event."""
+    return b"data: " + orjson.dumps(value) + b"\n\n"

@@ -1,0 +1,99 @@
+"""Tokens and the time between them, counted once per chunk on the path of every token: plain
+numbers without the locks of a library's counter, shown to it when it asks.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from pagewire_frontend.metrics.buckets import TOKEN
+
+BOUNDS_SECONDS = TOKEN
+"""Upper bounds of the buckets of times between two tokens; above them there is one more."""
+
+
+class TokenTally:
+    """The tokens of one model. Written by the event loop alone; reading may lag by one chunk."""
+
+    __slots__ = ("num_by_bucket", "num_tokens", "seconds")
+
+    def __init__(self) -> None:
+        self.num_tokens = 0
+        self.seconds = 0.0
+        self.num_by_bucket = [0] * (len(BOUNDS_SECONDS) + 1)
+
+
+class Pace:
+    """When the first and the last tokens of one choice came."""
+
+    __slots__ = ("_first_at", "_last_at", "_tally")
+
+    def __init__(self, tally: TokenTally) -> None:
+        """Args: `tally` of its model."""
+        self._tally = tally
+        self._first_at = 0.0
+        self._last_at: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """From the first chunk to the last; 0 before there were two."""
+        return 0.0 if self._last_at is None else self._last_at - self._first_at
+
+    def chunk(self, num_tokens: int, now: float) -> None:
+        """Count a chunk that came at `now`, in seconds of one clock. One of several tokens is as
+        many tokens, evenly spaced since the chunk before; in the first chunk, 0 s apart."""
+        tally, last, self._last_at = self._tally, self._last_at, now
+        tally.num_tokens += num_tokens
+        if last is None:
+            self._first_at = now
+            tally.num_by_bucket[0] += max(0, num_tokens - 1)
+        elif num_tokens:
+            seconds = now - last
+            tally.seconds += seconds
+            tally.num_by_bucket[bisect_left(BOUNDS_SECONDS, seconds / num_tokens)] += num_tokens
+
+
+class TokenTallies(Collector):
+    """The tallies of all models, as metrics."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[str, TokenTally] = {}
+
+    def of(self, model: str) -> TokenTally:
+        """Return the tally of a configured model."""
+        tally = self._tallies.get(model)
+        if tally is None:
+            tally = self._tallies[model] = TokenTally()
+        return tally
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        tokens = CounterMetricFamily(
+            "pagewire_generation_tokens", "Tokens that were generated", labels=["model"]
+        )
+        intervals = HistogramMetricFamily(
+            "pagewire_inter_token_latency_seconds",
+            "Time between two tokens of a choice, as they arrive here",
+            labels=["model"],
+        )
+        for model, tally in list(self._tallies.items()):
+            tokens.add_metric([model], tally.num_tokens)
+            intervals.add_metric([model], _cumulative(tally.num_by_bucket), tally.seconds)
+        yield tokens
+        yield intervals
+
+
+def _cumulative(num_by_bucket: list[int]) -> list[tuple[str, float]]:
+    buckets = []
+    total = 0
+    for bound, count in zip((*BOUNDS_SECONDS, float("inf")), num_by_bucket, strict=True):
+        total += count
+        buckets.append(("+Inf" if bound == float("inf") else str(bound), float(total)))
+    return buckets
+
+
+TOKEN_TALLIES = TokenTallies()
+"""Those of this process."""

@@ -1,0 +1,98 @@
+"""From prompts to token ids, outside the event loop but for short texts, and within bounds."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from pagewire_frontend.models.model_registry import LoadedModel
+from pagewire_frontend.models.tokenizer import TextTokenizer
+from pagewire_frontend.prompts.generation_request import ChatPrompt, Prompt, TokenPrompt
+from pagewire_frontend.prompts.template_renderer import TemplateRenderer
+from pagewire_frontend.prompts.text_threads import TextThreads, size_of
+from pagewire_shared.errors import InvalidRequestError
+
+SHORT_CHARS: Final = 2000
+"""Up to so much text is encoded where it is: handing it to a thread takes longer."""
+BYTES_PER_CHAR: Final = 4
+"""Most memory of a character."""
+
+CheckChars = Callable[[int], None]
+"""Raises where a text of so many characters cannot be of use."""
+
+
+class PromptEncoder:
+    """Encodes prompts. `close` it at the end.
+
+    Args:
+        max_chars: Of one text, whatever the model.
+        max_bytes: Of texts that wait or are worked on, in bytes of memory; at least as much as
+            lets one tenant have one text.
+    """
+
+    def __init__(self, *, max_chars: int, max_bytes: int) -> None:
+        self._max_chars = max_chars
+        self.threads = TextThreads(max(max_bytes, 2 * (BYTES_PER_CHAR * max_chars + 2**16)))
+        self._templates = TemplateRenderer(self.threads.budget)
+
+    async def start(self, models: Iterable[LoadedModel]) -> None:
+        """Start what would keep the first request waiting. Raises InternalError."""
+        await self._templates.start(models)
+
+    async def encode(
+        self,
+        model: LoadedModel,
+        prompt: Prompt,
+        *,
+        tenant: str | None,
+        field: str,
+        check_chars: CheckChars | None = None,
+    ) -> list[int]:
+        """Return the ids of a prompt.
+
+        Args:
+            model: Whose tokenizer and template are used.
+            prompt: What the client gave.
+            tenant: Whose it is.
+            field: What the client calls it.
+            check_chars: Is asked before a text is tokenized.
+
+        Raises:
+            InvalidRequestError: The text is too long, or the chat template refuses it.
+            OverloadedError: Too many texts wait already.
+        """
+        if isinstance(prompt, TokenPrompt):
+            return list(prompt.token_ids)
+        if isinstance(prompt, ChatPrompt):
+            text = await self._templates.render(model, prompt, tenant)
+            # The template writes the special tokens itself.
+            has_special = False
+        else:
+            text, has_special = prompt.text, prompt.add_special_tokens
+        if len(text) > self._max_chars:
+            raise InvalidRequestError(
+                f"{field}: at most {self._max_chars} characters, got {len(text)}", field=field
+            )
+        if check_chars is not None:
+            check_chars(len(text))
+        work = partial(_encode, model.tokenizer, text, has_special)
+        if len(text) <= SHORT_CHARS and self.threads.may_overtake():
+            return work()
+        return await self.threads.run(tenant, size_of(text), work)
+
+    async def prompt_end(
+        self, model: LoadedModel, arguments: Mapping[str, Any] | None, *, tenant: str | None
+    ) -> str:
+        """Return what the chat template writes before an answer, of a model whose answers depend
+        on it; else empty."""
+        if model.formats.reasoning is None:
+            return ""
+        return await self._templates.prompt_end(model, arguments, tenant)
+
+    def close(self) -> None:
+        """End threads and processes."""
+        self._templates.close()
+        self.threads.close()
+
+
+def _encode(tokenizer: TextTokenizer, text: str, has_special: bool) -> list[int]:
+    return tokenizer.encode(text, add_special_tokens=has_special)

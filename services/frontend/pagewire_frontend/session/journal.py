@@ -1,0 +1,335 @@
+"""The journal of open requests: the only truth about a stream. A pure core: prompt, parameters,
+seed and, per choice, every emitted token with its position, and how far the log-probabilities of
+the prompt have come. It never sends, waits, reads a clock or draws a number; whoever holds it acts
+on what it returns.
+"""
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pagewire_frontend.session.choice_journal import ChoiceJournal
+from pagewire_frontend.session.prompt_blocks import PromptBlocks
+from pagewire_frontend.session.prompt_journal import PromptJournal
+from pagewire_frontend.session.request_records import HeldRecord, SubmitRecord
+from pagewire_frontend.session.token_logprob import Score, TokenLogprob
+from pagewire_frontend.session.verdict import Verdict
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
+
+MAX_GAPS = 8
+"""Gaps in a row, with nothing new between them, after which a request is given up: a scheduler that
+does not send what is asked would be asked for ever."""
+
+MAX_FAULTS = 2
+"""Schedulers that failed at a request, after which it is given up: it would end each of them."""
+
+ENDED = 0xFFFFFFFF
+"""Next position of a choice that has ended, in the hello's list of held requests."""
+
+
+class EntryState(enum.Enum):
+    """Where a request stands between this frontend and a scheduler."""
+
+    WAITING = "waiting"
+    """No scheduler has it: nothing serves its model at the moment, or it has just arrived."""
+    SUBMITTED = "submitted"
+    """It is on an attach stream, under a handle."""
+    DETACHED = "detached"
+    """It was submitted, and that stream ended."""
+    CLOSED = "closed"
+    """All choices ended, or the client went away."""
+
+
+LEGAL_MOVES: dict[EntryState, frozenset[EntryState]] = {
+    EntryState.WAITING: frozenset({EntryState.SUBMITTED, EntryState.CLOSED}),
+    # To itself: a gap, answered by a re-submit on the same stream.
+    EntryState.SUBMITTED: frozenset({EntryState.SUBMITTED, EntryState.DETACHED, EntryState.CLOSED}),
+    EntryState.DETACHED: frozenset({EntryState.SUBMITTED, EntryState.WAITING, EntryState.CLOSED}),
+    EntryState.CLOSED: frozenset(),
+}
+
+
+class IllegalMoveError(AssertionError):
+    """A move that the state table does not have: a fault of the caller, not of a peer."""
+
+
+# Asked for with every token: looking a member up in its class costs as much as a call.
+_SUBMITTED = EntryState.SUBMITTED
+_NEXT = Verdict.ACCEPTED, 0
+_DUPLICATE = Verdict.DUPLICATE, 0
+_GAP = Verdict.GAP, 0
+
+
+@dataclass(slots=True, kw_only=True)
+class JournalEntry:
+    """One open request.
+
+    Attributes:
+        request_id: Its only key between processes.
+        model: Served name.
+        prompt_token_ids: The prompt.
+        params: Complete, with seed and max_tokens.
+        eos_token_ids: End-of-sequence ids; empty when they are ignored.
+        tenant, cache_salt, priority: As the client gave them.
+        epoch: Grows by one with each re-submit; -1 before the first.
+        handle: Its name on the attach stream it is on, else None.
+        prompt_journal: How far the log-probabilities of the prompt have come; None when they were
+            not asked for.
+        pooling: Set when a vector is wanted and no tokens: the one choice has none.
+        vector: The outcome, as little-endian f32; None until it has come.
+        num_gaps: Gaps since something new has come.
+        prompt_blocks: Names of the prompt's blocks; None for the scheduler to compute them.
+        num_faults: Schedulers that failed while they worked on it.
+    """
+
+    request_id: RequestId
+    model: str
+    prompt_token_ids: Sequence[int]
+    params: SamplingParams
+    eos_token_ids: tuple[int, ...] = ()
+    tenant: str | None = None
+    cache_salt: bytes | None = None
+    priority: int = 0
+    epoch: int = -1
+    handle: int | None = None
+    state: EntryState = EntryState.WAITING
+    choices: list[ChoiceJournal] = field(default_factory=list)
+    prompt_journal: PromptJournal | None = None
+    pooling: PoolingParams | None = None
+    vector: bytes | None = None
+    num_gaps: int = 0
+    prompt_blocks: PromptBlocks | None = None
+    num_faults: int = 0
+
+    def __post_init__(self) -> None:
+        assert self.params.seed is not None, "the seed is drawn before the entry is opened"
+        assert self.params.max_tokens is not None, "max_tokens is resolved before"
+        self.choices = [ChoiceJournal() for _ in range(self.params.n)]
+        if self.params.prompt_logprobs is not None:
+            self.prompt_journal = PromptJournal(len(self.prompt_token_ids))
+
+    @property
+    def num_resubmits(self) -> int:
+        """How often the request had to be submitted again."""
+        return max(self.epoch, 0)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every choice has ended."""
+        # Asked for every token: a plain loop is four times as fast as all() over a generator.
+        for choice in self.choices:  # noqa: SIM110
+            if not choice.is_finished:
+                return False
+        return True
+
+    @property
+    def has_output(self) -> bool:
+        """Whether any of the output has come."""
+        return self.vector is not None or any(choice.token_ids for choice in self.choices)
+
+    def note_gap(self) -> bool:
+        """Note a gap; return whether it is one too many."""
+        self.num_gaps += 1
+        return self.num_gaps > MAX_GAPS
+
+    def note_fault(self) -> bool:
+        """Note that a scheduler failed at this request; return whether it is given up."""
+        self.num_faults += 1
+        return self.num_faults >= MAX_FAULTS
+
+    @property
+    def is_prompt_complete(self) -> bool:
+        """Whether all that was asked about the prompt has come: nothing may be shown before."""
+        return self.prompt_journal is None or self.prompt_journal.is_complete
+
+    def submit(self, handle: int) -> SubmitRecord:
+        """Mint the next epoch and return the request in full, resuming after what is held.
+
+        What is known of the prompt is not asked again, so that a cache may serve it; of a prompt
+        that is known in part everything is asked, and duplicates are dropped.
+
+        A beam search starts anew: what an earlier one delivered is dropped, because another worker
+        may round, and so rank, otherwise, and choices of two searches make no answer.
+        """
+        self._advance(EntryState.SUBMITTED)
+        if self.params.use_beam_search:
+            self.choices = [ChoiceJournal() for _ in self.choices]
+        self.epoch += 1
+        self.handle = handle
+        return SubmitRecord(
+            request_id=self.request_id,
+            epoch=self.epoch,
+            handle=handle,
+            model=self.model,
+            prompt_token_ids=self.prompt_token_ids,
+            emitted=tuple((tuple(c.token_ids), c.is_finished) for c in self.choices),
+            params=self._params_to_submit(),
+            eos_token_ids=self.eos_token_ids,
+            tenant=self.tenant,
+            cache_salt=self.cache_salt,
+            priority=self.priority,
+            pooling=self.pooling,
+            prompt_blocks=self.prompt_blocks,
+        )
+
+    def detach(self) -> None:
+        """The stream that carried the request ended."""
+        self._advance(EntryState.DETACHED)
+        self.handle = None
+
+    def held(self, handle: int) -> HeldRecord:
+        """Return how a detached request is listed in a hello."""
+        assert self.state is EntryState.DETACHED, "only a detached request is listed"
+        positions = tuple(ENDED if c.is_finished else c.next_position for c in self.choices)
+        return HeldRecord(self.request_id, self.epoch, handle, positions)
+
+    def reattach(self, handle: int) -> None:
+        """The scheduler still knows the request and resends from the next positions: same epoch."""
+        assert self.state is EntryState.DETACHED, "only a detached request is attached again"
+        self._advance(EntryState.SUBMITTED)
+        self.handle = handle
+
+    def release(self) -> None:
+        """Give up on the scheduler it was submitted to; any other may take it."""
+        self._advance(EntryState.WAITING)
+
+    def close(self) -> None:
+        """Nothing more is wanted."""
+        self._advance(EntryState.CLOSED)
+        self.handle = None
+
+    def accept_prompt_logprobs(
+        self, epoch: int, first_position: int, scores: Sequence[Score]
+    ) -> tuple[Verdict, list[TokenLogprob]]:
+        """Take exactly the next positions of the prompt; return what the piece is and what of it
+        is new.
+
+        Args:
+            epoch: Epoch of the sender.
+            first_position: Position in the prompt of the first score, from 1.
+            scores: One per position.
+        """
+        if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
+            return Verdict.DUPLICATE, []
+        if epoch > self.epoch:
+            return Verdict.GAP, []
+        if self.prompt_journal is None:
+            return Verdict.DUPLICATE, []
+        position = self.prompt_journal.next_position
+        verdict, new = self.prompt_journal.take(first_position, scores)
+        if new:
+            self.num_gaps = 0
+        token_ids = self.prompt_token_ids[position : position + len(new)]
+        named = [
+            TokenLogprob(token_id, score.logprob, score.top, score.rank)
+            for token_id, score in zip(token_ids, new, strict=True)
+        ]
+        return verdict, named
+
+    def accept_vector(self, epoch: int, vector: bytes) -> Verdict:
+        """Take the vector of a request that pools."""
+        if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
+            return Verdict.DUPLICATE
+        if epoch > self.epoch:
+            return Verdict.GAP
+        if self.vector is not None:
+            return Verdict.DUPLICATE
+        self.vector = vector
+        self.num_gaps = 0
+        return Verdict.ACCEPTED
+
+    def accept_tokens(
+        self,
+        epoch: int,
+        choice: int,
+        first_position: int,
+        token_ids: Sequence[int],
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> tuple[Verdict, int]:
+        """Take exactly the next positions of the current epoch into the journal; return what the
+        chunk is, and how many of the first tokens of one that was accepted were known already.
+
+        Args:
+            epoch: Epoch of the sender.
+            choice: Index of the choice.
+            first_position: Position of the first token of the chunk.
+            token_ids: The chunk.
+            logprobs: One per token, or none at all.
+        """
+        if epoch < self.epoch or self.state is not _SUBMITTED:
+            return _DUPLICATE
+        if epoch > self.epoch or choice >= len(self.choices):
+            return _GAP
+        if self.prompt_journal is not None and not self.prompt_journal.is_complete:
+            return _GAP
+        journal = self.choices[choice]
+        num_known = len(journal.token_ids) - first_position
+        if num_known < 0:
+            return _GAP
+        if journal.is_finished or num_known >= len(token_ids):
+            return _DUPLICATE
+        journal.token_ids += token_ids[num_known:] if num_known else token_ids
+        self.num_gaps = 0
+        if logprobs:
+            journal.logprobs += logprobs[num_known:]
+        return (Verdict.ACCEPTED, num_known) if num_known else _NEXT
+
+    def finish(self, epoch: int, choice: int, num_tokens: int) -> Verdict:
+        """End a choice that the scheduler says has `num_tokens` tokens in all."""
+        if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
+            return Verdict.DUPLICATE
+        if epoch > self.epoch or choice >= len(self.choices) or not self.is_prompt_complete:
+            return Verdict.GAP
+        journal = self.choices[choice]
+        if journal.is_finished:
+            return Verdict.DUPLICATE
+        is_vector_missing = self.pooling is not None and self.vector is None
+        if journal.next_position != num_tokens or is_vector_missing:
+            return Verdict.GAP
+        journal.is_finished = True
+        self.num_gaps = 0
+        return Verdict.ACCEPTED
+
+    def cut(self, choice: int, num_tokens: int) -> None:
+        """End a choice here, after `num_tokens` of its tokens: a stop string matched."""
+        journal = self.choices[choice]
+        assert not journal.is_finished, "the choice has ended"
+        assert num_tokens <= journal.next_position, "a cut lies within what was emitted"
+        del journal.token_ids[num_tokens:]
+        del journal.logprobs[num_tokens:]
+        journal.is_finished = True
+
+    def _params_to_submit(self) -> SamplingParams:
+        if self.is_prompt_complete and self.params.prompt_logprobs is not None:
+            return self.params.with_(prompt_logprobs=None)
+        return self.params
+
+    def _advance(self, state: EntryState) -> None:
+        if state not in LEGAL_MOVES[self.state]:
+            raise IllegalMoveError(f"{self.state.value} -> {state.value}")
+        self.state = state
+
+
+class Journal:
+    """All open requests of this frontend, found by their ids."""
+
+    def __init__(self) -> None:
+        self._entries: dict[RequestId, JournalEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[JournalEntry]:
+        return iter(self._entries.values())
+
+    def open(self, entry: JournalEntry) -> None:
+        """Add a request. Its id is new."""
+        assert entry.request_id not in self._entries, "a request id is minted once"
+        self._entries[entry.request_id] = entry
+
+    def close(self, entry: JournalEntry) -> None:
+        """Forget a request."""
+        entry.close()
+        del self._entries[entry.request_id]

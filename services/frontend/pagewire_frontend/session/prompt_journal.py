@@ -1,0 +1,41 @@
+"""How far the log-probabilities of a prompt have come. A pure core: it keeps a position, not what
+was delivered.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagewire_frontend.session.token_logprob import Score
+from pagewire_frontend.session.verdict import Verdict
+
+FIRST_POSITION = 1
+"""Nothing predicts the first token of a prompt."""
+
+
+@dataclass(slots=True)
+class PromptJournal:
+    """Positions of one prompt, taken in order, each once.
+
+    Attributes:
+        num_tokens: Length of the prompt.
+        next_position: Position that is wanted next.
+    """
+
+    num_tokens: int
+    next_position: int = FIRST_POSITION
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every position was taken."""
+        return self.next_position >= self.num_tokens
+
+    def take(self, first_position: int, scores: Sequence[Score]) -> tuple[Verdict, list[Score]]:
+        """Take exactly the next positions; return what the piece is and its new part."""
+        num_known = self.next_position - first_position
+        if num_known < 0:
+            return Verdict.GAP, []
+        if self.is_complete or num_known >= len(scores):
+            return Verdict.DUPLICATE, []
+        new = list(scores[num_known:])
+        self.next_position += len(new)
+        return Verdict.ACCEPTED, new

@@ -1,0 +1,68 @@
+"""What a request has ready for its reader, merged per choice while nobody takes it, so it is
+bounded by the request's own output. Pure; owns what was not taken yet."""
+
+from collections.abc import Sequence
+
+from pagewire_frontend.session.choice_journal import ChoiceJournal
+from pagewire_frontend.session.events import Delta, Event, Finished
+from pagewire_frontend.session.prompt_tray import PromptTray
+from pagewire_frontend.session.selection import Selection
+from pagewire_frontend.session.token_logprob import TokenLogprob
+
+
+class ReaderTray:
+    """Filled by the session, emptied by its reader."""
+
+    def __init__(self, selection: Selection | None) -> None:
+        """Args: `selection` chooses among all choices once they have ended; None for all."""
+        self._selection = selection
+        self._prompt = PromptTray()
+        self._is_prompt_complete = False
+        self._deltas: dict[int, Delta] = {}
+        self._ended: list[Finished] = []
+        self.is_empty = True
+        """Whether nothing waits; asked for with every token."""
+
+    def put_prompt(self, logprobs: Sequence[TokenLogprob], *, is_complete: bool) -> None:
+        """Add log-probabilities of the next tokens of the prompt, shown once all have come."""
+        self._prompt.put(logprobs)
+        self.is_empty = False
+        self._is_prompt_complete = is_complete
+
+    def put_delta(self, delta: Delta) -> None:
+        """Add the next tokens of a choice and the text that they complete."""
+        self.is_empty = False
+        waiting = self._deltas.setdefault(delta.choice, delta)
+        if waiting is not delta:
+            waiting.token_ids += delta.token_ids
+            waiting.logprobs += delta.logprobs
+            waiting.text += delta.text
+
+    def put_end(self, end: Finished) -> None:
+        """Add the end of a choice."""
+        self._ended.append(end)
+        self.is_empty = False
+
+    def drop_answer(self) -> None:
+        """Forget tokens and ends: they will come anew, or nobody may see them."""
+        self._deltas.clear()
+        self._ended.clear()
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether there is something to take."""
+        has_prompt = self._is_prompt_complete and self._prompt.has_waiting
+        return has_prompt or bool(self._deltas or self._ended)
+
+    def take(self, choices: Sequence[ChoiceJournal]) -> list[Event]:
+        """Return what is ready, in order: of the prompt, then tokens, then ends."""
+        events: list[Event] = [*self._prompt.take()] if self._is_prompt_complete else []
+        if self._ended and self._selection is not None:
+            events += self._selection.events(choices, self._deltas, self._ended)
+        else:
+            events += self._deltas.values()
+            events += self._ended
+        self._deltas.clear()
+        self._ended.clear()
+        self.is_empty = self._is_prompt_complete or not self._prompt.has_waiting
+        return events

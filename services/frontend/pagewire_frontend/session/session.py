@@ -1,0 +1,345 @@
+"""One request from its journal entry to its last event: checks what arrives against the journal,
+turns it into text, and hands the reader everything that is ready at once. Never talks to a
+scheduler itself.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+from pagewire_frontend.access.key_usage import Ticket
+from pagewire_frontend.models.detokenizer import StreamTokenizer
+from pagewire_frontend.session.choice_text import ChoiceText, natural_end
+from pagewire_frontend.session.events import (
+    Closed,
+    Delta,
+    Event,
+    Finished,
+    FinishReason,
+    OnText,
+    Opened,
+)
+from pagewire_frontend.session.journal import JournalEntry
+from pagewire_frontend.session.reader_tray import ReaderTray
+from pagewire_frontend.session.reader_turns import ReaderTurns
+from pagewire_frontend.session.request_records import SubmitRecord
+from pagewire_frontend.session.selection import Selection
+from pagewire_frontend.session.session_meter import SessionMeter
+from pagewire_frontend.session.session_summary import Summary, opened
+from pagewire_frontend.session.token_logprob import Score, TokenLogprob
+from pagewire_frontend.session.verdict import ACCEPTED, Verdict
+from pagewire_shared.errors import DeadlineError, PagewireError
+
+
+class Carrier(Protocol):
+    """The scheduler link that carries a session."""
+
+    def abort_choice(self, session: "Session", choice: int) -> None:
+        """Tell the scheduler that one choice is not wanted any more."""
+        ...
+
+    def drop(self, session: "Session") -> None:
+        """Tell the scheduler that nothing of the request is wanted, and forget it."""
+        ...
+
+    def forget(self, session: "Session") -> None:
+        """Forget a request that has ended on both sides."""
+        ...
+
+
+class Session:
+    """One open request. Single reader, who iterates `events` once, or listens and takes.
+
+    What waits for a slow reader is merged per choice, so it is bounded by the request's output.
+    """
+
+    def __init__(
+        self,
+        entry: JournalEntry,
+        tokenizer: StreamTokenizer,
+        *,
+        arrived_at: float,
+        deadline: float | None,
+        selection: Selection | None = None,
+    ) -> None:
+        """Args: `arrived_at` and `deadline` in seconds of time.monotonic(); `selection` holds
+        everything back until all choices have ended."""
+        self.entry = entry
+        self.carrier: Carrier | None = None
+        self.ticket = Ticket()
+        self.meter = SessionMeter(entry, arrived_at)
+        self._deadline = deadline
+        self._tokenizer = tokenizer
+        self._selection = selection
+        self._texts = self._new_texts()
+        self._tray = ReaderTray(selection)
+        self._error: PagewireError | None = None
+        self._is_taken = False
+        self._wake = asyncio.Event()
+        self._on_ready: Callable[[], None] = self._wake.set
+        self._on_text: OnText | None = None
+        self._is_whole = False
+        self._timer: asyncio.TimerHandle | None = None
+        if deadline is not None:
+            delay = max(0.0, deadline - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._expire)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more can come: all choices ended, or the request failed."""
+        return self._error is not None or self.entry.is_finished
+
+    @property
+    def num_choices(self) -> int:
+        """Choices that the reader is given."""
+        return self._selection.num_shown if self._selection else len(self.entry.choices)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the prompt and of all answers so far."""
+        entry = self.entry
+        return len(entry.prompt_token_ids) + sum(len(c.token_ids) for c in entry.choices)
+
+    @property
+    def remaining_ms(self) -> int | None:
+        """Milliseconds until the deadline; None without one."""
+        if self._deadline is None:
+            return None
+        return max(0, int((self._deadline - time.monotonic()) * 1000))
+
+    @property
+    def age_ms(self) -> int:
+        """Milliseconds since it arrived."""
+        return max(0, int((time.monotonic() - self.meter.arrived_at) * 1000))
+
+    def submit(self, handle: int) -> SubmitRecord:
+        """Return the request as it is told to a scheduler, for the first time or again."""
+        record = self.entry.submit(handle)
+        if self.entry.params.use_beam_search:
+            # The journal has dropped what an earlier search delivered; nobody has seen it.
+            self._texts = self._new_texts()
+            self._tray.drop_answer()
+        return record
+
+    def on_prompt_logprobs(
+        self, epoch: int, first_position: int, scores: Sequence[Score]
+    ) -> Verdict:
+        """Take a piece about the prompt from the scheduler. On a GAP the caller submits again."""
+        verdict, new = self.entry.accept_prompt_logprobs(epoch, first_position, scores)
+        self._tray.put_prompt(new, is_complete=self.entry.is_prompt_complete)
+        # Nothing can be shown before the last of them: a failure until then is the whole answer.
+        if verdict is Verdict.ACCEPTED and self.entry.is_prompt_complete:
+            self._wake_reader()
+        return verdict
+
+    def on_tokens(
+        self,
+        epoch: int,
+        choice: int,
+        first_position: int,
+        token_ids: list[int],
+        logprobs: list[TokenLogprob],
+        num_cached_tokens: int,
+        now: float,
+    ) -> Verdict:
+        """Take a chunk from the scheduler, which came at `now`. On a GAP the caller submits
+        again."""
+        if self._error is not None:
+            return Verdict.DUPLICATE
+        if logprobs and self.entry.params.logprobs is None:
+            # Another request of the step asked for them.
+            logprobs = []
+        verdict, num_known = self.entry.accept_tokens(
+            epoch, choice, first_position, token_ids, logprobs
+        )
+        if verdict is not ACCEPTED:
+            return verdict
+        if num_known:
+            first_position += num_known
+            token_ids, logprobs = token_ids[num_known:], logprobs[num_known:]
+        num_taken, text, stop_string = self._texts[choice].push(token_ids)
+        if self.meter.first_at is None:
+            self.meter.first_output(now, num_cached_tokens, epoch, choice)
+        self.meter.paces[choice].chunk(num_taken, now)
+        if self._on_text is None or not self._tray.is_empty or not self._on_text(text):
+            taken = token_ids[:num_taken], text, logprobs[:num_taken]
+            self._tray.put_delta(Delta(choice, first_position, *taken))
+            self._wake_reader()
+        if stop_string is not None:
+            self._stop(choice, first_position + num_taken, stop_string)
+        return ACCEPTED
+
+    def _stop(self, choice: int, num_tokens: int, stop_string: str) -> None:
+        """End a choice after so many of its tokens."""
+        self.entry.cut(choice, num_tokens)
+        # A search is over when its first tokens come: there is nothing left to abort.
+        if self.carrier is not None and not self.entry.params.use_beam_search:
+            self.carrier.abort_choice(self, choice)
+        self._add_end(Finished(choice, FinishReason.STOP, stop_string=stop_string))
+
+    def on_vector(self, epoch: int, vector: bytes, num_cached_tokens: int) -> Verdict:
+        """Take the vector, which stays in the journal entry. On a GAP the caller submits again."""
+        verdict = self.entry.accept_vector(epoch, vector)
+        if verdict is Verdict.ACCEPTED:
+            self.meter.first_output(time.monotonic(), num_cached_tokens, epoch, 0)
+        return verdict
+
+    def on_finished(
+        self,
+        epoch: int,
+        choice: int,
+        num_tokens: int,
+        reason: FinishReason,
+        stop_token_id: int | None,
+        error: PagewireError | None,
+    ) -> Verdict:
+        """Take the end of a choice from the scheduler. On a GAP the caller submits again."""
+        has_failed = reason in (FinishReason.FAILED, FinishReason.ABORTED)
+        if has_failed and self._is_running(epoch, choice):
+            self.fail(error or DeadlineError("the deadline of the request passed"))
+            return Verdict.ACCEPTED
+        verdict = self.entry.finish(epoch, choice, num_tokens)
+        if verdict is Verdict.ACCEPTED:
+            self._end(choice, reason, stop_token_id)
+        return verdict
+
+    def _is_running(self, epoch: int, choice: int) -> bool:
+        # The end of a choice that this frontend cut itself is no failure.
+        choices = self.entry.choices
+        is_known = epoch == self.entry.epoch and choice < len(choices)
+        return is_known and not choices[choice].is_finished
+
+    def settle(self) -> None:
+        """End the choices whose tokens are a whole output, before it is submitted again; a beam
+        search is searched again as a whole."""
+        if self.entry.params.use_beam_search:
+            return
+        for index, choice in enumerate(self.entry.choices):
+            end = natural_end(choice.token_ids, self.entry.params, self.entry.eos_token_ids)
+            if self.entry.vector is not None:
+                end = FinishReason.STOP, None
+            if end is not None and not choice.is_finished:
+                self.entry.cut(index, choice.next_position)
+                self._end(index, *end)
+
+    def fail(self, error: PagewireError) -> None:
+        """End the request with an error; what is ready is still delivered before it."""
+        if self.is_over:
+            return
+        self._error = error
+        if self._selection is not None:
+            self._tray.drop_answer()
+        self._wake_reader()
+        if self.carrier is not None:
+            self.carrier.drop(self)
+
+    def release(self) -> None:
+        """Forget the deadline, and the reader, whom a cycle would keep."""
+        self._on_ready, self._on_text = self._wake.set, None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def end_measuring(self) -> None:
+        """The request is closed, however far it came."""
+        self.meter.closed(self._error)
+
+    def summary(self) -> Summary:
+        """Return what the log says of the request."""
+        return self.meter.summary(self._error)
+
+    def opened(self) -> Opened:
+        """Return the first event."""
+        return opened(self.entry)
+
+    async def wait_first(self) -> None:
+        """Wait until there is something to show; raise the error of one that failed before."""
+        await self._wake.wait()
+        if self._error is not None and not self._tray.has_ready:
+            raise self._error
+
+    async def events(self, turns: ReaderTurns | None = None) -> AsyncIterator[Event]:
+        """Yield everything after `opened`: deltas of a choice in order, its end, and Closed.
+        Raises what `take` raises.
+
+        Args:
+            turns: Waited for before what is ready is taken; what comes meanwhile is merged.
+        """
+        while True:
+            await self._wake.wait()
+            if turns is not None:
+                await turns.wait()
+            self._wake.clear()
+            for event in self.take():
+                yield event
+                if isinstance(event, Closed):
+                    return
+
+    def listen(
+        self,
+        on_ready: Callable[[], None],
+        on_text: OnText | None = None,
+        *,
+        is_whole: bool = False,
+    ) -> None:
+        """Call `on_ready` whenever there is something to take, from now on and at once if there is
+        already; it must not raise.
+
+        Args:
+            on_ready: Called without arguments.
+            on_text: Is offered the text of the one choice while nothing waits; must not raise.
+            is_whole: Call once all is there, and not before.
+        """
+        self._is_whole = is_whole
+        is_awake = self._wake.is_set()
+        self._on_ready = on_ready
+        if self.num_choices == 1 and self._selection is None:
+            self._on_text = on_text
+        if is_awake:
+            on_ready()
+
+    def take(self) -> list[Event]:
+        """Return everything that is ready, in order, Closed last.
+
+        Raises:
+            PagewireError: The request failed, and what was ready before has been taken.
+        """
+        events: list[Event] = self._tray.take(self.entry.choices)
+        if self._error is not None:
+            if not events:
+                raise self._error
+            # The next take raises.
+            self._on_ready()
+        elif self.entry.is_finished and not self._is_taken:
+            self._is_taken = True
+            events.append(Closed(self.meter.usage(self._selection), self.meter.timings()))
+        return events
+
+    def _wake_reader(self) -> None:
+        # What is chosen from all choices is not ready before the last has ended.
+        if self.is_over or (self._selection is None and not self._is_whole):
+            self._on_ready()
+
+    def _new_texts(self) -> list[ChoiceText]:
+        entry, ids = self.entry, self.entry.prompt_token_ids
+        return [
+            ChoiceText(self._tokenizer, ids, entry.params, entry.eos_token_ids)
+            for _ in entry.choices
+        ]
+
+    def _expire(self) -> None:
+        self.fail(DeadlineError("the deadline of the request passed"))
+
+    def _end(self, choice: int, reason: FinishReason, stop_token_id: int | None) -> None:
+        _, text, stop_string = self._texts[choice].flush()
+        if stop_string is not None:
+            reason, stop_token_id = FinishReason.STOP, None
+        self._add_end(Finished(choice, reason, text, stop_string, stop_token_id))
+
+    def _add_end(self, end: Finished) -> None:
+        self._tray.put_end(end)
+        self.meter.finished(end.choice, end.reason.value)
+        # At once, not when the reader comes to it: a slow reader holds no handle.
+        if self.entry.is_finished and self.carrier is not None:
+            self.carrier.forget(self)
+        self._wake_reader()

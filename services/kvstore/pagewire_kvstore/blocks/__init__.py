@@ -1,0 +1,1 @@
+"""Stored blocks as plain data, their leases, tenants and event log."""

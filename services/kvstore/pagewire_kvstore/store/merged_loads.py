@@ -1,0 +1,70 @@
+"""Loads of one block at the same time, from a tier that is slow: one reads, all get it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.tiers.loaded import Loaded
+from pagewire_kvstore.tiers.memory import Hold
+
+
+@dataclass(slots=True)
+class _Read:
+    task: "asyncio.Task[Loaded | None]"
+    num_waiting: int = 0
+
+
+class MergedLoads:
+    """Reads that are under way, by key. Used from one event loop.
+
+    Args:
+        read: Reads a block; what it returns may hold memory.
+        hold_again: Holds the memory of a hold once more.
+        let_go: Ends a hold.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[BlockKey], Awaitable[Loaded | None]],
+        hold_again: Callable[[Hold], None],
+        let_go: Callable[[Hold], None],
+    ) -> None:
+        self._read = read
+        self._hold_again = hold_again
+        self._let_go = let_go
+        self._reads: dict[tuple[BlockKey, Hashable], _Read] = {}
+
+    async def load(self, key: BlockKey, epoch: Hashable) -> Loaded | None:
+        """Return a block with a hold of the caller's own, or None for a miss.
+
+        A read goes on until nobody waits for it. Reads of another `epoch` are not shared.
+        """
+        place = (key, epoch)
+        read = self._reads.get(place)
+        if read is None or read.task.done():
+            read = self._reads[place] = _Read(asyncio.create_task(self._read_whole(key)))
+        read.num_waiting += 1
+        try:
+            loaded = await asyncio.shield(read.task)
+            if loaded is not None and loaded.hold is not None:
+                self._hold_again(loaded.hold)
+            return loaded
+        finally:
+            read.num_waiting -= 1
+            if not read.num_waiting:
+                if self._reads.get(place) is read:
+                    del self._reads[place]
+                read.task.cancel()
+                self._release(read.task)
+
+    async def _read_whole(self, key: BlockKey) -> Loaded | None:
+        return await self._read(key)
+
+    def _release(self, task: "asyncio.Task[Loaded | None]") -> None:
+        """End the hold of a read that nobody waits for any more."""
+        if not task.done() or task.cancelled() or task.exception() is not None:
+            return
+        loaded = task.result()
+        if loaded is not None and loaded.hold is not None:
+            self._let_go(loaded.hold)

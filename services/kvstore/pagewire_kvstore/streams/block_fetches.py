@@ -1,0 +1,94 @@
+"""The blocks of one Get, one after the other, and the next one from a slow tier ahead of time."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.store_layout import StoreLayout
+from pagewire_kvstore.store.block_store import BlockStore
+from pagewire_kvstore.tiers.loaded import Loaded
+from pagewire_shared.identity.ids import BlockName
+
+Fetched = tuple[AsyncExitStack, list[Loaded] | None]
+"""What lets go of a block, and its groups; None for a miss."""
+
+
+class BlockFetches:
+    """Fetches blocks in order. At most one more than the caller has is fetched, and held.
+
+    Args:
+        store: Where they are.
+        layout: Of all of them.
+        names: Which.
+    """
+
+    def __init__(self, store: BlockStore, layout: StoreLayout, names: Sequence[BlockName]) -> None:
+        groups = range(len(layout.group_bytes))
+        self._store = store
+        self._blocks = [[BlockKey(layout.layout_id, group, n) for group in groups] for n in names]
+        self._next = 0
+        self._absent: set[BlockKey] = set()
+        self._ahead: asyncio.Task[Fetched] | None = None
+
+    async def prepare(self) -> None:
+        """Ask for all blocks at once that are not known to be here, so that those that a shared
+        tier has not, either, cost no round trip each."""
+        keys = [key for block in self._blocks for key in block if not self._store.holds(key)]
+        if keys:
+            self._absent = set(keys) - await self._store.find(keys)
+
+    @property
+    def is_next_in_memory(self) -> bool:
+        """Whether the next block can be had without waiting for a slower tier."""
+        return all(self._store.is_in_memory(key) for key in self._blocks[self._next])
+
+    async def next(self) -> Fetched:
+        """Return the next block, which the caller lets go of, and begin with the one after it."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            fetched = await self._fetch(self._blocks[self._next])
+        else:
+            try:
+                fetched = await asyncio.shield(ahead)
+            except asyncio.CancelledError:
+                self._ahead = ahead  # for `close`
+                raise
+        self._next += 1
+        if self._next < len(self._blocks):
+            block = self._blocks[self._next]
+            if not all(self._store.is_in_memory(key) or self._is_absent(key) for key in block):
+                self._ahead = asyncio.create_task(self._fetch(block))
+        return fetched
+
+    async def close(self) -> None:
+        """Let go of what nobody took."""
+        if self._ahead is None:
+            return
+        self._ahead.cancel()
+        (outcome,) = await asyncio.gather(self._ahead, return_exceptions=True)
+        if not isinstance(outcome, BaseException):
+            await outcome[0].aclose()
+
+    def _is_absent(self, key: BlockKey) -> bool:
+        # One that was not found may have been put meanwhile.
+        return key in self._absent and not self._store.holds(key)
+
+    async def _fetch(self, block: Sequence[BlockKey]) -> Fetched:
+        """Load all groups of a block; half a block is a miss."""
+        async with AsyncExitStack() as stack:
+            found = await self._load(block, stack)
+            kept = stack.pop_all()
+        return kept, found
+
+    async def _load(self, block: Sequence[BlockKey], stack: AsyncExitStack) -> list[Loaded] | None:
+        found = []
+        for key in block:
+            if self._is_absent(key):
+                self._store.count_miss(key)
+                return None
+            loaded = await stack.enter_async_context(self._store.load(key))
+            if loaded is None:
+                return None
+            found.append(loaded)
+        return found

@@ -1,0 +1,246 @@
+"""One worker's blocks on their way in: announced, sent, made visible. Knows no messages."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.reservation import Reservation
+from pagewire_kvstore.blocks.store_layout import StoreLayout
+from pagewire_kvstore.blocks.tenants import Tenants
+from pagewire_kvstore.store.block_store import BlockStore
+from pagewire_kvstore.streams.assembly import Assembly
+from pagewire_kvstore.streams.byte_budget import ByteBudget
+from pagewire_kvstore.streams.shared_assembly import SharedAssembly
+from pagewire_shared.errors import InvalidRequestError, OverloadedError
+from pagewire_shared.identity.ids import BlockName, short
+from pagewire_shared.kv.chunk_convert import KvPiece
+
+MAX_WANTED = 16 * 1024
+"""Most blocks that a stream may have announced and not yet published."""
+
+_PUBLISHED_AT_ONCE = 16
+
+LOOP_BYTES = 1024 * 1024
+"""A block that is larger is copied and checked in a thread: 40 MiB take 4 ms, in which no other
+stream would move. Neither holds the interpreter lock meanwhile."""
+
+
+async def in_thread(job: Callable[[], None]) -> None:
+    """Run `job` in a thread; who is cancelled leaves when it is over, since it uses memory that is
+    given to others then."""
+    done = asyncio.get_running_loop().run_in_executor(None, job)
+    try:
+        await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait([done])
+        raise
+
+
+def _stream_bytes(budget: ByteBudget) -> int:
+    # No stream alone may keep the others out.
+    return budget.max_bytes // 2
+
+
+def check_block_size(layout: StoreLayout, budget: ByteBudget) -> None:
+    """Raise InvalidRequestError for blocks that no stream can ever send."""
+    num_bytes = sum(layout.group_bytes)
+    if num_bytes > _stream_bytes(budget):
+        raise InvalidRequestError(
+            f"a block of {num_bytes} bytes is larger than half of --put-buffer-size,"
+            f" which is {budget.max_bytes}",
+            field="layout.groups",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the store takes of an announcement.
+
+    Attributes:
+        names: Which blocks.
+        offsets: Where in shared memory they are to be written, one per name and group; empty when
+            they are to be sent.
+        declined: What is lacking, and has no room.
+    """
+
+    names: list[BlockName]
+    offsets: list[int] = field(default_factory=list)
+    declined: list[BlockName] = field(default_factory=list)
+
+
+class PutSession:
+    """Blocks of one Put stream. A block is visible when all of it came and was published; what is
+    left at `close` was never there.
+
+    Args:
+        store: Where the blocks go.
+        budget: Bytes of partial blocks, of all streams together.
+        tenants: Whose blocks are taken.
+        window: Chunks that a worker has credit for at the start.
+    """
+
+    def __init__(
+        self, store: BlockStore, budget: ByteBudget, tenants: Tenants, *, window: int
+    ) -> None:
+        self._store = store
+        self._budget = budget
+        self._tenants = tenants
+        self._window = window
+        self._assembly = Assembly(budget)
+        self._shared: SharedAssembly = SharedAssembly(store, budget)
+        self._num_taken = 0
+        self.num_no_room = 0
+        """Blocks that were not taken or not stored, because there was no room."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether chunks, or the publishing of blocks, are still to come."""
+        return self._num_under_way > 0
+
+    @property
+    def _num_under_way(self) -> int:
+        return len(self._assembly) + len(self._shared)
+
+    def announce(
+        self,
+        layout: StoreLayout,
+        names: Sequence[BlockName],
+        tenant: str,
+        *,
+        in_shared_memory: bool = False,
+    ) -> Wanted:
+        """Return which of these blocks the store takes now; one that is under way is not asked for
+        a second time. Raises InvalidRequestError, or ForbiddenError for the tenant."""
+        self._tenants.check(tenant)
+        check_block_size(layout, self._budget)
+        block_bytes = sum(layout.group_bytes)
+        lacking = [name for name in names if not self._has(layout, name)]
+        held_bytes = self._assembly.held_bytes + self._shared.held_bytes
+        free_bytes = min(self._budget.free_bytes, _stream_bytes(self._budget) - held_bytes)
+        num_blocks = min(max(0, free_bytes) // block_bytes, MAX_WANTED - self._num_under_way)
+        if not self._store.quota_fits(tenant, block_bytes):
+            num_blocks = 0
+        chosen = lacking[:num_blocks]
+        if in_shared_memory:
+            wanted = self._reserve(layout, chosen, tenant)
+        else:
+            self._assembly.want(chosen, layout, tenant)
+            wanted = Wanted(chosen)
+        # What is taken are the first.
+        wanted.declined.extend(lacking[len(wanted.names) :])
+        self.num_no_room += len(wanted.declined)
+        return wanted
+
+    def _reserve(self, layout: StoreLayout, names: Sequence[BlockName], tenant: str) -> Wanted:
+        wanted = Wanted([])
+        for name in names:
+            offsets = self._shared.want(name, layout, tenant)
+            if offsets is None:
+                break
+            wanted.names.append(name)
+            wanted.offsets.extend(offsets)
+        return wanted
+
+    def _has(self, layout: StoreLayout, name: BlockName) -> bool:
+        if name in self._assembly or name in self._shared:
+            return True
+        groups = range(len(layout.group_bytes))
+        return all(self._store.holds(BlockKey(layout.layout_id, group, name)) for group in groups)
+
+    def add(self, piece: KvPiece) -> int:
+        """Take a chunk in; return for how many chunks the worker gets its credit back, if any.
+
+        Chunks are taken in one after the other as they are read, so one that was sent without
+        credit waits in the transport and takes nothing from anybody; it cannot be told from others.
+        Raises InvalidRequestError, see Assembly.add.
+        """
+        self._assembly.add(piece)
+        self._num_taken += 1
+        # Not one message of credit per chunk: half a window is enough to keep a sender busy.
+        if self._num_taken < max(1, self._window // 2):
+            return 0
+        num_taken, self._num_taken = self._num_taken, 0
+        return num_taken
+
+    async def publish(self, names: Sequence[BlockName]) -> list[BlockName]:
+        """Make whole blocks visible; return those that are. What had no room is left out.
+
+        Raises InvalidRequestError, and makes none visible, when one has not come whole.
+        """
+        for name in names:
+            if not self._assembly.is_whole(name):
+                raise InvalidRequestError(f"block {short(name)} is not complete", field="names")
+        published = []
+        for number, name in enumerate(names, start=1):
+            try:
+                await self._put(self._assembly.take(name))
+            except (OverloadedError, InvalidRequestError):
+                # Told by its absence; what does not fit at all was never wanted.
+                self.num_no_room += 1
+            else:
+                published.append(name)
+            if number % _PUBLISHED_AT_ONCE == 0:
+                # Copies of many MiB must not hold up the other streams.
+                await asyncio.sleep(0)
+        return published
+
+    async def _put(self, records: Sequence[BlockRecord]) -> None:
+        """Store a block as BlockStore.put does; a large one is copied in a thread."""
+        if sum(len(record.payload) for record in records) <= LOOP_BYTES:
+            self._store.put(records)
+            return
+        reserved: list[Reservation] = []
+        try:
+            for record in records:
+                one = self._store.reserve(record.key, len(record.payload), record.tenant)
+                if one is None:
+                    raise OverloadedError("there is no room for all groups of a block at a time")
+                reserved.append(one)
+            payloads = [record.payload for record in records]
+            await in_thread(functools.partial(self._store.fill, reserved, payloads))
+        except BaseException:
+            for one in reserved:
+                self._store.abandon(one)
+            raise
+        self._store.commit(reserved, [record.checksum for record in records])
+
+    async def publish_shared(
+        self, names: Sequence[BlockName], checksums: Sequence[int]
+    ) -> list[BlockName]:
+        """Make blocks that were written to shared memory visible; return them.
+
+        Args:
+            names: Which blocks.
+            checksums: CRC-32C of their payloads, one per name and group.
+
+        Raises InvalidRequestError, and makes none visible, when one is not what it should be.
+        """
+        num_groups = [self._shared.num_groups(name) for name in names]
+        if sum(num_groups) != len(checksums):
+            raise InvalidRequestError(
+                f"{len(checksums)} checksums for {sum(num_groups)} payloads", field="checksums"
+            )
+        remaining = iter(checksums)
+        blocks = [
+            (name, list(islice(remaining, number)))
+            for name, number in zip(names, num_groups, strict=True)
+        ]
+        for name, own in blocks:
+            # Reading many MiB must not hold up the other streams.
+            if self._shared.num_bytes(name) > LOOP_BYTES:
+                await in_thread(self._shared.checking(name, own))
+            else:
+                self._shared.checking(name, own)()
+                await asyncio.sleep(0)
+        for name, own in blocks:
+            self._shared.publish(name, own)
+        return list(names)
+
+    def close(self) -> None:
+        """Forget what was not published."""
+        self._assembly.drop()
+        self._shared.drop()

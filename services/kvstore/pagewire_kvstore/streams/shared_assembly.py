@@ -1,0 +1,104 @@
+"""Blocks that a peer writes into shared memory: room set aside, checked, made visible. Copies
+nothing."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.reservation import Reservation
+from pagewire_kvstore.blocks.store_layout import StoreLayout
+from pagewire_kvstore.store.block_store import BlockStore
+from pagewire_kvstore.streams.byte_budget import ByteBudget
+from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.identity.ids import BlockName, short
+from pagewire_shared.kv.checksum import crc32c
+
+
+@dataclass(frozen=True, slots=True)
+class _Reserved:
+    groups: list[Reservation]
+    num_bytes: int
+
+
+class SharedAssembly:
+    """The blocks of one stream that the store wants in shared memory.
+
+    What a peer writes there is read once, when it is published; what it writes later, or under a
+    block that it gave up, is found by the checksum that its readers have.
+    """
+
+    def __init__(self, store: BlockStore, budget: ByteBudget) -> None:
+        self._store = store
+        self._budget = budget
+        self._reserved: dict[BlockName, _Reserved] = {}
+        self.held_bytes = 0
+        """Bytes taken from the budget."""
+
+    def __contains__(self, name: BlockName) -> bool:
+        return name in self._reserved
+
+    def __len__(self) -> int:
+        return len(self._reserved)
+
+    def want(self, name: BlockName, layout: StoreLayout, tenant: str) -> list[int] | None:
+        """Set room aside for a block; return its offsets, one per group, None without room."""
+        groups: list[Reservation] = []
+        for group, num_bytes in enumerate(layout.group_bytes):
+            key = BlockKey(layout.layout_id, group, name)
+            reservation = self._store.reserve(key, num_bytes, tenant)
+            if reservation is None:
+                self._abandon(groups)
+                return None
+            groups.append(reservation)
+        num_bytes = sum(layout.group_bytes)
+        self._budget.take(num_bytes)
+        self.held_bytes += num_bytes
+        self._reserved[name] = _Reserved(groups, num_bytes)
+        return [reservation.offset for reservation in groups]
+
+    def num_groups(self, name: BlockName) -> int:
+        """Return how many checksums a block needs. Raises InvalidRequestError if not wanted."""
+        reserved = self._reserved.get(name)
+        if reserved is None:
+            raise InvalidRequestError(
+                f"block {short(name)} has no place in shared memory", field="names"
+            )
+        return len(reserved.groups)
+
+    def num_bytes(self, name: BlockName) -> int:
+        """Return the size of a block that is wanted."""
+        return self._reserved[name].num_bytes
+
+    def checking(self, name: BlockName, checksums: Sequence[int]) -> Callable[[], None]:
+        """Return what raises InvalidRequestError when the bytes of a group have another checksum;
+        any thread may call it."""
+        groups = list(self._reserved[name].groups)
+
+        def check() -> None:
+            for reservation, checksum in zip(groups, checksums, strict=True):
+                if crc32c(reservation.view) != checksum:
+                    text = f"block {short(name)} in shared memory has another checksum"
+                    raise InvalidRequestError(text, field="checksums")
+
+        return check
+
+    def publish(self, name: BlockName, checksums: Sequence[int]) -> None:
+        """Make a block that was checked visible."""
+        groups = self._reserved[name].groups
+        self._forget(name)
+        self._store.commit(groups, list(checksums))
+
+    def drop(self) -> None:
+        """Forget everything."""
+        for name, reserved in list(self._reserved.items()):
+            self._forget(name)
+            self._abandon(reserved.groups)
+
+    def _forget(self, name: BlockName) -> None:
+        num_bytes = self._reserved.pop(name).num_bytes
+        self.held_bytes -= num_bytes
+        self._budget.give(num_bytes)
+
+    def _abandon(self, groups: list[Reservation]) -> None:
+        for reservation in groups:
+            self._store.abandon(reservation)

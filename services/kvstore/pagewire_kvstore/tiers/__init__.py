@@ -1,0 +1,1 @@
+"""Where blocks are kept: memory, disk and Redis behind one protocol."""

@@ -1,0 +1,153 @@
+"""Which blocks a tier holds, in order of use, and which go when room is needed. Never the bytes."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from pagewire_kvstore.blocks.block_key import BlockKey
+
+
+class _Entry(NamedTuple):
+    num_bytes: int
+    tenant: str
+
+
+class Ledger:
+    """Least recently used blocks go first; bytes are bounded in all and per tenant.
+
+    A tenant at its quota makes room among its own blocks only, so a flood takes from others no more
+    than what was left of its quota. Every operation is O(1) amortized, but for `room_for`, which
+    also walks over pinned blocks: at most once over each.
+
+    Args:
+        capacity_bytes: Bound of all blocks together.
+        quota: Bound of a tenant's blocks in bytes; None for no bound of its own.
+    """
+
+    def __init__(self, capacity_bytes: int, quota: Callable[[str], int | None]) -> None:
+        assert capacity_bytes > 0, capacity_bytes
+        self.capacity_bytes = capacity_bytes
+        self.used_bytes = 0
+        self._quota = quota
+        self._entries: OrderedDict[BlockKey, _Entry] = OrderedDict()
+        self._keys_by_tenant: dict[str, OrderedDict[BlockKey, None]] = {}
+        self._bytes_by_tenant: dict[str, int] = {}
+
+    def __contains__(self, key: BlockKey) -> bool:
+        return key in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def keys(self) -> Iterator[BlockKey]:
+        """Keys held, least recently used first. Not to be changed meanwhile."""
+        return iter(self._entries)
+
+    def tenant_keys(self, tenant: str) -> list[BlockKey]:
+        """Keys of a tenant, least recently used first."""
+        return list(self._keys_by_tenant.get(tenant, ()))
+
+    def tenant_bytes(self, tenant: str) -> int:
+        """Bytes of a tenant's blocks."""
+        return self._bytes_by_tenant.get(tenant, 0)
+
+    def bytes_of(self, key: BlockKey) -> int:
+        """Bytes of a block, 0 when it is not held."""
+        entry = self._entries.get(key)
+        return entry.num_bytes if entry is not None else 0
+
+    def bound_of(self, tenant: str) -> int:
+        """Most bytes that a tenant may ever hold."""
+        quota = self._quota(tenant)
+        return self.capacity_bytes if quota is None else min(quota, self.capacity_bytes)
+
+    def room_for(
+        self, key: BlockKey, num_bytes: int, tenant: str, is_pinned: Callable[[BlockKey], bool]
+    ) -> list[BlockKey] | None:
+        """Name the blocks that must go before a block can be added. Changes nothing.
+
+        Args:
+            key: The new block. One of this key that is held will be replaced: its bytes count as
+                free already, and it is not named.
+            num_bytes: Size of the new block.
+            tenant: Whose it is.
+            is_pinned: Says which blocks must stay.
+
+        Returns:
+            Keys to remove, none of them pinned; None when the block cannot be made to fit.
+        """
+        if num_bytes > self.bound_of(tenant):
+            return None
+        victims: dict[BlockKey, None] = {key: None}
+        held = self._entries.get(key)
+        own_freed = 0
+        quota = self._quota(tenant)
+        if quota is not None:
+            own_excess = self.tenant_bytes(tenant) + num_bytes - quota
+            if held is not None and held.tenant == tenant:
+                own_excess -= held.num_bytes
+            own_keys = self._keys_by_tenant.get(tenant, ())
+            own_freed = self._choose(own_keys, own_excess, victims, is_pinned)
+            if own_freed < own_excess:
+                return None
+        replaced_bytes = held.num_bytes if held is not None else 0
+        excess = self.used_bytes - replaced_bytes + num_bytes - self.capacity_bytes - own_freed
+        if self._choose(self._entries, excess, victims, is_pinned) < excess:
+            return None
+        del victims[key]
+        return list(victims)
+
+    def _choose(
+        self,
+        keys: Iterable[BlockKey],
+        excess: int,
+        victims: dict[BlockKey, None],
+        is_pinned: Callable[[BlockKey], bool],
+    ) -> int:
+        """Add keys to `victims` until they free `excess` bytes or none is left; bytes freed."""
+        freed = 0
+        if excess <= 0:
+            return freed
+        for key in keys:
+            if key in victims or is_pinned(key):
+                continue
+            victims[key] = None
+            freed += self._entries[key].num_bytes
+            if freed >= excess:
+                break
+        return freed
+
+    def add(self, key: BlockKey, num_bytes: int, tenant: str) -> None:
+        """Hold a block as the most recently used; one of the same key is replaced.
+
+        The caller has removed what `room_for` named.
+        """
+        assert num_bytes > 0, num_bytes
+        self.remove(key)
+        self._entries[key] = _Entry(num_bytes, tenant)
+        self._keys_by_tenant.setdefault(tenant, OrderedDict())[key] = None
+        self._bytes_by_tenant[tenant] = self.tenant_bytes(tenant) + num_bytes
+        self.used_bytes += num_bytes
+        assert self.used_bytes <= self.capacity_bytes, "added without room"
+
+    def remove(self, key: BlockKey) -> bool:
+        """Forget a block; False when it is not held."""
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return False
+        self.used_bytes -= entry.num_bytes
+        self._bytes_by_tenant[entry.tenant] -= entry.num_bytes
+        own_keys = self._keys_by_tenant[entry.tenant]
+        del own_keys[key]
+        if not own_keys:
+            # Tenants come and go: one without blocks leaves nothing behind.
+            del self._keys_by_tenant[entry.tenant]
+            del self._bytes_by_tenant[entry.tenant]
+        return True
+
+    def touch(self, key: BlockKey) -> None:
+        """Make a block the most recently used; one that is not held is ignored."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._entries.move_to_end(key)
+            self._keys_by_tenant[entry.tenant].move_to_end(key)

@@ -1,0 +1,302 @@
+"""Blocks in memory: which are there, where they lie, who reads them. Verifies no checksum.
+
+The side that uses a block verifies it; what comes from another tier was verified on the way.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.reservation import Reservation
+from pagewire_kvstore.blocks.tier_state import TierState
+from pagewire_kvstore.tiers.ledger import Ledger
+from pagewire_shared.errors import InvalidRequestError, OverloadedError, StartupError
+from pagewire_shared.kv.arena import Arena
+from pagewire_shared.kv.extents import GRANULE_BYTES, Extents
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A block that stays where it is until it is let go.
+
+    Attributes:
+        record: The block; its payload is a view of the arena.
+        offset: Where the payload starts in the arena, in bytes.
+    """
+
+    record: BlockRecord
+    offset: int
+
+
+class _Place(NamedTuple):
+    offset: int
+    num_bytes: int
+    tenant: str
+    checksum: int
+
+
+class MemoryTier:
+    """Least recently used blocks make room for new ones; pinned blocks and those in use stay.
+
+    One thread owns it. Capacity and quotas count whole granules, which is what blocks take.
+
+    Args:
+        capacity_bytes: Size of the arena; rounded down to whole granules.
+        quota: Bound of a tenant in bytes; None for no bound of its own.
+        is_pinned: Says which blocks must stay.
+        path: File for other processes of the host to map, see Arena; None for private memory.
+
+    Raises:
+        StartupError: The arena cannot be had.
+    """
+
+    def __init__(
+        self,
+        capacity_bytes: int,
+        quota: Callable[[str], int | None],
+        is_pinned: Callable[[BlockKey], bool],
+        path: Path | None = None,
+    ) -> None:
+        if capacity_bytes < GRANULE_BYTES:
+            raise StartupError(
+                f"the memory tier needs at least {GRANULE_BYTES} bytes, not {capacity_bytes}"
+            )
+        capacity_bytes -= capacity_bytes % GRANULE_BYTES
+        self._is_pinned = is_pinned
+        self._ledger = Ledger(capacity_bytes, quota)
+        self._extents = Extents(capacity_bytes)
+        self._places: dict[BlockKey, _Place] = {}
+        # By offset: readers of an extent, and the extents whose block is gone but for them.
+        self._num_readers: dict[int, int] = {}
+        self._left_to_readers: set[int] = set()
+        self._tickets: set[BlockKey] = set()
+        self._num_tickets = 0
+        self._num_hits = 0
+        self._num_misses = 0
+        self._arena = Arena(capacity_bytes, path)
+
+    def __contains__(self, key: BlockKey) -> bool:
+        return key in self._places
+
+    def keys(self) -> list[BlockKey]:
+        """Keys held, least recently used first."""
+        return [key for key in self._ledger.keys() if key in self._places]  # noqa: SIM118
+
+    def tenant_keys(self, tenant: str) -> list[BlockKey]:
+        """Keys of a tenant, least recently used first."""
+        return [key for key in self._ledger.tenant_keys(tenant) if key in self._places]
+
+    def fits(self, tenant: str, num_bytes: int) -> bool:
+        """Whether a tenant may hold a payload of that size at all."""
+        return self._extents.rounded(num_bytes) <= self._ledger.bound_of(tenant)
+
+    def put(self, record: BlockRecord) -> list[BlockKey]:
+        """Copy a block in; one that is held already is only used again.
+
+        Returns:
+            Keys that made room for it. An error evicts nothing.
+
+        Raises:
+            InvalidRequestError: It is empty, or larger than the tier or its tenant's quota.
+            OverloadedError: Pinned blocks and readers leave no room at the moment.
+        """
+        key, tenant = record.key, record.tenant
+        payload = memoryview(record.payload).cast("B")
+        if key in self._places:
+            self._ledger.touch(key)
+            return []
+        offset, evicted = self._make_room(key, payload.nbytes, tenant)
+        self._arena.write(offset, payload)
+        self._ledger.add(key, self._extents.rounded(payload.nbytes), tenant)
+        self._places[key] = _Place(offset, payload.nbytes, tenant, record.checksum)
+        return evicted
+
+    def reserve(
+        self, key: BlockKey, num_bytes: int, tenant: str
+    ) -> tuple[Reservation, list[BlockKey]]:
+        """Take an extent out of circulation for a block that a peer will write; return it, and
+        what was evicted for it. It counts as the tenant's. Raises as `put` does."""
+        self._num_tickets += 1
+        # A layout id has 16 bytes, so no block has this key.
+        ticket = BlockKey(b"reserved", self._num_tickets, key.name)
+        offset, evicted = self._make_room(ticket, num_bytes, tenant)
+        self._ledger.add(ticket, self._extents.rounded(num_bytes), tenant)
+        self._tickets.add(ticket)
+        view = self._arena.view(offset, num_bytes)
+        return Reservation(key, tenant, offset, view, ticket), evicted
+
+    def fill(self, reservation: Reservation, payload: bytes | memoryview) -> None:
+        """Copy a payload to where room was set aside; any thread may call it."""
+        self._arena.write(reservation.offset, payload)
+
+    def commit(self, reservation: Reservation, checksum: int) -> bool:
+        """Make the block of a reservation one that can be found; False when it is there already,
+        and the reservation is abandoned."""
+        key, num_bytes = reservation.key, reservation.view.nbytes
+        if key in self._places:
+            self._ledger.touch(key)
+            self.abandon(reservation)
+            return False
+        self._end(reservation)
+        self._ledger.add(key, self._extents.rounded(num_bytes), reservation.tenant)
+        self._places[key] = _Place(reservation.offset, num_bytes, reservation.tenant, checksum)
+        return True
+
+    def abandon(self, reservation: Reservation) -> None:
+        """Give the extent of a reservation back."""
+        self._end(reservation)
+        self._extents.free(reservation.offset)
+
+    def _end(self, reservation: Reservation) -> None:
+        assert reservation.ticket in self._tickets, "the reservation has ended"
+        self._tickets.remove(reservation.ticket)
+        self._ledger.remove(reservation.ticket)
+
+    def _make_room(self, key: BlockKey, num_bytes: int, tenant: str) -> tuple[int, list[BlockKey]]:
+        """Evict what is in the way; return the offset of an extent, and what was evicted."""
+        if not num_bytes:
+            raise InvalidRequestError("a block without bytes cannot be stored")
+        size = self._extents.rounded(num_bytes)
+        if size > self._ledger.bound_of(tenant):
+            raise InvalidRequestError(
+                f"a block of {num_bytes} bytes takes {size} in memory; tenant {tenant!r}"
+                f" may hold {self._ledger.bound_of(tenant)}"
+            )
+        evicted = self._choose_evicted(key, size, tenant)
+        if evicted is None:
+            raise OverloadedError(
+                f"pinned blocks and readers leave no {size} bytes of memory for tenant {tenant!r}"
+            )
+        for other in evicted:
+            self.remove(other)
+        offset = self._extents.allocate(size)
+        assert offset is not None, "chosen blocks made no room"
+        return offset, evicted
+
+    def _choose_evicted(self, key: BlockKey, size: int, tenant: str) -> list[BlockKey] | None:
+        """Blocks that must go for bytes, then for one extent; None when it cannot be had."""
+        evicted = self._ledger.room_for(key, size, tenant, self._must_stay)
+        if evicted is None:
+            return None
+        places = self._places
+        if any(self._extents.rounded(places[other].num_bytes) >= size for other in evicted):
+            return evicted
+        chosen_already = set(evicted)
+        in_order_of_use = self._ledger.keys()
+        keys_by_offset: dict[int, BlockKey] = {}
+
+        def offsets() -> Iterator[int]:
+            for other in in_order_of_use:
+                if other not in chosen_already and not self._must_stay(other):
+                    keys_by_offset[places[other].offset] = other
+                    yield places[other].offset
+
+        freed = [places[other].offset for other in evicted]
+        further = self._extents.choose_to_free(size, freed, offsets())
+        if further is None:
+            return None
+        return evicted + [keys_by_offset[offset] for offset in further]
+
+    def _must_stay(self, key: BlockKey) -> bool:
+        if key in self._tickets:
+            return True
+        # Evicting a block that is read gives no memory back, so it would be lost for nothing.
+        return self._places[key].offset in self._num_readers or self._is_pinned(key)
+
+    def get(self, key: BlockKey) -> BlockRecord | None:
+        """Return a block as the most recently used, or None. Its payload is a view of the arena
+        that the next `put` or `remove` may overwrite; who keeps it longer borrows it."""
+        place = self._places.get(key)
+        if place is None:
+            self._num_misses += 1
+            return None
+        self._num_hits += 1
+        self._ledger.touch(key)
+        payload = self._arena.view(place.offset, place.num_bytes)
+        return BlockRecord(key, place.tenant, payload, place.checksum)
+
+    def hold_promoted(self, key: BlockKey) -> Hold | None:
+        """`hold` of a block that came from another tier: no use of this one."""
+        place = self._places.get(key)
+        return self._hold(key, place) if place is not None else None
+
+    @contextmanager
+    def borrow(self, key: BlockKey) -> Iterator[BlockRecord | None]:
+        """`get` whose payload stays as it is inside the `with`, even when the block is removed."""
+        hold = self.hold(key)
+        if hold is None:
+            yield None
+            return
+        try:
+            yield hold.record
+        finally:
+            self.let_go(hold)
+
+    def hold(self, key: BlockKey) -> Hold | None:
+        """`get` whose payload stays as it is until `let_go`, which is called once for each hold."""
+        place = self._places.get(key)
+        if place is None:
+            self._num_misses += 1
+            return None
+        self._num_hits += 1
+        self._ledger.touch(key)
+        return self._hold(key, place)
+
+    def count_miss(self) -> None:
+        """Count a load that was not even tried here."""
+        self._num_misses += 1
+
+    def _hold(self, key: BlockKey, place: _Place) -> Hold:
+        offset = place.offset
+        self._num_readers[offset] = self._num_readers.get(offset, 0) + 1
+        payload = self._arena.view(offset, place.num_bytes)
+        return Hold(BlockRecord(key, place.tenant, payload, place.checksum), offset)
+
+    def hold_again(self, hold: Hold) -> None:
+        """Hold what is held once more; `let_go` is called once more, too."""
+        self._num_readers[hold.offset] += 1
+
+    def let_go(self, hold: Hold) -> None:
+        """End a hold. The memory of a removed block is free again when its last reader has."""
+        offset = hold.offset
+        assert offset in self._num_readers, f"nobody reads at {offset}"
+        self._num_readers[offset] -= 1
+        if self._num_readers[offset]:
+            return
+        del self._num_readers[offset]
+        if offset in self._left_to_readers:
+            self._left_to_readers.remove(offset)
+            self._extents.free(offset)
+
+    def remove(self, key: BlockKey) -> bool:
+        """Forget a block, a pinned one, too; False when it is not there."""
+        place = self._places.pop(key, None)
+        if place is None:
+            return False
+        self._ledger.remove(key)
+        if place.offset in self._num_readers:
+            self._left_to_readers.add(place.offset)
+        else:
+            self._extents.free(place.offset)
+        return True
+
+    def stats(self) -> TierState:
+        """State of the tier. Bytes are whole granules, reservations and removed blocks that still
+        have readers included."""
+        capacity_bytes = self._extents.capacity_bytes
+        return TierState(
+            tier="memory",
+            num_blocks=len(self._places),
+            used_bytes=capacity_bytes - self._extents.free_bytes,
+            capacity_bytes=capacity_bytes,
+            num_hits=self._num_hits,
+            num_misses=self._num_misses,
+        )
+
+    def close(self) -> None:
+        """Give the memory back and remove the file; see Arena.close."""
+        self._arena.close()

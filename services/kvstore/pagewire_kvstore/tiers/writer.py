@@ -1,0 +1,150 @@
+"""Blocks on their way to a slower tier: a bounded queue that one task empties. What does not fit is
+dropped and counted: the block is still in memory."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.tiers.errors import TierUnavailableError
+from pagewire_kvstore.tiers.health import TierHealth
+from pagewire_shared.errors import PagewireError
+from pagewire_shared.process.cancellation import end_if_cancelled
+
+
+def _nothing() -> None:
+    return
+
+
+class _Queued(NamedTuple):
+    record: BlockRecord
+    release: Callable[[], None] | None
+
+
+class TierWriter:
+    """Writes through to one tier; used from one event loop.
+
+    Attributes:
+        queued_bytes: Bytes that are on their way.
+        num_dropped: Blocks that did not get to the tier: no room in the queue, the tier does not
+            work, or cannot take them.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[BlockRecord], Awaitable[Sequence[BlockKey]]],
+        health: TierHealth,
+        max_queued_bytes: int,
+        on_gone: Callable[[BlockKey], None],
+    ) -> None:
+        """Args:
+        write: Puts a block to the tier and returns what it evicted. Raises TierUnavailableError
+            when the tier does not work, another PagewireError when it cannot take the block.
+        health: Of the tier's writes.
+        max_queued_bytes: Most bytes that wait.
+        on_gone: Told of blocks that the tier evicted, or that never came there.
+        """
+        self._write = write
+        self._health = health
+        self._max_queued_bytes = max_queued_bytes
+        self._on_gone = on_gone
+        self._queued: dict[BlockKey, _Queued] = {}
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        # Set whenever a write has ended.
+        self._moved = asyncio.Event()
+        self._writing: BlockKey | None = None
+        self.queued_bytes = 0
+        self.num_dropped = 0
+
+    def __contains__(self, key: BlockKey) -> bool:
+        return key in self._queued
+
+    def queued(self, key: BlockKey) -> BlockRecord | None:
+        """Return a block that is on its way and stays as it is whatever becomes of it here."""
+        item = self._queued.get(key)
+        return item.record if item is not None and item.release is None else None
+
+    def offer(self, record: BlockRecord, release: Callable[[], None] | None = None) -> bool:
+        """Queue a block; return whether there was room.
+
+        Args:
+            record: The block. Its payload stays as it is for good, or until `release`.
+            release: Called once when the payload is not needed any more, also when it is refused.
+        """
+        num_bytes = memoryview(record.payload).nbytes
+        is_queued = record.key in self._queued
+        # A block larger than the whole queue goes alone.
+        is_full = bool(self._queued) and self.queued_bytes + num_bytes > self._max_queued_bytes
+        if is_queued or is_full:
+            self.num_dropped += not is_queued
+            (release or _nothing)()
+            return is_queued
+        self._queued[record.key] = _Queued(record, release)
+        self.queued_bytes += num_bytes
+        self._idle.clear()
+        self._wake.set()
+        return True
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing is on its way."""
+        await self._idle.wait()
+
+    async def drop_tenant(self, tenant: str) -> list[BlockKey]:
+        """Take a tenant's blocks from the queue and return them; one that is being written by now
+        is waited for."""
+        keys = [key for key, item in self._queued.items() if item.record.tenant == tenant]
+        for key in keys:
+            if key != self._writing:
+                self._forget(key)
+        while self._writing in keys:
+            self._moved.clear()
+            await self._moved.wait()
+        return keys
+
+    async def run(self) -> None:
+        """Write what is queued, until cancelled."""
+        while True:
+            while self._queued:
+                await self._write_one(next(iter(self._queued.values())).record)
+                # A tier's client may swallow a cancellation while it connects.
+                end_if_cancelled()
+            self._idle.set()
+            self._wake.clear()
+            await self._wake.wait()
+
+    def close(self) -> None:
+        """Drop what is queued; `run` has ended."""
+        for key in list(self._queued):
+            self._forget(key)
+
+    async def _write_one(self, record: BlockRecord) -> None:
+        key = record.key
+        gone: Sequence[BlockKey] = [key]
+        self._writing = key
+        try:
+            if self._health.may_try():
+                gone = await self._write(record)
+                self._health.worked()
+            else:
+                self.num_dropped += 1
+        except TierUnavailableError as error:
+            self.num_dropped += 1
+            self._health.failed(error)
+        except PagewireError:
+            # The block is too large, or there is no room for it: the tier itself works.
+            self.num_dropped += 1
+            self._health.worked()
+        finally:
+            self._writing = None
+            self._forget(key)
+            self._moved.set()
+        for other in gone:
+            self._on_gone(other)
+
+    def _forget(self, key: BlockKey) -> None:
+        item = self._queued.pop(key)
+        self.queued_bytes -= memoryview(item.record.payload).nbytes
+        (item.release or _nothing)()

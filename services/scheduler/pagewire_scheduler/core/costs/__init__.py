@@ -1,0 +1,1 @@
+"""Cost models: whether to load, hand off or compute. Pure arithmetic."""

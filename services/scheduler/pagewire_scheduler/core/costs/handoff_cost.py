@@ -1,0 +1,133 @@
+"""Compute a prompt where its tokens will be generated, or on another worker that hands it over:
+whichever costs less by what was measured.
+
+What computing costs on a worker grows with the streams that it holds up there, so a worker that
+generates only gives long prompts away, and short ones it computes in the time that a hand-off
+would take.
+"""
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from pagewire_scheduler.core.costs.link_speed import OVERHEAD_SECONDS
+
+DISTURBANCE: Final = 0.1
+"""A prompt costs so much more for each stream that waits for it meanwhile."""
+
+APART: Final = 2.0
+"""And so many times as much on a worker that was not meant to compute prompts."""
+
+AT_HOME: Final = 0.5
+"""And on one that was, so many times as much: among equals nothing is moved for a little."""
+
+MIN_BLOCKS: Final = 2
+"""Shorter prompts are computed where they are."""
+
+DEADLINE_FACTOR: Final = 2.0
+MIN_SECONDS: Final = 2.0
+MAX_SECONDS: Final = 60.0
+UNMEASURED_SECONDS: Final = 20.0
+"""How long a hand-off may take: twice its estimate and two seconds, at most a minute."""
+
+
+class HandoffVerdict(enum.Enum):
+    """Why a prompt was handed off, or not."""
+
+    CHEAPER = "cheaper"  # handed off
+    PROBE = "probe"  # handed off, to see whether the pair has become faster
+    FORCED = "forced"  # handed off: the operator says so
+    SHORT = "short"  # computed where it is: too little to compute
+    DEARER = "dearer"  # computed where it is
+    SLOW = "slow"  # computed where it is: moving takes longer than that
+    BROKEN = "broken"  # computed where it is: pulls from the other worker fail
+    ALONE = "alone"  # computed where it is: no other worker hands anything to it
+
+    @property
+    def is_handoff(self) -> bool:
+        """Whether it says to hand off."""
+        return self in (HandoffVerdict.CHEAPER, HandoffVerdict.PROBE, HandoffVerdict.FORCED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A worker that might compute the prompt.
+
+    Attributes:
+        num_tokens: Of the prompt, to be computed there.
+        num_waiting: Tokens to be computed before.
+        num_streams: Sequences there that generate meanwhile.
+        seconds_per_token: As measured, or None.
+        weight: What a token computed there counts: APART, AT_HOME, or 1 for another worker.
+    """
+
+    num_tokens: int
+    num_waiting: int
+    num_streams: int
+    seconds_per_token: float | None
+    weight: float = 1.0
+
+    def cost(self, seconds_per_token: float) -> float:
+        """Return what it costs to compute the prompt here."""
+        weight = (1 + DISTURBANCE * self.num_streams) * self.weight
+        return (self.num_waiting + self.num_tokens) * seconds_per_token * weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How blocks would come from the other worker.
+
+    Attributes:
+        seconds: What moving them is expected to expose; None before anything was measured.
+        is_letting: Whether pulls may be tried at all.
+        is_probe_due: Whether a pair that is too slow may be tried again.
+    """
+
+    seconds: float | None
+    is_letting: bool
+    is_probe_due: bool
+
+
+def choose_handoff(
+    here: Side, there: Side, way: Way, *, block_size: int, is_forced: bool = False
+) -> tuple[HandoffVerdict, float]:
+    """Decide where a prompt is computed; return why, and how many seconds a hand-off may take.
+
+    With `is_forced` every prompt with a block to compute is handed off over a pair that works.
+    """
+    timeout = _timeout(here, there, way)
+    if here.num_tokens < block_size * (1 if is_forced else MIN_BLOCKS):
+        return HandoffVerdict.SHORT, timeout
+    if not way.is_letting:
+        return HandoffVerdict.BROKEN, timeout
+    if is_forced:
+        return HandoffVerdict.FORCED, timeout
+    speeds = (here.seconds_per_token, there.seconds_per_token)
+    known = [speed for speed in speeds if speed is not None]
+    if not known:
+        # In tokens, as if both were alike.
+        is_cheaper = there.cost(1.0) < here.cost(1.0)
+        return (HandoffVerdict.CHEAPER if is_cheaper else HandoffVerdict.DEARER), timeout
+    speed_here = speeds[0] if speeds[0] is not None else known[0]
+    speed_there = speeds[1] if speeds[1] is not None else known[0]
+    recompute = here.num_tokens * speed_here
+    if recompute <= 2 * OVERHEAD_SECONDS:
+        return HandoffVerdict.SHORT, timeout
+    exposed = OVERHEAD_SECONDS if way.seconds is None else way.seconds
+    verdict = HandoffVerdict.CHEAPER
+    if exposed > recompute / 2:
+        if not way.is_probe_due:
+            return HandoffVerdict.SLOW, timeout
+        verdict, exposed = HandoffVerdict.PROBE, OVERHEAD_SECONDS
+    if there.cost(speed_there) + exposed >= here.cost(speed_here):
+        return HandoffVerdict.DEARER, timeout
+    return verdict, timeout
+
+
+def _timeout(here: Side, there: Side, way: Way) -> float:
+    speed = there.seconds_per_token
+    speed = here.seconds_per_token if speed is None else speed
+    if speed is None:
+        return UNMEASURED_SECONDS
+    estimate = (there.num_waiting + there.num_tokens) * speed + (way.seconds or 0.0)
+    return min(MIN_SECONDS + DEADLINE_FACTOR * estimate, MAX_SECONDS)

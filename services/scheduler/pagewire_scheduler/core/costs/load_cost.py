@@ -1,0 +1,179 @@
+"""Load blocks from a store, or compute them: whichever is sooner by what was measured.
+
+A load is chosen where its estimate is at most half of what computing takes, because its deadline is
+that half: so a load that comes to nothing costs half as much again, at most. What was never
+measured is loaded, or a fresh worker would never use a store.
+"""
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from pagewire_scheduler.core.costs.link_speed import OVERHEAD_SECONDS, LinkSpeed
+from pagewire_shared.process.circuit import CircuitBreaker
+
+MIN_BLOCKS: Final = 2
+"""Shorter runs are computed."""
+
+UNMEASURED_SECONDS: Final = 2.0
+"""The deadline while nothing is measured."""
+
+MIN_PROBE_SECONDS: Final = 30.0
+MAX_PROBE_SECONDS: Final = 600.0
+"""After which a link that was too slow is tried again; doubled each time."""
+
+NUM_FAILURES: Final = 2
+"""Failures in a row after which a link is left alone for a while."""
+
+MIN_OPEN_SECONDS: Final = 1.0
+MAX_OPEN_SECONDS: Final = 30.0
+"""How long it is left alone at first, and at most: every further failure doubles it."""
+
+FAR: Final = 4
+"""A load so many times as large as any before is tried, whatever small ones say of it."""
+
+# Of the newest measurement in a moving average: about the last six count.
+_WEIGHT: Final = 0.3
+# Of a step whose time says what prefill costs; and at least half of them are not of decodes.
+_MIN_PREFILL_TOKENS: Final = 16
+
+
+class Verdict(enum.Enum):
+    """Why a load was chosen, or not."""
+
+    FASTER = "faster"  # loaded
+    UNMEASURED = "unmeasured"  # loaded
+    PROBE = "probe"  # loaded, to see whether the link has become faster
+    FORCED = "forced"  # loaded: the operator says so
+    SHORT = "short"  # computed: too few blocks, or less than a load costs at least
+    SLOWER = "slower"  # computed
+    BROKEN = "broken"  # computed: the store fails
+
+    @property
+    def is_load(self) -> bool:
+        """Whether it says to load."""
+        return self in (Verdict.FASTER, Verdict.UNMEASURED, Verdict.PROBE, Verdict.FORCED)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was decided; `timeout` is in seconds and 0 where nothing is loaded."""
+
+    verdict: Verdict
+    timeout: float = 0.0
+
+
+class PrefillSpeed:
+    """What one more token of prompt costs a worker, in seconds; None before it was measured."""
+
+    __slots__ = ("seconds_per_token",)
+
+    def __init__(self) -> None:
+        self.seconds_per_token: float | None = None
+
+    def note(self, num_tokens: int, num_sequences: int, seconds: float) -> None:
+        """Take the time of a step; one that mostly generates says nothing."""
+        if num_tokens >= max(_MIN_PREFILL_TOKENS, 2 * num_sequences) and seconds > 0:
+            self.seconds_per_token = _average(self.seconds_per_token, seconds / num_tokens)
+
+    def seconds(self, num_tokens: int) -> float | None:
+        """Return how long `num_tokens` take, or None."""
+        per_token = self.seconds_per_token
+        return None if per_token is None else num_tokens * per_token
+
+
+class StoreLink:
+    """What is known of the way from one store to one worker.
+
+    Attributes:
+        num_bytes_under_way: Of loads ordered and not answered.
+    """
+
+    __slots__ = (
+        "_max_bytes",
+        "_next_probe",
+        "_probe_seconds",
+        "_speed",
+        "breaker",
+        "num_bytes_under_way",
+    )
+
+    def __init__(self) -> None:
+        self.breaker = CircuitBreaker(
+            max_failures=NUM_FAILURES,
+            first_seconds=MIN_OPEN_SECONDS,
+            max_seconds=MAX_OPEN_SECONDS,
+        )
+        self.num_bytes_under_way = 0
+        self._speed = LinkSpeed()
+        self._max_bytes = 0
+        self._probe_seconds = MIN_PROBE_SECONDS
+        self._next_probe = 0.0
+
+    def measure(self, num_bytes: int, num_bytes_ahead: int, seconds: float, now: float) -> None:
+        """Take the time of a load that had to wait for `num_bytes_ahead` of others."""
+        if num_bytes <= 0 or seconds <= 0:
+            return
+        self._speed.note(num_bytes + num_bytes_ahead, seconds)
+        self._max_bytes = max(self._max_bytes, num_bytes)
+        self._next_probe = max(self._next_probe, now + MIN_PROBE_SECONDS)
+
+    def seconds(self, num_bytes: int) -> float | None:
+        """Return how long a load ordered now would take, or None."""
+        return self._speed.seconds(self.num_bytes_under_way + num_bytes)
+
+    def is_far(self, num_bytes: int) -> bool:
+        """Whether so much was never tried."""
+        return num_bytes > FAR * self._max_bytes
+
+    def is_probe_due(self, now: float) -> bool:
+        """Whether a load may be tried that should be too slow."""
+        return now >= self._next_probe
+
+    def begin(self, verdict: Verdict, num_bytes: int, now: float) -> None:
+        """A load is ordered."""
+        self.breaker.begin(now)
+        self.num_bytes_under_way += num_bytes
+        self._max_bytes = max(self._max_bytes, num_bytes)
+        if verdict is Verdict.PROBE:
+            self._next_probe = now + self._probe_seconds
+            self._probe_seconds = min(2 * self._probe_seconds, MAX_PROBE_SECONDS)
+        elif verdict is Verdict.FASTER:
+            self._probe_seconds = MIN_PROBE_SECONDS
+
+
+def choose(
+    *,
+    num_blocks: int,
+    num_tokens: int,
+    num_bytes: int,
+    prefill: PrefillSpeed,
+    link: StoreLink,
+    now: float,
+    is_forced: bool = False,
+) -> Choice:
+    """Decide for `num_blocks` blocks of `num_tokens` tokens and `num_bytes` bytes.
+
+    With `is_forced` they are loaded from any store that works, whatever that costs.
+    """
+    if is_forced:
+        is_letting = link.breaker.is_letting(now)
+        return Choice(Verdict.FORCED, UNMEASURED_SECONDS) if is_letting else Choice(Verdict.BROKEN)
+    recompute, load = prefill.seconds(num_tokens), link.seconds(num_bytes)
+    if num_blocks < MIN_BLOCKS or (recompute is not None and recompute / 2 <= OVERHEAD_SECONDS):
+        return Choice(Verdict.SHORT)
+    if not link.breaker.is_letting(now):
+        return Choice(Verdict.BROKEN)
+    if recompute is None or load is None:
+        return Choice(Verdict.UNMEASURED, UNMEASURED_SECONDS)
+    if load <= recompute / 2:
+        return Choice(Verdict.FASTER, recompute / 2)
+    if link.is_far(num_bytes):
+        return Choice(Verdict.UNMEASURED, recompute / 2)
+    if link.is_probe_due(now):
+        return Choice(Verdict.PROBE, recompute / 2)
+    return Choice(Verdict.SLOWER)
+
+
+def _average(before: float | None, sample: float) -> float:
+    return sample if before is None else before + _WEIGHT * (sample - before)

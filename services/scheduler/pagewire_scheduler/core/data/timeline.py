@@ -1,0 +1,95 @@
+"""Where the time of one choice went, and what has happened to it. Reads no clock."""
+
+from dataclasses import dataclass
+
+from pagewire_shared.kv.transport import KvTransport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """See ChoiceTimeline in timeline.proto; times are seconds and do not overlap.
+
+    Attributes:
+        queue_seconds: From arrival to the first step, or the first one of a prefill elsewhere.
+        prefill_seconds: Computing the prompt, wherever.
+        transfer_seconds: Waiting for blocks of others while nothing was computed for it.
+        transfer_bytes: Payload that was moved for it.
+        transport: How the newest of it moved between workers; None when none did.
+        num_preemptions: How often it gave way to others.
+        num_migrations: How often it was moved to another worker after it had begun to run.
+        is_handed_off: Whether prompt and tokens were computed on different workers.
+        cached_tokens: (tier, prompt tokens that were not computed).
+    """
+
+    queue_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    transfer_seconds: float = 0.0
+    transfer_bytes: int = 0
+    transport: KvTransport | None = None
+    num_preemptions: int = 0
+    num_migrations: int = 0
+    is_handed_off: bool = False
+    cached_tokens: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(slots=True)
+class Times:
+    """What became of a sequence when, on the caller's clock.
+
+    Attributes:
+        begun_at: Its first step, or the first one of a prefill elsewhere.
+        first_token_at: When its first token, or its vector, came.
+        before_step, before_token, after_token: Seconds for which it waited for blocks, by when.
+        transfer_bytes, transport: What came, and how the newest of it came from a worker.
+        num_migrations: How often it was moved after it had begun to run.
+        is_handed_off: Whether another worker computed some of its prompt.
+    """
+
+    begun_at: float | None = None
+    first_token_at: float | None = None
+    before_step: float = 0.0
+    before_token: float = 0.0
+    after_token: float = 0.0
+    transfer_bytes: int = 0
+    transport: KvTransport | None = None
+    num_migrations: int = 0
+    is_handed_off: bool = False
+
+    def note_begun(self, now: float) -> None:
+        """Something is computed for it."""
+        if self.begun_at is None:
+            self.begun_at = now
+
+    def note_token(self, now: float) -> None:
+        """A token, or its vector, has come."""
+        if self.first_token_at is None:
+            self.first_token_at = now
+
+    def note_transfer(self, seconds: float, num_bytes: int, transport: KvTransport | None) -> None:
+        """It has waited for blocks."""
+        if self.begun_at is None:
+            self.before_step += seconds
+        elif self.first_token_at is None:
+            self.before_token += seconds
+        else:
+            self.after_token += seconds
+        self.transfer_bytes += num_bytes
+        self.transport = transport or self.transport
+
+    def timeline(
+        self, arrived_at: float, num_preemptions: int, cached_tokens: tuple[tuple[str, int], ...]
+    ) -> Timeline:
+        """Return what frontends are told, once a token has come."""
+        begun = arrived_at if self.begun_at is None else self.begun_at
+        first = begun if self.first_token_at is None else self.first_token_at
+        return Timeline(
+            queue_seconds=max(0.0, begun - arrived_at - self.before_step),
+            prefill_seconds=max(0.0, first - begun - self.before_token),
+            transfer_seconds=self.before_step + self.before_token + self.after_token,
+            transfer_bytes=self.transfer_bytes,
+            transport=self.transport,
+            num_preemptions=num_preemptions,
+            num_migrations=self.num_migrations,
+            is_handed_off=self.is_handed_off,
+            cached_tokens=cached_tokens,
+        )

@@ -1,0 +1,70 @@
+"""Which workers a cell has, and which pairs of them exchange KV blocks, as plain data."""
+
+from dataclasses import dataclass, field
+
+from pagewire_scheduler.core.data.roles import Role
+from pagewire_shared.kv.transport import KvTransport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerEntry:
+    """One worker; see WorkerTopology in admin.proto."""
+
+    worker_id: bytes
+    model: str
+    roles: frozenset[Role]
+    is_draining: bool
+    kv_endpoint: str
+    kv_transports: tuple[KvTransport, ...]
+    layout_fingerprint: bytes
+    num_running: int
+    num_waiting: int
+    max_num_seqs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairEntry:
+    """Two workers; see PairTopology in admin.proto.
+
+    `refusal` says why no block moves from `prefill` to `decode`; None when it does.
+    """
+
+    prefill: bytes
+    decode: bytes
+    refusal: str | None
+    transport: KvTransport | None
+    bytes_per_second: float | None
+    num_transfers: int
+    num_failures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """One cell; `handoff` is the policy: auto, always or never."""
+
+    handoff: str
+    workers: tuple[WorkerEntry, ...]
+    pairs: tuple[PairEntry, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class ProbeReport:
+    """What a probe showed; see ProbeResult in admin.proto. `error` is empty where it did well."""
+
+    prefill: bytes
+    decode: bytes
+    num_blocks: int = 0
+    num_bytes: int = 0
+    transport: KvTransport | None = None
+    is_equal: bool = False
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CellReport:
+    """All probes of a cell, and what is wrong, one sentence each."""
+
+    probes: list[ProbeReport]
+    problems: list[str] = field(default_factory=list)

@@ -1,0 +1,79 @@
+"""What a worker says about itself when it attaches, as plain data."""
+
+from dataclasses import dataclass
+
+from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.transport import KvTransport
+
+
+@dataclass(frozen=True, slots=True)
+class BlockNaming:
+    """What names of blocks are made of besides model, cache salt and tokens."""
+
+    layout_fingerprint: bytes
+    dtype: str
+    block_size: int
+    is_by_tenant: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What every worker that serves one model name must agree on.
+
+    `fingerprint_version` says how its fingerprint is made; those of two forms cannot be compared.
+    `embedding_size` is the length of its vectors; 0 when it cannot pool. `namings` are what
+    frontends are told, those of most workers first; a hello has none.
+    """
+
+    name: str
+    model_fingerprint: bytes
+    tokenizer_fingerprint: bytes
+    max_model_len: int
+    vocab_size: int
+    block_size: int
+    embedding_size: int = 0
+    fingerprint_version: int = 0
+    namings: tuple[BlockNaming, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A worker's hello as plain data.
+
+    Attributes:
+        layout_fingerprint: Hash of its cache groups and numerics; part of every block's name.
+        shared_step_tokens: Most tokens of a step that several sequences share; 0 for
+            `max_num_batched_tokens`.
+        window: Positions that attention looks back, itself included; None for all.
+        held: (name, block) of blocks that are VALID on the worker from before.
+        bytes_per_block: Of all layers.
+        loads_blocks: Whether it can load blocks from KV stores.
+        roles: What it is used for when it attaches.
+        kv_endpoint: Where others pull its blocks; empty when they cannot.
+        kv_transports: How it hands out blocks.
+        pull_transports: How it can take blocks of other workers.
+        host_id: Boot id of its host; empty when unknown.
+        takes_prefixes: Whether a new sequence may be told as continuing the prompt of another.
+    """
+
+    worker_id: bytes
+    incarnation: int
+    model: ModelInfo
+    layout_fingerprint: bytes
+    dtype: str
+    num_blocks: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    steps_in_flight: int
+    shared_step_tokens: int = 0
+    window: int | None = None
+    held: tuple[tuple[BlockName, int], ...] = ()
+    bytes_per_block: int = 0
+    loads_blocks: bool = False
+    roles: frozenset[Role] = ALL_ROLES
+    kv_endpoint: str = ""
+    kv_transports: tuple[KvTransport, ...] = ()
+    pull_transports: tuple[KvTransport, ...] = ()
+    host_id: str = ""
+    takes_prefixes: bool = False

@@ -1,0 +1,61 @@
+"""Finds what a worker was told already of the prompt of a sequence that is about to start: the
+prompt of a sequence that it holds, as far as both have the same cached blocks.
+
+A block that two sequences hold at one index means that all their tokens up to its end are equal,
+because it was found, or entered the cache, under a name made of all of them.
+"""
+
+from dataclasses import dataclass
+
+from pagewire_scheduler.core.planning.plan_builder import Draft
+from pagewire_scheduler.core.state.request import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class ToldPrefix:
+    """The first `num_tokens` of the prompt are those of the sequence in `slot`."""
+
+    slot: int = 0
+    num_tokens: int = 0
+
+
+NO_PREFIX = ToldPrefix()
+
+
+def find_told_prefix(draft: Draft, sequence: Sequence, hits: list[int]) -> ToldPrefix:
+    """Return the longest prefix that the worker can copy; `hits` are the cached blocks of
+    `sequence`, from its first.
+
+    Only sequences that keep their slots to the end of this plan are copied from: whoever runs when
+    others are started does. And only those whose slots were filled before new sequences are: forks
+    that this plan tells are filled later.
+    """
+    worker = draft.worker
+    block_size = worker.info.model.block_size
+    num_most = min(len(hits), sequence.num_prompt // block_size)
+    num_least = max(1, -(-worker.limits.min_prefix_tokens // block_size))
+    if not worker.info.takes_prefixes or num_most < num_least:
+        return NO_PREFIX
+    forked = set(draft.plan.fork_slots)
+    best, slot = num_least - 1, None
+    for other in worker.running:
+        table = other.table
+        if table is None or other.slot in forked or other.request in worker.branched:
+            continue
+        end = min(num_most, len(table.blocks), other.num_prompt // block_size)
+        if best < end and table.blocks[best] == hits[best]:
+            best, slot = _num_common(table.blocks, hits, best + 1, end), other.slot
+            if best == num_most:
+                break
+    return NO_PREFIX if slot is None else ToldPrefix(slot, best * block_size)
+
+
+def _num_common(blocks: list[int], hits: list[int], begin: int, end: int) -> int:
+    """Return how many blocks are common, from `begin` to `end`; the block before `begin` is."""
+    while begin < end:
+        middle = (begin + end + 1) // 2
+        if blocks[middle - 1] == hits[middle - 1]:
+            begin = middle
+        else:
+            end = middle - 1
+    return begin

@@ -1,0 +1,1 @@
+"""In which order sequences are served, and how much each tenant gets."""

@@ -1,0 +1,1 @@
+"""Which worker gets a request: admission, placement, balancing, draining."""

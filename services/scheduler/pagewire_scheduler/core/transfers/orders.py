@@ -1,0 +1,77 @@
+"""What a load takes of a worker's pool, and the making of its order."""
+
+from typing import Final
+
+from pagewire_scheduler.core.blocks.block_table import BlockTable
+from pagewire_scheduler.core.costs.load_cost import Verdict
+from pagewire_scheduler.core.data.kv_load import LoadOrder, WorkerSource
+from pagewire_scheduler.core.state.loads import Load
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
+
+OVERDUE_SECONDS: Final = 1.0
+"""After its deadline an answer still has to come through the streams."""
+
+
+def num_free_for_load(worker: WorkerState, hits: list[int]) -> int:
+    """Return how many blocks a load may take that continues `hits`.
+
+    As many as would be free for a sequence that starts with these, but for one that must be left to
+    start in: so also where a window lets a sequence be longer than the pool, all that was loaded is
+    found again.
+    """
+    pool = worker.pool
+    num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
+    num_free = pool.num_free - worker.reserve.num_blocks - num_revived - len(worker.running) - 1
+    return min(num_free, worker.limits.max_load_blocks)
+
+
+def is_copy_under_way(worker: WorkerState) -> bool:
+    """Whether a step may still copy from a block that is free.
+
+    Whoever writes such a block by a later step writes it after the copy; a load does not wait for
+    steps.
+    """
+    ref_counts = worker.pool.ref_counts
+    return any(
+        not ref_counts[block] for step in worker.outstanding for block in step.plan.copy_sources
+    )
+
+
+def order_load(
+    worker: WorkerState,
+    sequence: Sequence,
+    hits: list[int],
+    *,
+    store: str,
+    length: int,
+    verdict: Verdict,
+    timeout: float,
+    now: float,
+    source: WorkerSource | None = None,
+) -> Load:
+    """Order `length` blocks of `sequence` behind the cached `hits`; return the load.
+
+    Args:
+        store: Where from: the address of a store, or what a worker is called among them.
+        verdict: Why.
+        timeout: Seconds.
+        source: The worker that has them; None for a store.
+    """
+    chain, loads = worker.chain_for(sequence), worker.loads
+    table = BlockTable(worker.pool)
+    table.share(hits)  # before blocks are given out, which may be these
+    order = LoadOrder(
+        load_id=loads.next_id(),
+        store=store,
+        names=tuple(chain.name(len(hits) + at, sequence.tokens) for at in range(length)),
+        blocks=tuple(table.grow(length)),
+        timeout_ms=max(1, round(1000 * timeout)),
+        worker=source,
+    )
+    link, num_bytes = loads.link(store), length * worker.info.bytes_per_block
+    overdue_at = now + timeout + OVERDUE_SECONDS
+    load = Load(order, len(hits), table, num_bytes, link.num_bytes_under_way, overdue_at, now)
+    link.begin(verdict, num_bytes, now)
+    loads.enter(load)
+    return load

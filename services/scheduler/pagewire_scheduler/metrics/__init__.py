@@ -1,0 +1,1 @@
+"""Prometheus counters of steps, of the cell and of KV transfers."""

@@ -1,0 +1,1 @@
+"""State of connected peers: handshakes, liveness and open questions. No I/O."""

@@ -1,0 +1,1 @@
+"""Protocols between the executor, the models and attention, with their data."""

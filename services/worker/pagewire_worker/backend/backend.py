@@ -1,0 +1,81 @@
+"""The seam between the executor and whatever computes the model. Owns no computation."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from pagewire_worker.backend.attention import AttentionMetadata
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.kv.kv_cache import KvCache
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """One flat batch of prefill chunks and decodes, without padding.
+
+    Attributes:
+        token_ids: [tokens] int64, on the device.
+        positions: [tokens] int64.
+        slot_mapping: [tokens] int64, block * block_size + offset where each token's KV goes.
+        output_rows: [outputs] int64, tokens whose hidden states are wanted.
+        attention: Where the sequences lie.
+        is_decode: Every sequence computes one token, and its state is wanted, in their order.
+        faults: [tokens] int64 zeros; the model sets those of tokens one of whose keys or values is
+            not finite, and writes 0 in their place: the cache holds finite numbers only, so that
+            what no token may see cannot reach it through a weight of 0. None: nobody asks, and
+            what is computed is written.
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    slot_mapping: Tensor
+    output_rows: Tensor
+    attention: AttentionMetadata
+    is_decode: bool = False
+    faults: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeBounds:
+    """Most that decodes may be: sequences at once, and tokens of one."""
+
+    max_num_seqs: int
+    max_model_len: int
+
+
+class ModelBackend(Protocol):
+    """A loaded model with its KV cache."""
+
+    @property
+    def kv_cache(self) -> KvCache:
+        """The blocks it reads and writes."""
+        ...
+
+    @property
+    def kernel_set(self) -> str:
+        """Names of the implementations in use; part of the numerics fingerprint."""
+        ...
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether outputs are the same bits however a sequence is batched, chunked or resumed."""
+        ...
+
+    @property
+    def embedding_size(self) -> int:
+        """Length of a hidden state."""
+        ...
+
+    def forward(self, batch: StepBatch) -> Tensor:
+        """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
+        ...
+
+    def greedy(self, hidden: Tensor) -> SampledTokens:
+        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones, and
+        which rows have logits that are not finite."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
+        ...

@@ -1,0 +1,1 @@
+"""Reading checkpoints: config.json, weights, data types and fingerprints."""

@@ -1,0 +1,37 @@
+"""Where weights come from by `--load-format`: the folder of the checkpoint, or a seed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from pagewire_worker.backend.source import LoadSettings
+from pagewire_worker.checkpoint.digest_cache import DigestCache
+from pagewire_worker.checkpoint.fingerprint import ModelFingerprint
+from pagewire_worker.checkpoint.random_weights import RandomWeights, random_fingerprint
+from pagewire_worker.checkpoint.weights import SafetensorsReader, WeightReader
+from pagewire_worker.host.kept_facts import cache_folder
+
+DUMMY = "dummy"
+
+
+def open_weights(folder: Path, settings: LoadSettings) -> WeightReader:
+    """Return the tensors for the model in `folder`. Raises StartupError where it has none."""
+    device, dtype, on_progress = settings.device, settings.dtype, settings.on_progress
+    if settings.load_format == DUMMY:
+        return RandomWeights(settings.seed, device, dtype, on_progress)
+    return SafetensorsReader(folder, device, dtype, on_progress)
+
+
+def weights_fingerprint(
+    folder: Path, load_format: str, seed: int, device: torch.device, dtype: torch.dtype
+) -> Callable[[], bytes]:
+    """Begin with the fingerprint of configuration and weights; return what waits for it, 32 bytes.
+
+    Raises StartupError for a file of weights that is truncated or none.
+    """
+    if load_format == DUMMY:
+        config_json = (folder / "config.json").read_bytes()
+        fingerprint = random_fingerprint(config_json, seed, device, dtype)
+        return lambda: fingerprint
+    return ModelFingerprint(folder, DigestCache(cache_folder())).result

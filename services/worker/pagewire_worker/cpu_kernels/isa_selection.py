@@ -1,0 +1,140 @@
+"""Which instruction set the kernels use: the fastest of those that run here, measured.
+
+The newest is not the fastest everywhere: VDPBF16PS does as much per cycle as two multiply-adds of
+float32 on some processors, and half as much on others. All are exact, but they round differently,
+so blocks of one are of no use to another (the set is part of the numerics fingerprint): two workers
+on equal machines have to choose alike. See docs/adr/0024-instruction-sets-are-measured.md.
+"""
+
+import hashlib
+import json
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pagewire_worker.cpu_kernels import abi, build
+from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, instruction_sets, pointer
+from pagewire_worker.cpu_kernels.packing import PackedLinear, Part, Storage, WeightArena, pack
+from pagewire_worker.host.cpu import processor_identity
+from pagewire_worker.host.kept_facts import KeptFacts
+
+CLEAR_WIN = 1.1
+"""Times as fast with prompts that a later set has to be. What was measured lies far from it on both
+sides: 1.2 and 0.5."""
+
+NO_LOSS = 0.9
+"""Times as fast with single tokens, at least: there memory decides, and all are about equal."""
+
+REPEATS = 11
+PROMPT_ROWS, TOKEN_ROWS = 64, 1
+OUTPUTS, INPUTS = 512, 1024
+TOKEN_CALLS = 8
+"""Products of one row in a row: one alone is too short for the clock."""
+
+_KINDS = {"int8": abi.INT8, "int4": abi.INT4}
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Times as fast as the first set, with prompts and with single tokens."""
+
+    prompt: float
+    token: float
+
+
+def choose_instruction_set(dtype: torch.dtype, quantization: str, folder: Path) -> tuple[str, str]:
+    """Return the set to use for models of such a type, and in words how it was found.
+
+    Args:
+        dtype: Of activations.
+        quantization: Of weights: none, int8 or int4.
+        folder: Where measurements are kept.
+
+    Raises:
+        KernelsMissingError: There are no kernels, or none of them runs.
+    """
+    names = list(instruction_sets())
+    facts = [names, str(dtype), quantization, build.source_hash(), processor_identity()]
+    key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    kept = KeptFacts(folder / "instruction_sets.json")
+    known = kept.get(key)
+    if known in names:
+        return str(known), "measured at an earlier start"
+    if len(names) == 1:
+        return names[0], "there is no other"
+    speeds = measure(names, dtype, _KINDS.get(quantization, TYPES[dtype]))
+    name = fastest(names, speeds)
+    kept.keep(key, name)
+    return name, _told(names[0], name, speeds)
+
+
+def fastest(names: list[str], speeds: Mapping[str, Speeds]) -> str:
+    """Return the first of `names`, unless another is clearly faster with prompts and no slower with
+    single tokens."""
+    winners = {
+        name: speed.prompt
+        for name, speed in speeds.items()
+        if speed.prompt >= CLEAR_WIN and speed.token >= NO_LOSS
+    }
+    return max(winners, key=winners.__getitem__) if winners else names[0]
+
+
+def measure(names: list[str], dtype: torch.dtype, kind: int) -> dict[str, Speeds]:
+    """Return how fast all but the first of `names` multiply, one thread each.
+
+    They take turns, and medians of ratios count: what else the machine does meets all of them.
+    """
+    products = [_Product(name, dtype, kind) for name in names]
+    prompts: list[list[float]] = [[] for _ in names]
+    tokens: list[list[float]] = [[] for _ in names]
+    for _ in range(REPEATS):
+        for product, prompt, token in zip(products, prompts, tokens, strict=True):
+            prompt.append(product.seconds(PROMPT_ROWS, 1))
+            token.append(product.seconds(TOKEN_ROWS, TOKEN_CALLS))
+    return {
+        name: Speeds(_times_as_fast(prompts[0], prompt), _times_as_fast(tokens[0], token))
+        for name, prompt, token in zip(names[1:], prompts[1:], tokens[1:], strict=True)
+    }
+
+
+def _times_as_fast(first: list[float], other: list[float]) -> float:
+    return statistics.median(one / two for one, two in zip(first, other, strict=True))
+
+
+class _Product:
+    """A product over one megabyte of weights in bfloat16, by one instruction set."""
+
+    def __init__(self, name: str, dtype: torch.dtype, kind: int) -> None:
+        self._pool, self._type = KernelPool(1, name), TYPES[dtype]
+        storage = Storage.of(kind, OUTPUTS, INPUTS)
+        weight = torch.linspace(-1, 1, OUTPUTS * INPUTS).view(OUTPUTS, INPUTS).to(dtype)
+        self._linear: PackedLinear = pack(
+            self._pool, WeightArena(storage.num_bytes), storage, [Part(weight)]
+        )
+        self._x = weight[:PROMPT_ROWS].contiguous()
+        self._y = torch.empty(PROMPT_ROWS, OUTPUTS)
+        self._quantized: Tensor = torch.empty(
+            PROMPT_ROWS * storage.quantized_row_bytes, dtype=torch.uint8
+        )
+        self.seconds(PROMPT_ROWS, 1)
+
+    def seconds(self, num_rows: int, num_calls: int) -> float:
+        """Return the time of this thread that `num_calls` products of `num_rows` rows take."""
+        structure = self._linear.structure()
+        pointers = pointer(self._quantized), pointer(self._y)
+        began = time.thread_time()
+        for _ in range(num_calls):
+            self._pool.linear(self._type, structure, pointer(self._x), num_rows, *pointers, OUTPUTS)
+        return max(time.thread_time() - began, 1e-9)
+
+
+def _told(first: str, name: str, speeds: Mapping[str, Speeds]) -> str:
+    if name == first:
+        return "no other is clearly faster, as measured now"
+    speed = speeds[name]
+    return f"{speed.prompt:.2f} times as fast with prompts as {first}, as measured now"

@@ -1,0 +1,177 @@
+"""Weights as the kernels read them, in one piece of memory that is allocated once."""
+
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, load_library, pointer
+
+PANEL = 16
+"""Outputs that are stored together."""
+
+GROUPS = (128, 64, 32, 16)
+"""Inputs that share a scale in an int4 matrix: the most that divide a row."""
+
+_PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows [rows, inputs] of a matrix that come from one tensor.
+
+    Attributes:
+        rows: As the checkpoint stores them.
+        first_panel, panel_step: The panels they fill: first_panel, first_panel + panel_step, ...
+    """
+
+    rows: Tensor
+    first_panel: int = 0
+    panel_step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How a matrix of some shape is stored.
+
+    Attributes:
+        kind: FLOAT32, BFLOAT16, INT8 or INT4 of abi.
+        num_outputs: A multiple of PANEL; rows that the matrix does not have are zeros.
+        num_inputs: Length of a row.
+    """
+
+    kind: int
+    num_outputs: int
+    num_inputs: int
+
+    @classmethod
+    def of(cls, kind: int, num_outputs: int, num_inputs: int) -> "Storage":
+        """Return how a matrix of `num_outputs` rows is stored."""
+        return cls(kind, -(-num_outputs // PANEL) * PANEL, num_inputs)
+
+    @property
+    def group(self) -> int:
+        """Inputs that share a scale."""
+        if self.kind != abi.INT4:
+            return self.num_inputs
+        return next(size for size in GROUPS if self.num_inputs % size == 0)
+
+    @property
+    def num_bytes(self) -> int:
+        """What the weights take, up to a whole page."""
+        found: int = load_library().pw_weight_bytes(self.structure())
+        return -(-found // _PAGE) * _PAGE
+
+    @property
+    def quantized_row_bytes(self) -> int:
+        """What a quantized row of its input takes; 0 where it takes none."""
+        found: int = load_library().pw_quantized_row_bytes(self.structure())
+        return found
+
+    def structure(
+        self,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        scales: Tensor | None = None,
+    ) -> abi.Linear:
+        """Return it as the kernels take it; valid while the tensors live."""
+        return abi.Linear(
+            pointer(weight),
+            pointer(bias),
+            pointer(scales),
+            self.kind,
+            self.group,
+            self.num_outputs,
+            self.num_inputs,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLinear:
+    """y = x W^T + bias, packed.
+
+    Attributes:
+        storage: How.
+        weight: Bytes, in panels.
+        bias: [outputs] float32, in the order of the panels, or None.
+        scales: [outputs] float32 of an int8 matrix, in the order of the panels; None of others.
+    """
+
+    storage: Storage
+    weight: Tensor
+    bias: Tensor | None
+    scales: Tensor | None
+
+    def structure(self) -> abi.Linear:
+        """Return it as the kernels take it; valid while this object lives."""
+        return self.storage.structure(self.weight, self.bias, self.scales)
+
+
+class WeightArena:
+    """Memory for packed matrices, in pages as large as the system gives.
+
+    Args:
+        num_bytes: What all matrices take.
+    """
+
+    def __init__(self, num_bytes: int) -> None:
+        # Shared memory, the default of mmap, gets no large pages.
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self._memory = mmap.mmap(-1, num_bytes, flags=flags)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            self._memory.madvise(mmap.MADV_HUGEPAGE)
+        self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
+        self._used = 0
+
+    def take(self, storage: Storage) -> Tensor:
+        """Return memory for a matrix."""
+        begin, self._used = self._used, self._used + storage.num_bytes
+        return self._bytes[begin : self._used]
+
+
+def pack(
+    pool: KernelPool,
+    arena: WeightArena,
+    storage: Storage,
+    parts: Sequence[Part],
+    biases: Sequence[Part] = (),
+) -> PackedLinear:
+    """Return a matrix made of `parts`; every panel belongs to one of them.
+
+    Args:
+        pool: Does the work.
+        arena: Where the matrix goes.
+        storage: What it becomes.
+        parts: Weights [rows, inputs], float32, bfloat16 or anything torch converts.
+        biases: Biases [rows] where there are any, placed as the weights are.
+    """
+    scales = torch.zeros(storage.num_outputs) if storage.kind == abi.INT8 else None
+    packed = PackedLinear(storage, arena.take(storage), _pack_biases(storage, biases), scales)
+    structure = packed.structure()
+    for part in parts:
+        rows = part.rows if part.rows.dtype in TYPES else part.rows.float()
+        rows = rows.contiguous()
+        pool.pack(
+            structure,
+            TYPES[rows.dtype],
+            pointer(rows),
+            len(rows),
+            part.first_panel,
+            part.panel_step,
+        )
+    return packed
+
+
+def _pack_biases(storage: Storage, biases: Sequence[Part]) -> Tensor | None:
+    if not biases:
+        return None
+    bias = torch.zeros(storage.num_outputs, dtype=torch.float32)
+    for part in biases:
+        panels = bias.view(-1, PANEL)[part.first_panel :: part.panel_step]
+        filled = panels.reshape(-1)
+        filled[: len(part.rows)] = part.rows.float()
+        panels[: len(panels)] = filled.view(-1, PANEL)
+    return bias

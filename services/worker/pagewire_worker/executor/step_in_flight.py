@@ -1,0 +1,73 @@
+"""A step that the device was given, and whose result is not known yet. Runs nothing."""
+
+import time
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pagewire_worker.batch.input_batch import PreparedStep
+from pagewire_worker.executor.left_out import AwaitedMasks
+from pagewire_worker.executor.readback import HostCopy
+from pagewire_worker.plan.step import StepPlan, StepResult
+
+
+@dataclass(slots=True)
+class LaunchedStep:
+    """What the device computes for a step.
+
+    Attributes:
+        step: The step.
+        hidden: [outputs, hidden], on the device.
+        copy: What it samples, on its way to the host.
+        masks: Which of its rows had none in time.
+        started: When it was launched, as time.perf_counter.
+        ended: When the device was seen to be done; None before.
+    """
+
+    step: PreparedStep
+    hidden: Tensor
+    copy: HostCopy
+    masks: AwaitedMasks
+    started: float
+    ended: float | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the device has computed it."""
+        event = self.copy.event
+        return event is None or event.query()
+
+    def wait(self) -> float:
+        """Wait until it has and return `ended`. Raises RuntimeError when the device failed."""
+        if self.copy.event is not None:
+            self.copy.event.synchronize()
+        if self.ended is None:
+            self.ended = time.perf_counter()
+        return self.ended
+
+
+@dataclass(slots=True)
+class StepInFlight:
+    """A plan that was applied, or failed.
+
+    Attributes:
+        plan: The plan.
+        launched: What the device does for it; None where it does nothing.
+        result: Its outcome; None as long as that was not read.
+        gives_names: Whether its named blocks get their names once it was read.
+    """
+
+    plan: StepPlan
+    launched: LaunchedStep | None = None
+    result: StepResult | None = None
+    gives_names: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether collecting it would wait for nothing."""
+        return self.result is not None or self.launched is None or self.launched.is_done
+
+    def wait(self) -> None:
+        """Wait for the device, in any thread. Raises RuntimeError when it failed."""
+        if self.result is None and self.launched is not None:
+            self.launched.wait()

@@ -1,0 +1,128 @@
+"""Runs plans in the model thread: the next step is launched while the device works on another, and
+results come in the order of the plans."""
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.model_thread import ModelThread
+from pagewire_worker.executor.step_in_flight import StepInFlight
+from pagewire_worker.plan.step import StepPlan, StepResult
+
+
+class RunStep(NamedTuple):
+    """A step that was run, and how long from its launch, or from the end of the one before."""
+
+    plan: StepPlan
+    result: StepResult
+    seconds: float
+
+
+class _Launched(NamedTuple):
+    in_flight: StepInFlight
+    received: float
+    began: float
+
+
+class StepRunner:
+    """Of one attach.
+
+    Where steps are not over with their launch, a thread of its own waits for the device, so that
+    the model thread is free to launch the next one.
+
+    Args:
+        executor: Runs plans, in `thread` only.
+        thread: The model thread.
+        loop: Where the calls below are made.
+        on_result: Called for each step, in order.
+        on_failure: Called when the device is lost, or something else is wrong with a step that no
+            result can tell.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        thread: ModelThread,
+        loop: asyncio.AbstractEventLoop,
+        on_result: Callable[[RunStep], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._executor = executor
+        self._thread = thread
+        self._loop = loop
+        self._on_result = on_result
+        self._on_failure = on_failure
+        self._is_over = False
+        self._last_ended = 0.0
+        self._num_under_way = 0
+        self._under_way: queue.SimpleQueue[_Launched | None] = queue.SimpleQueue()
+        self._waiter: threading.Thread | None = None
+
+    def run(self, plan: StepPlan) -> None:
+        """Queue a plan. Raises queue.Full when the peer ignores the agreed depth by far."""
+        received = time.perf_counter()
+        self._thread.post(lambda: self._guard(lambda: self._launch(plan, received)))
+
+    def close(self) -> None:
+        """Launch nothing any more, and tell nothing."""
+        self._is_over = True
+        self._under_way.put(None)
+
+    def _launch(self, plan: StepPlan, received: float) -> None:
+        if self._is_over:
+            return
+        began = time.perf_counter()
+        launched = _Launched(self._executor.launch(plan), received, began)
+        if self._num_under_way == 0 and launched.in_flight.is_done:
+            self._collect(launched)
+            return
+        self._num_under_way += 1
+        if self._waiter is None:
+            self._waiter = threading.Thread(target=self._wait, name="device", daemon=True)
+            self._waiter.start()
+        self._under_way.put(launched)
+
+    def _wait(self) -> None:
+        """Wait for one step after the other, in a thread of its own."""
+        while (launched := self._under_way.get()) is not None:
+            # Collecting it meets the same error, and says what it means.
+            with contextlib.suppress(RuntimeError):
+                launched.in_flight.wait()
+            self._thread.post(self._collecting(launched), may_wait=True)
+
+    def _collecting(self, launched: _Launched) -> Callable[[], None]:
+        def collect() -> None:
+            self._num_under_way -= 1
+            self._guard(lambda: self._collect(launched))
+
+        return collect
+
+    def _collect(self, launched: _Launched) -> None:
+        result = self._executor.collect(launched.in_flight)
+        ended = time.perf_counter()
+        result = replace(result, step_time_us=int((ended - launched.received) * 1e6))
+        seconds = ended - max(launched.began, self._last_ended)
+        self._last_ended = ended
+        step = RunStep(launched.in_flight.plan, result, seconds)
+        self._tell(lambda: self._on_result(step))
+
+    def _guard(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001 - belongs to the attach, not to the model thread
+            failure = error
+            self._tell(lambda: self._on_failure(failure))
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        def tell() -> None:
+            if not self._is_over:
+                call()
+
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(tell)

@@ -1,0 +1,25 @@
+"""What a worker needs to follow grammars, put together."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagewire_worker.grammars.compiled import CompiledGrammars
+from pagewire_worker.grammars.compiler import GrammarCompiler
+from pagewire_worker.grammars.table import GrammarTable
+
+
+@dataclass(frozen=True, slots=True)
+class Grammars:
+    """The two ends of one set of compiled grammars: `compiler` for the link, `table` for the
+    executor."""
+
+    compiler: GrammarCompiler
+    table: GrammarTable
+
+
+def make_grammars(folder: Path, vocab_size: int) -> Grammars:
+    """Return the grammars of a model of `vocab_size` logits; reads nothing yet."""
+    compiled = CompiledGrammars()
+    return Grammars(
+        GrammarCompiler(folder, vocab_size, compiled), GrammarTable(vocab_size, compiled)
+    )

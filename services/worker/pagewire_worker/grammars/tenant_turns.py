@@ -1,0 +1,34 @@
+"""Masks that wait for a slow thread: tenants take turns, and of each the request is first that has
+cost least. Starts no threads."""
+
+from weakref import WeakKeyDictionary
+
+from pagewire_worker.grammars.mask_credit import Credit
+from pagewire_worker.grammars.mask_jobs import MaskJob
+
+
+class TenantTurns:
+    """Jobs of one thread; whoever calls has a lock."""
+
+    def __init__(self) -> None:
+        self._jobs: list[MaskJob] = []
+        self._turns: WeakKeyDictionary[Credit, int] = WeakKeyDictionary()
+        self._num_turns = 0
+
+    def push(self, job: MaskJob) -> None:
+        """Let a job wait."""
+        self._jobs.append(job)
+
+    def pop(self) -> MaskJob | None:
+        """Return the next one that is still wanted, or None."""
+        self._jobs = [job for job in self._jobs if not job.is_dropped]
+        if not self._jobs:
+            return None
+        job = min(self._jobs, key=self._place)
+        self._jobs.remove(job)
+        self._num_turns += 1
+        self._turns[job.bill.credit] = self._num_turns
+        return job
+
+    def _place(self, job: MaskJob) -> tuple[int, float]:
+        return self._turns.get(job.bill.credit, 0), job.bill.seconds

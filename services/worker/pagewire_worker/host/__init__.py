@@ -1,0 +1,1 @@
+"""The machine that the worker runs on: cores, memory advice, remembered measurements."""

@@ -1,0 +1,122 @@
+"""What an executor tells of the blocks it names and writes. Owns nothing."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pagewire_worker.plan.step import Ints, StepPlan
+
+
+class BlockWatch(Protocol):
+    """Called in the model thread; never raises, and never waits."""
+
+    def leave(self, slots: Ints) -> None:
+        """Sequences have left their slots."""
+        ...
+
+    def follow(self, plan: StepPlan) -> None:
+        """New requests and forks of `plan` are in their slots."""
+        ...
+
+    def overwrite(self, blocks: Sequence[int]) -> None:
+        """What is in `blocks` is about to be written over."""
+        ...
+
+    def begin(self, plan: StepPlan) -> None:
+        """The forward pass of `plan` is next; its named blocks have their names if it succeeds.
+
+        Not called for a step that gives no names in any case.
+        """
+        ...
+
+    def launched(self, plan: StepPlan) -> None:
+        """The forward pass of `plan` is enqueued; whether its blocks get their names is known once
+        it is over."""
+        ...
+
+    def named(self, plan: StepPlan) -> None:
+        """The named blocks of `plan` are filled, and have their names; those of sequences that
+        failed alone are left out of it."""
+        ...
+
+    def failed(self) -> None:
+        """A step has failed: what it wrote is void."""
+        ...
+
+    def drop_slots(self) -> None:
+        """All sequences are gone; blocks keep content and names."""
+        ...
+
+
+class NoWatch:
+    """Nobody wants to know."""
+
+    def leave(self, slots: Ints) -> None:
+        """Ignore."""
+
+    def follow(self, plan: StepPlan) -> None:
+        """Ignore."""
+
+    def overwrite(self, blocks: Sequence[int]) -> None:
+        """Ignore."""
+
+    def begin(self, plan: StepPlan) -> None:
+        """Ignore."""
+
+    def launched(self, plan: StepPlan) -> None:
+        """Ignore."""
+
+    def named(self, plan: StepPlan) -> None:
+        """Ignore."""
+
+    def failed(self) -> None:
+        """Ignore."""
+
+    def drop_slots(self) -> None:
+        """Ignore."""
+
+
+class Watches:
+    """Tells several, in order."""
+
+    def __init__(self, *watches: BlockWatch) -> None:
+        self._watches = watches
+
+    def leave(self, slots: Ints) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.leave(slots)
+
+    def follow(self, plan: StepPlan) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.follow(plan)
+
+    def overwrite(self, blocks: Sequence[int]) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.overwrite(blocks)
+
+    def begin(self, plan: StepPlan) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.begin(plan)
+
+    def launched(self, plan: StepPlan) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.launched(plan)
+
+    def named(self, plan: StepPlan) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.named(plan)
+
+    def failed(self) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.failed()
+
+    def drop_slots(self) -> None:
+        """See BlockWatch."""
+        for watch in self._watches:
+            watch.drop_slots()

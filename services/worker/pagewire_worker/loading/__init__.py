@@ -1,0 +1,1 @@
+"""Builds a replica: weights, sizes of the KV cache, profile run and warm-up."""

@@ -1,0 +1,1 @@
+"""From logits to tokens: logit rules, filters, noise and log-probabilities."""

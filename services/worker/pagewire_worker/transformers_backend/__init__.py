@@ -1,0 +1,1 @@
+"""Models that transformers runs over our paged KV cache."""
