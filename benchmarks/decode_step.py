@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from machine import describe, read_bandwidth
+from parts.machine import describe, read_bandwidth
 
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.backend.backend import StepBatch

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from machine import describe
+from parts.machine import describe
 
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, instruction_sets, pointer
 from pagewire_worker.cpu_kernels.packing import Part, Storage, WeightArena, pack

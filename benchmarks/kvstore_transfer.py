@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import raw_grpc
-import raw_transfer
 import uvloop
-from no_checksums import PROGRAM, no_checksums
-from store_process import store_process
+from parts import raw_transfer
+from parts.no_checksums import PROGRAM, no_checksums
+from parts.store_process import store_process
 
 from pagewire_shared.process.allocator import with_allocator_settings
 from pagewire_worker.kv.kv_cache import CacheGroup

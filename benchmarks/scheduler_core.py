@@ -13,7 +13,7 @@ import statistics
 import time
 from dataclasses import dataclass, field
 
-from scheduler_rows import print_rows
+from parts.scheduler_rows import print_rows
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
 from pagewire_scheduler.convert.frontend import token_batch

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from machine import describe
+from parts.machine import describe
 from torch import Tensor
 
 from pagewire_shared.sampling.params import SamplingParams

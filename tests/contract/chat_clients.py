@@ -11,8 +11,8 @@ from contract.frontend_peers import WAIT_SECONDS, attached_frontend
 from pagewire_protos.common.v1 import error_pb2, sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import tools_pb2
-from support.marked_messages import MarkedPlans
-from support.text_models import make_text_model
+from support.checkpoints.marked_messages import MarkedPlans
+from support.checkpoints.text_models import make_text_model
 
 FIND = tools_pb2.Tool(name="find", parameters='{"type": "object"}')
 TEMPLATE = (

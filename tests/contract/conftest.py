@@ -9,7 +9,7 @@ from contract.response_gateway import MarkedReader
 
 from pagewire_frontend.chat.plan import plan_message
 from pagewire_frontend.http.responses import endpoints as responses
-from support.text_models import make_text_model
+from support.checkpoints.text_models import make_text_model
 
 
 @pytest.fixture(scope="session")

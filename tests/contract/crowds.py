@@ -15,7 +15,7 @@ from pagewire_shared.errors import PagewireError
 from pagewire_shared.identity.ids import RequestId, mint_id
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.sampling.params import SamplingParams
-from support.no_text import NoText
+from support.checkpoints.no_text import NoText
 
 SECONDS = 120.0
 PROMPT_TOKENS = 32

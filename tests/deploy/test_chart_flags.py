@@ -13,8 +13,8 @@ from pagewire_shared.identity.api_key import parse_api_key
 from pagewire_shared.process.settings import load_config
 from pagewire_shared.rpc.address import parse_address
 from pagewire_worker.config import WorkerConfig
-from support.chart_variants import BUILTIN, EVERYTHING, VARIANTS
-from support.charts import Release, named, pods_of, render
+from support.charts.chart_variants import BUILTIN, EVERYTHING, VARIANTS
+from support.charts.charts import Release, named, pods_of, render
 
 CONFIGS = {
     "frontend": FrontendConfig,

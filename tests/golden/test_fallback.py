@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from support.fallback_checkpoints import SERVED, VOCAB, make_served_checkpoint
-from support.worker_driver import GREEDY, Driver, Running, load
+from support.cells.worker_driver import GREEDY, Driver, Running, load
+from support.checkpoints.fallback_checkpoints import SERVED, VOCAB, make_served_checkpoint
 
 BLOCK_SIZE = 8
 NUM_TOKENS = 24

@@ -17,7 +17,7 @@ from pagewire_worker.transformers_backend.check import BLOCK_SIZE, check_against
 from pagewire_worker.transformers_backend.config_checks import check_class
 from pagewire_worker.transformers_backend.interface import NAME, register
 from pagewire_worker.transformers_backend.model import split
-from support.fallback_checkpoints import VOCAB
+from support.checkpoints.fallback_checkpoints import VOCAB
 
 CPU = torch.device("cpu")
 NUM_LAYERS = 4

@@ -14,9 +14,9 @@ import torch
 
 from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_shared.sampling.params import SamplingParams
-from support.engine import Engine, Setup
-from support.fused_kernels import needs_kernels, position_of
-from support.golden_cases import (
+from support.cells.engine import Engine, Setup
+from support.kernels.fused_kernels import needs_kernels, position_of
+from support.oracles.golden_cases import (
     CHECKPOINTS,
     NUM_TOKENS,
     Combination,
@@ -24,7 +24,7 @@ from support.golden_cases import (
     make_golden_checkpoint,
     make_prompts,
 )
-from support.greedy import Greedy, assert_equal_but_for_near_ties, greedy_by_transformers
+from support.oracles.greedy import Greedy, assert_equal_but_for_near_ties, greedy_by_transformers
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
 

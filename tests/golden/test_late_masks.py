@@ -14,10 +14,10 @@ from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.grammars.mask_source import NoMasks
 from pagewire_worker.plan.step import Int64Array
 from pagewire_worker.sampling.masks import TokenMasks
-from support.checkpoints import make_checkpoint
-from support.exact_cells import SOLO, ExactCell, Request, draw_weather
-from support.exact_requests import CHECKPOINTS, VOCAB
-from support.fused_kernels import needs_kernels
+from support.cells.exact_cells import SOLO, ExactCell, Request, draw_weather
+from support.checkpoints.checkpoints import make_checkpoint
+from support.kernels.fused_kernels import needs_kernels
+from support.oracles.exact_requests import CHECKPOINTS, VOCAB
 
 pytestmark = [needs_kernels, pytest.mark.long]
 

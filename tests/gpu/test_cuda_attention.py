@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pagewire_worker.triton_kernels.paged_sequences import Cut
-from support.paged_cases import assert_right, chunks, decode, draw
+from support.oracles.paged_cases import assert_right, chunks, decode, draw
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")

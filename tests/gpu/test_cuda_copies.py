@@ -18,8 +18,13 @@ from pagewire_worker.kv.layer_copy import (
     copy_layers_out,
 )
 from pagewire_worker.transfer.staging import Staging
-from support.golden_cases import CHECKPOINTS, NUM_TOKENS, make_golden_checkpoint, make_prompts
-from support.greedy import assert_equal_but_for_near_ties, greedy_by_transformers
+from support.oracles.golden_cases import (
+    CHECKPOINTS,
+    NUM_TOKENS,
+    make_golden_checkpoint,
+    make_prompts,
+)
+from support.oracles.greedy import assert_equal_but_for_near_ties, greedy_by_transformers
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 CUDA = torch.device("cuda")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pagewire import LLM, SamplingParams
-from support.golden_cases import make_golden_checkpoint, make_prompts
-from support.worker_driver import GREEDY, Driver, Running, load
+from support.cells.worker_driver import GREEDY, Driver, Running, load
+from support.oracles.golden_cases import make_golden_checkpoint, make_prompts
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 

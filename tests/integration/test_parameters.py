@@ -13,8 +13,8 @@ from tokenizers import Tokenizer
 
 from pagewire import AsyncClient
 from pagewire.client.events import Delta
-from support.clusters import Cluster
-from support.transformers_oracle import Oracle, Row
+from support.cells.clusters import Cluster
+from support.oracles.transformers_oracle import Oracle, Row
 
 TOLERANCE = 1e-4
 NUM_TOKENS = 24

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pagewire_worker.cpu_kernels import build
-from support.kernel_builds import fake_compiler, load_module
+from support.kernels.kernel_builds import fake_compiler, load_module
 from support.source_tree import ROOT, package_folders, relative
 
 LIBRARY = "pagewire_worker/cpu_kernels/_kernels.so"

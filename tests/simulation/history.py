@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from unittest import mock
 
-from simulation import actions
-from simulation.actions_roles import end_probes
+from simulation.actions import requests as actions
+from simulation.actions.roles import end_probes
+from simulation.checks.invariants import check_world
+from simulation.checks.observers import Observers
 from simulation.clock import Clock, virtual_time
 from simulation.configuration import Configuration, draw
 from simulation.coverage import Coverage, Violation, counted_moves
 from simulation.events import Event, draw_events
-from simulation.invariants import check_world
-from simulation.observers import Observers
 from simulation.world import World
 
 from pagewire_scheduler.core.state import grammars

@@ -4,22 +4,22 @@ events move. Owns the processes and the order in which messages arrive."""
 from collections.abc import Callable
 from typing import Any
 
-from simulation.answers import Answer, Killed
-from simulation.cell import Cell, Hooks
-from simulation.client import Ask, Client
+from simulation.checks.excuses import Excuses
+from simulation.checks.loss_watch import LossWatch
+from simulation.checks.message_watch import MessageWatch
+from simulation.checks.stream_watch import StreamWatch
 from simulation.clock import Clock
 from simulation.configuration import Configuration
 from simulation.coverage import Coverage
-from simulation.excuses import Excuses
-from simulation.frontend import MODEL, TOKENIZER, Frontend
-from simulation.loss_watch import LossWatch
-from simulation.message_watch import MessageWatch
-from simulation.naive import EMBEDDING_SIZE, VOCAB_SIZE
-from simulation.replica import Replica
-from simulation.stores import BYTES_PER_BLOCK, News, Store, StorePort
-from simulation.stream_watch import StreamWatch
-from simulation.streams import Stream
-from simulation.worker_process import WorkerProcess
+from simulation.model.answers import Answer, Killed
+from simulation.model.naive import EMBEDDING_SIZE, VOCAB_SIZE
+from simulation.processes.cell import Cell, Hooks
+from simulation.processes.client import Ask, Client
+from simulation.processes.frontend import MODEL, TOKENIZER, Frontend
+from simulation.processes.replica import Replica
+from simulation.processes.stores import BYTES_PER_BLOCK, News, Store, StorePort
+from simulation.processes.streams import Stream
+from simulation.processes.worker_process import WorkerProcess
 
 from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
 from pagewire_scheduler.core.data.settings import LoadLimits

@@ -12,7 +12,7 @@ def settle(*, is_full_rare: bool = False) -> None:
     """Call it once a process has started: modules, models and settings stay until its end.
 
     The thresholds stay as they are: with larger ones what a broken-off request leaves in cycles
-    waits for tens of megabytes (tests/integration/test_many_streams.py).
+    waits for tens of megabytes (tests/integration/faults/test_many_streams.py).
 
     Args:
         is_full_rare: Look at everything that lives a fiftieth as often. For a process with many

@@ -1,7 +1,7 @@
 """Bugs that a device would punish and the plain interpreter need not, as patches of the worker's
 source. The suite, poisoned, must find each."""
 
-from simulation.mutant import Mutant
+from simulation.planted.mutant import Mutant
 
 WORKER = "pagewire_worker."
 KERNELS = WORKER + "triton_kernels."
@@ -189,7 +189,7 @@ STRIDES = [
     ),
 ]
 
-_HISTORIES = "unit/worker/test_copy_histories.py::test_everybody_reads_what_was_written_last"
+_HISTORIES = "unit/worker/kv/test_copy_histories.py::test_everybody_reads_what_was_written_last"
 ORDER = [
     planted(
         "copy_waits_for_no_step",

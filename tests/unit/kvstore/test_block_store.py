@@ -13,8 +13,14 @@ from pagewire_kvstore.blocks.event_log import BlockChange
 from pagewire_kvstore.tiers.disk import threads as disk_threads
 from pagewire_kvstore.tiers.disk.tier import DiskTier
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
-from support.disk_blocks import FILE_BYTES, block_key, block_payload, block_record, path_of
-from support.store_cell import CAPACITY, Cell, names, running
+from support.cells.store_cell import CAPACITY, Cell, names, running
+from support.processes.disk_blocks import (
+    FILE_BYTES,
+    block_key,
+    block_payload,
+    block_record,
+    path_of,
+)
 
 
 async def test_without_a_disk_what_memory_evicts_is_gone():

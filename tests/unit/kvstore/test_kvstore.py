@@ -20,7 +20,7 @@ from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import ForbiddenError, StartupError
 from pagewire_shared.rpc.options import control_channel_options
-from support.store_server import (
+from support.processes.store_server import (
     MIB,
     announced,
     granted,

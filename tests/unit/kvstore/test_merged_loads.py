@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from pagewire_kvstore.tiers.disk.tier import DiskTier
-from support.disk_blocks import block_key, block_payload, block_record
-from support.store_cell import running
+from support.cells.store_cell import running
+from support.processes.disk_blocks import block_key, block_payload, block_record
 
 
 class SlowDisk:

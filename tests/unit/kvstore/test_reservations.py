@@ -6,8 +6,8 @@ import pytest
 
 from pagewire_shared.errors import OverloadedError
 from pagewire_shared.kv.extents import GRANULE_BYTES
-from support.disk_blocks import block_key, block_payload, block_record
-from support.store_cell import CAPACITY, Cell, names, running
+from support.cells.store_cell import CAPACITY, Cell, names, running
+from support.processes.disk_blocks import block_key, block_payload, block_record
 
 
 def write_to(cell, reservation, payload):

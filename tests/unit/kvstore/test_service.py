@@ -11,7 +11,7 @@ from pagewire_protos.kvstore.v1 import kv_store_pb2
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import PeerRefusedError
 from pagewire_shared.rpc.errors import from_rpc_error
-from support.store_server import MIB, layout, name_of, names_in, store_server, until
+from support.processes.store_server import MIB, layout, name_of, names_in, store_server, until
 
 SHAPE = layout(65536)
 

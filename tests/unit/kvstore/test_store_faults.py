@@ -12,11 +12,17 @@ import time
 import pytest
 
 from pagewire_kvstore.tiers.disk.files import file_name
-from support import store_blocks
-from support.disk_blocks import block_key, block_payload, block_record, files_below, path_of
-from support.full_disk import run_with_mounts
-from support.redis_server import RedisServer
-from support.store_blocks import load, open_store
+from support.processes import store_blocks
+from support.processes.disk_blocks import (
+    block_key,
+    block_payload,
+    block_record,
+    files_below,
+    path_of,
+)
+from support.processes.full_disk import run_with_mounts
+from support.processes.redis_server import RedisServer
+from support.processes.store_blocks import load, open_store
 
 SIZE = 100_000
 NUM_BLOCKS = 30

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pagewire_shared.errors import OverloadedError
-from support.disk_blocks import FILE_BYTES, SIZE, block_key, block_payload, block_record
-from support.store_cell import names, running
+from support.cells.store_cell import names, running
+from support.processes.disk_blocks import FILE_BYTES, SIZE, block_key, block_payload, block_record
 
 NUM_BLOCKS = 16
 TENANTS = ("a", "b", "c")

@@ -9,8 +9,14 @@ import pytest
 from pagewire_kvstore.tiers.disk.tier import DiskTier
 from pagewire_kvstore.tiers.errors import TierUnavailableError
 from pagewire_shared.kv.extents import GRANULE_BYTES
-from support.disk_blocks import FILE_BYTES, block_key, block_payload, block_record, path_of
-from support.store_cell import names, running
+from support.cells.store_cell import names, running
+from support.processes.disk_blocks import (
+    FILE_BYTES,
+    block_key,
+    block_payload,
+    block_record,
+    path_of,
+)
 
 
 async def test_a_tenant_is_deleted_everywhere_and_counted_once(tmp_path):

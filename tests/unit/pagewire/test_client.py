@@ -13,7 +13,7 @@ from pagewire.client.events import Closed, Delta, Finished, Opened, PromptLogpro
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import ContextLengthError, UnavailableError
-from support.scripted_inference import serving
+from support.fakes.scripted_inference import serving
 
 
 class Scripted(inference_pb2_grpc.InferenceServiceServicer):

@@ -17,7 +17,7 @@ from pagewire_protos.common.v1 import pooling_pb2, usage_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import InvalidRequestError, UnavailableError
 from pagewire_shared.sampling.pooling import PoolingParams
-from support.scripted_inference import serving
+from support.fakes.scripted_inference import serving
 
 TURN = {"role": "user", "content": "hi"}
 

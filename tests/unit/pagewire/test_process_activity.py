@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from pagewire.local.process_activity import Activity, ActivityMeter
-from support.processes import wait_until
+from support.processes.processes import wait_until
 
 SLEEPS = "import sys, time; print('up', flush=True); time.sleep(600)"
 COMPUTES = """

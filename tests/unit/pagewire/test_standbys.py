@@ -18,7 +18,7 @@ from pagewire.local.child_process import (
 )
 from pagewire.local.layout import ChildSpec
 from pagewire.local.standbys import Standbys
-from support.processes import free_port, is_running
+from support.processes.processes import free_port, is_running
 
 PATIENCE_SECONDS = 60.0
 

@@ -9,7 +9,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.process.metrics import serve_metrics
 from pagewire_shared.process.version import package_version
 from pagewire_shared.rpc.address import Address
-from support.processes import free_port
+from support.processes.processes import free_port
 
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 

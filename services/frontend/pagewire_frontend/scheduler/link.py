@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagewire_frontend.metrics.model_load import ModelLoad
-from pagewire_frontend.scheduler import messages as link_messages
+from pagewire_frontend.scheduler import convert as link_messages
 from pagewire_frontend.scheduler.attach_stream import AttachStream, dial
 from pagewire_frontend.scheduler.cell_convert import model_loads
-from pagewire_frontend.scheduler.messages import ServedModel
-from pagewire_frontend.scheduler.sessions import CarriedSessions
+from pagewire_frontend.scheduler.convert import ServedModel
+from pagewire_frontend.scheduler.link_sessions import CarriedSessions
 from pagewire_frontend.session.holdings import Holdings
 from pagewire_frontend.session.session import Session
 from pagewire_protos.common.v1 import audit_pb2

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pagewire_frontend.metrics.timeline import CellTimeline
-from pagewire_frontend.scheduler.messages import cached_tiers
+from pagewire_frontend.scheduler.convert import cached_tiers
 from pagewire_protos.common.v1 import timeline_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.kv.transport_convert import transport_from_message

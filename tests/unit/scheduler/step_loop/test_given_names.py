@@ -8,7 +8,7 @@ import pytest
 from unit.scheduler.cell import FRONTEND, Cell
 from unit.scheduler.hellos import MODEL, worker_info
 
-from pagewire_frontend.scheduler.messages import submit_message
+from pagewire_frontend.scheduler.convert import submit_message
 from pagewire_frontend.session.prompt_blocks import BlockNaming, name_prompt
 from pagewire_frontend.session.request_records import SubmitRecord
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb

@@ -10,8 +10,8 @@ from pagewire_worker.attention.triton import TritonAttention
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cuda import capture
 from pagewire_worker.executor.readback import CudaReadback
-from support.captured_decodes import capture_decodes
-from support.worker_driver import PROMPT, Driver, load
+from support.cells.worker_driver import PROMPT, Driver, load
+from support.kernels.captured_decodes import capture_decodes
 
 
 def test_a_stand_in_for_graphs_keeps_nothing_alive():

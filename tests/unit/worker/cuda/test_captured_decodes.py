@@ -5,8 +5,8 @@ import pytest
 
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.attention import triton
-from support.captured_decodes import capture_decodes
-from support.worker_driver import GREEDY, PROMPT, Driver, Running, load, request
+from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, load, request
+from support.kernels.captured_decodes import capture_decodes
 
 SETTINGS = {"max_num_seqs": 5, "max_model_len": 64, "kv_cache_memory": 2**20}
 PROMPTS = [PROMPT[:length] for length in (3, 17, 40, 9, 26)]

@@ -15,7 +15,7 @@ from pagewire_worker.loading.sampler_selection import pick_sampler
 from pagewire_worker.sampling import sampler
 from pagewire_worker.triton_kernels import availability as triton_choice
 from pagewire_worker.triton_kernels.availability import check_triton
-from support.worker_driver import PROMPT, Driver, load
+from support.cells.worker_driver import PROMPT, Driver, load
 
 CPU = torch.device("cpu")
 

@@ -12,7 +12,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.checkpoint import fingerprint as module
 from pagewire_worker.checkpoint.digest_cache import FILE_NAME, DigestCache
 from pagewire_worker.checkpoint.fingerprint import model_fingerprint
-from support.checkpoints import make_checkpoint
+from support.checkpoints.checkpoints import make_checkpoint
 
 
 @pytest.fixture

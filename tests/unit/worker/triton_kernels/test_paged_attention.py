@@ -9,7 +9,7 @@ from unit.worker.triton_kernels.conftest import TOLERANCES
 
 from pagewire_worker.triton_kernels import decode_attention
 from pagewire_worker.triton_kernels.paged_sequences import Cut
-from support.paged_cases import UNTOUCHED, assert_right, chunks, decode, draw
+from support.oracles.paged_cases import UNTOUCHED, assert_right, chunks, decode, draw
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)

@@ -8,7 +8,7 @@ import torch
 from pagewire_worker.attention.triton import TritonAttention
 from pagewire_worker.backend.attention import AttentionKind
 from pagewire_worker.backend.backend import DecodeBounds
-from support.paged_cases import CPU, CUT, PagedCase, draw
+from support.oracles.paged_cases import CPU, CUT, PagedCase, draw
 
 LENGTHS = [(200, 1), (1, 1), (30, 1), (33, 9), (70, 1), (2, 1)]
 
