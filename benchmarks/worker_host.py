@@ -22,10 +22,10 @@ from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.batch.slots import SlotLimits
-from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.plan.step import NewRequest, StepPlan
-from pagewire_worker.sampling.masks import TokenMasks
+from pagewire_worker.sampling.masks import GrammarBitmask
 from pagewire_worker.sampling.sampling_table import SamplingRows
 
 CPU = torch.device("cpu")
@@ -62,7 +62,7 @@ class NoModel:
 
 
 def first_tokens(
-    logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None
+    logits: Tensor, rows: SamplingRows, masks: GrammarBitmask | None = None
 ) -> SampledTokens:
     """Choose token 0 in every row."""
     return zeros(len(logits))
@@ -112,7 +112,9 @@ def microseconds(
     """Return the time per step of each of REPEATS runs."""
     num_blocks = batch * -(-MAX_LEN // BLOCK_SIZE)
     limits = SlotLimits(batch, num_blocks, BLOCK_SIZE, MAX_LEN, VOCAB_SIZE)
-    executor = Executor(NoModel(num_blocks), limits, batch * PROMPT, CPU, 2, sampler=first_tokens)
+    executor = ModelRunner(
+        NoModel(num_blocks), limits, batch * PROMPT, CPU, 2, sampler=first_tokens
+    )
     source = plans(batch, sampling)
 
     def run(num_steps: int) -> float:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.plan.step import StepPlan, StepResult
 
 
-def begin_step(executor: Executor, plan: StepPlan) -> Callable[[], StepResult]:
+def begin_step(executor: ModelRunner, plan: StepPlan) -> Callable[[], StepResult]:
     """Begin a step; return what waits for its result, and exits where the step failed."""
     in_flight = executor.launch(plan)
     return lambda: _checked(executor.collect(in_flight))

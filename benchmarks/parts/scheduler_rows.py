@@ -11,7 +11,7 @@ from typing import Any
 
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.convert.frontend import submission
-from pagewire_scheduler.core.data.settings import LoadLimits
+from pagewire_scheduler.core.data.settings import OverloadLimits
 from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
@@ -69,7 +69,7 @@ class Cell:
     """A step loop with some workers and a frontend."""
 
     def __init__(self, num_workers: int, *, policy: Any = "fcfs", **changes: Any) -> None:
-        limits = LoadLimits(
+        limits = OverloadLimits(
             max_num_waiting=10**9, max_waiting_tokens=10**12, max_request_bytes=10**15
         )
         self.loop = StepLoop(

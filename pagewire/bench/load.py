@@ -22,7 +22,7 @@ _CALIBRATION_WORDS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Workload:
     """What to send.
 
     Attributes:
@@ -45,7 +45,7 @@ class Load:
 
 
 def run_load(
-    target: Target, load: Load, advance: Callable[[], object] = lambda: None
+    target: Target, load: Workload, advance: Callable[[], object] = lambda: None
 ) -> tuple[list[Timed], float]:
     """Send the load; return the requests in order of sending and the seconds it all took.
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from pagewire.bench.load import Load, run_load
+from pagewire.bench.load import Workload, run_load
 from pagewire.bench.openai_stream import Target, first_model
 from pagewire.bench.report import make_report, table
 from pagewire.cli.commands import EXIT_FAILED
@@ -54,7 +54,7 @@ def run(name: str, argv: Sequence[str]) -> int:
     target = Target(config.base_url, config.model or "", config.endpoint == "chat", config.api_key)
     if not target.model:
         target = replace(target, model=first_model(target))
-    load = Load(
+    load = Workload(
         config.num_prompts,
         config.request_rate,
         config.max_concurrency,

@@ -11,9 +11,9 @@ import pytest
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from pagewire_worker.batch.slots import SlotTable
-from pagewire_worker.grammars.mask_source import NoMasks
+from pagewire_worker.grammars.mask_source import NoBitmasks
 from pagewire_worker.plan.step import Int64Array
-from pagewire_worker.sampling.masks import TokenMasks
+from pagewire_worker.sampling.masks import GrammarBitmask
 from support.cells.exact_cells import SOLO, ExactCell, Request, draw_weather
 from support.checkpoints.checkpoints import make_checkpoint
 from support.kernels.fused_kernels import needs_kernels
@@ -22,7 +22,7 @@ from support.oracles.exact_requests import CHECKPOINTS, VOCAB
 pytestmark = [needs_kernels, pytest.mark.long]
 
 
-class LateMasks(NoMasks):
+class LateMasks(NoBitmasks):
     """Allows a set of tokens per output position; some masks are late, some more than once."""
 
     def __init__(self, share_late: float, seed: int) -> None:
@@ -46,14 +46,16 @@ class LateMasks(NoMasks):
 
     def begin(
         self, slots: Int64Array, positions: Int64Array, table: SlotTable
-    ) -> Callable[[], TokenMasks | None]:
+    ) -> Callable[[], GrammarBitmask | None]:
         rows = [row for row, slot in enumerate(slots.tolist()) if slot in self.followed]
         late = [row for row in rows if self.dice.random() < self.share_late]
         self.num_late += len(late)
         kept = [row for row in rows if row not in late]
         bits = [self._mask(int(positions[row])) for row in kept]
         words = np.array(bits, dtype=np.int32).reshape(len(kept), -(-VOCAB // 32))
-        masks = TokenMasks(np.array(kept, dtype=np.int64), words, np.array(late, dtype=np.int64))
+        masks = GrammarBitmask(
+            np.array(kept, dtype=np.int64), words, np.array(late, dtype=np.int64)
+        )
         return lambda: masks if rows else None
 
     def _mask(self, position: int) -> np.ndarray:

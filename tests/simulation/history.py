@@ -134,7 +134,7 @@ def is_settled(world: World) -> bool:
 
 def _what_is_left(world: World) -> str:
     clients = [
-        f"{client.ask.request_id.hex()[:4]} {client.session.entry.state.value}"
+        f"{client.request_compile.request_id.hex()[:4]} {client.session.entry.state.value}"
         for client in world.clients()
     ]
     requests = [
@@ -158,8 +158,12 @@ def everything_is_free(world: World) -> None:
             num_left = len(worker.running) + len(worker.waiting) + aside
             require(name, not num_left, "sequences are left")
             require(name, not worker.loads.under_way, "loads are left")
-            require(name, not worker.giving and not worker.taking, "hand-offs are left")
-            require(name, not worker.kept, "blocks of probes are left")
+            require(
+                name,
+                not worker.outgoing_handoffs and not worker.incoming_handoffs,
+                "hand-offs are left",
+            )
+            require(name, not worker.probe_blocks, "blocks of probes are left")
             free = sorted(worker.free_slots) == list(range(len(worker.slots)))
             require(name, free, "slots are missing")
         for frontend in cell.core.frontends.values():

@@ -22,7 +22,7 @@ from simulation.processes.streams import Stream
 from simulation.processes.worker_process import WorkerProcess
 
 from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
-from pagewire_scheduler.core.data.settings import LoadLimits
+from pagewire_scheduler.core.data.settings import OverloadLimits
 from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
 from pagewire_shared.kv.transport import KvTransport
 
@@ -83,7 +83,7 @@ class World:
         configuration = self.configuration
         return {
             "is_caching": configuration.is_caching,
-            "limits": LoadLimits(max_num_waiting=configuration.max_num_waiting),
+            "limits": OverloadLimits(max_num_waiting=configuration.max_num_waiting),
             "lease_seconds": 5.0,
             "policy": configuration.policy,
             "tenant_weights": TENANT_WEIGHTS,
@@ -161,17 +161,21 @@ class World:
         self.excuses.has_small |= is_small
 
     def salt_of(self, request_id: bytes) -> bytes:
-        ask = self.asks.get(request_id)
-        return PROBE_SALT + request_id if ask is None else ask.salt
+        request_compile = self.asks.get(request_id)
+        return PROBE_SALT + request_id if request_compile is None else request_compile.salt
 
     def is_poison(self, request_id: bytes) -> bool:
-        ask = self.asks.get(request_id)
-        return ask is not None and ask.is_poison
+        request_compile = self.asks.get(request_id)
+        return request_compile is not None and request_compile.is_poison
 
     def is_deadly(self, request_id: bytes, num_computed: int) -> bool:
-        ask = self.asks.get(request_id)
-        after = ask.deadly_after if ask is not None else None
-        return ask is not None and after is not None and num_computed >= len(ask.prompt) + after
+        request_compile = self.asks.get(request_id)
+        after = request_compile.deadly_after if request_compile is not None else None
+        return (
+            request_compile is not None
+            and after is not None
+            and num_computed >= len(request_compile.prompt) + after
+        )
 
     def clients(self) -> list[Client]:
         return [client for frontend in self.frontends for client in frontend.clients]

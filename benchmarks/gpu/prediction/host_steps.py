@@ -26,14 +26,14 @@ from pagewire_worker.cuda import sampler
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.decode_graphs import DecodeGraphs
 from pagewire_worker.cuda.triton_decoder import TritonDecoder, load_triton_decoder
-from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.models.registry import read_model_config
 from pagewire_worker.models.torch_backend import TorchBackend
 from pagewire_worker.plan.step import NewRequest, StepPlan
-from pagewire_worker.sampling.masks import TokenMasks
+from pagewire_worker.sampling.masks import GrammarBitmask
 from pagewire_worker.sampling.sampling_table import SamplingRows
 from prediction.host_figures import HostStep
 from prediction.no_device import (
@@ -198,7 +198,9 @@ class _Backend(CudaBackend):
         return _first_tokens(super().greedy(hidden))
 
 
-def _sample(logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None) -> SampledTokens:
+def _sample(
+    logits: Tensor, rows: SamplingRows, masks: GrammarBitmask | None = None
+) -> SampledTokens:
     return _first_tokens(sampler.sample(logits, rows, masks))
 
 
@@ -219,7 +221,7 @@ def _decoder(shape: Shape, counts: Counts) -> TritonDecoder:
     )
 
 
-def _executor(shape: Shape, work: Work, counts: Counts, graphs: NoGraphs) -> Executor:
+def _executor(shape: Shape, work: Work, counts: Counts, graphs: NoGraphs) -> ModelRunner:
     decoder, attention = _decoder(shape, counts), TritonAttention(CPU, AttentionKind())
     bounds = DecodeBounds(work.num_decodes + 1, MAX_MODEL_LEN)
     attention.reserve(shape.heads, shape.head_dim, bounds)
@@ -235,7 +237,7 @@ def _executor(shape: Shape, work: Work, counts: Counts, graphs: NoGraphs) -> Exe
     captured = None
     if work.is_captured:
         captured = DecodeGraphs(decoder, cache, attention, bounds, graphs, _nothing)
-    return Executor(
+    return ModelRunner(
         _Backend(eager, captured, watch),
         limits,
         MAX_TOKENS,

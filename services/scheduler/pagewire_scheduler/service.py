@@ -16,11 +16,11 @@ from pagewire_protos.scheduler.v1 import (
     worker_attach_pb2_grpc,
 )
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_scheduler.core.data.settings import HandoffPolicy, LoadLimits
+from pagewire_scheduler.core.data.settings import HandoffPolicy, OverloadLimits
 from pagewire_scheduler.links.frontend_link import FrontendLink
 from pagewire_scheduler.links.kvstore_link import KvStoreLink
 from pagewire_scheduler.links.loop import StepLoop
-from pagewire_scheduler.links.store_shares import StoreShares
+from pagewire_scheduler.links.store_shares import StoreAssignments
 from pagewire_scheduler.links.worker_link import WorkerLink
 from pagewire_scheduler.metrics.cell import CellMeter
 from pagewire_scheduler.metrics.kv import DecisionMeter
@@ -59,7 +59,7 @@ class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
 
     def __init__(self, loop: StepLoop, kvstores: tuple[str, ...]) -> None:
         self._loop = loop
-        self._shares = StoreShares(kvstores)
+        self._shares = StoreAssignments(kvstores)
 
     async def AttachWorker(
         self, request_iterator: AsyncIterator[worker_attach_pb2.AttachWorkerRequest], context: Any
@@ -165,7 +165,7 @@ def create_loop(config: SchedulerConfig) -> StepLoop:
     """Return a step loop on the running event loop."""
     return StepLoop(
         is_caching=config.enable_prefix_caching,
-        limits=LoadLimits(
+        limits=OverloadLimits(
             max_num_waiting=config.max_num_waiting,
             max_waiting_tokens=config.max_waiting_tokens,
             max_request_bytes=config.max_request_bytes,

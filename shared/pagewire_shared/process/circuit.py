@@ -67,7 +67,7 @@ class CircuitBreaker:
         """Whether all calls are made."""
         return self.state is CircuitState.CLOSED
 
-    def is_letting(self, now: float) -> bool:
+    def allows_attempt(self, now: float) -> bool:
         """Return whether a call may begin.
 
         While half open, an attempt that never reports is taken for failed after the longest time.
@@ -77,9 +77,9 @@ class CircuitBreaker:
         return self.is_closed or now >= self._attempt_until
 
     def begin(self, now: float) -> None:
-        """A call begins; `is_letting` must have said that it may. Who begins it says how it went:
+        """A call begins; `allows_attempt` must have said that it may. Who begins it says how it went:
         `succeed`, `fail` or `forgo`."""
-        assert self.is_letting(now), "a circuit breaker is passed that is open"
+        assert self.allows_attempt(now), "a circuit breaker is passed that is open"
         if self.is_closed:
             return
         if self.state is CircuitState.OPEN:

@@ -32,7 +32,7 @@ class _Sized(Protocol):
 Message = TypeVar("Message", bound=_Sized)
 
 
-class Outbox(Generic[Message]):
+class SendQueue(Generic[Message]):
     """A queue of messages with one reader, who writes them to the stream.
 
     Args:

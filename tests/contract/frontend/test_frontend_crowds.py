@@ -105,7 +105,7 @@ async def test_a_restarted_scheduler_gets_every_stream_over_one_connection():
         for newcomer in newcomers:
             pool.submit(newcomer)
         *_, gone = sessions.values()
-        pool.withdraw(gone)
+        pool.cancel_wait(gone)
         await take_submits(attach, again, NUM_STREAMS - 1 + len(newcomers))
         assert second.attaches.empty(), "it had to attach again"
         assert gone.entry.request_id not in again

@@ -57,9 +57,9 @@ def submit_odd(world: World, a: int, b: int, c: int) -> bool:
     stream = streams[a % len(streams)]
     world.num_requests += 1
     numbers = Numbers(a, b, c)
-    ask = draw_ask(world.num_requests, numbers, window=world.configuration.window)
-    world.asks[ask.request_id] = ask
-    message = _odd_submit(world, ask, numbers, stream)
+    request_compile = draw_ask(world.num_requests, numbers, window=world.configuration.window)
+    world.asks[request_compile.request_id] = request_compile
+    message = _odd_submit(world, request_compile, numbers, stream)
     if message is None:
         return False
     stream.is_odd = True
@@ -68,22 +68,24 @@ def submit_odd(world: World, a: int, b: int, c: int) -> bool:
     return True
 
 
-def _odd_submit(world: World, ask: Any, numbers: Numbers, stream: Stream) -> pb.Submit | None:
+def _odd_submit(
+    world: World, request_compile: Any, numbers: Numbers, stream: Stream
+) -> pb.Submit | None:
     entry = JournalEntry(
-        request_id=ask.request_id,
+        request_id=request_compile.request_id,
         model="tiny",
-        prompt_token_ids=ask.prompt,
-        params=ask.params,
-        eos_token_ids=ask.eos_ids,
-        tenant=ask.tenant,
-        cache_salt=ask.cache_salt,
-        priority=ask.priority,
+        prompt_token_ids=request_compile.prompt,
+        params=request_compile.params,
+        eos_token_ids=request_compile.eos_ids,
+        tenant=request_compile.tenant,
+        cache_salt=request_compile.cache_salt,
+        priority=request_compile.priority,
     )
     handle = 1_000_000 + world.num_requests
     # No tokens of the model, and nobody is there yet who could say so.
     kind = numbers.below(6) if stream.cell.core.workers else 6
     message = link_messages.submit_message(entry.submit(handle), None, 0).submit
-    tokens = ask.expected()[0][0]
+    tokens = request_compile.expected()[0][0]
     if kind <= 2:
         # Whole outputs, and parts of them, under a first epoch.
         num = len(tokens) if kind else numbers.below(len(tokens) + 1)

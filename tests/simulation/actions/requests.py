@@ -38,45 +38,49 @@ def _submit(world: World, a: int, b: int, c: int, **fields: Any) -> bool:
         return False
     frontend = world.frontends[a % len(world.frontends)]
     world.num_requests += 1
-    ask = draw_ask(world.num_requests, Numbers(a, b, c), **fields)
-    return open_client(world, frontend, ask)
+    request_compile = draw_ask(world.num_requests, Numbers(a, b, c), **fields)
+    return open_client(world, frontend, request_compile)
 
 
-def open_client(world: World, frontend: Frontend, ask: Ask) -> bool:
-    """Let a client send `ask` to `frontend`."""
-    ask.window = world.configuration.window
+def open_client(world: World, frontend: Frontend, request_compile: Ask) -> bool:
+    """Let a client send `request_compile` to `frontend`."""
+    request_compile.window = world.configuration.window
     frontend.loop.enter()
-    world.asks[ask.request_id] = ask
-    params, selection = computed(ask.params)
+    world.asks[request_compile.request_id] = request_compile
+    params, selection = computed(request_compile.params)
     entry = JournalEntry(
-        request_id=ask.request_id,
+        request_id=request_compile.request_id,
         model="tiny",
-        prompt_token_ids=ask.prompt,
+        prompt_token_ids=request_compile.prompt,
         params=params,
-        eos_token_ids=ask.eos_ids,
-        tenant=ask.tenant,
-        cache_salt=ask.cache_salt,
-        priority=ask.priority,
-        pooling=ask.pooling,
-        prompt_blocks=_named(world, ask) if world.num_requests % 2 else None,
+        eos_token_ids=request_compile.eos_ids,
+        tenant=request_compile.tenant,
+        cache_salt=request_compile.cache_salt,
+        priority=request_compile.priority,
+        pooling=request_compile.pooling,
+        prompt_blocks=_named(world, request_compile) if world.num_requests % 2 else None,
     )
     session = session_module.Session(
-        entry, Letters(), arrived_at=world.clock.now, deadline=ask.deadline, selection=selection
+        entry,
+        Letters(),
+        arrived_at=world.clock.now,
+        deadline=request_compile.deadline,
+        selection=selection,
     )
-    frontend.open(Client(ask, session, world.coverage, world.excuses.allow))
+    frontend.open(Client(request_compile, session, world.coverage, world.excuses.allow))
     return True
 
 
-def _named(world: World, ask: Ask) -> PromptBlocks:
+def _named(world: World, request_compile: Ask) -> PromptBlocks:
     """What a frontend's engine does beside its event loop."""
     root = root_name(
         model_fingerprint=MODEL_FINGERPRINT,
         layout_fingerprint=LAYOUT,
         dtype=DTYPE,
-        salt=ask.salt,
+        salt=request_compile.salt,
     )
     size = world.configuration.block_size
-    return PromptBlocks(root, size, block_names(root, pack_u32(ask.prompt), size))
+    return PromptBlocks(root, size, block_names(root, pack_u32(request_compile.prompt), size))
 
 
 def submit(world: World, a: int, b: int, c: int) -> bool:
@@ -206,10 +210,10 @@ def cancel_choice(world: World, a: int, b: int, c: int) -> bool:
     if choice.is_finished or not choice.token_ids:
         return False
     known = list(choice.token_ids)
-    truth = client.ask.expected()[index][0]
+    truth = client.request_compile.expected()[index][0]
     is_right = known == truth[: len(known)]
     world.coverage.require("tokens_of_the_model", is_right, f"{known} instead of {truth}")
-    client.ask.expected()[index] = (known, FinishReason.STOP)
+    client.request_compile.expected()[index] = (known, FinishReason.STOP)
     frontend = next(f for f in world.frontends if client in f.clients)
     frontend.loop.enter()
     entry.cut(index, choice.next_position)
@@ -239,8 +243,8 @@ def outbox_full(world: World, a: int, b: int, c: int) -> bool:
     submits.max_new_bytes, most = 0, submits.max_new_bytes
     numbers = Numbers(a, b, c)
     world.num_requests += 1
-    ask = draw_ask(world.num_requests, numbers, may_be_refused=True)
-    open_client(world, end.frontend, ask)
+    request_compile = draw_ask(world.num_requests, numbers, may_be_refused=True)
+    open_client(world, end.frontend, request_compile)
     submits.max_new_bytes = most
     return True
 

@@ -74,7 +74,7 @@ def close_one_of(world: World, request_ids: set[RequestId], a: int) -> bool:
         (frontend, client)
         for frontend in world.frontends
         for client in frontend.clients
-        if client.ask.request_id in request_ids
+        if client.request_compile.request_id in request_ids
     ]
     if not found:
         return False
@@ -99,15 +99,23 @@ def submit_again(world: World, a: int, b: int, c: int) -> bool:
     # Not at the top: that module gathers the actions of this one.
     from simulation.actions.requests import _submit
 
-    asks = [ask for ask in world.asks.values() if 8 <= len(ask.prompt) <= 26]
+    asks = [
+        request_compile
+        for request_compile in world.asks.values()
+        if 8 <= len(request_compile.prompt) <= 26
+    ]
     if not asks or not world.stores:
         return False
-    ask = asks[b % len(asks)]
-    prompt = (*ask.prompt, *range(c % 4))
+    request_compile = asks[b % len(asks)]
+    prompt = (*request_compile.prompt, *range(c % 4))
     if c % 3 == 0:  # what the workers have would be found first
         for cell in world.cells:
             cell.core.reset_prefix_cache("tiny")
-    fields = {"tenant": ask.tenant, "cache_salt": ask.cache_salt, "salt": ask.salt}
+    fields = {
+        "tenant": request_compile.tenant,
+        "cache_salt": request_compile.cache_salt,
+        "salt": request_compile.salt,
+    }
     return _submit(world, a, b, c, prompt=prompt, **fields)
 
 

@@ -26,39 +26,46 @@ class Excuses:
     may_fail: set[bytes] = field(default_factory=set)
     overloaded: set[bytes] = field(default_factory=set)
 
-    def allow(self, ask: Ask, error: PagewireError) -> bool:
-        """Whether `ask` may end with `error`, now that its client learns of it."""
+    def allow(self, request_compile: Ask, error: PagewireError) -> bool:
+        """Whether `request_compile` may end with `error`, now that its client learns of it."""
         if error.code == "deadline_exceeded":
-            return ask.deadline is not None and self.now() >= ask.deadline - 0.01
+            return (
+                request_compile.deadline is not None
+                and self.now() >= request_compile.deadline - 0.01
+            )
         if error.code == "rate_limit_exceeded":
-            return ask.may_be_refused or ask.request_id in self.overloaded
+            return request_compile.may_be_refused or request_compile.request_id in self.overloaded
         if error.code == "context_length_exceeded":
-            return self.is_too_large(ask)
+            return self.is_too_large(request_compile)
         if error.code == "invalid_value" and error.field == "structured_outputs":
-            return ask.has_bad_grammar
+            return request_compile.has_bad_grammar
         if error.code == "invalid_value":
             # Beams run together, so a search may be too wide for the workers there are.
-            is_wide = ask.params.n > self.configuration.max_num_seqs
-            return error.field == "n" and ask.params.use_beam_search and is_wide
+            is_wide = request_compile.params.n > self.configuration.max_num_seqs
+            return error.field == "n" and request_compile.params.use_beam_search and is_wide
         is_planted = (
-            ask.is_poison or ask.deadly_after is not None or ask.request_id in self.may_fail
+            request_compile.is_poison
+            or request_compile.deadly_after is not None
+            or request_compile.request_id in self.may_fail
         )
         return error.code == "internal_error" and is_planted
 
-    def is_too_large(self, ask: Ask) -> bool:
-        """Whether the smallest worker that ever joined cannot hold `ask` to its end."""
+    def is_too_large(self, request_compile: Ask) -> bool:
+        """Whether the smallest worker that ever joined cannot hold `request_compile` to its end."""
         configuration = self.configuration
-        size, num_prompt = configuration.block_size, len(ask.prompt)
+        size, num_prompt = configuration.block_size, len(request_compile.prompt)
         if num_prompt >= configuration.max_model_len:
             return True
-        length = min(num_prompt + (ask.params.max_tokens or 0), configuration.max_model_len)
+        length = min(
+            num_prompt + (request_compile.params.max_tokens or 0), configuration.max_model_len
+        )
         # The last token is never an input.
         num_blocks = -(-(length - 1) // size)
-        if ask.params.use_beam_search:
+        if request_compile.params.use_beam_search:
             num_common = min(num_blocks, num_prompt // size)
-            num_blocks = num_common + ask.params.n * (num_blocks - num_common)
-        elif ask.window is not None:
+            num_blocks = num_common + request_compile.params.n * (num_blocks - num_common)
+        elif request_compile.window is not None:
             # One that the window has half left, and the one being written.
-            num_blocks = min(num_blocks, -(-ask.window // size) + 2)
+            num_blocks = min(num_blocks, -(-request_compile.window // size) + 2)
         small, full = configuration.num_small_blocks, configuration.num_blocks
         return num_blocks > (small if self.has_small else full)

@@ -14,7 +14,7 @@ from pagewire_scheduler.core.data.events import Event, RejectedEvent
 from pagewire_scheduler.core.data.state_machine import WAITING, State
 from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.data.submission import Submission
-from pagewire_scheduler.core.planning.plan_builder import Draft
+from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.planning.schedule_waiting import MAX_BLOCKED, MAX_SKIPS
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.state.capacity import MAX_PREEMPTIONS
@@ -31,7 +31,7 @@ one in front of it."""
 MAX_NEEDLESS = 3
 """Younger sequences started on its worker although one that waits there would have fit."""
 
-Choice = tuple[bytes, int]
+LoadDecision = tuple[bytes, int]
 
 
 class Observers:
@@ -41,15 +41,15 @@ class Observers:
         self._world = world
         self._coverage = world.coverage
         self._patches: list[Any] = []
-        self._overtaken: Counter[Choice] = Counter()
-        self._needless: Counter[Choice] = Counter()
-        self._evicted: Counter[Choice] = Counter()
-        self._idle_since: dict[Choice, tuple[int, int, int]] = {}
+        self._overtaken: Counter[LoadDecision] = Counter()
+        self._needless: Counter[LoadDecision] = Counter()
+        self._evicted: Counter[LoadDecision] = Counter()
+        self._idle_since: dict[LoadDecision, tuple[int, int, int]] = {}
         self._tenants: dict[SchedulerCore, TenantWatch] = {}
 
     def __enter__(self) -> "Observers":
         self._patch(Sequence, "advance", self._advanced)
-        self._patch(Draft, "preempt", self._preempted)
+        self._patch(PlanBuilder, "preempt", self._preempted)
         self._patch(SchedulerCore, "plan", self._planned)
         self._patch(SchedulerCore, "submit", self._submitted)
         return self
@@ -97,14 +97,14 @@ class Observers:
                 if _would_fit(worker, other):
                     self._count(self._needless, other, "most needlessly overtaken", MAX_NEEDLESS)
 
-    def _count(self, counts: Counter[Choice], passed: Sequence, what: str, most: int) -> None:
+    def _count(self, counts: Counter[LoadDecision], passed: Sequence, what: str, most: int) -> None:
         counts[_choice(passed)] += 1
         count = counts[_choice(passed)]
         self._note(what, count)
         if count > most:
             raise Violation("order_of_service", f"{what}: {passed.key} was passed {count} times")
 
-    def _preempted(self, _: None, draft: Draft, victim: Sequence) -> None:
+    def _preempted(self, _: None, builder: PlanBuilder, victim: Sequence) -> None:
         """10: nobody gives way more often than declared."""
         me = _choice(victim)
         self._evicted[me] += 1
@@ -179,9 +179,9 @@ class Observers:
 
 def _would_fit(worker: WorkerState, sequence: Sequence) -> bool:
     """Whether there are a slot and blocks for one that waits and needs nothing special."""
-    if worker.trials or sequence.is_beam or sequence.num_preemptions:
+    if worker.fault_isolation or sequence.is_beam or sequence.num_preemptions:
         return False
-    num_free = worker.pool.num_free - worker.reserve.num_blocks - len(worker.running)
+    num_free = worker.pool.num_free - worker.reservations.num_blocks - len(worker.running)
     needed = -(-len(sequence.tokens) // worker.info.model.block_size)
     return worker.num_free_slots > 0 and needed <= num_free
 
@@ -189,19 +189,19 @@ def _would_fit(worker: WorkerState, sequence: Sequence) -> bool:
 def _may_have_room(worker: WorkerState, sequence: Sequence, started: Sequence) -> bool:
     """Whether it would fit if the younger ones gave way, `started` just now among them; what older
     ones hold it must wait for."""
-    if worker.trials or sequence.is_beam or sequence.num_preemptions:
+    if worker.fault_isolation or sequence.is_beam or sequence.num_preemptions:
         return False
     running = [*worker.running, started]
     younger = [one for one in running if one.key > sequence.key and not one.is_guaranteed]
     held = Counter(block for one in younger if one.table for block in one.table.blocks)
     ref_counts = worker.pool.ref_counts
     num_freed = sum(ref_counts[block] == count for block, count in held.items() if block >= 0)
-    num_free = worker.pool.num_free - worker.reserve.num_blocks + num_freed
+    num_free = worker.pool.num_free - worker.reservations.num_blocks + num_freed
     needed = -(-len(sequence.tokens) // worker.info.model.block_size)
     return needed + len(running) - len(younger) <= num_free
 
 
-def _choice(sequence: Sequence) -> Choice:
+def _choice(sequence: Sequence) -> LoadDecision:
     submission = sequence.request.submission
     choice = -1 - sequence.choice if sequence.is_prefill else sequence.choice
     return submission.request_id + bytes([submission.epoch % 256]), choice

@@ -32,27 +32,27 @@ OUTCOMES: list[Mutant] = [
     ),
     mutant(
         "suspects_compile_in_a_trial",
-        "A suspect is tried while its grammar is compiled, and nobody else is started.",
+        "A mark_suspect is tried while its grammar is compiled, and nobody else is started.",
         CORE + "enqueue",
         "    sequence.advance(State.WAITING_FOR_GRAMMAR)\n",
         "    sequence.advance(State.WAITING_FOR_GRAMMAR)\n"
         "    if is_suspect(sequence.request):\n"
-        "        worker.trials.suspect(unit_of(sequence), 1)\n",
+        "        worker.fault_isolation.mark_suspect(unit_of(sequence), 1)\n",
         "progress",
     ),
     mutant(
         "mean_reads_cache",
         "A mean leaves out what is cached.",
         CORE + "request",
-        'return not self.is_prompt_untold and (pooling is None or pooling.pooling == "last")',
-        "return not self.is_prompt_untold",
+        'return not self.needs_prompt_logprobs and (pooling is None or pooling.pooling == "last")',
+        "return not self.needs_prompt_logprobs",
         "plans_are_possible",
     ),
     mutant(
         "scored_prompt_reads_cache",
         "A prompt whose log-probabilities are wanted begins behind what is cached.",
         CORE + "request",
-        'return not self.is_prompt_untold and (pooling is None or pooling.pooling == "last")',
+        'return not self.needs_prompt_logprobs and (pooling is None or pooling.pooling == "last")',
         'return pooling is None or pooling.pooling == "last"',
         "prompts_are_scored",
         "no_crash",

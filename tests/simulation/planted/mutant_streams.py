@@ -6,7 +6,7 @@ STREAMS: list[Mutant] = [
     mutant(
         "plans_without_end",
         "Sequences are started whatever a plan can hold.",
-        CORE + "draft",
+        CORE + "builder",
         "        if num_bytes > self.num_bytes_left:\n",
         "        if num_bytes < 0:\n",
         "messages_fit",

@@ -125,7 +125,7 @@ class Client:
         may_end: Whether the request may end with an error.
     """
 
-    ask: Ask
+    request_compile: Ask
     session: Session
     coverage: Coverage
     may_end: Callable[[Ask, PagewireError], bool]
@@ -166,7 +166,7 @@ class Client:
         elif isinstance(event, Finished):
             self._take_end(event)
         elif isinstance(event, Closed):
-            num_choices = self.ask.params.n
+            num_choices = self.request_compile.params.n
             self._need(len(self.ends) == num_choices, "one_end_each", "a choice did not end")
             self._check_vector()
             return True
@@ -181,14 +181,16 @@ class Client:
 
     def _check_prompt(self) -> None:
         """Nothing is shown before all that was asked of the prompt, and that is right."""
-        ask = self.ask
-        num_top = ask.params.prompt_logprobs
+        request_compile = self.request_compile
+        num_top = request_compile.params.prompt_logprobs
         if num_top is None or self.tokens:
             return
-        cells = cells_of(root_cell(ask.salt), ask.prompt)
+        cells = cells_of(root_cell(request_compile.salt), request_compile.prompt)
         truth = [
-            (ask.prompt[index + 1], value, rank)
-            for index, (value, rank) in enumerate(scores(cells, ask.prompt, ask.window))
+            (request_compile.prompt[index + 1], value, rank)
+            for index, (value, rank) in enumerate(
+                scores(cells, request_compile.prompt, request_compile.window)
+            )
         ]
         told = [(entry.token_id, entry.logprob, entry.rank) for entry in self.prompt]
         self._need(told == truth, "prompts_are_scored", f"{told} instead of {truth}")
@@ -197,11 +199,16 @@ class Client:
         self.coverage.invariants["prompts_are_scored"] += bool(truth)
 
     def _check_vector(self) -> None:
-        ask, pooling = self.ask, self.ask.pooling
+        request_compile, pooling = self.request_compile, self.request_compile.pooling
         if pooling is None:
             return
         is_mean = pooling.pooling == "mean"
-        truth = embed(ask.prompt, salt=ask.salt, window=ask.window, is_mean=is_mean)
+        truth = embed(
+            request_compile.prompt,
+            salt=request_compile.salt,
+            window=request_compile.window,
+            is_mean=is_mean,
+        )
         got = self.session.entry.vector
         self._need(got == truth, "vectors_of_the_model", f"{got!r} instead of {truth!r}")
         self.coverage.invariants["vectors_of_the_model"] += 1
@@ -215,7 +222,7 @@ class Client:
         known.extend(delta.token_ids)
         if delta.first_position:
             self.coverage.invariants[name] += 1
-        truth = self.ask.expected()[delta.choice][0]
+        truth = self.request_compile.expected()[delta.choice][0]
         is_right = known == truth[: len(known)]
         self._need(is_right, "tokens_of_the_model", f"{known} instead of {truth}")
         self.coverage.invariants["tokens_of_the_model"] += 1
@@ -224,7 +231,7 @@ class Client:
 
     def _take_end(self, end: Finished) -> None:
         self._need(end.choice not in self.ends, "one_end_each", "a choice ends twice")
-        tokens, reason = self.ask.expected()[end.choice]
+        tokens, reason = self.request_compile.expected()[end.choice]
         got = self.tokens.get(end.choice, [])
         detail = f"choice {end.choice} has {got}, {end.reason} instead of {tokens}, {reason}"
         self._need(got == tokens and end.reason is reason, "tokens_of_the_model", detail)
@@ -234,7 +241,7 @@ class Client:
     def refuse(self, error: PagewireError) -> None:
         """The request failed: there must be a reason for it."""
         self.error = error
-        is_allowed = self.may_end(self.ask, error)
+        is_allowed = self.may_end(self.request_compile, error)
         self._need(is_allowed, "one_end_each", f"failed without a reason: {error!r}")
         self.coverage.facts[f"failed with {error.code}"] += 1
 

@@ -17,7 +17,7 @@ from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.session.journal import EntryState, Journal
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.rpc.address import Address
-from pagewire_shared.rpc.outbox import Outbox
+from pagewire_shared.rpc.outbox import SendQueue
 
 MODEL = "tiny"
 TOKENIZER = b"t" * 32
@@ -43,7 +43,7 @@ class Outgoing:
         self.stream = stream
         self.num_submits = num_submits
         self._clock = clock
-        self._outbox: Outbox[Any] = Outbox(max_bytes=0, clock=lambda: clock.now)
+        self._outbox: SendQueue[Any] = SendQueue(max_bytes=0, clock=lambda: clock.now)
         self.send = self._outbox.put
         self.send_each = self._outbox.put_each
 
@@ -186,7 +186,7 @@ class Frontend:
         self.loop.enter()
         if client.session.entry.state is not EntryState.CLOSED:
             client.session.release()
-            self.pool.withdraw(client.session)
+            self.pool.cancel_wait(client.session)
             self.journal.close(client.session.entry)
         self.clients.remove(client)
 

@@ -5,8 +5,8 @@ import contextlib
 
 from pagewire_kvstore.blocks.event_log import BlockChange, EventLog
 from pagewire_kvstore.store.block_store import BlockStore
-from pagewire_kvstore.tiers.disk.threads import DiskThreads
-from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.disk.threads import DiskTier
+from pagewire_kvstore.tiers.disk.tier import DiskBlocks
 from pagewire_kvstore.tiers.memory import MemoryTier
 from pagewire_shared.kv.extents import GRANULE_BYTES
 from support.processes.disk_blocks import block_key
@@ -31,8 +31,8 @@ class Cell:
         self.disk = None
         slower = []
         if folder is not None:
-            self.disk = DiskTier(folder, disk_bytes, quota=lambda _: disk_quota)
-            slower.append(DiskThreads(self.disk, queued_bytes))
+            self.disk = DiskBlocks(folder, disk_bytes, quota=lambda _: disk_quota)
+            slower.append(DiskTier(self.disk, queued_bytes))
         self.events = EventLog(1000)
         memory = MemoryTier(CAPACITY, lambda _: quota, self.pinned.__contains__)
         self.store = BlockStore(memory, slower, self.events)

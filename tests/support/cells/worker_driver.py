@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.loading.loader import Replica, load_replica
 from pagewire_worker.plan.step import NewRequest, StepPlan, StepResult
 
@@ -51,7 +51,7 @@ class Running:
 class Driver:
     """Makes plans: chunked prefill within a budget, decodes beside it, blocks in random order."""
 
-    def __init__(self, executor: Executor, *, num_blocks: int, block_size: int) -> None:
+    def __init__(self, executor: ModelRunner, *, num_blocks: int, block_size: int) -> None:
         self.executor = executor
         self.block_size = block_size
         self.free_blocks = list(range(num_blocks))

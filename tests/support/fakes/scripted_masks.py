@@ -7,7 +7,7 @@ import numpy as np
 
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.plan.step import Int64Array, NewRequest, PlanError
-from pagewire_worker.sampling.masks import TokenMasks
+from pagewire_worker.sampling.masks import GrammarBitmask
 
 
 @dataclass
@@ -66,11 +66,11 @@ class ScriptedMasks:
 
     def begin(
         self, slots: Int64Array, positions: Int64Array, table: SlotTable
-    ) -> Callable[[], TokenMasks | None]:
+    ) -> Callable[[], GrammarBitmask | None]:
         self.calls.append(("begin", slots.tolist(), positions.tolist()))
         places = list(zip(slots.tolist(), positions.tolist(), strict=True))
 
-        def wait() -> TokenMasks | None:
+        def wait() -> GrammarBitmask | None:
             self.calls.append(("wait",))
             culprits = tuple(slot for slot, _ in places if slot in self.failing_slots)
             if culprits:
@@ -82,7 +82,7 @@ class ScriptedMasks:
     def accept(self, slots: Int64Array, token_ids: Int64Array) -> None:
         self.calls.append(("accept", slots.tolist(), token_ids.tolist()))
 
-    def _masks(self, places: Sequence[tuple[int, int]]) -> TokenMasks | None:
+    def _masks(self, places: Sequence[tuple[int, int]]) -> GrammarBitmask | None:
         rows, lines = [], []
         for row, (slot, position) in enumerate(places):
             if slot not in self.followed:
@@ -93,4 +93,4 @@ class ScriptedMasks:
             for token in script[min(position, len(script) - 1)]:
                 words[token // 32] |= np.uint32(1 << token % 32)
             lines.append(words.view(np.int32))
-        return TokenMasks(np.array(rows), np.stack(lines)) if rows else None
+        return GrammarBitmask(np.array(rows), np.stack(lines)) if rows else None

@@ -7,7 +7,7 @@ from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.capture import NoCapture
 from pagewire_worker.cuda.decode_graphs import DecodeGraphs
 from pagewire_worker.cuda.sampler import sample
-from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.executor import ModelRunner
 from support.kernels.held_readback import HeldReadback
 from support.poison.launches import are_checked
 from support.poison.recorded import RecordedCapture
@@ -23,7 +23,7 @@ class CountedGraphs(DecodeGraphs):
         return super().run(batch)
 
 
-def capture_decodes(executor: Executor) -> CountedGraphs:
+def capture_decodes(executor: ModelRunner) -> CountedGraphs:
     """Make `executor`, of a model on Triton's kernels, run as on CUDA; return its graphs."""
     eager, table = executor._backend, executor._slots
     watch = eager._on_layer

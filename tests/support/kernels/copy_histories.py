@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from pagewire_worker.batch.slots import SlotLimits
-from pagewire_worker.executor.executor import Executor
-from pagewire_worker.kv.block_observer import Watches
+from pagewire_worker.executor.executor import ModelRunner
+from pagewire_worker.kv.block_observer import BlockObservers
 from pagewire_worker.kv.device_copies import CopyOrder
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.stream_copies import Stream, StreamCopies
@@ -75,12 +75,12 @@ class History:
         self.offloader = BlockOffloader(self.cache, copies=self.copies)
         self.offloader.connect(self.outlet)
         self.offloader.follow(plan(new_requests=[request(0)]))
-        self.executor = Executor(
+        self.executor = ModelRunner(
             SimpleNamespace(kv_cache=self.cache),
             SlotLimits(1, NUM_BLOCKS, 4, 16, 8, None),
             8,
             CPU,
-            watch=Watches(self.offloader, CopyOrder(self.copies)),
+            watch=BlockObservers(self.offloader, CopyOrder(self.copies)),
             copies=self.copies,
         )
         self.numbers = dict.fromkeys(range(NUM_BLOCKS), 0)

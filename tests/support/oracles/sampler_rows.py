@@ -7,7 +7,7 @@ import torch
 
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.plan.step import NewRequest
-from pagewire_worker.sampling.masks import TokenMasks
+from pagewire_worker.sampling.masks import GrammarBitmask
 from pagewire_worker.sampling.sampler import sample
 from pagewire_worker.sampling.sampling_table import SamplingTable
 from pagewire_worker.sampling.token_history import TokenHistory
@@ -52,7 +52,7 @@ def sample_rows(rows: Sequence[PlainRow], *, seed: int = 0) -> SampledTokens:
     return sampled
 
 
-def masks_of(rows: Sequence[PlainRow], num_words: int | None = None) -> TokenMasks | None:
+def masks_of(rows: Sequence[PlainRow], num_words: int | None = None) -> GrammarBitmask | None:
     """Return the masks of those that have one."""
     which = [index for index, row in enumerate(rows) if row.mask is not None]
     if not which:
@@ -62,4 +62,4 @@ def masks_of(rows: Sequence[PlainRow], num_words: int | None = None) -> TokenMas
     for line, index in enumerate(which):
         for token in rows[index].mask:
             bits[line, token // 32] |= np.uint32(1 << token % 32)
-    return TokenMasks(np.array(which), bits.view(np.int32))
+    return GrammarBitmask(np.array(which), bits.view(np.int32))

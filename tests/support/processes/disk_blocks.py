@@ -12,7 +12,7 @@ from pathlib import Path
 from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.record import BlockRecord
 from pagewire_kvstore.tiers.disk.files import file_name
-from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.disk.tier import DiskBlocks
 from pagewire_kvstore.tiers.record_codec import encode_record
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.checksum import crc32c
@@ -79,7 +79,7 @@ def check_agrees(tier, folder):
 
 
 def put_until_killed(folder, capacity_bytes, records):
-    tier = DiskTier(Path(folder), capacity_bytes)
+    tier = DiskBlocks(Path(folder), capacity_bytes)
     # An end, for when nobody is left to kill it.
     for turn in range(100_000):
         tier.put(records[turn % len(records)])

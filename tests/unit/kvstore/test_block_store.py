@@ -11,7 +11,7 @@ import pytest
 from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.event_log import BlockChange
 from pagewire_kvstore.tiers.disk import threads as disk_threads
-from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.disk.tier import DiskBlocks
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 from support.cells.store_cell import CAPACITY, Cell, names, running
 from support.processes.disk_blocks import (
@@ -206,7 +206,7 @@ async def test_a_disk_that_hangs_is_left_alone(tmp_path, monkeypatch):
             cell.store.put([block_record(number)])
             await cell.store.wait_written()
         with monkeypatch.context() as patch:
-            patch.setattr(DiskTier, "get", lambda tier, key: may_go_on.wait(60))
+            patch.setattr(DiskBlocks, "get", lambda tier, key: may_go_on.wait(60))
             for _ in range(3):
                 assert await cell.found(0) == (None, None)
             assert "no answer" in cell.store.faults()["disk"]

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.disk.tier import DiskBlocks
 from support.cells.store_cell import running
 from support.processes.disk_blocks import block_key, block_payload, block_record
 
@@ -16,7 +16,7 @@ class SlowDisk:
     def __init__(self, monkeypatch):
         self.num_reads = 0
         self.is_reading, self.may_go_on = threading.Event(), threading.Event()
-        get = DiskTier.get
+        get = DiskBlocks.get
 
         def get_slowly(tier, key):
             self.num_reads += 1
@@ -24,7 +24,7 @@ class SlowDisk:
             assert self.may_go_on.wait(60)
             return get(tier, key)
 
-        monkeypatch.setattr(DiskTier, "get", get_slowly)
+        monkeypatch.setattr(DiskBlocks, "get", get_slowly)
 
     async def reads(self):
         assert await asyncio.to_thread(self.is_reading.wait, 60)

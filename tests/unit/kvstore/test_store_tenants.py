@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.disk.tier import DiskBlocks
 from pagewire_kvstore.tiers.errors import TierUnavailableError
 from pagewire_shared.kv.extents import GRANULE_BYTES
 from support.cells.store_cell import names, running
@@ -68,14 +68,14 @@ async def test_a_flood_leaves_the_others_what_is_theirs(tmp_path):
 
 async def test_a_tenant_is_deleted_while_its_blocks_are_written(tmp_path, monkeypatch):
     is_writing, may_go_on = threading.Event(), threading.Event()
-    put = DiskTier.put
+    put = DiskBlocks.put
 
     def put_slowly(tier, record):
         is_writing.set()
         assert may_go_on.wait(60)
         return put(tier, record)
 
-    monkeypatch.setattr(DiskTier, "put", put_slowly)
+    monkeypatch.setattr(DiskBlocks, "put", put_slowly)
     async with running(tmp_path) as cell:
         cell.store.put([replace(block_record(3), tenant="other")])
         for number in range(3):
@@ -93,7 +93,7 @@ async def test_a_tenant_is_deleted_while_its_blocks_are_written(tmp_path, monkey
 
 async def test_what_is_read_while_its_tenant_is_deleted_does_not_come_back(tmp_path, monkeypatch):
     is_reading, may_go_on = threading.Event(), threading.Event()
-    get = DiskTier.get
+    get = DiskBlocks.get
 
     def get_slowly(tier, key):
         record = get(tier, key)
@@ -101,7 +101,7 @@ async def test_what_is_read_while_its_tenant_is_deleted_does_not_come_back(tmp_p
         assert may_go_on.wait(60)
         return record
 
-    monkeypatch.setattr(DiskTier, "get", get_slowly)
+    monkeypatch.setattr(DiskBlocks, "get", get_slowly)
     async with running(tmp_path) as cell:
         for number in range(6):
             cell.store.put([block_record(number)])

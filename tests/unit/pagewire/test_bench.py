@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from pagewire.bench.load import Load, arrival_seconds, run_load
+from pagewire.bench.load import Workload, arrival_seconds, run_load
 from pagewire.bench.openai_stream import Target, Timed, first_model, run_request
 from pagewire.bench.report import make_report, percentile, table
 from pagewire_shared.errors import UnavailableError
@@ -87,7 +87,7 @@ def target() -> Iterator[Target]:
 
 def test_a_load_against_a_server(target: Target) -> None:
     assert first_model(target) == "served"
-    load = Load(5, math.inf, 2, input_len=10, output_len=2, ignore_eos=True, seed=0)
+    load = Workload(5, math.inf, 2, input_len=10, output_len=2, ignore_eos=True, seed=0)
     results, seconds = run_load(target, load)
     assert seconds > 0
     assert [result.error for result in results] == [None] * 5
@@ -100,6 +100,6 @@ def test_failures_are_told_not_raised(target: Target, body: bytes, error: str) -
 
 
 def test_a_server_that_refuses_ends_the_load(target: Target) -> None:
-    load = Load(1, math.inf, 1, 1, 1, False, 0)
+    load = Workload(1, math.inf, 1, 1, 1, False, 0)
     with pytest.raises(UnavailableError, match="status 500"):
         run_load(Target(target.base_url, "fail", is_chat=False), load)

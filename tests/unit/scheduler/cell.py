@@ -8,7 +8,7 @@ from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import Event, FinishedEvent, TimelineEvent
-from pagewire_scheduler.core.data.settings import CoreSettings, LoadLimits
+from pagewire_scheduler.core.data.settings import CoreSettings, OverloadLimits
 from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
@@ -59,7 +59,7 @@ class Cell:
         settings = settings or CoreSettings(
             generation=3,
             is_caching=is_caching,
-            limits=LoadLimits(max_num_waiting=max_num_waiting),
+            limits=OverloadLimits(max_num_waiting=max_num_waiting),
             lease_seconds=5.0,
         )
         self.now = 0.0

@@ -139,7 +139,7 @@ class HandoffCell:
         return all(
             not any(worker.pool.ref_counts)
             and not worker.num_sequences
-            and not worker.giving
-            and not worker.taking
+            and not worker.outgoing_handoffs
+            and not worker.incoming_handoffs
             for worker in self.core.workers.values()
         )

@@ -243,7 +243,7 @@ class Engine:
             _logger.info("%s", said.line, extra={FIELDS: said.fields})
         session.end_measuring()
         session.ticket.give_back(session.num_tokens)
-        self._pool.withdraw(session)
+        self._pool.cancel_wait(session)
         self._journal.close(session.entry)
 
     def shutdown(self) -> None:

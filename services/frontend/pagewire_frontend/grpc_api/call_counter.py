@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc.aio
 
-from pagewire_frontend.metrics.requests import Exchange, counted
+from pagewire_frontend.metrics.requests import RequestTimer, counted
 from pagewire_shared.errors import PagewireError
 
 _OK = grpc.StatusCode.OK.name
@@ -56,7 +56,7 @@ class _Call:
     """
 
     def __init__(self, method: str, context: Any) -> None:
-        self._exchange = Exchange(method, _OK)
+        self._exchange = RequestTimer(method, _OK)
         self._count = counted("grpc", self._exchange)
         self._count.__enter__()
         context.add_done_callback(self._end)

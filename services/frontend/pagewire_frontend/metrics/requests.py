@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_late
 
 from pagewire_frontend.metrics import buckets as latency_bounds
 from pagewire_frontend.metrics.stages import stages_of
-from pagewire_frontend.metrics.tokens import TOKEN_TALLIES
+from pagewire_frontend.metrics.tokens import TOKEN_COUNTERS
 
 _REQUESTS = Counter(
     "pagewire_requests", "Requests answered, by their status", ["protocol", "endpoint", "status"]
@@ -41,7 +41,7 @@ _FINISHED = Counter("pagewire_finished_choices", "Choices by why they ended", ["
 _RESUMES = Counter("pagewire_resumes", "Requests submitted again after a loss", ["model"])
 
 
-MEASURED = (_PROMPT_TOKENS, _CACHED_TOKENS, _FIRST_TOKEN, _WHOLE, _FINISHED, TOKEN_TALLIES)
+MEASURED = (_PROMPT_TOKENS, _CACHED_TOKENS, _FIRST_TOKEN, _WHOLE, _FINISHED, TOKEN_COUNTERS)
 """What is shown under other names, too."""
 
 _REASONS = ("stop", "length", "aborted", "deadline", "failed")
@@ -55,7 +55,7 @@ def introduce(model: str) -> None:
         metric.labels(model)
     for reason in _REASONS:
         _FINISHED.labels(model, reason)
-    TOKEN_TALLIES.of(model)
+    TOKEN_COUNTERS.of(model)
     stages_of(model)
 
 
@@ -65,7 +65,7 @@ def own_exposition() -> str:
 
 
 @dataclass(slots=True)
-class Exchange:
+class RequestTimer:
     """One request and its answer; whoever handles it fills this in.
 
     Attributes:
@@ -78,7 +78,7 @@ class Exchange:
 
 
 @contextlib.contextmanager
-def counted(protocol: str, exchange: Exchange) -> Iterator[None]:
+def counted(protocol: str, exchange: RequestTimer) -> Iterator[None]:
     """Count an exchange as in flight, and at its end under what `exchange` says by then."""
     _REQUESTS_OPEN.labels(protocol).inc()
     try:
@@ -117,4 +117,4 @@ def generation_closed(model: str, *, num_resumes: int, seconds: float | None) ->
         _WHOLE.labels(model).observe(seconds)
 
 
-REGISTRY.register(TOKEN_TALLIES)
+REGISTRY.register(TOKEN_COUNTERS)

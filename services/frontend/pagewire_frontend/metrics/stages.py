@@ -118,10 +118,10 @@ class StageMetrics:
     def looked_up(self, num_prompt: int, num_cached: int, tiers: CachedTiers) -> None:
         """A prompt of so many tokens was looked up in caches; of tiers that are not told all was
         in the worker's. Schedulers may say what they like."""
-        told = tiers or {WORKER_TIER: num_cached}
+        reported = tiers or {WORKER_TIER: num_cached}
         self._queried.inc(num_prompt)
-        self._not_in_worker.inc(max(0, num_prompt - told.get(WORKER_TIER, 0)))
-        for tier, num_tokens in told.items():
+        self._not_in_worker.inc(max(0, num_prompt - reported.get(WORKER_TIER, 0)))
+        for tier, num_tokens in reported.items():
             _FOUND.labels(self._model, cache_label(tier)).inc(num_tokens)
 
     def preempted(self, count: int) -> None:

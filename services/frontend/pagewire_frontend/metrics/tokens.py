@@ -15,7 +15,7 @@ BOUNDS_SECONDS = TOKEN
 """Upper bounds of the buckets of times between two tokens; above them there is one more."""
 
 
-class TokenTally:
+class TokenCounter:
     """The tokens of one model. Written by the event loop alone; reading may lag by one chunk."""
 
     __slots__ = ("num_by_bucket", "num_tokens", "seconds")
@@ -26,12 +26,12 @@ class TokenTally:
         self.num_by_bucket = [0] * (len(BOUNDS_SECONDS) + 1)
 
 
-class Pace:
+class InterTokenLatency:
     """When the first and the last tokens of one choice came."""
 
     __slots__ = ("_first_at", "_last_at", "_tally")
 
-    def __init__(self, tally: TokenTally) -> None:
+    def __init__(self, tally: TokenCounter) -> None:
         """Args: `tally` of its model."""
         self._tally = tally
         self._first_at = 0.0
@@ -56,17 +56,17 @@ class Pace:
             tally.num_by_bucket[bisect_left(BOUNDS_SECONDS, seconds / num_tokens)] += num_tokens
 
 
-class TokenTallies(Collector):
+class TokenCounters(Collector):
     """The tallies of all models, as metrics."""
 
     def __init__(self) -> None:
-        self._tallies: dict[str, TokenTally] = {}
+        self._tallies: dict[str, TokenCounter] = {}
 
-    def of(self, model: str) -> TokenTally:
+    def of(self, model: str) -> TokenCounter:
         """Return the tally of a configured model."""
         tally = self._tallies.get(model)
         if tally is None:
-            tally = self._tallies[model] = TokenTally()
+            tally = self._tallies[model] = TokenCounter()
         return tally
 
     def collect(self) -> Iterator[Metric]:
@@ -95,5 +95,5 @@ def _cumulative(num_by_bucket: list[int]) -> list[tuple[str, float]]:
     return buckets
 
 
-TOKEN_TALLIES = TokenTallies()
+TOKEN_COUNTERS = TokenCounters()
 """Those of this process."""

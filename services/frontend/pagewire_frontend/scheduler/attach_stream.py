@@ -18,7 +18,7 @@ from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import control_channel_options
-from pagewire_shared.rpc.outbox import Outbox
+from pagewire_shared.rpc.outbox import SendQueue
 
 HEARTBEAT_SECONDS = 1.0
 WELCOME_SECONDS = 10.0
@@ -34,7 +34,7 @@ class AttachStream:
         self._silence_seconds = silence_seconds
         # Nothing is refused here: newcomers are where they wait to be packed, and the rest is
         # small, and in number bounded by the open requests and the time of a stall.
-        self._outbox: Outbox[pb.AttachFrontendRequest] = Outbox(max_bytes=0)
+        self._outbox: SendQueue[pb.AttachFrontendRequest] = SendQueue(max_bytes=0)
         self._last_heard = time.monotonic()
 
     async def introduce(self, hello: pb.AttachFrontendRequest) -> pb.Welcome:

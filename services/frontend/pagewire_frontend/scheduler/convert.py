@@ -8,7 +8,7 @@ import numpy as np
 
 from pagewire_frontend.metrics.cached_tiers import CachedTiers
 from pagewire_frontend.session.events import FinishReason
-from pagewire_frontend.session.holdings import Holdings
+from pagewire_frontend.session.holdings import HeldResources
 from pagewire_frontend.session.prompt_blocks import BlockNaming
 from pagewire_frontend.session.request_records import HeldRecord, SubmitRecord
 from pagewire_frontend.session.token_logprob import Score, TokenLogprob
@@ -155,7 +155,7 @@ def admin_query_message(
 
 
 def audit_reply_message(
-    query_id: int, frontend_id: bytes, holdings: Holdings
+    query_id: int, frontend_id: bytes, holdings: HeldResources
 ) -> pb.AttachFrontendRequest:
     """Return the answer to an audit query."""
     process = f"frontend {short(frontend_id)}"

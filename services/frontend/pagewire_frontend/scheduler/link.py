@@ -14,8 +14,8 @@ from pagewire_frontend.scheduler import convert as link_messages
 from pagewire_frontend.scheduler.attach_stream import AttachStream, dial
 from pagewire_frontend.scheduler.cell_convert import model_loads
 from pagewire_frontend.scheduler.convert import ServedModel
-from pagewire_frontend.scheduler.link_sessions import CarriedSessions
-from pagewire_frontend.session.holdings import Holdings
+from pagewire_frontend.scheduler.link_sessions import LinkSessions
+from pagewire_frontend.session.holdings import HeldResources
 from pagewire_frontend.session.session import Session
 from pagewire_protos.common.v1 import audit_pb2
 from pagewire_protos.scheduler.v1 import admin_pb2
@@ -56,7 +56,7 @@ class SchedulerLink:
         *,
         on_change: Callable[[], None],
         on_lost: Callable[["SchedulerLink"], None],
-        holdings: Callable[["SchedulerLink"], Holdings],
+        holdings: Callable[["SchedulerLink"], HeldResources],
     ) -> None:
         """Args: `on_change` after an attach, a loss or new models; `on_lost` when others may have
         the detached sessions; `holdings` answers audit queries."""
@@ -64,7 +64,7 @@ class SchedulerLink:
         self.served: dict[str, ServedModel] = {}
         self.loads: dict[str, ModelLoad] = {}
         self.refusal: str | None = None
-        self.carried = CarriedSessions(self._send, self._send_each)
+        self.carried = LinkSessions(self._send, self._send_each)
         self._settings = settings
         self._on_change = on_change
         self._on_lost = on_lost
@@ -187,7 +187,7 @@ class SchedulerLink:
             len(asked),
             len(resumed),
         )
-        self.carried.take_back(asked, resumed)
+        self.carried.resubmit_open(asked, resumed)
         self._set_served(welcome.served_models)
 
     def _held_generation(self) -> int | None:

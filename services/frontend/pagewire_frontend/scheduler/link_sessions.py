@@ -16,7 +16,7 @@ from pagewire_frontend.scheduler.timeline_convert import timelines
 from pagewire_frontend.session.journal import EntryState
 from pagewire_frontend.session.request_records import HeldRecord
 from pagewire_frontend.session.session import Session
-from pagewire_frontend.session.verdict import ACCEPTED, Verdict
+from pagewire_frontend.session.verdict import ACCEPTED, ReceiveOutcome
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError, WireError
 from pagewire_shared.identity.ids import RequestId, short
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 _logger = logging.getLogger(__name__)
 
 
-class CarriedSessions:
+class LinkSessions:
     """Every session of one link is in exactly one of two places: under a handle of the stream, or
     detached. Some of both are to be submitted, and wait in a queue for the stream to take them."""
 
@@ -136,7 +136,7 @@ class CarriedSessions:
                 asked[self._mint_handle()] = session
         return asked, [session.entry.held(handle) for handle, session in asked.items()]
 
-    def take_back(self, asked: Mapping[int, Session], resumed: set[int]) -> None:
+    def resubmit_open(self, asked: Mapping[int, Session], resumed: set[int]) -> None:
         """Go on with the sessions of a hello: the resumed as they were; all others are submitted,
         those first that have shown something."""
         for handle in resumed & asked.keys():
@@ -194,9 +194,9 @@ class CarriedSessions:
             num_prompt = len(session.entry.prompt_token_ids)
             if piece.first_position + len(piece.scores) > num_prompt:
                 raise WireError(f"a prompt of {num_prompt} tokens has no position beyond")
-            told = piece.epoch, piece.first_position, piece.scores
-            verdict = self._alone(session, partial(session.on_prompt_logprobs, *told))
-            if verdict is Verdict.GAP:
+            reported = piece.epoch, piece.first_position, piece.scores
+            verdict = self._alone(session, partial(session.on_prompt_logprobs, *reported))
+            if verdict is ReceiveOutcome.GAP:
                 self._on_gap(session)
 
     def on_timelines(self, batch: pb.TimelineBatch) -> None:
@@ -204,8 +204,8 @@ class CarriedSessions:
         for handle, epoch, choice, timeline in timelines(batch):
             session = self._by_handle.get(handle)
             if session is not None and not session.is_over:
-                told = epoch, choice, timeline
-                self._alone(session, partial(session.meter.note_timeline, *told))
+                reported = epoch, choice, timeline
+                self._alone(session, partial(session.meter.note_timeline, *reported))
 
     def on_tokens(self, batch: pb.TokenBatch) -> None:
         """Hand out the tokens of a step. Raises WireError."""
@@ -221,7 +221,7 @@ class CarriedSessions:
                 _logger.exception(_BROKEN, short(session.entry.request_id))
                 self._give_up(session)
                 continue
-            if verdict is not ACCEPTED and verdict is Verdict.GAP:
+            if verdict is not ACCEPTED and verdict is ReceiveOutcome.GAP:
                 self._on_gap(session)
 
     def on_vectors(self, batch: pb.VectorBatch) -> None:
@@ -232,9 +232,9 @@ class CarriedSessions:
                 continue
             if session.entry.pooling is None:
                 raise WireError("a vector came for a request that wants none")
-            told = item.epoch, item.vector, item.num_cached_tokens
-            verdict = self._alone(session, partial(session.on_vector, *told))
-            if verdict is Verdict.GAP:
+            reported = item.epoch, item.vector, item.num_cached_tokens
+            verdict = self._alone(session, partial(session.on_vector, *reported))
+            if verdict is ReceiveOutcome.GAP:
                 self._on_gap(session)
 
     def on_finished(self, message: pb.FinishedChoices) -> None:
@@ -244,8 +244,8 @@ class CarriedSessions:
             if session is None or session.is_over:
                 continue
             tiers = link_messages.cached_tiers(item)
-            told = item.epoch, item.choice, tiers
-            self._alone(session, partial(session.meter.note_cached, *told))
+            reported = item.epoch, item.choice, tiers
+            self._alone(session, partial(session.meter.note_cached, *reported))
             end = partial(
                 session.on_finished,
                 item.epoch,
@@ -255,7 +255,7 @@ class CarriedSessions:
                 item.stop_token_id if item.HasField("stop_token_id") else None,
                 from_detail(item.error) if item.HasField("error") else None,
             )
-            if self._alone(session, end) is Verdict.GAP:
+            if self._alone(session, end) is ReceiveOutcome.GAP:
                 self._on_gap(session)
 
     def _on_gap(self, session: Session) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pagewire_frontend.metrics.model_load import ModelLoad, total
 from pagewire_frontend.scheduler.cell_affinity import CellAffinity, prefixes_of
 from pagewire_frontend.scheduler.link import LinkSettings, SchedulerLink
-from pagewire_frontend.session.holdings import Finding, Holdings
+from pagewire_frontend.session.holdings import Finding, HeldResources
 from pagewire_frontend.session.journal import Journal
 from pagewire_frontend.session.prompt_blocks import BlockNaming
 from pagewire_frontend.session.session import Session
@@ -96,8 +96,8 @@ class SchedulerPool:
         num_here = sum(len(one.entry.choices) for one in waiting if one.entry.model == model)
         # Who waits for a worker has no session yet, and counts as one sequence.
         here = ModelLoad(num_waiting_for_worker=num_here + self._watchers[model])
-        told = (link.loads[model] for link in self._links if model in link.loads)
-        return total((here, *told))
+        reported = (link.loads[model] for link in self._links if model in link.loads)
+        return total((here, *reported))
 
     async def wait_served(self, model: str, timeout_seconds: float) -> None:
         """Wait until `model` is served. Raises UnavailableError or OverloadedError."""
@@ -147,7 +147,7 @@ class SchedulerPool:
         self._affinity.note(prefixes, cell)
         return self._links[cell]
 
-    def withdraw(self, session: Session) -> None:
+    def cancel_wait(self, session: Session) -> None:
         """Free what a request holds here and in its scheduler."""
         self._waiting.pop(session.entry.request_id, None)
         if session.carrier is None:
@@ -186,10 +186,10 @@ class SchedulerPool:
         assert link is not None, "who is placed is served"
         link.carried.resume(session)
 
-    def _holdings(self, link: SchedulerLink) -> Holdings:
+    def _holdings(self, link: SchedulerLink) -> HeldResources:
         findings = tuple(
             Finding("leaked_handle", f"handle {handle} names a request that is over")
             for handle, session in link.carried.handles.items()
             if session.is_over or session.entry.handle != handle
         )
-        return Holdings(len(self._journal), len(link.carried.handles), findings)
+        return HeldResources(len(self._journal), len(link.carried.handles), findings)

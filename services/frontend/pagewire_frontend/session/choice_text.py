@@ -9,7 +9,7 @@ from pagewire_frontend.session.events import FinishReason
 from pagewire_frontend.session.stop import StopMatcher
 from pagewire_shared.sampling.params import SamplingParams
 
-Shown = tuple[int, str, str | None]
+ChoiceEvent = tuple[int, str, str | None]
 """Outcome of a push: how many of its tokens belong to the output (fewer than all after a match),
 the text that is shown, and the stop string that ended it. A plain tuple: one is made per token."""
 
@@ -34,7 +34,7 @@ class ChoiceText:
         self._silent_ids = frozenset(eos_token_ids) | frozenset(params.stop_token_ids)
         self._num_tokens = 0
 
-    def push(self, token_ids: Sequence[int]) -> Shown:
+    def push(self, token_ids: Sequence[int]) -> ChoiceEvent:
         """Take the next tokens, one by one so that a match cuts exactly after its last token."""
         shown = ""
         num_tokens = self._num_tokens
@@ -54,7 +54,7 @@ class ChoiceText:
         self._num_tokens = num_tokens
         return len(token_ids), shown, None
 
-    def flush(self) -> Shown:
+    def flush(self) -> ChoiceEvent:
         """Return what was held back; the choice ended. It may hold a stop string: a last token
         that also begins a character kept one from coming out."""
         can_stop = self._num_tokens > self._min_tokens

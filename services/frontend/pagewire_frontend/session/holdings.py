@@ -12,7 +12,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class HeldResources:
     """Open journal entries, handles on one attach stream, and contradictions between the two."""
 
     num_open_streams: int

@@ -13,7 +13,7 @@ from pagewire_frontend.session.prompt_blocks import PromptBlocks
 from pagewire_frontend.session.prompt_journal import PromptJournal
 from pagewire_frontend.session.request_records import HeldRecord, SubmitRecord
 from pagewire_frontend.session.token_logprob import Score, TokenLogprob
-from pagewire_frontend.session.verdict import Verdict
+from pagewire_frontend.session.verdict import ReceiveOutcome
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
@@ -57,9 +57,9 @@ class IllegalMoveError(AssertionError):
 
 # Asked for with every token: looking a member up in its class costs as much as a call.
 _SUBMITTED = EntryState.SUBMITTED
-_NEXT = Verdict.ACCEPTED, 0
-_DUPLICATE = Verdict.DUPLICATE, 0
-_GAP = Verdict.GAP, 0
+_NEXT = ReceiveOutcome.ACCEPTED, 0
+_DUPLICATE = ReceiveOutcome.DUPLICATE, 0
+_GAP = ReceiveOutcome.GAP, 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -202,7 +202,7 @@ class JournalEntry:
 
     def accept_prompt_logprobs(
         self, epoch: int, first_position: int, scores: Sequence[Score]
-    ) -> tuple[Verdict, list[TokenLogprob]]:
+    ) -> tuple[ReceiveOutcome, list[TokenLogprob]]:
         """Take exactly the next positions of the prompt; return what the piece is and what of it
         is new.
 
@@ -212,11 +212,11 @@ class JournalEntry:
             scores: One per position.
         """
         if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
-            return Verdict.DUPLICATE, []
+            return ReceiveOutcome.DUPLICATE, []
         if epoch > self.epoch:
-            return Verdict.GAP, []
+            return ReceiveOutcome.GAP, []
         if self.prompt_journal is None:
-            return Verdict.DUPLICATE, []
+            return ReceiveOutcome.DUPLICATE, []
         position = self.prompt_journal.next_position
         verdict, new = self.prompt_journal.take(first_position, scores)
         if new:
@@ -228,17 +228,17 @@ class JournalEntry:
         ]
         return verdict, named
 
-    def accept_vector(self, epoch: int, vector: bytes) -> Verdict:
+    def accept_vector(self, epoch: int, vector: bytes) -> ReceiveOutcome:
         """Take the vector of a request that pools."""
         if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
-            return Verdict.DUPLICATE
+            return ReceiveOutcome.DUPLICATE
         if epoch > self.epoch:
-            return Verdict.GAP
+            return ReceiveOutcome.GAP
         if self.vector is not None:
-            return Verdict.DUPLICATE
+            return ReceiveOutcome.DUPLICATE
         self.vector = vector
         self.num_gaps = 0
-        return Verdict.ACCEPTED
+        return ReceiveOutcome.ACCEPTED
 
     def accept_tokens(
         self,
@@ -247,7 +247,7 @@ class JournalEntry:
         first_position: int,
         token_ids: Sequence[int],
         logprobs: Sequence[TokenLogprob] = (),
-    ) -> tuple[Verdict, int]:
+    ) -> tuple[ReceiveOutcome, int]:
         """Take exactly the next positions of the current epoch into the journal; return what the
         chunk is, and how many of the first tokens of one that was accepted were known already.
 
@@ -274,23 +274,23 @@ class JournalEntry:
         self.num_gaps = 0
         if logprobs:
             journal.logprobs += logprobs[num_known:]
-        return (Verdict.ACCEPTED, num_known) if num_known else _NEXT
+        return (ReceiveOutcome.ACCEPTED, num_known) if num_known else _NEXT
 
-    def finish(self, epoch: int, choice: int, num_tokens: int) -> Verdict:
+    def finish(self, epoch: int, choice: int, num_tokens: int) -> ReceiveOutcome:
         """End a choice that the scheduler says has `num_tokens` tokens in all."""
         if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
-            return Verdict.DUPLICATE
+            return ReceiveOutcome.DUPLICATE
         if epoch > self.epoch or choice >= len(self.choices) or not self.is_prompt_complete:
-            return Verdict.GAP
+            return ReceiveOutcome.GAP
         journal = self.choices[choice]
         if journal.is_finished:
-            return Verdict.DUPLICATE
+            return ReceiveOutcome.DUPLICATE
         is_vector_missing = self.pooling is not None and self.vector is None
         if journal.next_position != num_tokens or is_vector_missing:
-            return Verdict.GAP
+            return ReceiveOutcome.GAP
         journal.is_finished = True
         self.num_gaps = 0
-        return Verdict.ACCEPTED
+        return ReceiveOutcome.ACCEPTED
 
     def cut(self, choice: int, num_tokens: int) -> None:
         """End a choice here, after `num_tokens` of its tokens: a stop string matched."""

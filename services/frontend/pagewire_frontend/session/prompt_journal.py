@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagewire_frontend.session.token_logprob import Score
-from pagewire_frontend.session.verdict import Verdict
+from pagewire_frontend.session.verdict import ReceiveOutcome
 
 FIRST_POSITION = 1
 """Nothing predicts the first token of a prompt."""
@@ -29,13 +29,15 @@ class PromptJournal:
         """Whether every position was taken."""
         return self.next_position >= self.num_tokens
 
-    def take(self, first_position: int, scores: Sequence[Score]) -> tuple[Verdict, list[Score]]:
+    def take(
+        self, first_position: int, scores: Sequence[Score]
+    ) -> tuple[ReceiveOutcome, list[Score]]:
         """Take exactly the next positions; return what the piece is and its new part."""
         num_known = self.next_position - first_position
         if num_known < 0:
-            return Verdict.GAP, []
+            return ReceiveOutcome.GAP, []
         if self.is_complete or num_known >= len(scores):
-            return Verdict.DUPLICATE, []
+            return ReceiveOutcome.DUPLICATE, []
         new = list(scores[num_known:])
         self.next_position += len(new)
-        return Verdict.ACCEPTED, new
+        return ReceiveOutcome.ACCEPTED, new

@@ -11,7 +11,7 @@ POSITIONS_PER_EVENT = 1024
 """With 20 alternatives about 300 KB as a message."""
 
 
-class PromptTray:
+class PromptOutputBuffer:
     """Filled in order by the session, emptied by its reader."""
 
     def __init__(self) -> None:

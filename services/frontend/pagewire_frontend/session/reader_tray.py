@@ -5,18 +5,18 @@ from collections.abc import Sequence
 
 from pagewire_frontend.session.choice_journal import ChoiceJournal
 from pagewire_frontend.session.events import Delta, Event, Finished
-from pagewire_frontend.session.prompt_tray import PromptTray
+from pagewire_frontend.session.prompt_tray import PromptOutputBuffer
 from pagewire_frontend.session.selection import Selection
 from pagewire_frontend.session.token_logprob import TokenLogprob
 
 
-class ReaderTray:
+class OutputBuffer:
     """Filled by the session, emptied by its reader."""
 
     def __init__(self, selection: Selection | None) -> None:
         """Args: `selection` chooses among all choices once they have ended; None for all."""
         self._selection = selection
-        self._prompt = PromptTray()
+        self._prompt = PromptOutputBuffer()
         self._is_prompt_complete = False
         self._deltas: dict[int, Delta] = {}
         self._ended: list[Finished] = []

@@ -21,18 +21,18 @@ from pagewire_frontend.session.events import (
     Opened,
 )
 from pagewire_frontend.session.journal import JournalEntry
-from pagewire_frontend.session.reader_tray import ReaderTray
+from pagewire_frontend.session.reader_tray import OutputBuffer
 from pagewire_frontend.session.reader_turns import ReaderTurns
 from pagewire_frontend.session.request_records import SubmitRecord
 from pagewire_frontend.session.selection import Selection
 from pagewire_frontend.session.session_meter import SessionMeter
 from pagewire_frontend.session.session_summary import Summary, opened
 from pagewire_frontend.session.token_logprob import Score, TokenLogprob
-from pagewire_frontend.session.verdict import ACCEPTED, Verdict
+from pagewire_frontend.session.verdict import ACCEPTED, ReceiveOutcome
 from pagewire_shared.errors import DeadlineError, PagewireError
 
 
-class Carrier(Protocol):
+class SessionLink(Protocol):
     """The scheduler link that carries a session."""
 
     def abort_choice(self, session: "Session", choice: int) -> None:
@@ -66,14 +66,14 @@ class Session:
         """Args: `arrived_at` and `deadline` in seconds of time.monotonic(); `selection` holds
         everything back until all choices have ended."""
         self.entry = entry
-        self.carrier: Carrier | None = None
+        self.carrier: SessionLink | None = None
         self.ticket = Ticket()
         self.meter = SessionMeter(entry, arrived_at)
         self._deadline = deadline
         self._tokenizer = tokenizer
         self._selection = selection
         self._texts = self._new_texts()
-        self._tray = ReaderTray(selection)
+        self._output = OutputBuffer(selection)
         self._error: PagewireError | None = None
         self._is_taken = False
         self._wake = asyncio.Event()
@@ -119,17 +119,17 @@ class Session:
         if self.entry.params.use_beam_search:
             # The journal has dropped what an earlier search delivered; nobody has seen it.
             self._texts = self._new_texts()
-            self._tray.drop_answer()
+            self._output.drop_answer()
         return record
 
     def on_prompt_logprobs(
         self, epoch: int, first_position: int, scores: Sequence[Score]
-    ) -> Verdict:
+    ) -> ReceiveOutcome:
         """Take a piece about the prompt from the scheduler. On a GAP the caller submits again."""
         verdict, new = self.entry.accept_prompt_logprobs(epoch, first_position, scores)
-        self._tray.put_prompt(new, is_complete=self.entry.is_prompt_complete)
+        self._output.put_prompt(new, is_complete=self.entry.is_prompt_complete)
         # Nothing can be shown before the last of them: a failure until then is the whole answer.
-        if verdict is Verdict.ACCEPTED and self.entry.is_prompt_complete:
+        if verdict is ReceiveOutcome.ACCEPTED and self.entry.is_prompt_complete:
             self._wake_reader()
         return verdict
 
@@ -142,11 +142,11 @@ class Session:
         logprobs: list[TokenLogprob],
         num_cached_tokens: int,
         now: float,
-    ) -> Verdict:
+    ) -> ReceiveOutcome:
         """Take a chunk from the scheduler, which came at `now`. On a GAP the caller submits
         again."""
         if self._error is not None:
-            return Verdict.DUPLICATE
+            return ReceiveOutcome.DUPLICATE
         if logprobs and self.entry.params.logprobs is None:
             # Another request of the step asked for them.
             logprobs = []
@@ -162,9 +162,9 @@ class Session:
         if self.meter.first_at is None:
             self.meter.first_output(now, num_cached_tokens, epoch, choice)
         self.meter.paces[choice].chunk(num_taken, now)
-        if self._on_text is None or not self._tray.is_empty or not self._on_text(text):
+        if self._on_text is None or not self._output.is_empty or not self._on_text(text):
             taken = token_ids[:num_taken], text, logprobs[:num_taken]
-            self._tray.put_delta(Delta(choice, first_position, *taken))
+            self._output.put_delta(Delta(choice, first_position, *taken))
             self._wake_reader()
         if stop_string is not None:
             self._stop(choice, first_position + num_taken, stop_string)
@@ -178,10 +178,10 @@ class Session:
             self.carrier.abort_choice(self, choice)
         self._add_end(Finished(choice, FinishReason.STOP, stop_string=stop_string))
 
-    def on_vector(self, epoch: int, vector: bytes, num_cached_tokens: int) -> Verdict:
+    def on_vector(self, epoch: int, vector: bytes, num_cached_tokens: int) -> ReceiveOutcome:
         """Take the vector, which stays in the journal entry. On a GAP the caller submits again."""
         verdict = self.entry.accept_vector(epoch, vector)
-        if verdict is Verdict.ACCEPTED:
+        if verdict is ReceiveOutcome.ACCEPTED:
             self.meter.first_output(time.monotonic(), num_cached_tokens, epoch, 0)
         return verdict
 
@@ -193,14 +193,14 @@ class Session:
         reason: FinishReason,
         stop_token_id: int | None,
         error: PagewireError | None,
-    ) -> Verdict:
+    ) -> ReceiveOutcome:
         """Take the end of a choice from the scheduler. On a GAP the caller submits again."""
         has_failed = reason in (FinishReason.FAILED, FinishReason.ABORTED)
         if has_failed and self._is_running(epoch, choice):
             self.fail(error or DeadlineError("the deadline of the request passed"))
-            return Verdict.ACCEPTED
+            return ReceiveOutcome.ACCEPTED
         verdict = self.entry.finish(epoch, choice, num_tokens)
-        if verdict is Verdict.ACCEPTED:
+        if verdict is ReceiveOutcome.ACCEPTED:
             self._end(choice, reason, stop_token_id)
         return verdict
 
@@ -229,7 +229,7 @@ class Session:
             return
         self._error = error
         if self._selection is not None:
-            self._tray.drop_answer()
+            self._output.drop_answer()
         self._wake_reader()
         if self.carrier is not None:
             self.carrier.drop(self)
@@ -255,7 +255,7 @@ class Session:
     async def wait_first(self) -> None:
         """Wait until there is something to show; raise the error of one that failed before."""
         await self._wake.wait()
-        if self._error is not None and not self._tray.has_ready:
+        if self._error is not None and not self._output.has_ready:
             raise self._error
 
     async def events(self, turns: ReaderTurns | None = None) -> AsyncIterator[Event]:
@@ -304,7 +304,7 @@ class Session:
         Raises:
             PagewireError: The request failed, and what was ready before has been taken.
         """
-        events: list[Event] = self._tray.take(self.entry.choices)
+        events: list[Event] = self._output.take(self.entry.choices)
         if self._error is not None:
             if not events:
                 raise self._error
@@ -337,7 +337,7 @@ class Session:
         self._add_end(Finished(choice, reason, text, stop_string, stop_token_id))
 
     def _add_end(self, end: Finished) -> None:
-        self._tray.put_end(end)
+        self._output.put_end(end)
         self.meter.finished(end.choice, end.reason.value)
         # At once, not when the reader comes to it: a slow reader holds no handle.
         if self.entry.is_finished and self.carrier is not None:

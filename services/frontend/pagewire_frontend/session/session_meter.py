@@ -6,7 +6,7 @@ from pagewire_frontend.metrics import requests as metrics
 from pagewire_frontend.metrics.cached_tiers import CachedTiers
 from pagewire_frontend.metrics.stages import stages_of
 from pagewire_frontend.metrics.timeline import CellTimeline, ChoiceTimeline, TimelineKeeper
-from pagewire_frontend.metrics.tokens import TOKEN_TALLIES, Pace
+from pagewire_frontend.metrics.tokens import TOKEN_COUNTERS, InterTokenLatency
 from pagewire_frontend.request_label import LABEL
 from pagewire_frontend.session.events import Timings, Usage
 from pagewire_frontend.session.journal import JournalEntry
@@ -32,8 +32,8 @@ class SessionMeter:
         self.tokenize_seconds = 0.0
         """What rendering and tokenizing the prompt took."""
         self._stages = stages_of(entry.model)
-        tally = TOKEN_TALLIES.of(entry.model)
-        self.paces = [Pace(tally) for _ in entry.choices]
+        tally = TOKEN_COUNTERS.of(entry.model)
+        self.paces = [InterTokenLatency(tally) for _ in entry.choices]
         """Of the choices; they take every chunk."""
 
     def opened(self) -> None:
@@ -47,8 +47,8 @@ class SessionMeter:
         self.first_at = now
         self._first_source = epoch, choice
         self._num_cached_tokens = num_cached_tokens
-        told, self._told_tiers = self._told_tiers, {}
-        self.note_cached(epoch, choice, told.get((epoch, choice), {}))
+        reported, self._told_tiers = self._told_tiers, {}
+        self.note_cached(epoch, choice, reported.get((epoch, choice), {}))
         entry = self._entry
         metrics.first_output(
             entry.model,

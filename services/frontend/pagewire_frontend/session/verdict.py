@@ -3,7 +3,7 @@
 import enum
 
 
-class Verdict(enum.Enum):
+class ReceiveOutcome(enum.Enum):
     """What a message about a choice or a prompt turned out to be."""
 
     ACCEPTED = "accepted"
@@ -14,5 +14,5 @@ class Verdict(enum.Enum):
     """Something between is missing and is never waited for: submit again with epoch + 1."""
 
 
-ACCEPTED = Verdict.ACCEPTED
+ACCEPTED = ReceiveOutcome.ACCEPTED
 """For the path of every token: looking a member up in its class costs as much as a call."""

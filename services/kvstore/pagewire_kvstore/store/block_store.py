@@ -33,7 +33,7 @@ class BlockStore:
         self._events = events
         # What the events said last is what is here.
         self._names = NameSet()
-        self._loads = MergedLoads(self._load, memory.hold_again, memory.let_go)
+        self._loads = MergedLoads(self._load, memory.add_ref, memory.unpin)
         self._num_deletions = 0
         self._deleting: list[str] = []
         for tier in slower:
@@ -134,7 +134,7 @@ class BlockStore:
             yield loaded
         finally:
             if loaded is not None and loaded.hold is not None:
-                self._memory.let_go(loaded.hold)
+                self._memory.unpin(loaded.hold)
 
     async def find(self, keys: Sequence[BlockKey]) -> set[BlockKey]:
         """Return which of these blocks a load would be tried for, those included that only a tier
@@ -237,7 +237,7 @@ class BlockStore:
         for tier in self._slower:
             hold = self._memory.hold_promoted(key)
             if hold is not None:
-                tier.offer(hold.record, functools.partial(self._memory.let_go, hold))
+                tier.offer(hold.record, functools.partial(self._memory.unpin, hold))
 
     def _tell_stored(self, keys: Sequence[BlockKey]) -> None:
         new = dict.fromkeys(key.name for key in keys if key.name not in self._names)

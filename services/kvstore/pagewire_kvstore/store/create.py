@@ -7,8 +7,8 @@ from pathlib import Path
 from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.event_log import EventLog
 from pagewire_kvstore.store.block_store import BlockStore
-from pagewire_kvstore.tiers.disk.threads import DiskThreads
-from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.disk.threads import DiskTier
+from pagewire_kvstore.tiers.disk.tier import DiskBlocks
 from pagewire_kvstore.tiers.errors import TierUnavailableError
 from pagewire_kvstore.tiers.memory import MemoryTier
 from pagewire_kvstore.tiers.memory_limit import check_memory
@@ -75,7 +75,7 @@ def create_store(
             slower.append(_redis(settings.redis_url, settings, max_queued_bytes))
         if settings.disk_path is not None and settings.disk_bytes is not None:
             disk = _disk(settings.disk_path, settings.disk_bytes, settings, is_pinned)
-            slower.insert(0, DiskThreads(disk, max_queued_bytes))
+            slower.insert(0, DiskTier(disk, max_queued_bytes))
         memory = MemoryTier(
             settings.memory_bytes, settings.quota, is_pinned, settings.shared_memory_path
         )
@@ -96,10 +96,10 @@ def _redis(url: str, settings: TierSettings, max_queued_bytes: int) -> RedisTier
 
 def _disk(
     path: Path, num_bytes: int, settings: TierSettings, is_pinned: Callable[[BlockKey], bool]
-) -> DiskTier:
+) -> DiskBlocks:
     if num_bytes <= 0:
         raise StartupError(f"--disk-size: {num_bytes} bytes")
     try:
-        return DiskTier(path, num_bytes, quota=settings.quota, is_pinned=is_pinned)
+        return DiskBlocks(path, num_bytes, quota=settings.quota, is_pinned=is_pinned)
     except TierUnavailableError as error:
         raise StartupError(f"--disk-path: {error.message}") from error

@@ -20,19 +20,19 @@ class MergedLoads:
 
     Args:
         read: Reads a block; what it returns may hold memory.
-        hold_again: Holds the memory of a hold once more.
-        let_go: Ends a hold.
+        add_ref: Holds the memory of a hold once more.
+        unpin: Ends a hold.
     """
 
     def __init__(
         self,
         read: Callable[[BlockKey], Awaitable[Loaded | None]],
-        hold_again: Callable[[Hold], None],
-        let_go: Callable[[Hold], None],
+        add_ref: Callable[[Hold], None],
+        unpin: Callable[[Hold], None],
     ) -> None:
         self._read = read
-        self._hold_again = hold_again
-        self._let_go = let_go
+        self._hold_again = add_ref
+        self._let_go = unpin
         self._reads: dict[tuple[BlockKey, Hashable], _Read] = {}
 
     async def load(self, key: BlockKey, epoch: Hashable) -> Loaded | None:

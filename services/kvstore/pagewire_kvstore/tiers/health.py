@@ -33,7 +33,7 @@ class TierHealth:
         Who is told so says afterwards how it went.
         """
         now = self._clock()
-        if not self._breaker.is_letting(now):
+        if not self._breaker.allows_attempt(now):
             return False
         self._breaker.begin(now)
         return True

@@ -225,7 +225,7 @@ class MemoryTier:
         return self._hold(key, place) if place is not None else None
 
     @contextmanager
-    def borrow(self, key: BlockKey) -> Iterator[BlockRecord | None]:
+    def read_in_place(self, key: BlockKey) -> Iterator[BlockRecord | None]:
         """`get` whose payload stays as it is inside the `with`, even when the block is removed."""
         hold = self.hold(key)
         if hold is None:
@@ -234,10 +234,10 @@ class MemoryTier:
         try:
             yield hold.record
         finally:
-            self.let_go(hold)
+            self.unpin(hold)
 
     def hold(self, key: BlockKey) -> Hold | None:
-        """`get` whose payload stays as it is until `let_go`, which is called once for each hold."""
+        """`get` whose payload stays as it is until `unpin`, which is called once for each hold."""
         place = self._places.get(key)
         if place is None:
             self._num_misses += 1
@@ -256,11 +256,11 @@ class MemoryTier:
         payload = self._arena.view(offset, place.num_bytes)
         return Hold(BlockRecord(key, place.tenant, payload, place.checksum), offset)
 
-    def hold_again(self, hold: Hold) -> None:
-        """Hold what is held once more; `let_go` is called once more, too."""
+    def add_ref(self, hold: Hold) -> None:
+        """Hold what is held once more; `unpin` is called once more, too."""
         self._num_readers[hold.offset] += 1
 
-    def let_go(self, hold: Hold) -> None:
+    def unpin(self, hold: Hold) -> None:
         """End a hold. The memory of a removed block is free again when its last reader has."""
         offset = hold.offset
         assert offset in self._num_readers, f"nobody reads at {offset}"

@@ -63,7 +63,7 @@ def audit(core: SchedulerCore) -> CoreReport:
     prefills = [
         handoff.prefill
         for worker in core.workers.values()
-        for handoff in worker.giving
+        for handoff in worker.outgoing_handoffs
         if handoff.prefill is not None
     ]
     findings = [*_audit_requests(core), *_audit_accounts(core), *_audit_counts(core)]
@@ -85,7 +85,7 @@ def audit(core: SchedulerCore) -> CoreReport:
 
 def held_slots(worker: WorkerState) -> set[int]:
     """Return the slots a worker may still hold: in use, named by a step, or not told as freed."""
-    free = set(worker.free_slots) - set(worker.untold_slots)
+    free = set(worker.free_slots) - set(worker.freed_slots_to_report)
     return set(range(len(worker.slots))) - free
 
 
@@ -109,10 +109,10 @@ def _holders(worker: WorkerState) -> Counter[int]:
             holders.update(b for b in release.table.blocks if b != RELEASED)
     for load in worker.loads.under_way.values():
         holders.update(load.table.blocks)
-    for handoff in worker.giving:
+    for handoff in worker.outgoing_handoffs:
         if handoff.lease is not None:
             holders.update(handoff.lease.blocks)
-    for table in worker.kept.values():
+    for table in worker.probe_blocks.values():
         holders.update(table.blocks)
     return holders
 
@@ -269,7 +269,7 @@ def _audit_slots(worker: WorkerState) -> Iterator[Finding]:
     groups = [request.beams for request in worker.branched]
     moves = [group.moves for group in groups if group is not None and group.moves is not None]
     forked = {slot for one in moves for slot, _, _ in one.forks}
-    if not set(worker.untold_slots) - forked <= set(worker.free_slots):
+    if not set(worker.freed_slots_to_report) - forked <= set(worker.free_slots):
         yield Finding("leaked_slot", "a slot in use is about to be told as freed")
     for sequence in worker.running:
         if sequence.slot is None or worker.slots[sequence.slot] is not sequence:
@@ -290,13 +290,15 @@ def _audit_reserve(worker: WorkerState) -> Iterator[Finding]:
         for sequence in worker.running
         if sequence.is_guaranteed
     }
-    reserve = worker.reserve
-    if len(guaranteed) != len(reserve):
-        yield Finding("leaked_reserve", f"{len(reserve)} owners, {len(guaranteed)} guaranteed")
-    if sum(reserve.of(owner) for owner in guaranteed) != reserve.num_blocks:
-        yield Finding("leaked_reserve", f"{reserve.num_blocks} blocks are set aside for nobody")
-    if reserve.num_blocks > worker.pool.num_free:
-        yield Finding("broken_reserve", f"{reserve.num_blocks} set aside, fewer are free")
+    reservations = worker.reservations
+    if len(guaranteed) != len(reservations):
+        yield Finding("leaked_reserve", f"{len(reservations)} owners, {len(guaranteed)} guaranteed")
+    if sum(reservations.of(owner) for owner in guaranteed) != reservations.num_blocks:
+        yield Finding(
+            "leaked_reserve", f"{reservations.num_blocks} blocks are set aside for nobody"
+        )
+    if reservations.num_blocks > worker.pool.num_free:
+        yield Finding("broken_reserve", f"{reservations.num_blocks} set aside, fewer are free")
 
 
 def _audit_loads(worker: WorkerState) -> Iterator[Finding]:
@@ -307,7 +309,7 @@ def _audit_loads(worker: WorkerState) -> Iterator[Finding]:
                 yield Finding("early_block", f"block {block} is used before its load has ended")
     for sequence in worker.loading:
         load_of = sequence.load
-        if load_of is None and sequence.handoff in worker.taking:
+        if load_of is None and sequence.handoff in worker.incoming_handoffs:
             continue
         is_under_way = load_of is not None and load_of.order.load_id in loads.under_way
         if load_of is None or not is_under_way or load_of.is_overdue:

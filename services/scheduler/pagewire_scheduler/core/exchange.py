@@ -10,7 +10,7 @@ from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.topology import PairEntry, Topology, WorkerEntry
 from pagewire_scheduler.core.kv_caches import KvCaches
 from pagewire_scheduler.core.queueing.policy import create_policy
-from pagewire_scheduler.core.routing.draining import Departures
+from pagewire_scheduler.core.routing.draining import Draining
 from pagewire_scheduler.core.routing.queues import ModelQueues
 from pagewire_scheduler.core.state.pairs import PairFacts, refusal
 from pagewire_scheduler.core.state.probes import NUM_BLOCKS, Probe, probe_sequence
@@ -30,7 +30,7 @@ class Exchange(KvCaches):
         self.queues = ModelQueues(
             self.policy, self.stores, settings, self.counts.handoffs, lambda: self.now
         )
-        self.departures = Departures(
+        self.departures = Draining(
             self.queues, self.counts.handoffs, is_caching=settings.is_caching
         )
         self.probes: dict[int, tuple[Probe, Sequence]] = {}
@@ -46,7 +46,7 @@ class Exchange(KvCaches):
         """Whether a draining worker has nothing left to do, and keeps nothing for others."""
         worker = self.workers[worker_id]
         is_idle = not worker.num_sequences and not worker.outstanding
-        return worker.is_draining and is_idle and not worker.giving
+        return worker.is_draining and is_idle and not worker.outgoing_handoffs
 
     def set_roles(self, worker_id: bytes, roles: frozenset[Role]) -> None:
         """Use a worker for `roles` from now on; what runs there ends there."""
@@ -117,7 +117,7 @@ class Exchange(KvCaches):
             sequence.advance(State.FINISHED_ABORTED)
             sequence.worker = None
             probe.receiver.touch()
-        probe.let_go()
+        probe.release()
 
     def _pair_entry(self, source: WorkerState, receiver: WorkerState) -> PairEntry:
         facts = receiver.pairs.get(source.info.worker_id, PairFacts())

@@ -63,7 +63,7 @@ class KvCaches:
         num_blocks = 0
         for worker in self.workers.values():
             if model in (None, worker.info.model.name):
-                num_blocks += worker.forget_cache()
+                num_blocks += worker.drop_prefix_cache()
                 worker.touch()
         return num_blocks
 
@@ -133,7 +133,7 @@ class KvCaches:
             return
         if worker.loads.under_way:
             yield_blocks(worker)
-        if worker.giving:
+        if worker.outgoing_handoffs:
             yield_leases(worker, self.now)
 
     def _give_up_overdue_loads(self) -> None:
@@ -149,7 +149,7 @@ class KvCaches:
         is_waiting = len(worker.waiting) > 0 or (worker.is_draining and worker.num_sequences > 0)
         for members, is_one in (
             (self._stuck, is_waiting and not worker.outstanding),
-            (self._timed, bool(worker.taking or worker.loads.under_way)),
+            (self._timed, bool(worker.incoming_handoffs or worker.loads.under_way)),
         ):
             if is_one:
                 members[worker] = None

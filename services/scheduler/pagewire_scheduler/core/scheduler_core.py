@@ -17,14 +17,14 @@ from pagewire_scheduler.core.planning.planner import plan_step
 from pagewire_scheduler.core.queueing.deadlines import Deadlines
 from pagewire_scheduler.core.queueing.enqueue import take_compiled
 from pagewire_scheduler.core.queueing.losses import error_of_losses
-from pagewire_scheduler.core.queueing.overload import Load
+from pagewire_scheduler.core.queueing.overload import OverloadGuard
 from pagewire_scheduler.core.queueing.policy import rank
 from pagewire_scheduler.core.results.apply import apply_result
 from pagewire_scheduler.core.results.finish import (
     end_request,
     end_sequence,
     end_with_followers,
-    find_end,
+    stop_reason_of,
 )
 from pagewire_scheduler.core.routing.admission import admit, check_submission, error_of
 from pagewire_scheduler.core.routing.resubmit import (
@@ -56,7 +56,7 @@ class SchedulerCore(Exchange):
         super().__init__(settings)
         self.requests: dict[RequestId, Request] = {}
         self.frontends: dict[bytes, FrontendState] = {}
-        self.load = Load(settings.limits)
+        self.load = OverloadGuard(settings.limits)
         self._deadlines = Deadlines()
         self._num_arrivals = 0
 
@@ -108,26 +108,26 @@ class SchedulerCore(Exchange):
         if not worker.has_credit:
             self._order_loads(worker)  # they run beside the steps that are out
             return None
-        if worker.is_drain_due and not worker.trials:
+        if worker.is_drain_due and not worker.fault_isolation:
             self.departures.drain(worker)
         if worker.is_draining:
             self.departures.migrate(worker, self.now)
         self.queues.balance(worker)
         self._order_loads(worker)
-        draft = plan_step(
+        builder = plan_step(
             worker,
             worker.generation,
             self.policy,
             self.now,
             is_caching=self.settings.is_caching,
         )
-        self._begin_pulls(worker, draft.found)
-        self.counts.num_steps += draft.is_sent
-        self.counts.num_preemptions += len(draft.preempted)
-        if not draft.is_sent:
+        self._begin_pulls(worker, builder.found)
+        self.counts.num_steps += builder.is_sent
+        self.counts.num_preemptions += len(builder.preempted)
+        if not builder.is_sent:
             self._yield_blocks(worker)
             return None
-        return draft.plan
+        return builder.plan
 
     def apply(self, worker_id: bytes, result: StepResult) -> list[Event]:
         """Apply a result and return what it means to frontends.
@@ -176,19 +176,19 @@ class SchedulerCore(Exchange):
         frontend.lease_end = float("inf")
         resumed: list[int] = []
         events: list[Event] = []
-        kept: set[RequestId] = set()
+        probe_blocks: set[RequestId] = set()
         for entry in held if is_same_generation else ():
             request = frontend.requests.get(entry.request_id)
             if request is None or not is_resend(request, entry.epoch, entry.next_positions):
                 continue
             frontend.listen(request, entry.handle)
             self._abort_ended(request, entry.next_positions)
-            kept.add(entry.request_id)
+            probe_blocks.add(entry.request_id)
             resumed.append(entry.handle)
             events.extend(resend(request, entry.next_positions))
             self._forget_if_finished(request)
         for request_id, request in list(frontend.requests.items()):
-            if request_id not in kept:
+            if request_id not in probe_blocks:
                 self._drop(request)
         return resumed, events
 
@@ -275,7 +275,7 @@ class SchedulerCore(Exchange):
             self.queues.bound(sequence)
             # Tokens emitted in an earlier life may be all there is.
             workers = self.queues.samples(sequence.request.submission.model)
-            state = find_end(sequence) if admit(sequence, workers) else State.FINISHED_FAILED
+            state = stop_reason_of(sequence) if admit(sequence, workers) else State.FINISHED_FAILED
             if state is None:
                 self.queues.place(sequence)
             else:

@@ -24,7 +24,7 @@ from pagewire_shared.errors import InternalError, PagewireError, UnavailableErro
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.kv.arrays import pack_u32
 from pagewire_shared.rpc.errors import to_detail
-from pagewire_shared.rpc.outbox import MESSAGE_BYTES, Outbox
+from pagewire_shared.rpc.outbox import MESSAGE_BYTES, SendQueue
 
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
 """Of messages besides events, which no frontend that reads ever has waiting: refusals of what it
@@ -56,7 +56,7 @@ class FrontendLink:
         self._info = frontend_info(hello)
         self._audit = audit
         self._operate = operate
-        self._outbox: Outbox[pb.AttachFrontendResponse] = Outbox(
+        self._outbox: SendQueue[pb.AttachFrontendResponse] = SendQueue(
             max_bytes=MAX_OUTBOX_BYTES, clock=loop.clock
         )
         self._events = WaitingEvents()

@@ -13,13 +13,13 @@ from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.data.settings import (
     CoreSettings,
     HandoffPolicy,
-    LoadLimits,
+    OverloadLimits,
     PolicyName,
 )
 from pagewire_scheduler.core.data.step_plan import StepResult
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.topology import Topology
-from pagewire_scheduler.core.queueing.enqueue import take_asked
+from pagewire_scheduler.core.queueing.enqueue import pop_requests
 from pagewire_scheduler.links.driven_core import DrivenCore
 from pagewire_scheduler.links.generation import Generation
 from pagewire_scheduler.links.request_log import named
@@ -43,7 +43,7 @@ class StepLoop(DrivenCore):
         is_caching: bool,
         lease_seconds: float,
         clock: Callable[[], float],
-        limits: LoadLimits | None = None,
+        limits: OverloadLimits | None = None,
         policy: PolicyName = "fcfs",
         tenant_weights: Mapping[str, float] | None = None,
         is_sharing_between_tenants: bool = False,
@@ -55,7 +55,7 @@ class StepLoop(DrivenCore):
         settings = CoreSettings(
             generation=self.generation.number,
             is_caching=is_caching,
-            limits=limits or LoadLimits(),
+            limits=limits or OverloadLimits(),
             policy=policy,
             tenant_weights=tenant_weights or {},
             lease_seconds=lease_seconds,
@@ -285,7 +285,7 @@ class StepLoop(DrivenCore):
             while (plan := self._guard(partial(self.core.plan, worker_id))) is not None:
                 peer.watch.start_work(self.clock())
                 peer.send_plan(plan)
-            for grammar_id, params in take_asked(self.core.workers[worker_id]):
+            for grammar_id, params in pop_requests(self.core.workers[worker_id]):
                 peer.send_grammar(grammar_id, params)
             for order in self.core.take_loads(worker_id):
                 peer.send_load(order)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
-class StoreShares:
+class StoreAssignments:
     """Spreads attached workers evenly over the stores."""
 
     def __init__(self, stores: Sequence[str]) -> None:

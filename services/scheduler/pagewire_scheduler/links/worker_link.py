@@ -35,7 +35,7 @@ from pagewire_shared.convert import agree_protocol
 from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.identity.ids import BlockName, short
 from pagewire_shared.kv.arrays import pack_names
-from pagewire_shared.rpc.outbox import MESSAGE_BYTES, Outbox
+from pagewire_shared.rpc.outbox import MESSAGE_BYTES, SendQueue
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 MAX_QUESTIONS: Final = 32
@@ -63,7 +63,7 @@ class WorkerLink:
         self.watch = ProgressWatch(loop.clock())
         self._meter = StepMeter(self._info.model.name)
         self._load_meter = LoadMeter(self._info.model.name, self._info.model.block_size)
-        self._outbox: Outbox[pb.AttachWorkerResponse] = Outbox(max_bytes=MESSAGE_BYTES)
+        self._outbox: SendQueue[pb.AttachWorkerResponse] = SendQueue(max_bytes=MESSAGE_BYTES)
         self._is_drained = False
         self._new_roles: frozenset[Role] | None = None
         self._num_questions = 0

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from pagewire_scheduler.core.costs.handoff_cost import HandoffVerdict
-from pagewire_scheduler.core.costs.load_cost import Verdict as LoadVerdict
+from pagewire_scheduler.core.costs.handoff_cost import HandoffReason
+from pagewire_scheduler.core.costs.load_cost import LoadReason as LoadVerdict
 from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_shared.kv.tier import STORE_TIERS, tier_label
 from pagewire_shared.kv.transport import KvTransport
@@ -65,7 +65,7 @@ _HANDOFF_TRANSFER = Histogram(
     buckets=_BUCKETS,
 )
 
-Verdict = TypeVar("Verdict", bound=enum.Enum)
+LoadReason = TypeVar("LoadReason", bound=enum.Enum)
 
 
 class StoreMeter:
@@ -160,20 +160,20 @@ class DecisionMeter:
     def __init__(self) -> None:
         for verdict in LoadVerdict:
             _DECISIONS.labels(verdict.value)
-        for handoff in HandoffVerdict:
+        for handoff in HandoffReason:
             _HANDOFF_DECISIONS.labels(handoff.value)
         self._loads = _Totals(_DECISIONS)
         self._handoffs = _Totals(_HANDOFF_DECISIONS)
         self._num_overdue = 0
         self._num_moves = 0
 
-    def show(self, verdicts: Mapping[Verdict, int], num_overdue: int) -> None:
+    def show(self, verdicts: Mapping[LoadReason, int], num_overdue: int) -> None:
         """Show decisions about loads."""
         self._loads.show(verdicts)
         _OVERDUE.inc(num_overdue - self._num_overdue)
         self._num_overdue = num_overdue
 
-    def show_handoffs(self, verdicts: Mapping[Verdict, int], num_moves: int) -> None:
+    def show_handoffs(self, verdicts: Mapping[LoadReason, int], num_moves: int) -> None:
         """Show decisions about hand-offs."""
         self._handoffs.show(verdicts)
         _MOVES.inc(num_moves - self._num_moves)
@@ -187,7 +187,7 @@ class _Totals:
         self._counter = counter
         self._shown: dict[str, int] = {}
 
-    def show(self, verdicts: Mapping[Verdict, int]) -> None:
+    def show(self, verdicts: Mapping[LoadReason, int]) -> None:
         totals = {str(verdict.value): total for verdict, total in verdicts.items()}
         for label, total in totals.items():
             self._counter.labels(label).inc(total - self._shown.get(label, 0))

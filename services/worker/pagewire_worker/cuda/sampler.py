@@ -7,13 +7,15 @@ from pagewire_worker.backend.device_copy import rows_to_device, to_device
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.sampling.logit_rules import apply_rules
 from pagewire_worker.sampling.logprobs import token_logprobs
-from pagewire_worker.sampling.masks import TokenMasks
+from pagewire_worker.sampling.masks import GrammarBitmask
 from pagewire_worker.sampling.sampling_table import NO_LOGPROBS, SamplingRows
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
 
 
-def sample(logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None) -> SampledTokens:
+def sample(
+    logits: Tensor, rows: SamplingRows, masks: GrammarBitmask | None = None
+) -> SampledTokens:
     """Choose one token per row of `logits` [rows, vocab], float32, by the law of
     pagewire_worker.sampling.sampler.sample. Does not change `logits`."""
     ruled = apply_rules(logits, rows, masks)

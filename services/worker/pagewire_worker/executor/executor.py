@@ -33,10 +33,10 @@ from pagewire_worker.executor.results import empty_result, pack_result, step_out
 from pagewire_worker.executor.step_in_flight import LaunchedStep, StepInFlight
 from pagewire_worker.executor.step_sampler import Sampler, WaitForMasks, sample_step
 from pagewire_worker.grammars.changes import follow_grammars, forget_grammars
-from pagewire_worker.grammars.mask_source import MaskSource, NoMasks
+from pagewire_worker.grammars.mask_source import BitmaskSource, NoBitmasks
 from pagewire_worker.kv.block_holder import BlockHolder
 from pagewire_worker.kv.block_names import BlockNames
-from pagewire_worker.kv.block_observer import BlockWatch, NoWatch
+from pagewire_worker.kv.block_observer import BlockObserver, NullObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.plan.step import PlanError, StepFailure, StepPlan, StepResult
 from pagewire_worker.sampling.masks import NO_ROWS
@@ -45,7 +45,7 @@ from pagewire_worker.sampling.sampler import sample
 _logger = logging.getLogger(__name__)
 
 
-class Executor(BlockHolder):
+class ModelRunner(BlockHolder):
     """One model replica as a function from plans to results.
 
     Args:
@@ -70,8 +70,8 @@ class Executor(BlockHolder):
         max_num_batched_tokens: int,
         device: torch.device,
         steps_in_flight: int = 1,
-        grammars: MaskSource | None = None,
-        watch: BlockWatch | None = None,
+        grammars: BitmaskSource | None = None,
+        watch: BlockObserver | None = None,
         names: BlockNames | None = None,
         copies: DeviceCopies | None = None,
         sampler: Sampler = sample,
@@ -85,10 +85,10 @@ class Executor(BlockHolder):
         super().__init__(
             backend.kv_cache,
             BlockNames() if names is None else names,
-            NoWatch() if watch is None else watch,
+            NullObserver() if watch is None else watch,
             ImmediateCopies() if copies is None else copies,
         )
-        self._grammars = NoMasks() if grammars is None else grammars
+        self._grammars = NoBitmasks() if grammars is None else grammars
         self._steps_in_flight = steps_in_flight
         self._num_suspect_steps = 0
         self._broken = BrokenSlots()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.plan.step import NO_FLOATS, Int64Array, StepPlan, StepResult
-from pagewire_worker.sampling.masks import NO_ROWS, TokenMasks
+from pagewire_worker.sampling.masks import NO_ROWS, GrammarBitmask
 
 
 @dataclass(slots=True)
@@ -26,11 +26,11 @@ class AwaitedMasks:
         given_up: Those of them that will never have one, and why.
     """
 
-    wait: Callable[[], TokenMasks | None]
+    wait: Callable[[], GrammarBitmask | None]
     late: Int64Array = field(default_factory=lambda: NO_ROWS)
     given_up: Mapping[int, str] = field(default_factory=dict)
 
-    def __call__(self) -> TokenMasks | None:
+    def __call__(self) -> GrammarBitmask | None:
         """Return the masks of the rows that have one; None when there are none at all."""
         masks = self.wait()
         if masks is None:

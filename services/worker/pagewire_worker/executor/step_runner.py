@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.executor.step_in_flight import StepInFlight
 from pagewire_worker.plan.step import StepPlan, StepResult
@@ -47,7 +47,7 @@ class StepRunner:
 
     def __init__(
         self,
-        executor: Executor,
+        executor: ModelRunner,
         thread: ModelThread,
         loop: asyncio.AbstractEventLoop,
         on_result: Callable[[RunStep], None],

@@ -9,18 +9,18 @@ from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.batch.input_batch import PreparedStep
 from pagewire_worker.executor.results import NO_SAMPLES
-from pagewire_worker.sampling.masks import TokenMasks, apply_masks, require_tokens
+from pagewire_worker.sampling.masks import GrammarBitmask, apply_masks, require_tokens
 from pagewire_worker.sampling.sampler import logit_faults
 from pagewire_worker.sampling.sampling_table import SamplingRows
 
-WaitForMasks = Callable[[], TokenMasks | None]
+WaitForMasks = Callable[[], GrammarBitmask | None]
 
 
 class Sampler(Protocol):
     """Chooses tokens; see pagewire_worker.sampling.sampler.sample."""
 
     def __call__(
-        self, logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None
+        self, logits: Tensor, rows: SamplingRows, masks: GrammarBitmask | None = None
     ) -> SampledTokens:
         """Choose one token per row of `logits` [rows, vocab], float32."""
         ...
@@ -53,7 +53,7 @@ def sample_step(
 
 
 def _sample_plain(
-    backend: ModelBackend, step: PreparedStep, states: Tensor, masks: TokenMasks | None
+    backend: ModelBackend, step: PreparedStep, states: Tensor, masks: GrammarBitmask | None
 ) -> SampledTokens:
     if masks is None:
         return backend.greedy(states)

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from pagewire_worker.grammars.mask_source import MaskSource
+from pagewire_worker.grammars.mask_source import BitmaskSource
 from pagewire_worker.plan.step import StepPlan
 
 
-def forget_grammars(grammars: MaskSource, plan: StepPlan, num_slots: int) -> None:
+def forget_grammars(grammars: BitmaskSource, plan: StepPlan, num_slots: int) -> None:
     """Drop grammars that are released, and what slots followed that are freed."""
     if plan.released_grammars:
         grammars.release(plan.released_grammars)
@@ -16,7 +16,7 @@ def forget_grammars(grammars: MaskSource, plan: StepPlan, num_slots: int) -> Non
         grammars.free(slot)
 
 
-def follow_grammars(grammars: MaskSource, plan: StepPlan) -> None:
+def follow_grammars(grammars: BitmaskSource, plan: StepPlan) -> None:
     """Tell of new requests and forks. Whom a failed plan installed is forgotten when the slot is
     filled again. Raises PlanError naming the slot whose grammar is not here."""
     for request in plan.new_requests:

@@ -19,7 +19,7 @@ class GrammarError(Exception):
     """An output cannot be followed any further; the text is one line."""
 
 
-class GrammarFollower:
+class GrammarMatcher:
     """What an output is so far, and a matcher that is somewhere behind it.
 
     Args:
@@ -44,9 +44,9 @@ class GrammarFollower:
         """The output; not to be changed."""
         return self._tokens
 
-    def copy(self) -> "GrammarFollower":
+    def copy(self) -> "GrammarMatcher":
         """Return a follower of another sequence with the same output."""
-        return GrammarFollower(self._grammar, list(self._tokens))
+        return GrammarMatcher(self._grammar, list(self._tokens))
 
     def append(self, token: int) -> None:
         """Let the output grow by a token."""

@@ -14,7 +14,7 @@ from llguidance.numpy import fill_next_token_bitmask
 
 from pagewire_shared.sampling.grammar_source import first_reason, is_fault_of_output
 from pagewire_worker.grammars.compiled import CompiledGrammar
-from pagewire_worker.grammars.follower import GrammarError, GrammarFollower
+from pagewire_worker.grammars.follower import GrammarError, GrammarMatcher
 from pagewire_worker.grammars.mask_credit import PROVEN_MASKS, Credit
 
 _logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class MaskJob:
     """
 
     grammar: CompiledGrammar
-    follower: GrammarFollower
+    follower: GrammarMatcher
     bits: IntBits
     bill: Bill
     reason: str | None = None

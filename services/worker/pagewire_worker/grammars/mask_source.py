@@ -5,10 +5,10 @@ from typing import Protocol
 
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.plan.step import Int64Array, NewRequest, PlanError
-from pagewire_worker.sampling.masks import TokenMasks
+from pagewire_worker.sampling.masks import GrammarBitmask
 
 
-class MaskSource(Protocol):
+class BitmaskSource(Protocol):
     """Follows the output of slots whose requests name a grammar, and computes their masks.
 
     All calls come from the model thread; only those that say so raise. When a step fails nothing
@@ -51,7 +51,7 @@ class MaskSource(Protocol):
 
     def begin(
         self, slots: Int64Array, positions: Int64Array, table: SlotTable
-    ) -> Callable[[], TokenMasks | None]:
+    ) -> Callable[[], GrammarBitmask | None]:
         """Start to compute the masks of a step on the host.
 
         Args:
@@ -72,7 +72,7 @@ class MaskSource(Protocol):
         ...
 
 
-class NoMasks:
+class NoBitmasks:
     """A MaskSource for workers without grammars: refuses requests that name one."""
 
     def hurry_when(self, is_hurried: Callable[[], bool]) -> None:
@@ -102,7 +102,7 @@ class NoMasks:
 
     def begin(
         self, slots: Int64Array, positions: Int64Array, table: SlotTable
-    ) -> Callable[[], TokenMasks | None]:
+    ) -> Callable[[], GrammarBitmask | None]:
         """Return a function that returns no masks."""
         return lambda: None
 

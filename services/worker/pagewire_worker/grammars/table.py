@@ -15,12 +15,12 @@ import numpy as np
 
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.grammars.compiled import CompiledGrammar, CompiledGrammars
-from pagewire_worker.grammars.follower import GrammarFollower
+from pagewire_worker.grammars.follower import GrammarMatcher
 from pagewire_worker.grammars.mask_credit import Credits, cheap_seconds
 from pagewire_worker.grammars.mask_jobs import Bill, IntBits, MaskJob
 from pagewire_worker.grammars.mask_threads import LEAST_WAIT_SECONDS, WAIT_SHARE, MaskThreads
 from pagewire_worker.plan.step import Int64Array, NewRequest, PlanError
-from pagewire_worker.sampling.masks import WORD_BITS, TokenMasks
+from pagewire_worker.sampling.masks import WORD_BITS, GrammarBitmask
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class _Slot:
     """
 
     grammar: CompiledGrammar
-    follower: GrammarFollower
+    follower: GrammarMatcher
     bill: Bill
     is_known: bool = False
     job: MaskJob | None = None
@@ -78,7 +78,7 @@ class _Waiting:
     num_rows: int
     began: tuple[float, float] = field(default=(0.0, 0.0))
 
-    def __call__(self) -> TokenMasks:
+    def __call__(self) -> GrammarBitmask:
         """Wait for them."""
         clock, used = self.began
         seconds = max(LEAST_WAIT_SECONDS, WAIT_SHARE * (time.perf_counter() - clock))
@@ -96,9 +96,9 @@ class _Waiting:
             if self.jobs[index].bits.base is not self.bits:
                 self.bits[index] = self.jobs[index].bits
         if has_mask.all():
-            return TokenMasks(self.rows, self.bits)
+            return GrammarBitmask(self.rows, self.bits)
         late = self.rows[~has_mask]
-        return TokenMasks(self.rows[has_mask], self.bits[has_mask], late, given_up)
+        return GrammarBitmask(self.rows[has_mask], self.bits[has_mask], late, given_up)
 
 
 class GrammarTable:
@@ -150,7 +150,7 @@ class GrammarTable:
         if bill is None:
             bill = Bill(self._credits.of(request.tenant), self._cheap_seconds)
             self._bills[request.request_id] = bill
-        self._slots[request.slot] = _Slot(grammar, GrammarFollower(grammar, emitted), bill)
+        self._slots[request.slot] = _Slot(grammar, GrammarMatcher(grammar, emitted), bill)
 
     def fork(self, slots: Int64Array, sources: Int64Array) -> None:
         """Make `slots` [n] follow what `sources` [n] follow."""
@@ -171,7 +171,7 @@ class GrammarTable:
 
     def begin(
         self, slots: Int64Array, positions: Int64Array, table: SlotTable
-    ) -> Callable[[], TokenMasks | None]:
+    ) -> Callable[[], GrammarBitmask | None]:
         """Start to compute the masks of `slots` for tokens at output `positions`, both [rows]."""
         rows = [row for row, slot in enumerate(slots.tolist()) if slot in self._slots]
         if not rows:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pagewire_worker.kv.block_copy import copy_out, fill_staging, write_blocks
 from pagewire_worker.kv.block_names import BlockNames
-from pagewire_worker.kv.block_observer import BlockWatch
+from pagewire_worker.kv.block_observer import BlockObserver
 from pagewire_worker.kv.device_copies import DeviceCopies
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_copy import block_index, copy_layers_in
@@ -27,7 +27,7 @@ class BlockHolder:
     """
 
     def __init__(
-        self, kv_cache: KvCache, names: BlockNames, watch: BlockWatch, copies: DeviceCopies
+        self, kv_cache: KvCache, names: BlockNames, watch: BlockObserver, copies: DeviceCopies
     ) -> None:
         self._kv_cache = kv_cache
         self._names = names

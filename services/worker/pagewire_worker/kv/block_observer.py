@@ -6,7 +6,7 @@ from typing import Protocol
 from pagewire_worker.plan.step import Ints, StepPlan
 
 
-class BlockWatch(Protocol):
+class BlockObserver(Protocol):
     """Called in the model thread; never raises, and never waits."""
 
     def leave(self, slots: Ints) -> None:
@@ -47,7 +47,7 @@ class BlockWatch(Protocol):
         ...
 
 
-class NoWatch:
+class NullObserver:
     """Nobody wants to know."""
 
     def leave(self, slots: Ints) -> None:
@@ -75,10 +75,10 @@ class NoWatch:
         """Ignore."""
 
 
-class Watches:
+class BlockObservers:
     """Tells several, in order."""
 
-    def __init__(self, *watches: BlockWatch) -> None:
+    def __init__(self, *watches: BlockObserver) -> None:
         self._watches = watches
 
     def leave(self, slots: Ints) -> None:

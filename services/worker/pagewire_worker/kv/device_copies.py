@@ -11,7 +11,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from pagewire_worker.kv.block_observer import NoWatch
+from pagewire_worker.kv.block_observer import NullObserver
 from pagewire_worker.plan.step import StepPlan
 
 Work = Callable[[], object]
@@ -125,7 +125,7 @@ class ImmediateCopies:
         """See DeviceCopies."""
 
 
-class CopyOrder(NoWatch):
+class CopyOrder(NullObserver):
     """Orders the steps of an executor among copies of its blocks. The last one of its watches:
     another may copy out what is about to be written over."""
 

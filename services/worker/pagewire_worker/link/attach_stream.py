@@ -17,8 +17,8 @@ from pagewire_protos.scheduler.v1 import worker_attach_pb2_grpc
 from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.identity.ids import mint_id
 from pagewire_shared.identity.seen_generations import SeenGenerations
-from pagewire_shared.rpc.outbox import MESSAGE_BYTES, Outbox
-from pagewire_worker.executor.executor import Executor
+from pagewire_shared.rpc.outbox import MESSAGE_BYTES, SendQueue
+from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.executor.step_runner import RunStep, StepRunner
 from pagewire_worker.grammars.compiler import GrammarCompiler
@@ -70,7 +70,7 @@ class AttachStream:
     def __init__(
         self,
         info: ReplicaInfo,
-        executor: Executor,
+        executor: ModelRunner,
         thread: ModelThread,
         grammars: GrammarCompiler | None,
         offload: KvOffload | None,
@@ -93,7 +93,7 @@ class AttachStream:
         self._drained = drained
         self._meter = StepMeter(info.served_model_name)
         self._incarnation = int.from_bytes(mint_id()[:8], "little")
-        self._outbox: Outbox[wire.AttachWorkerRequest] = Outbox(max_bytes=MESSAGE_BYTES)
+        self._outbox: SendQueue[wire.AttachWorkerRequest] = SendQueue(max_bytes=MESSAGE_BYTES)
         self._is_progress_waiting = False
         self._num_steps_queued = 0
         self._runner: StepRunner | None = None

@@ -19,7 +19,7 @@ from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import control_channel_options
 from pagewire_shared.rpc.redial import Redial
-from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.link.attach_stream import AttachStream
@@ -51,7 +51,7 @@ class SchedulerLink:
         self,
         address: str,
         info: ReplicaInfo,
-        executor: Executor,
+        executor: ModelRunner,
         thread: ModelThread,
         attached: asyncio.Event,
         grammars: GrammarCompiler | None = None,

@@ -18,13 +18,13 @@ from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.source import LoadedModel, LoadSettings
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.grammars.settings import make_grammars
 from pagewire_worker.host.cpu import num_physical_cores
 from pagewire_worker.host.kept_facts import cache_folder
 from pagewire_worker.kv.block_names import BlockNames
-from pagewire_worker.kv.block_observer import Watches
+from pagewire_worker.kv.block_observer import BlockObservers
 from pagewire_worker.kv.cuda_copies import make_copies
 from pagewire_worker.kv.device_copies import CopyOrder, DeviceCopies
 from pagewire_worker.kv.kv_cache import KvCache
@@ -55,7 +55,7 @@ class Replica:
     `sharer` where they do not go to other workers."""
 
     info: ReplicaInfo
-    executor: Executor
+    executor: ModelRunner
     grammars: GrammarCompiler
     copies: DeviceCopies
     offloader: BlockOffloader | None = None
@@ -103,14 +103,14 @@ def load_replica(
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
     on_progress(0.95, "warming up")
     step_tokens = _step_tokens(config, shape, backend)
-    executor = Executor(
+    executor = ModelRunner(
         backend,
         limits,
         step_tokens.most,
         shape.device,
         config.steps_in_flight,
         grammars.table,
-        Watches(*(w for w in (offloader, sharer, CopyOrder(copies)) if w is not None)),
+        BlockObservers(*(w for w in (offloader, sharer, CopyOrder(copies)) if w is not None)),
         names,
         copies,
         sampler,

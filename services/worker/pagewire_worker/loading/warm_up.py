@@ -3,11 +3,11 @@
 from pagewire_shared.errors import StartupError
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.batch.slots import SlotLimits
-from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.plan.step import NewRequest, StepPlan
 
 
-def warm_up(executor: Executor, limits: SlotLimits, max_num_batched_tokens: int) -> None:
+def warm_up(executor: ModelRunner, limits: SlotLimits, max_num_batched_tokens: int) -> None:
     """Run one chunk and one sampled decode, so that no request pays for first calls."""
     num_tokens = min(max_num_batched_tokens, limits.max_model_len - 1, 32)
     num_blocks = -(-(num_tokens + 1) // limits.block_size)

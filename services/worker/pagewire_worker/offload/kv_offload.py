@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pagewire_shared.errors import WireError
 from pagewire_shared.kv.tier import tier_label
-from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.block_load import BlockLoad
@@ -39,7 +39,7 @@ class KvOffload:
 
     def __init__(
         self,
-        executor: Executor,
+        executor: ModelRunner,
         offloader: BlockOffloader,
         thread: ModelThread,
         connector: KvConnector,

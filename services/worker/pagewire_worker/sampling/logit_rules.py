@@ -11,14 +11,14 @@ from torch import Tensor
 
 from pagewire_worker.backend.device_copy import to_device
 from pagewire_worker.plan.step import Int64Array
-from pagewire_worker.sampling.masks import TokenMasks, apply_masks
+from pagewire_worker.sampling.masks import GrammarBitmask, apply_masks
 from pagewire_worker.sampling.penalties import apply_penalties
 from pagewire_worker.sampling.sampling_table import SamplingRows
 from pagewire_worker.sampling.token_history import TokenHistory
 from pagewire_worker.sampling.token_rules import RowRules, banned_by_sequences
 
 
-def apply_rules(logits: Tensor, rows: SamplingRows, masks: TokenMasks | None) -> Tensor:
+def apply_rules(logits: Tensor, rows: SamplingRows, masks: GrammarBitmask | None) -> Tensor:
     """Return the logits [rows, vocab], float32, that tokens are chosen from.
 
     Does not change `logits`, but returns them where no row has a rule.

@@ -16,7 +16,7 @@ NO_ROWS: Int64Array = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class TokenMasks:
+class GrammarBitmask:
     """The tokens that some rows may sample.
 
     Attributes:
@@ -33,7 +33,7 @@ class TokenMasks:
     given_up: Mapping[int, str] = field(default_factory=dict)
 
 
-def unpack_bits(masks: TokenMasks, vocab_size: int, device: torch.device) -> Tensor:
+def unpack_bits(masks: GrammarBitmask, vocab_size: int, device: torch.device) -> Tensor:
     """Return which tokens are allowed, [n, vocab_size] bool on `device`."""
     # Bits may be a view of another library's memory, which torch takes only when it is writable.
     words = np.require(masks.bits, np.int32, ["C", "W"])
@@ -46,7 +46,7 @@ def unpack_bits(masks: TokenMasks, vocab_size: int, device: torch.device) -> Ten
     return is_allowed[:, :vocab_size]
 
 
-def require_tokens(masks: TokenMasks, slots: Int64Array, vocab_size: int) -> None:
+def require_tokens(masks: GrammarBitmask, slots: Int64Array, vocab_size: int) -> None:
     """Raise PlanError naming those of `slots` [rows] whose mask allows no token at all."""
     last_word, num_bits = divmod(vocab_size, WORD_BITS)
     is_empty = ~masks.bits[:, :last_word].any(axis=1)
@@ -57,7 +57,7 @@ def require_tokens(masks: TokenMasks, slots: Int64Array, vocab_size: int) -> Non
         raise PlanError(f"slots {list(culprits)}: their grammars allow no token", culprits)
 
 
-def apply_masks(logits: Tensor, masks: TokenMasks) -> None:
+def apply_masks(logits: Tensor, masks: GrammarBitmask) -> None:
     """Set the logits [rows, vocab] of tokens that `masks` excludes to -inf, in place."""
     index = to_device(masks.rows, logits.device)
     is_allowed = unpack_bits(masks, logits.shape[1], logits.device)

@@ -17,7 +17,7 @@ from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.sampling.filters import apply_filters
 from pagewire_worker.sampling.logit_rules import apply_rules
 from pagewire_worker.sampling.logprobs import token_logprobs
-from pagewire_worker.sampling.masks import TokenMasks
+from pagewire_worker.sampling.masks import GrammarBitmask
 from pagewire_worker.sampling.philox import MAX_GUMBEL, gumbel, philox4x32
 from pagewire_worker.sampling.sampling_table import NO_LOGPROBS, SamplingRows
 
@@ -40,7 +40,9 @@ def logit_faults(logits: Tensor) -> Tensor:
     return ~(logits.amax(dim=1) < float("inf"))
 
 
-def sample(logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None) -> SampledTokens:
+def sample(
+    logits: Tensor, rows: SamplingRows, masks: GrammarBitmask | None = None
+) -> SampledTokens:
     """Choose one token per row of `logits` [rows, vocab], float32. Does not change `logits`."""
     faults = logit_faults(logits)
     if faults.any():

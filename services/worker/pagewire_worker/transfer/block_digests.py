@@ -8,7 +8,7 @@ from typing import Final
 
 import torch
 
-from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.executor.model_thread import ModelThread
 
 COPIED_BYTES: Final = 4 * 1024 * 1024
@@ -17,7 +17,7 @@ DIGEST_BYTES: Final = 32
 
 
 async def digests_of(
-    executor: Executor, thread: ModelThread, names: Sequence[bytes], bytes_per_block: int
+    executor: ModelRunner, thread: ModelThread, names: Sequence[bytes], bytes_per_block: int
 ) -> list[bytes]:
     """Return the SHA-256 of the payload of each block, zeros for one that is not here.
 

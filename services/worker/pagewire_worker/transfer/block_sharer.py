@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pagewire_shared.kv.layers_convert import MAX_DATA_BYTES, LayerRange
 from pagewire_worker.kv.block_names import BlockNames
-from pagewire_worker.kv.block_observer import NoWatch
+from pagewire_worker.kv.block_observer import NullObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_copy import block_index, bytes_per_layer, copy_layers_out
@@ -31,7 +31,7 @@ TURN_BYTES: Final = 4 * 1024 * 1024
 """Copied between two jobs, in about a millisecond."""
 
 
-class BlockSharer(NoWatch):
+class BlockSharer(NullObserver):
     """Follows the blocks of one pool for the pulls that are open.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pagewire_shared.errors import WireError
-from pagewire_worker.executor.executor import Executor
+from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.offload.layout_convert import layout_to_message
@@ -36,7 +36,7 @@ class KvTransfer:
 
     def __init__(
         self,
-        executor: Executor,
+        executor: ModelRunner,
         thread: ModelThread,
         layout: BlockLayout,
         *,

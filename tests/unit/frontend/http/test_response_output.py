@@ -137,12 +137,12 @@ def test_text_that_comes_late_in_any_cut():
         tokens = [generator.choice([1, 4, 6]) for _ in range(12)]
         text = b"".join(TOKENS[token] for token in tokens).decode()
         taken = []
-        place = told = 0
+        place = reported = 0
         while place < len(text):
-            if told < len(tokens):
-                push(logprobs, tokens[told])
-                told += 1
-            known = sum(len(TOKENS[token]) for token in tokens[:told])
+            if reported < len(tokens):
+                push(logprobs, tokens[reported])
+                reported += 1
+            known = sum(len(TOKENS[token]) for token in tokens[:reported])
             end = generator.randrange(place, known + 1)
             taken += ids(logprobs.take(text[place:end]))
             place = max(place, end)

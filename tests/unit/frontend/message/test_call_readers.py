@@ -229,11 +229,11 @@ def test_what_is_written_is_read(
 
 def test_arguments_come_as_they_are_written() -> None:
     pieces = read_pieces(reader_of(HERMES), list(f"<tool_call>\n{F}\n</tool_call>"))
-    told = [call for piece in pieces for call in piece.calls]
-    assert (told[0].index, told[0].name, told[0].arguments) == (0, "f", "{")
-    assert re.fullmatch(r"call_[a-zA-Z0-9]{24}", str(told[0].call_id))
-    assert [call.arguments for call in told[1:]] == list('"a": 1}')
-    assert {(call.call_id, call.name) for call in told[1:]} == {(None, None)}
+    reported = [call for piece in pieces for call in piece.calls]
+    assert (reported[0].index, reported[0].name, reported[0].arguments) == (0, "f", "{")
+    assert re.fullmatch(r"call_[a-zA-Z0-9]{24}", str(reported[0].call_id))
+    assert [call.arguments for call in reported[1:]] == list('"a": 1}')
+    assert {(call.call_id, call.name) for call in reported[1:]} == {(None, None)}
 
 
 def test_ids_of_mistral_are_short() -> None:

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pagewire_frontend.metrics.tokens import BOUNDS_SECONDS, Pace, TokenTallies
+from pagewire_frontend.metrics.tokens import BOUNDS_SECONDS, InterTokenLatency, TokenCounters
 
 
 def samples(tallies):
@@ -18,9 +18,9 @@ def samples(tallies):
 
 
 def test_a_chunk_is_as_many_tokens_evenly_spaced():
-    tallies = TokenTallies()
+    tallies = TokenCounters()
     tally = tallies.of("m")
-    pace = Pace(tally)
+    pace = InterTokenLatency(tally)
     pace.chunk(3, 5.0)
     pace.chunk(4, 5.5)
     found = samples(tallies)
@@ -35,8 +35,8 @@ def test_a_chunk_is_as_many_tokens_evenly_spaced():
 
 
 def test_what_is_longer_than_all_bounds_is_counted_too():
-    tallies = TokenTallies()
-    pace = Pace(tallies.of("m"))
+    tallies = TokenCounters()
+    pace = InterTokenLatency(tallies.of("m"))
     pace.chunk(1, 0.0)
     pace.chunk(1, 2 * BOUNDS_SECONDS[-1])
     found = samples(tallies)
@@ -45,24 +45,24 @@ def test_what_is_longer_than_all_bounds_is_counted_too():
 
 
 def test_a_chunk_without_tokens_takes_no_time():
-    tallies = TokenTallies()
-    pace = Pace(tallies.of("m"))
+    tallies = TokenCounters()
+    pace = InterTokenLatency(tallies.of("m"))
     pace.chunk(1, 0.0)
     pace.chunk(0, 1.0)
     assert samples(tallies)["pagewire_inter_token_latency_seconds_count", "m", None] == 0
 
 
 def test_models_are_apart():
-    tallies = TokenTallies()
-    Pace(tallies.of("a")).chunk(1, 0.0)
-    Pace(tallies.of("b")).chunk(2, 0.0)
+    tallies = TokenCounters()
+    InterTokenLatency(tallies.of("a")).chunk(1, 0.0)
+    InterTokenLatency(tallies.of("b")).chunk(2, 0.0)
     found = samples(tallies)
     assert found["pagewire_generation_tokens_total", "a", None] == 1
     assert found["pagewire_generation_tokens_total", "b", None] == 2
 
 
 def test_a_pace_knows_how_long_its_choice_took():
-    pace = Pace(TokenTallies().of("m"))
+    pace = InterTokenLatency(TokenCounters().of("m"))
     took = []
     for at in (5.0, 5.5, 7.25):
         took.append(pace.seconds)

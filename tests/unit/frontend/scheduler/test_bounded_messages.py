@@ -5,7 +5,7 @@ from unit.frontend.session.test_broken_sessions import Link
 
 from pagewire_frontend.scheduler import convert as link_messages
 from pagewire_frontend.scheduler import link_sessions
-from pagewire_frontend.session.holdings import Finding, Holdings
+from pagewire_frontend.session.holdings import Finding, HeldResources
 from pagewire_frontend.session.request_records import HeldRecord
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.ids import RequestId
@@ -17,7 +17,7 @@ def lose_and_return(link, resumed):
     link.carried.detach_all()
     asked, held = link.carried.introduce()
     link.sent.clear()
-    link.carried.take_back(asked, {handle for handle in asked if resumed})
+    link.carried.resubmit_open(asked, {handle for handle in asked if resumed})
     return [message.submit for message in link.sent if message.HasField("submit")], held
 
 
@@ -62,5 +62,5 @@ def test_the_list_of_a_hello_is_counted_generously():
 
 def test_an_audit_of_many_findings_fits():
     findings = tuple(Finding("leaked_handle", "x" * 1000) for _ in range(20_000))
-    reply = link_messages.audit_reply_message(1, b"f" * 16, Holdings(1, 1, findings))
+    reply = link_messages.audit_reply_message(1, b"f" * 16, HeldResources(1, 1, findings))
     assert reply.ByteSize() < MESSAGE_BYTES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagewire_frontend.scheduler.link_sessions import CarriedSessions
+from pagewire_frontend.scheduler.link_sessions import LinkSessions
 from pagewire_frontend.session.events import Closed, Delta
 from pagewire_frontend.session.journal import JournalEntry
 from pagewire_frontend.session.session import Session
@@ -24,11 +24,11 @@ class Link:
 
     def __init__(self):
         self.sent = []
-        self.carried = CarriedSessions(self.hear, self.hear)
+        self.carried = LinkSessions(self.hear, self.hear)
         self.sessions = {}
 
-    def hear(self, told):
-        self.sent.extend([told] if isinstance(told, pb.AttachFrontendRequest) else told)
+    def hear(self, reported):
+        self.sent.extend([reported] if isinstance(reported, pb.AttachFrontendRequest) else reported)
         return True
 
     def open(self, handle, **fields):
@@ -179,7 +179,7 @@ async def test_what_is_submitted_again(monkeypatch):
     link.carried.detach_all()
     asked, _ = link.carried.introduce()
     link.sent.clear()
-    link.carried.take_back(asked, set())
+    link.carried.resubmit_open(asked, set())
     submits = [message.submit for message in link.sent if message.HasField("submit")]
     assert [(submit.request_id[0], submit.epoch) for submit in submits] == [(1, 1), (3, 1)]
     with pytest.raises(InternalError, match="internal error"):

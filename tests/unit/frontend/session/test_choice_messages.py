@@ -19,7 +19,7 @@ def shown(texts, tail="", reason=FinishReason.STOP, new_reader=MarkedReader):
     return [*events, *messages.take(Finished(0, reason, tail))]
 
 
-def told(events):
+def reported(events):
     """Return content, reasoning, whole calls by index, and the end."""
     *deltas, end = events
     content = "".join(event.pieces.content for event in deltas) + end.finished.text
@@ -34,7 +34,7 @@ def told(events):
 @pytest.mark.parametrize("size", [1, 2, 3, 7, len(TEXT)])
 def test_a_message_is_the_same_in_any_cut(size):
     texts = [TEXT[begin : begin + size] for begin in range(0, len(TEXT), size)]
-    content, reasoning, calls, end = told(shown(texts))
+    content, reasoning, calls, end = reported(shown(texts))
     assert (content, reasoning) == ("one twothree", "why")
     assert calls == {0: ("call-0", "find", '{"x": 1}')}
     assert end.has_called
@@ -53,7 +53,7 @@ def test_what_was_held_back_comes_in_a_last_delta_without_tokens():
 
 
 def test_text_that_comes_with_the_end_is_read_too():
-    content, reasoning, calls, end = told(shown(["a"], tail="b~c~#go:1"))
+    content, reasoning, calls, end = reported(shown(["a"], tail="b~c~#go:1"))
     assert (content, reasoning, calls) == ("ab", "c", {0: ("call-0", "go", "1")})
     assert end.finished.text == "b"
 

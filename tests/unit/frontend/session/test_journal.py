@@ -12,8 +12,8 @@ from pagewire_frontend.session.journal import (
     IllegalMoveError,
     Journal,
     JournalEntry,
+    ReceiveOutcome,
     TokenLogprob,
-    Verdict,
 )
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
@@ -38,13 +38,13 @@ def submitted(n: int = 1) -> JournalEntry:
 @pytest.mark.parametrize(
     ("epoch", "first", "ids", "verdict", "taken"),
     [
-        (0, 2, [30, 31], Verdict.ACCEPTED, (30, 31)),
-        (0, 2, [], Verdict.DUPLICATE, ()),
-        (0, 0, [10, 20], Verdict.DUPLICATE, ()),
-        (0, 0, [10], Verdict.DUPLICATE, ()),
-        (0, 1, [20, 30, 31], Verdict.ACCEPTED, (30, 31)),
-        (0, 3, [40], Verdict.GAP, ()),
-        (1, 2, [30], Verdict.GAP, ()),
+        (0, 2, [30, 31], ReceiveOutcome.ACCEPTED, (30, 31)),
+        (0, 2, [], ReceiveOutcome.DUPLICATE, ()),
+        (0, 0, [10, 20], ReceiveOutcome.DUPLICATE, ()),
+        (0, 0, [10], ReceiveOutcome.DUPLICATE, ()),
+        (0, 1, [20, 30, 31], ReceiveOutcome.ACCEPTED, (30, 31)),
+        (0, 3, [40], ReceiveOutcome.GAP, ()),
+        (1, 2, [30], ReceiveOutcome.GAP, ()),
     ],
 )
 def test_exactly_the_next_position_is_taken(epoch, first, ids, verdict, taken):
@@ -58,38 +58,39 @@ def test_exactly_the_next_position_is_taken(epoch, first, ids, verdict, taken):
 def test_an_older_epoch_is_dropped_even_where_it_would_fit():
     held = submitted()
     held.submit(2)
-    assert held.accept_tokens(0, 0, 0, [1])[0] is Verdict.DUPLICATE
-    assert held.accept_tokens(0, 0, 5, [1])[0] is Verdict.DUPLICATE
-    assert held.finish(0, 0, 0) is Verdict.DUPLICATE
-    assert held.accept_tokens(1, 0, 0, [1])[0] is Verdict.ACCEPTED
+    assert held.accept_tokens(0, 0, 0, [1])[0] is ReceiveOutcome.DUPLICATE
+    assert held.accept_tokens(0, 0, 5, [1])[0] is ReceiveOutcome.DUPLICATE
+    assert held.finish(0, 0, 0) is ReceiveOutcome.DUPLICATE
+    assert held.accept_tokens(1, 0, 0, [1])[0] is ReceiveOutcome.ACCEPTED
 
 
 def test_logprobs_stay_with_their_tokens():
     held = submitted()
     logprobs = [TokenLogprob(i, -float(i)) for i in range(3)]
     held.accept_tokens(0, 0, 0, [0, 1], logprobs[:2])
-    assert held.accept_tokens(0, 0, 1, [1, 2], logprobs[1:]) == (Verdict.ACCEPTED, 1)
+    assert held.accept_tokens(0, 0, 1, [1, 2], logprobs[1:]) == (ReceiveOutcome.ACCEPTED, 1)
     assert held.choices[0].logprobs == logprobs
 
 
 @pytest.mark.parametrize(
-    ("num_tokens", "verdict"), [(2, Verdict.ACCEPTED), (1, Verdict.GAP), (3, Verdict.GAP)]
+    ("num_tokens", "verdict"),
+    [(2, ReceiveOutcome.ACCEPTED), (1, ReceiveOutcome.GAP), (3, ReceiveOutcome.GAP)],
 )
 def test_an_end_must_agree_with_what_is_held(num_tokens, verdict):
     held = submitted()
     held.accept_tokens(0, 0, 0, [1, 2])
     assert held.finish(0, 0, num_tokens) is verdict
-    assert held.is_finished is (verdict is Verdict.ACCEPTED)
+    assert held.is_finished is (verdict is ReceiveOutcome.ACCEPTED)
 
 
 def test_after_the_end_nothing_is_taken():
     held = submitted(2)
     held.accept_tokens(0, 0, 0, [1])
     held.finish(0, 0, 1)
-    assert held.accept_tokens(0, 0, 1, [2])[0] is Verdict.DUPLICATE
-    assert held.finish(0, 0, 1) is Verdict.DUPLICATE
+    assert held.accept_tokens(0, 0, 1, [2])[0] is ReceiveOutcome.DUPLICATE
+    assert held.finish(0, 0, 1) is ReceiveOutcome.DUPLICATE
     assert not held.is_finished
-    assert held.accept_tokens(0, 2, 0, [2])[0] is Verdict.GAP
+    assert held.accept_tokens(0, 2, 0, [2])[0] is ReceiveOutcome.GAP
 
 
 def test_a_cut_forgets_what_came_after_the_match():
@@ -118,10 +119,10 @@ def test_a_resume_record_carries_everything_emitted():
 def test_reattaching_keeps_the_epoch():
     held = submitted()
     held.detach()
-    assert held.accept_tokens(0, 0, 0, [1])[0] is Verdict.DUPLICATE
+    assert held.accept_tokens(0, 0, 0, [1])[0] is ReceiveOutcome.DUPLICATE
     held.reattach(9)
     assert (held.epoch, held.handle, held.num_resubmits) == (0, 9, 0)
-    assert held.accept_tokens(0, 0, 0, [1])[0] is Verdict.ACCEPTED
+    assert held.accept_tokens(0, 0, 0, [1])[0] is ReceiveOutcome.ACCEPTED
 
 
 def beams(n: int = 2) -> JournalEntry:
@@ -140,11 +141,11 @@ def test_two_searches_are_never_mixed():
     record = held.submit(2)
     assert record.emitted == (((), False), ((), False))
     # The rest of the first search comes late: none of it is taken.
-    assert held.accept_tokens(0, 1, 1, [10])[0] is Verdict.DUPLICATE
-    assert held.finish(0, 1, 2) is Verdict.DUPLICATE
-    assert held.accept_tokens(1, 0, 0, [5])[0] is Verdict.ACCEPTED
-    assert held.accept_tokens(1, 1, 0, [6, 6])[0] is Verdict.ACCEPTED
-    assert [held.finish(1, 0, 1), held.finish(1, 1, 2)] == [Verdict.ACCEPTED] * 2
+    assert held.accept_tokens(0, 1, 1, [10])[0] is ReceiveOutcome.DUPLICATE
+    assert held.finish(0, 1, 2) is ReceiveOutcome.DUPLICATE
+    assert held.accept_tokens(1, 0, 0, [5])[0] is ReceiveOutcome.ACCEPTED
+    assert held.accept_tokens(1, 1, 0, [6, 6])[0] is ReceiveOutcome.ACCEPTED
+    assert [held.finish(1, 0, 1), held.finish(1, 1, 2)] == [ReceiveOutcome.ACCEPTED] * 2
     assert [choice.token_ids for choice in held.choices] == [[5], [6, 6]]
     assert held.is_finished
 
@@ -157,7 +158,7 @@ def test_the_same_search_goes_on_where_it_was():
     held.detach()
     assert held.held(3).next_positions == (ENDED, 1)
     held.reattach(3)
-    assert held.accept_tokens(0, 1, 0, [9, 10]) == (Verdict.ACCEPTED, 1)
+    assert held.accept_tokens(0, 1, 0, [9, 10]) == (ReceiveOutcome.ACCEPTED, 1)
     held.finish(0, 1, 2)
     assert [choice.token_ids for choice in held.choices] == [[7, 8], [9, 10]]
 
@@ -211,12 +212,12 @@ def test_whatever_arrives_the_journal_is_a_prefix_of_the_truth(messages):
         source = TRUTH if age == 0 else [-1] * 30
         if kind == "tokens":
             verdict, _ = held.accept_tokens(epoch, 0, first, source[first : first + count])
-            assert (verdict is Verdict.ACCEPTED) == (
+            assert (verdict is ReceiveOutcome.ACCEPTED) == (
                 age == 0 and first <= before < min(first + count, 30)
             )
         else:
             verdict = held.finish(epoch, 0, 30 if age == 0 else first)
-        if verdict is Verdict.GAP:
+        if verdict is ReceiveOutcome.GAP:
             record = held.submit(held.epoch + 10)
             assert record.emitted[0][0] == tuple(TRUTH[:before])
         ids = held.choices[0].token_ids

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pagewire_frontend.scheduler.link_sessions import CarriedSessions
+from pagewire_frontend.scheduler.link_sessions import LinkSessions
 from pagewire_frontend.session.events import Closed, Delta, Finished, PromptLogprobs
 from pagewire_frontend.session.journal import ENDED, JournalEntry
 from pagewire_frontend.session.session import Session
@@ -108,7 +108,7 @@ def token_batch(handle, epoch, choice, first, token_ids):
     )
 
 
-def break_and_resume(carried: CarriedSessions, scheduler: Scheduler) -> None:
+def break_and_resume(carried: LinkSessions, scheduler: Scheduler) -> None:
     """Lose the stream; the scheduler knows some requests still, and may tell their prompts again
     from the start or not at all."""
     scheduler.messages.clear()
@@ -120,7 +120,7 @@ def break_and_resume(carried: CarriedSessions, scheduler: Scheduler) -> None:
             has_prompt = scheduler.rng.random() < 0.7
             begins = list(record.next_positions)
             scheduler.answer(record.handle, record.epoch, begins, has_prompt=has_prompt)
-    carried.take_back(asked, resumed)
+    carried.resubmit_open(asked, resumed)
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -131,7 +131,7 @@ async def test_the_reader_gets_the_truth(seed):
         request_id=RequestId(b"r" * 16), model="m", prompt_token_ids=PROMPT, params=params
     )
     scheduler = Scheduler(rng, entry)
-    carried = CarriedSessions(scheduler.hear, scheduler.hear_each)
+    carried = LinkSessions(scheduler.hear, scheduler.hear_each)
     session = Session(entry, NoText(), arrived_at=0.0, deadline=None)
     carried.submit(session)
     handlers = {

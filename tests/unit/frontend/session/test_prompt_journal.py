@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from pagewire_frontend.session.events import Closed, Delta, Finished, FinishReason, PromptLogprobs
 from pagewire_frontend.session.journal import JournalEntry
-from pagewire_frontend.session.prompt_tray import POSITIONS_PER_EVENT, PromptTray
+from pagewire_frontend.session.prompt_tray import POSITIONS_PER_EVENT, PromptOutputBuffer
 from pagewire_frontend.session.session import Session
 from pagewire_frontend.session.token_logprob import Score, TokenLogprob
-from pagewire_frontend.session.verdict import Verdict
+from pagewire_frontend.session.verdict import ReceiveOutcome
 from pagewire_shared.errors import InternalError
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
@@ -32,10 +32,10 @@ def submitted(prompt=PROMPT, **params) -> JournalEntry:
 
 def test_pieces_in_order_name_the_tokens_of_the_prompt():
     held = submitted()
-    assert held.accept_prompt_logprobs(0, 1, SCORES[:3])[0] is Verdict.ACCEPTED
+    assert held.accept_prompt_logprobs(0, 1, SCORES[:3])[0] is ReceiveOutcome.ACCEPTED
     assert not held.is_prompt_complete
     verdict, new = held.accept_prompt_logprobs(0, 4, SCORES[3:])
-    assert verdict is Verdict.ACCEPTED
+    assert verdict is ReceiveOutcome.ACCEPTED
     assert held.is_prompt_complete
     assert new[0] == TokenLogprob(104, -4.0, ((4, -0.5),), 4)
     assert [item.token_id for item in new] == PROMPT[4:]
@@ -44,13 +44,13 @@ def test_pieces_in_order_name_the_tokens_of_the_prompt():
 @pytest.mark.parametrize(
     ("epoch", "first", "scores", "verdict", "num_new"),
     [
-        (0, 4, SCORES[3:5], Verdict.ACCEPTED, 2),
-        (0, 1, SCORES[:3], Verdict.DUPLICATE, 0),
-        (0, 2, SCORES[1:2], Verdict.DUPLICATE, 0),
-        (0, 2, SCORES[1:5], Verdict.ACCEPTED, 2),
-        (0, 5, SCORES[4:6], Verdict.GAP, 0),
-        (1, 4, SCORES[3:5], Verdict.GAP, 0),
-        (0, 4, [], Verdict.DUPLICATE, 0),
+        (0, 4, SCORES[3:5], ReceiveOutcome.ACCEPTED, 2),
+        (0, 1, SCORES[:3], ReceiveOutcome.DUPLICATE, 0),
+        (0, 2, SCORES[1:2], ReceiveOutcome.DUPLICATE, 0),
+        (0, 2, SCORES[1:5], ReceiveOutcome.ACCEPTED, 2),
+        (0, 5, SCORES[4:6], ReceiveOutcome.GAP, 0),
+        (1, 4, SCORES[3:5], ReceiveOutcome.GAP, 0),
+        (0, 4, [], ReceiveOutcome.DUPLICATE, 0),
     ],
 )
 def test_exactly_the_next_positions_are_taken(epoch, first, scores, verdict, num_new):
@@ -64,18 +64,18 @@ def test_exactly_the_next_positions_are_taken(epoch, first, scores, verdict, num
 def test_an_older_epoch_is_dropped():
     held = submitted()
     held.submit(2)
-    assert held.accept_prompt_logprobs(0, 1, SCORES)[0] is Verdict.DUPLICATE
-    assert held.accept_prompt_logprobs(1, 1, SCORES)[0] is Verdict.ACCEPTED
+    assert held.accept_prompt_logprobs(0, 1, SCORES)[0] is ReceiveOutcome.DUPLICATE
+    assert held.accept_prompt_logprobs(1, 1, SCORES)[0] is ReceiveOutcome.ACCEPTED
 
 
 def test_tokens_and_ends_before_the_prompt_is_known_are_a_gap():
     held = submitted()
-    assert held.accept_tokens(0, 0, 0, [1])[0] is Verdict.GAP
-    assert held.finish(0, 0, 0) is Verdict.GAP
+    assert held.accept_tokens(0, 0, 0, [1])[0] is ReceiveOutcome.GAP
+    assert held.finish(0, 0, 0) is ReceiveOutcome.GAP
     held.accept_prompt_logprobs(0, 1, SCORES[:-1])
-    assert held.accept_tokens(0, 0, 0, [1])[0] is Verdict.GAP
+    assert held.accept_tokens(0, 0, 0, [1])[0] is ReceiveOutcome.GAP
     held.accept_prompt_logprobs(0, 9, SCORES[-1:])
-    assert held.accept_tokens(0, 0, 0, [1])[0] is Verdict.ACCEPTED
+    assert held.accept_tokens(0, 0, 0, [1])[0] is ReceiveOutcome.ACCEPTED
 
 
 def test_what_is_known_is_not_asked_again():
@@ -88,19 +88,19 @@ def test_what_is_known_is_not_asked_again():
     assert record.params.prompt_logprobs is None
     assert record.emitted == (((7,), False),)
     # A scheduler that tells it all the same is not believed to be telling something new.
-    assert held.accept_prompt_logprobs(2, 1, SCORES) == (Verdict.DUPLICATE, [])
+    assert held.accept_prompt_logprobs(2, 1, SCORES) == (ReceiveOutcome.DUPLICATE, [])
 
 
 def test_nothing_predicts_a_prompt_of_one_token():
     held = submitted(prompt=[5])
     assert held.is_prompt_complete
     assert held.submit(2).params.prompt_logprobs is None
-    assert held.accept_tokens(1, 0, 0, [1])[0] is Verdict.ACCEPTED
+    assert held.accept_tokens(1, 0, 0, [1])[0] is ReceiveOutcome.ACCEPTED
 
 
 def test_who_did_not_ask_gets_nothing():
     held = submitted(prompt_logprobs=None)
-    assert held.accept_prompt_logprobs(0, 1, SCORES) == (Verdict.DUPLICATE, [])
+    assert held.accept_prompt_logprobs(0, 1, SCORES) == (ReceiveOutcome.DUPLICATE, [])
     assert held.is_prompt_complete
 
 
@@ -144,13 +144,13 @@ def test_whatever_arrives_what_was_taken_is_a_prefix_of_the_truth(pieces):
     for first, count, age, is_token in pieces:
         if is_token:
             if not held.is_prompt_complete:
-                assert held.accept_tokens(held.epoch, 0, 0, [1])[0] is Verdict.GAP
+                assert held.accept_tokens(held.epoch, 0, 0, [1])[0] is ReceiveOutcome.GAP
             continue
         source = SCORES if age == 0 else [Score(9.0, 99)] * 9
         piece = source[first - 1 : first - 1 + count]
         verdict, new = held.accept_prompt_logprobs(held.epoch + age, first, piece)
         taken += new
-        if verdict is Verdict.GAP:
+        if verdict is ReceiveOutcome.GAP:
             held.submit(held.epoch + 10)
         assert [item.rank for item in taken] == list(range(1, len(taken) + 1))
         assert [item.token_id for item in taken] == PROMPT[1 : 1 + len(taken)]
@@ -158,7 +158,7 @@ def test_whatever_arrives_what_was_taken_is_a_prefix_of_the_truth(pieces):
 
 
 def test_long_prompts_are_cut_into_events():
-    tray = PromptTray()
+    tray = PromptOutputBuffer()
     items = [TokenLogprob(i, -1.0) for i in range(POSITIONS_PER_EVENT + 2)]
     tray.put(items)
     first, second = tray.take()

@@ -10,7 +10,7 @@ import pytest
 from pagewire_kvstore.blocks.record import BlockRecord
 from pagewire_kvstore.tiers.disk.files import DiskFiles, file_name, key_of
 from pagewire_kvstore.tiers.disk.index import TOUCH_SECONDS
-from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.disk.tier import DiskBlocks
 from pagewire_kvstore.tiers.errors import RecordTooLargeError, TierPinnedError
 from pagewire_shared.errors import InvalidRequestError, StartupError
 from support.processes.disk_blocks import (
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 
 def test_what_is_put_is_got(folder):
-    tier = DiskTier(folder, ROOMY)
+    tier = DiskBlocks(folder, ROOMY)
     for number in range(5):
         assert tier.put(block_record(number)) == []
     assert all(holds(tier, number) for number in range(5))
@@ -50,7 +50,7 @@ def test_what_is_put_is_got(folder):
 @pytest.mark.parametrize("is_synced", [False, True])
 def test_payloads_of_every_kind(folder, wrap, is_synced):
     record = block_record(1)
-    tier = DiskTier(folder, ROOMY, is_synced=is_synced)
+    tier = DiskBlocks(folder, ROOMY, is_synced=is_synced)
     tier.put(BlockRecord(record.key, record.tenant, wrap(record.payload), record.checksum))
     assert holds(tier, 1)
 
@@ -58,12 +58,12 @@ def test_payloads_of_every_kind(folder, wrap, is_synced):
 def test_names_are_hex_of_the_key_and_back(folder):
     key = block_key(7)
     assert key_of(file_name(key)) == key
-    DiskTier(folder, ROOMY).put(block_record(7))
+    DiskBlocks(folder, ROOMY).put(block_record(7))
     assert files_below(folder) == [path_of(folder, 7)]
 
 
 def test_a_put_again_replaces(folder):
-    tier = DiskTier(folder, 3 * FILE_BYTES)
+    tier = DiskBlocks(folder, 3 * FILE_BYTES)
     for number in (0, 1, 2):
         tier.put(block_record(number))
     path_of(folder, 0).write_bytes(b"damaged")
@@ -75,7 +75,7 @@ def test_a_put_again_replaces(folder):
 
 
 def test_removed_is_gone(folder):
-    tier = DiskTier(folder, ROOMY)
+    tier = DiskBlocks(folder, ROOMY)
     tier.put(block_record(1))
     assert tier.remove(block_key(1))
     assert not tier.remove(block_key(1))
@@ -84,7 +84,7 @@ def test_removed_is_gone(folder):
 
 
 def test_the_least_recently_used_is_evicted(folder):
-    tier = DiskTier(folder, 3 * FILE_BYTES)
+    tier = DiskBlocks(folder, 3 * FILE_BYTES)
     for number in (0, 1, 2):
         assert tier.put(block_record(number)) == []
     assert holds(tier, 0)
@@ -96,7 +96,7 @@ def test_the_least_recently_used_is_evicted(folder):
 
 def test_pinned_blocks_stay(folder):
     pinned = {block_key(0), block_key(2)}
-    tier = DiskTier(folder, 3 * FILE_BYTES, is_pinned=pinned.__contains__)
+    tier = DiskBlocks(folder, 3 * FILE_BYTES, is_pinned=pinned.__contains__)
     for number in (0, 1, 2):
         tier.put(block_record(number))
     assert tier.put(block_record(3)) == [block_key(1)]
@@ -112,26 +112,26 @@ def test_pinned_blocks_stay(folder):
 
 
 def test_a_record_larger_than_the_tier_is_refused(folder):
-    tier = DiskTier(folder, FILE_BYTES)
+    tier = DiskBlocks(folder, FILE_BYTES)
     tier.put(block_record(0))
     with pytest.raises(RecordTooLargeError):
         tier.put(block_record(1, SIZE + 1))
     assert holds(tier, 0)
     check_agrees(tier, folder)
     with pytest.raises(InvalidRequestError):
-        DiskTier(folder, 0)
+        DiskBlocks(folder, 0)
 
 
 def test_everything_is_found_after_a_restart_in_order_of_use(folder):
     clock = Clock()
-    tier = DiskTier(folder, ROOMY, clock=clock)
+    tier = DiskBlocks(folder, ROOMY, clock=clock)
     for number in range(6):
         tier.put(block_record(number))
     assert holds(tier, 4)
     clock.now += TOUCH_SECONDS
     assert holds(tier, 1)
     tier.close()
-    again = DiskTier(folder, ROOMY, clock=clock)
+    again = DiskBlocks(folder, ROOMY, clock=clock)
     # The hit on 4 came within a minute of its put, so it was not written down.
     assert again.keys() == [block_key(number) for number in (0, 2, 3, 4, 5, 1)]
     assert again.used_bytes == tier.used_bytes
@@ -140,17 +140,17 @@ def test_everything_is_found_after_a_restart_in_order_of_use(folder):
 
 
 def test_a_smaller_tier_keeps_the_most_recent(folder):
-    tier = DiskTier(folder, ROOMY, clock=Clock())
+    tier = DiskBlocks(folder, ROOMY, clock=Clock())
     for number in range(6):
         tier.put(block_record(number))
     tier.close()
-    again = DiskTier(folder, 2 * FILE_BYTES)
+    again = DiskBlocks(folder, 2 * FILE_BYTES)
     assert again.keys() == [block_key(4), block_key(5)]
     check_agrees(again, folder)
 
 
 def test_a_start_reads_headers_and_no_payload(folder):
-    tier = DiskTier(folder, ROOMY)
+    tier = DiskBlocks(folder, ROOMY)
     for number in range(4):
         tier.put(block_record(number))
     tier.close()
@@ -160,7 +160,7 @@ def test_a_start_reads_headers_and_no_payload(folder):
     path_of(folder, 1).write_bytes(b"x" * FILE_BYTES)
     path_of(folder, 2).write_bytes(path_of(folder, 2).read_bytes()[:-1])
     path_of(folder, 3).write_bytes(data)
-    again = DiskTier(folder, ROOMY)
+    again = DiskBlocks(folder, ROOMY)
     assert again.keys() == [block_key(0)]
     assert again.num_corrupt == 3
     assert not holds(again, 0)
@@ -169,15 +169,15 @@ def test_a_start_reads_headers_and_no_payload(folder):
 
 
 def test_a_folder_has_one_tier_at_a_time(folder):
-    tier = DiskTier(folder, ROOMY)
+    tier = DiskBlocks(folder, ROOMY)
     with pytest.raises(StartupError, match=f"{folder}: another process"):
-        DiskTier(folder, ROOMY)
+        DiskBlocks(folder, ROOMY)
     tier.close()
-    DiskTier(folder, ROOMY).close()
+    DiskBlocks(folder, ROOMY).close()
 
 
 def test_a_tenant_at_its_quota_takes_from_no_other(folder):
-    tier = DiskTier(folder, 8 * FILE_BYTES, quota=lambda _: 4 * FILE_BYTES)
+    tier = DiskBlocks(folder, 8 * FILE_BYTES, quota=lambda _: 4 * FILE_BYTES)
     for number in range(3):
         tier.put(replace(block_record(number), tenant="b"))
     for number in range(10, 30):
@@ -186,7 +186,7 @@ def test_a_tenant_at_its_quota_takes_from_no_other(folder):
     assert [tier.contains(block_key(number)) for number in (0, 1, 2, 25, 26)] == [1, 1, 1, 0, 1]
     tier.close()
     # Whose they are is known after a restart, and a smaller quota holds at once.
-    again = DiskTier(folder, 8 * FILE_BYTES, quota=lambda _: 2 * FILE_BYTES)
+    again = DiskBlocks(folder, 8 * FILE_BYTES, quota=lambda _: 2 * FILE_BYTES)
     kept = [block_key(number) for number in (1, 2, 28, 29)]
     assert again.keys() == kept
     assert again.delete_tenant("b") == kept[:2]
@@ -196,7 +196,7 @@ def test_a_tenant_at_its_quota_takes_from_no_other(folder):
 
 
 def test_wrong_names_are_ignored_and_partial_files_dropped(folder):
-    tier = DiskTier(folder, ROOMY)
+    tier = DiskBlocks(folder, ROOMY)
     tier.put(block_record(0))
     tier.close()
     real = path_of(folder, 0)
@@ -211,7 +211,7 @@ def test_wrong_names_are_ignored_and_partial_files_dropped(folder):
     linked.parent.mkdir(exist_ok=True)
     linked.symlink_to(real)
     (folder / "temp" / "1-1").write_bytes(b"half")
-    tier = DiskTier(folder, ROOMY)
+    tier = DiskBlocks(folder, ROOMY)
     assert tier.keys() == [block_key(0)]
     assert (tier.num_ignored, tier.num_partial) == (6, 1)
     assert files_below(folder, "temp") == []
@@ -219,7 +219,7 @@ def test_wrong_names_are_ignored_and_partial_files_dropped(folder):
 
 @pytest.mark.parametrize("act", ["put", "remove", "get"])
 def test_names_change_one_at_a_time_and_who_asks_waits_for_none(folder, monkeypatch, act):
-    tier = DiskTier(folder, ROOMY)
+    tier = DiskBlocks(folder, ROOMY)
     tier.put(block_record(0))
     path_of(folder, 0).write_bytes(b"damaged")
     is_published, may_go_on = threading.Event(), threading.Event()
@@ -263,7 +263,7 @@ def eager_switches():
 
 @pytest.mark.usefixtures("eager_switches")
 def test_many_threads_at_a_time(folder):
-    tier = DiskTier(folder, 4 * FILE_BYTES)
+    tier = DiskBlocks(folder, 4 * FILE_BYTES)
     failures = []
 
     def work(seed):

@@ -14,7 +14,7 @@ import pytest
 
 from pagewire_kvstore.tiers.disk import files as disk_files
 from pagewire_kvstore.tiers.disk.files import file_name
-from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.disk.tier import DiskBlocks
 from pagewire_kvstore.tiers.errors import TierUnavailableError
 from support.processes import disk_blocks
 from support.processes.disk_blocks import (
@@ -66,7 +66,7 @@ def damage_swap(path, other):
     "damage", [damage_flip, damage_cut, damage_empty, damage_grow, damage_swap]
 )
 def test_a_damaged_file_is_a_miss_and_goes_to_quarantine(folder, damage, caplog):
-    tier = DiskTier(folder, ROOMY)
+    tier = DiskBlocks(folder, ROOMY)
     tier.put(block_record(0))
     tier.put(block_record(1))
     damage(path_of(folder, 0), path_of(folder, 1))
@@ -84,7 +84,7 @@ def test_a_damaged_file_is_a_miss_and_goes_to_quarantine(folder, damage, caplog)
 
 def test_quarantine_is_bounded_by_count_and_bytes(folder, monkeypatch, caplog):
     monkeypatch.setattr(disk_files, "MAX_QUARANTINED_FILES", 3)
-    tier = DiskTier(folder, ROOMY, clock=Clock())
+    tier = DiskBlocks(folder, ROOMY, clock=Clock())
 
     def spoil(number, size):
         tier.put(block_record(number, size))
@@ -105,7 +105,7 @@ def test_quarantine_is_bounded_by_count_and_bytes(folder, monkeypatch, caplog):
 
 
 def test_a_file_that_vanished_is_a_miss(folder):
-    tier = DiskTier(folder, ROOMY)
+    tier = DiskBlocks(folder, ROOMY)
     tier.put(block_record(0))
     path_of(folder, 0).unlink()
     assert not holds(tier, 0)
@@ -131,7 +131,7 @@ def check_put_fails(tier, folder, number, reason, size=SIZE):
 
 
 def test_a_file_where_a_subfolder_should_be(folder):
-    tier = DiskTier(folder, 2 * FILE_BYTES)
+    tier = DiskBlocks(folder, 2 * FILE_BYTES)
     tier.put(block_record(0))
     tier.put(block_record(1))
     path_of(folder, 2).parent.write_text("in the way")
@@ -147,7 +147,7 @@ def test_a_file_where_a_subfolder_should_be(folder):
 
 
 def test_a_folder_where_a_file_should_be(folder):
-    tier = DiskTier(folder, 2 * FILE_BYTES)
+    tier = DiskBlocks(folder, 2 * FILE_BYTES)
     tier.put(block_record(0))
     tier.put(block_record(1))
     path_of(folder, 2).mkdir(parents=True)
@@ -156,7 +156,7 @@ def test_a_folder_where_a_file_should_be(folder):
 
 @pytest.mark.parametrize("part", ["", "blocks", "temp"])
 def test_a_folder_that_went_away_is_not_made_again(folder, part):
-    tier = DiskTier(folder, ROOMY)
+    tier = DiskBlocks(folder, ROOMY)
     shutil.rmtree(folder / part)
     assert unavailable(tier.put, block_record(0)) == "ENOENT"
     assert not (folder / part).exists()
@@ -165,8 +165,8 @@ def test_a_folder_that_went_away_is_not_made_again(folder, part):
 
 def test_a_start_where_no_folder_can_be(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    assert unavailable(DiskTier, tmp_path / "file", ROOMY) == "EEXIST"
-    assert unavailable(DiskTier, tmp_path / "file" / "tier", ROOMY) == "ENOTDIR"
+    assert unavailable(DiskBlocks, tmp_path / "file", ROOMY) == "EEXIST"
+    assert unavailable(DiskBlocks, tmp_path / "file" / "tier", ROOMY) == "ENOTDIR"
 
 
 @contextlib.contextmanager
@@ -181,7 +181,7 @@ def largest_file(num_bytes):
 
 def test_a_write_that_ends_half_way_leaves_nothing(folder):
     size = 3 << 20
-    tier = DiskTier(folder, 2 * size)
+    tier = DiskBlocks(folder, 2 * size)
     for number in (0, 1):
         tier.put(block_record(number))
     with largest_file(2 << 20):
@@ -206,19 +206,19 @@ def without_permission(folder):
 
 
 def test_permissions_are_missing(folder):
-    tier = DiskTier(folder, ROOMY)
+    tier = DiskBlocks(folder, ROOMY)
     tier.put(block_record(0))
     with without_permission(folder):
         assert unavailable(tier.put, block_record(1)) == "EACCES"
         assert unavailable(tier.get, block_key(0)) == "EACCES"
         assert unavailable(tier.remove, block_key(0)) == "EACCES"
-        assert unavailable(DiskTier, folder, ROOMY) == "EACCES"
+        assert unavailable(DiskBlocks, folder, ROOMY) == "EACCES"
     assert holds(tier, 0)
     check_agrees(tier, folder)
 
 
 def test_a_victim_that_cannot_be_removed_takes_its_room_with_it(folder, caplog):
-    tier = DiskTier(folder, 3 * FILE_BYTES)
+    tier = DiskBlocks(folder, 3 * FILE_BYTES)
     for number in range(3):
         tier.put(block_record(number))
     for number in (0, 1):
@@ -279,7 +279,7 @@ def test_killed_at_random_moments_it_serves_only_whole_records(folder):
             time.sleep(dice.uniform(0.0, 0.06))
             os.kill(child, signal.SIGKILL)
             assert int(parent.stdout.readline()) == -signal.SIGKILL
-            tier = DiskTier(folder, capacity)
+            tier = DiskBlocks(folder, capacity)
             check_agrees(tier, folder)
             assert tier.used_bytes <= capacity
             numbers = [key.group for key in tier.keys()]  # noqa: SIM118

@@ -99,8 +99,8 @@ def test_a_flood_of_a_tenant_with_a_quota_spares_the_others() -> None:
 def test_a_reader_keeps_its_bytes_when_the_block_goes() -> None:
     tier = make(2)
     tier.put(block(1))
-    with tier.borrow(key_of(1)) as outer:
-        with tier.borrow(key_of(1)) as inner:
+    with tier.read_in_place(key_of(1)) as outer:
+        with tier.read_in_place(key_of(1)) as inner:
             assert tier.remove(key_of(1))
             for number in range(2, 9):
                 tier.put(block(number))
@@ -120,17 +120,17 @@ def test_a_block_that_is_read_is_not_evicted() -> None:
     hold = tier.hold(key_of(1))
     assert hold is not None
     assert tier.put(block(3)) == [key_of(2)]
-    with tier.borrow(key_of(3)), pytest.raises(OverloadedError):
+    with tier.read_in_place(key_of(3)), pytest.raises(OverloadedError):
         tier.put(block(4))
-    tier.let_go(hold)
+    tier.unpin(hold)
     assert tier.put(block(4)) == [key_of(1)]
     with pytest.raises(AssertionError, match="nobody reads"):
-        tier.let_go(hold)
+        tier.unpin(hold)
 
 
 def test_borrowing_what_is_not_there_is_a_miss() -> None:
     tier = make()
-    with tier.borrow(key_of(1)) as record:
+    with tier.read_in_place(key_of(1)) as record:
         assert record is None
     assert tier.stats().num_misses == 1
 
@@ -162,6 +162,6 @@ def test_another_process_reads_a_block_at_its_offset(tmp_path: Path) -> None:
     command = [sys.executable, "-c", READER, str(path), str(hold.offset), str(GRANULE_BYTES)]
     done = subprocess.run(command, capture_output=True, check=True)
     assert done.stdout == block(4).payload
-    tier.let_go(hold)
+    tier.unpin(hold)
     tier.close()
     assert not path.exists()

@@ -97,9 +97,9 @@ class MemoryTierMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.holds)
     @rule(data=st.data())
-    def let_go(self, data: st.DataObject) -> None:
+    def unpin(self, data: st.DataObject) -> None:
         index = data.draw(st.integers(0, len(self.holds) - 1))
-        self.tier.let_go(self.holds.pop(index)[0])
+        self.tier.unpin(self.holds.pop(index)[0])
 
     @rule(number=st.integers(0, 20), is_pinned=st.booleans())
     def pin(self, number: int, is_pinned: bool) -> None:
@@ -126,7 +126,7 @@ class MemoryTierMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for hold, _ in self.holds:
-            self.tier.let_go(hold)
+            self.tier.unpin(hold)
         for reservation, _ in self.reserved:
             self.tier.abandon(reservation)
         held = self.tier.keys()

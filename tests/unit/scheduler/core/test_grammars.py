@@ -7,7 +7,7 @@ from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import TokensEvent
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
-from pagewire_scheduler.core.queueing.enqueue import take_asked
+from pagewire_scheduler.core.queueing.enqueue import pop_requests
 from pagewire_scheduler.core.state.grammars import MAX_READY, MAX_RELEASED, Grammars
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.params import SamplingParams
@@ -20,7 +20,7 @@ def guided(regex: str = "[ab]+", **fields: object) -> SamplingParams:
 
 
 def asked(cell: Cell) -> list[bytes]:
-    taken = cell.core.workers[cell.info.worker_id].grammars.take_asked()
+    taken = cell.core.workers[cell.info.worker_id].grammars.pop_requests()
     return [grammar_id for grammar_id, _ in taken]
 
 
@@ -110,7 +110,7 @@ def test_a_drain_moves_who_waits_for_a_grammar() -> None:
     cell.core.drain_worker(cell.info.worker_id)
     check_integrity(cell.core)
     assert cell.core.is_drained(cell.info.worker_id)
-    assert len(cell.core.workers[other.worker_id].grammars.take_asked()) == 1
+    assert len(cell.core.workers[other.worker_id].grammars.pop_requests()) == 1
 
 
 def test_an_abort_and_a_deadline_end_who_waits_for_a_grammar() -> None:
@@ -160,8 +160,8 @@ def test_the_oldest_unused_grammars_are_released_and_ids_never_come_again() -> N
     keys = [number.to_bytes(16, "big") for number in range(MAX_READY + 3)]
     ids = []
     for key in keys:
-        grammars.ask(key, params)
-        ((grammar_id, _),) = grammars.take_asked()
+        grammars.request_compile(key, params)
+        ((grammar_id, _),) = grammars.pop_requests()
         ids.append(grammar_id)
         assert grammars.answer(grammar_id, is_compiled=True) == key
     assert grammars.is_ready(keys[1]), "used again, so it is young"
@@ -169,8 +169,8 @@ def test_the_oldest_unused_grammars_are_released_and_ids_never_come_again() -> N
     assert grammars.take_released() == [ids[2], ids[3], ids[4]]
     assert not grammars.take_released()
     assert grammars.is_ready(keys[0])
-    grammars.ask(keys[2], params)
-    ((again, _),) = grammars.take_asked()
+    grammars.request_compile(keys[2], params)
+    ((again, _),) = grammars.pop_requests()
     assert again not in ids
 
 
@@ -215,9 +215,9 @@ def test_the_sources_under_way_are_bounded_in_bytes() -> None:
 
     texts = ["a" * 6, "b" * 6, "\u00e9" * 20, "c"]
     for text in texts:
-        grammars.ask(text.encode()[:16].ljust(16), StructuredOutputsParams(regex=text))
+        grammars.request_compile(text.encode()[:16].ljust(16), StructuredOutputsParams(regex=text))
     seen = []
-    while taken := grammars.take_asked():
+    while taken := grammars.pop_requests():
         seen.append([params.text for _, params in taken])
         for grammar_id, _ in taken:
             grammars.answer(grammar_id, is_compiled=True)
@@ -229,12 +229,12 @@ def test_what_nobody_needs_any_more_is_not_asked_for() -> None:
     for number in range(1, 31):
         cell.submit(number, [1, 2, 3], sampling=guided(f"x{number}"))
     worker = cell.core.workers[cell.info.worker_id]
-    first = take_asked(worker)
+    first = pop_requests(worker)
     for number in range(1, 30):
         cell.core.abort(FRONTEND, number, None)
     for grammar_id, _ in first:
         note(cell, grammar_id)
-    ((_, last),) = take_asked(worker)
+    ((_, last),) = pop_requests(worker)
     assert last.text == "x30"
 
 
@@ -242,8 +242,8 @@ def test_releases_beyond_those_of_one_plan_are_told_by_the_next() -> None:
     grammars = Grammars(StreamLimits())
     keys = [number.to_bytes(16, "little") for number in range(MAX_READY + MAX_RELEASED + 5)]
     for key in keys:
-        grammars.ask(key, StructuredOutputsParams(regex="a"))
-        ((grammar_id, _),) = grammars.take_asked()
+        grammars.request_compile(key, StructuredOutputsParams(regex="a"))
+        ((grammar_id, _),) = grammars.pop_requests()
         grammars.answer(grammar_id, is_compiled=True)
     grammars.release_unused([])
     assert [len(grammars.take_released()) for _ in range(3)] == [MAX_RELEASED, 5, 0]

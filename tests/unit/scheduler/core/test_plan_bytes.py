@@ -14,7 +14,7 @@ from pagewire_scheduler.core.data.plan_bytes import record_bytes
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.data.step_plan import NewSequence, StepPlan
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
-from pagewire_scheduler.core.planning import plan_builder as draft
+from pagewire_scheduler.core.planning import plan_builder as builder
 from pagewire_scheduler.core.planning.preemption import preempt
 from pagewire_scheduler.core.transfers.orders import num_free_for_load
 from pagewire_shared.identity.ids import BlockName, RequestId
@@ -205,7 +205,7 @@ def test_names_forgotten_are_told_over_several_plans() -> None:
 
 
 def test_log_probabilities_of_prompts_fit_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draft, "MAX_PROMPT_VALUE_BYTES", 10 * (12 + 8 * 20))
+    monkeypatch.setattr(builder, "MAX_PROMPT_VALUE_BYTES", 10 * (12 + 8 * 20))
     scored = cell(max_num_batched_tokens=64)
     sampling = SamplingParams(max_tokens=1, prompt_logprobs=20)
     scored.submit(1, list(range(25)), sampling=sampling)

@@ -10,7 +10,7 @@ from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import Event, RejectedEvent, TokensEvent, VectorEvent
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.step_plan import StepPlan
-from pagewire_scheduler.core.planning import plan_builder as draft
+from pagewire_scheduler.core.planning import plan_builder as builder
 from pagewire_scheduler.core.state.frontend import Held
 from pagewire_shared.errors import WireError
 from pagewire_shared.sampling.params import SamplingParams
@@ -161,7 +161,7 @@ def test_it_is_resent_and_runs_again_after_a_loss() -> None:
 def test_a_step_returns_no_more_vectors_than_a_message_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(draft, "MAX_VECTOR_BYTES", 2 * 4 * SIZE)
+    monkeypatch.setattr(builder, "MAX_VECTOR_BYTES", 2 * 4 * SIZE)
     cell = pooling_cell(steps_in_flight=1)
     for number in range(1, 6):
         cell.submit(number, [number, 2], pooling=LAST)

@@ -86,11 +86,13 @@ def test_who_waits_for_a_role_that_is_lost_moves() -> None:
 def test_prefills_that_wait_move_with_the_role() -> None:
     cell = HandoffCell(exchanging(1, PREFILL), exchanging(2, DECODE), exchanging(3, PREFILL))
     cell.submit(1)
-    (source,) = {worker.info.worker_id for worker in cell.core.workers.values() if worker.giving}
+    (source,) = {
+        worker.info.worker_id for worker in cell.core.workers.values() if worker.outgoing_handoffs
+    }
     cell.core.set_roles(source, DECODE)
     other = ({P, E} - {source}).pop()
-    assert cell.worker(other).giving
-    assert not cell.worker(source).giving
+    assert cell.worker(other).outgoing_handoffs
+    assert not cell.worker(source).outgoing_handoffs
     cell.step(other)
     receiver = worker_of(cell, 1)
     cell.finish(cell.order(receiver), worker_id=receiver)

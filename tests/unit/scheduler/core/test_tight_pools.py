@@ -64,7 +64,7 @@ def test_what_waits_at_a_draining_worker_moves_when_its_trial_is_over() -> None:
     plan = cell.planned()
     cell.answer(plan, failure=StepFailure("once"), slots=[], counts=[], token_ids=[])
     worker = cell.core.workers[cell.info.worker_id]
-    assert worker.trials
+    assert worker.fault_isolation
     cell.core.drain_worker(cell.info.worker_id)
     third = cell.core.requests[next(i for i in cell.core.requests if i[0] == 3)].sequences[0]
     for _ in range(40):

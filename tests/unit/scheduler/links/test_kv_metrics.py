@@ -9,7 +9,7 @@ from pagewire_scheduler.metrics.kv import DecisionMeter, LoadMeter, StoreMeter
 from pagewire_shared.kv.transport import KvTransport
 
 
-class Verdict(enum.Enum):
+class LoadReason(enum.Enum):
     GOOD = "good for a test"
     BAD = "bad for a test"
 
@@ -22,9 +22,9 @@ def test_totals_are_counted_once() -> None:
     before = value("kv_overdue_loads_total")
     meter = DecisionMeter()
     for verdicts, num_overdue in (
-        ({Verdict.GOOD: 2}, 0),
-        ({Verdict.GOOD: 2, Verdict.BAD: 1}, 1),
-        ({Verdict.GOOD: 5, Verdict.BAD: 1}, 1),
+        ({LoadReason.GOOD: 2}, 0),
+        ({LoadReason.GOOD: 2, LoadReason.BAD: 1}, 1),
+        ({LoadReason.GOOD: 5, LoadReason.BAD: 1}, 1),
     ):
         meter.show(verdicts, num_overdue)
     assert value("kv_decisions_total", verdict="good for a test") == 5
@@ -36,7 +36,7 @@ def test_decisions_about_hand_offs_are_totals_of_their_own() -> None:
     before = value("moves_total")
     meter = DecisionMeter()
     for total, num_moves in ((1, 0), (1, 2), (4, 3)):
-        meter.show_handoffs({Verdict.BAD: total}, num_moves)
+        meter.show_handoffs({LoadReason.BAD: total}, num_moves)
     assert value("handoff_decisions_total", verdict="bad for a test") == 4
     assert value("moves_total") - before == 3
 

@@ -7,7 +7,7 @@ from unit.scheduler.cell import FRONTEND, Cell
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.data.events import RejectedEvent
-from pagewire_scheduler.core.data.settings import CoreSettings, LoadLimits
+from pagewire_scheduler.core.data.settings import CoreSettings, OverloadLimits
 from pagewire_scheduler.core.state.frontend import ENDED, Held
 from pagewire_shared.errors import InvalidRequestError, WireError
 from pagewire_shared.sampling.beam import BeamParams
@@ -59,7 +59,7 @@ def test_what_runs_is_not_refused_for_load_when_it_comes_again() -> None:
 
 
 def test_what_is_too_much_alone_is_not_told_to_come_again() -> None:
-    limits = LoadLimits(max_waiting_tokens=10)
+    limits = OverloadLimits(max_waiting_tokens=10)
     cell = Cell(settings=CoreSettings(generation=3, limits=limits))
     (event,) = cell.submit(1, list(range(1, 30)))
     assert isinstance(event, RejectedEvent)

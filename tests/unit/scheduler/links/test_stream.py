@@ -7,7 +7,7 @@ import pytest
 
 from pagewire_scheduler.links import stream
 from pagewire_shared.errors import PagewireError, UnavailableError
-from pagewire_shared.rpc.outbox import Outbox
+from pagewire_shared.rpc.outbox import SendQueue
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Peer:
     ends: list[PagewireError | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.outbox: Outbox[Sized] = Outbox(max_bytes=100, clock=lambda: self.now)
+        self.outbox: SendQueue[Sized] = SendQueue(max_bytes=100, clock=lambda: self.now)
         self.written = stream.run_stream(self.outbox, self._silence(), lambda _: None, self._close)
 
     async def _silence(self):

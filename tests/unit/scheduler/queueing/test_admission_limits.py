@@ -11,7 +11,7 @@ from unit.scheduler.cell import FRONTEND, Cell, submission
 from unit.scheduler.hellos import MODEL
 
 from pagewire_scheduler.core.data.events import Event, RejectedEvent
-from pagewire_scheduler.core.data.settings import CoreSettings, LoadLimits
+from pagewire_scheduler.core.data.settings import CoreSettings, OverloadLimits
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_shared.sampling.beam import BeamParams
 from pagewire_shared.sampling.params import SamplingParams
@@ -112,7 +112,7 @@ def test_a_search_is_counted_as_it_grows() -> None:
 
 def test_what_may_come_is_bounded_too() -> None:
     """Nobody may take on so much that it could never be held."""
-    limits = LoadLimits(max_request_bytes=2**24)
+    limits = OverloadLimits(max_request_bytes=2**24)
     cell = long_cell(limits=limits)
     events: list[Event] = []
     for number in range(1000):
@@ -143,12 +143,12 @@ def test_a_model_without_a_worker_shuts_nobody_out(policy: Any) -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        LoadLimits(max_num_waiting=64),
-        LoadLimits(max_waiting_tokens=192),
-        LoadLimits(max_request_bytes=2**20),
+        OverloadLimits(max_num_waiting=64),
+        OverloadLimits(max_waiting_tokens=192),
+        OverloadLimits(max_request_bytes=2**20),
     ],
 )
-def test_a_tenant_that_fills_a_limit_leaves_room_for_others(limits: LoadLimits) -> None:
+def test_a_tenant_that_fills_a_limit_leaves_room_for_others(limits: OverloadLimits) -> None:
     cell = Cell(settings=CoreSettings(generation=3, limits=limits), max_num_seqs=1)
     num_taken = many(cell.core, "greedy", 2000)
     assert 0 < num_taken < 2000
@@ -160,7 +160,7 @@ def test_a_tenant_that_fills_a_limit_leaves_room_for_others(limits: LoadLimits) 
 
 
 def test_all_that_waits_is_bounded_however_many_tenants_there_are() -> None:
-    limits = LoadLimits(max_num_waiting=64)
+    limits = OverloadLimits(max_num_waiting=64)
     cell = Cell(settings=CoreSettings(generation=3, limits=limits), max_num_seqs=1)
     taken = sum(many(cell.core, f"t{n}", 2, first=10 * n) for n in range(1, 500))
     assert 64 <= taken <= 64 + 16
@@ -172,9 +172,9 @@ def test_all_that_waits_is_bounded_however_many_tenants_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [LoadLimits(max_num_waiting=2), LoadLimits(max_request_bytes=12_000)]
+    "limits", [OverloadLimits(max_num_waiting=2), OverloadLimits(max_request_bytes=12_000)]
 )
-def test_a_stream_that_comes_again_is_not_refused_for_load(limits: LoadLimits) -> None:
+def test_a_stream_that_comes_again_is_not_refused_for_load(limits: OverloadLimits) -> None:
     """After a restart of the scheduler newcomers may be there first."""
     cell = Cell(settings=CoreSettings(generation=3, limits=limits), max_num_seqs=1)
     assert many(cell.core, "", 100) < 100

@@ -5,7 +5,7 @@ from unit.scheduler.cell import Cell, finished
 
 from pagewire_scheduler.core.audit import audit
 from pagewire_scheduler.core.data.events import Event, FinishedEvent, RejectedEvent
-from pagewire_scheduler.core.data.settings import CoreSettings, LoadLimits
+from pagewire_scheduler.core.data.settings import CoreSettings, OverloadLimits
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.planning.schedule_waiting import MAX_SKIPS
 from pagewire_scheduler.core.queueing.policy import PRIORITY_SECONDS
@@ -176,13 +176,13 @@ def refusal(events: list[Event]) -> RejectedEvent:
 @pytest.mark.parametrize(
     ("limits", "word"),
     [
-        (LoadLimits(max_num_waiting=3), "sequences"),
-        (LoadLimits(max_waiting_tokens=40), "tokens"),
-        (LoadLimits(max_request_bytes=20_000), "bytes"),
+        (OverloadLimits(max_num_waiting=3), "sequences"),
+        (OverloadLimits(max_waiting_tokens=40), "tokens"),
+        (OverloadLimits(max_request_bytes=20_000), "bytes"),
     ],
 )
 def test_beyond_a_limit_a_request_is_refused_with_a_hint_when_to_come_again(
-    limits: LoadLimits, word: str
+    limits: OverloadLimits, word: str
 ) -> None:
     cell = Cell(settings=CoreSettings(generation=3, limits=limits), max_num_seqs=1)
     events: list[Event] = []

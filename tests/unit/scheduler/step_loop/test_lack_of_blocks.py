@@ -51,14 +51,14 @@ def test_what_is_remembered_is_what_a_walk_finds(
     num_remembered = 0
     place_for = starting._place_for
 
-    def checked(draft: Any, sequence: Any) -> object:
+    def checked(builder: Any, sequence: Any) -> object:
         nonlocal num_remembered
         lack = sequence.lack
-        place = place_for(draft, sequence)
+        place = place_for(builder, sequence)
         num_remembered += place is None and lack is not None and sequence.lack is lack
-        sequence.lack, kept = None, sequence.lack
-        assert place_for(draft, sequence) == place
-        sequence.lack = kept
+        sequence.lack, probe_blocks = None, sequence.lack
+        assert place_for(builder, sequence) == place
+        sequence.lack = probe_blocks
         return place
 
     monkeypatch.setattr(starting, "_place_for", checked)

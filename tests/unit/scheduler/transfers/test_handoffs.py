@@ -74,7 +74,7 @@ def test_what_the_source_had_counts_as_cached() -> None:
     cell.step(P)
     cell.finish(cell.order())
     cell.run_out()
-    cell.worker(D).forget_cache()
+    cell.worker(D).drop_prefix_cache()
     cell.run_out()
     cell.submit(3, sampling=SamplingParams(max_tokens=1))
     plan = cell.plan(P)
@@ -106,7 +106,7 @@ def test_a_prompt_that_the_source_has_is_pulled_at_once() -> None:
     cell.step(P)
     cell.finish(cell.order())
     cell.run_out()
-    cell.worker(D).forget_cache()
+    cell.worker(D).drop_prefix_cache()
     cell.submit(2, sampling=SamplingParams(max_tokens=1))
     cell.run_out(P)
     cell.run_out(D)
@@ -216,7 +216,7 @@ def test_the_client_goes_away(moment: str) -> None:
 def test_nobody_waits_beyond_the_deadline() -> None:
     cell = HandoffCell()
     cell.submit(1)
-    (handoff,) = cell.worker(D).taking
+    (handoff,) = cell.worker(D).incoming_handoffs
     cell.tick(handoff.deadline - cell.now)  # the prefill was never started
     assert not cell.worker(P).num_sequences
     assert len(finished(cell.run_out())) == 1

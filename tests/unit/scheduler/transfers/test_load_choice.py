@@ -10,10 +10,10 @@ from pagewire_scheduler.core.costs.link_speed import OVERHEAD_SECONDS, LinkSpeed
 from pagewire_scheduler.core.costs.load_cost import (
     MIN_PROBE_SECONDS,
     UNMEASURED_SECONDS,
-    Choice,
+    LoadDecision,
+    LoadReason,
     PrefillSpeed,
     StoreLink,
-    Verdict,
     choose,
 )
 
@@ -23,7 +23,7 @@ SIZE = 16  # tokens
 
 def decide(
     prefill: PrefillSpeed, link: StoreLink, num_blocks: int = 100, now: float = 0.0
-) -> Choice:
+) -> LoadDecision:
     return choose(
         num_blocks=num_blocks,
         num_tokens=num_blocks * SIZE,
@@ -48,7 +48,7 @@ def link(bytes_per_second: float) -> StoreLink:
 
 
 def test_what_is_not_measured_is_loaded_with_a_fixed_deadline() -> None:
-    expected = Choice(Verdict.UNMEASURED, UNMEASURED_SECONDS)
+    expected = LoadDecision(LoadReason.UNMEASURED, UNMEASURED_SECONDS)
     assert decide(PrefillSpeed(), StoreLink()) == expected
     assert decide(prefill(1000), StoreLink()) == expected
     assert decide(PrefillSpeed(), link(1e9)) == expected
@@ -56,35 +56,35 @@ def test_what_is_not_measured_is_loaded_with_a_fixed_deadline() -> None:
 
 def test_a_fast_link_is_used_with_half_the_time_of_computing_as_deadline() -> None:
     choice = decide(prefill(1000), link(1e9))
-    assert choice.verdict is Verdict.FASTER
+    assert choice.verdict is LoadReason.FASTER
     assert choice.timeout == pytest.approx(0.8)
 
 
-@pytest.mark.parametrize(("times", "verdict"), [(0.9, Verdict.SLOWER), (1.1, Verdict.FASTER)])
-def test_the_break_even_is_at_half_the_time_of_computing(times: float, verdict: Verdict) -> None:
+@pytest.mark.parametrize(("times", "verdict"), [(0.9, LoadReason.SLOWER), (1.1, LoadReason.FASTER)])
+def test_the_break_even_is_at_half_the_time_of_computing(times: float, verdict: LoadReason) -> None:
     recompute = 1600 / 1000
     just_enough = 100 * BYTES / (recompute / 2 - OVERHEAD_SECONDS)
     assert decide(prefill(1000), link(just_enough * times)).verdict is verdict
 
 
 def test_short_runs_are_computed() -> None:
-    assert decide(prefill(1000), link(1e9), num_blocks=1).verdict is Verdict.SHORT
-    assert decide(PrefillSpeed(), StoreLink(), num_blocks=1).verdict is Verdict.SHORT
+    assert decide(prefill(1000), link(1e9), num_blocks=1).verdict is LoadReason.SHORT
+    assert decide(PrefillSpeed(), StoreLink(), num_blocks=1).verdict is LoadReason.SHORT
     # Sooner computed than a load is answered, whatever the link.
-    assert decide(prefill(1e6), StoreLink(), num_blocks=2).verdict is Verdict.SHORT
+    assert decide(prefill(1e6), StoreLink(), num_blocks=2).verdict is LoadReason.SHORT
 
 
 def test_small_loads_do_not_keep_a_large_one_from_being_tried_once() -> None:
     # 20 ms for 60 kB may be 20 ms for anything.
     way = StoreLink()
     way.measure(60_000, 0, 0.02, now=0.0)
-    assert decide(prefill(2000), way, num_blocks=3).verdict is Verdict.SLOWER
-    assert decide(prefill(2000), way, num_blocks=100) == Choice(Verdict.UNMEASURED, 0.4)
-    way.begin(Verdict.UNMEASURED, 100 * BYTES, 0.0)
+    assert decide(prefill(2000), way, num_blocks=3).verdict is LoadReason.SLOWER
+    assert decide(prefill(2000), way, num_blocks=100) == LoadDecision(LoadReason.UNMEASURED, 0.4)
+    way.begin(LoadReason.UNMEASURED, 100 * BYTES, 0.0)
     way.num_bytes_under_way = 0
-    assert decide(prefill(2000), way, num_blocks=100).verdict is Verdict.SLOWER
+    assert decide(prefill(2000), way, num_blocks=100).verdict is LoadReason.SLOWER
     way.measure(100 * BYTES, 0, 0.04, now=0.0)
-    assert decide(prefill(2000), way, num_blocks=100).verdict is Verdict.FASTER
+    assert decide(prefill(2000), way, num_blocks=100).verdict is LoadReason.FASTER
 
 
 def test_the_line_tells_what_a_load_costs_from_what_a_byte_costs() -> None:
@@ -113,9 +113,9 @@ def test_more_bytes_never_take_less_time(samples: list[tuple[int, float]], num: 
 
 def test_what_is_under_way_is_waited_for_first() -> None:
     way = link(1e7)
-    assert decide(prefill(1000), way).verdict is Verdict.FASTER
-    way.begin(Verdict.FASTER, 10**7, now=0.0)
-    assert decide(prefill(1000), way).verdict is Verdict.SLOWER
+    assert decide(prefill(1000), way).verdict is LoadReason.FASTER
+    way.begin(LoadReason.FASTER, 10**7, now=0.0)
+    assert decide(prefill(1000), way).verdict is LoadReason.SLOWER
 
 
 def test_a_slow_link_is_probed_ever_more_rarely_one_at_a_time() -> None:
@@ -123,12 +123,12 @@ def test_a_slow_link_is_probed_ever_more_rarely_one_at_a_time() -> None:
     now, probes = 0.0, []
     while now < 500:
         choice = decide(speed, way, now=now)
-        if choice.verdict is Verdict.PROBE:
+        if choice.verdict is LoadReason.PROBE:
             assert choice.timeout == pytest.approx(0.8), "a probe costs no more than any load"
             way.begin(choice.verdict, 0, now)
             probes.append(now)
         else:
-            assert choice.verdict is Verdict.SLOWER
+            assert choice.verdict is LoadReason.SLOWER
         now += 1
     assert probes[0] == MIN_PROBE_SECONDS
     gaps = [after - before for before, after in itertools.pairwise(probes)]
@@ -137,18 +137,18 @@ def test_a_slow_link_is_probed_ever_more_rarely_one_at_a_time() -> None:
 
 def test_a_link_that_has_become_fast_is_found_again() -> None:
     speed, way = prefill(1000), link(1e5)
-    assert decide(speed, way).verdict is Verdict.SLOWER
+    assert decide(speed, way).verdict is LoadReason.SLOWER
     for _ in range(20):
         way.measure(10**6, 0, OVERHEAD_SECONDS + 1e-3, now=30.0)
-    assert decide(speed, way, now=31.0).verdict is Verdict.FASTER
+    assert decide(speed, way, now=31.0).verdict is LoadReason.FASTER
 
 
 def test_a_store_that_fails_is_not_asked() -> None:
     way = link(1e9)
     way.breaker.fail(0.0)
     way.breaker.fail(0.0)
-    assert decide(prefill(1000), way, now=0.5).verdict is Verdict.BROKEN
-    assert decide(prefill(1000), way, now=1.0).verdict is Verdict.FASTER
+    assert decide(prefill(1000), way, now=0.5).verdict is LoadReason.BROKEN
+    assert decide(prefill(1000), way, now=1.0).verdict is LoadReason.FASTER
 
 
 def test_steps_that_mostly_generate_say_nothing_of_prefill() -> None:
@@ -173,8 +173,8 @@ def test_an_operator_may_want_every_load_from_a_store_that_works():
     sizes = {"num_blocks": 1, "num_tokens": SIZE, "num_bytes": BYTES, "prefill": prefill(1e6)}
     assert not choose(**sizes, link=slow, now=0.0).verdict.is_load
     forced = choose(**sizes, link=slow, now=0.0, is_forced=True)
-    assert forced == Choice(Verdict.FORCED, UNMEASURED_SECONDS)
+    assert forced == LoadDecision(LoadReason.FORCED, UNMEASURED_SECONDS)
     assert forced.verdict.is_load
     for _ in range(2):
         broken.breaker.fail(0.0)
-    assert choose(**sizes, link=broken, now=0.0, is_forced=True) == Choice(Verdict.BROKEN)
+    assert choose(**sizes, link=broken, now=0.0, is_forced=True) == LoadDecision(LoadReason.BROKEN)

@@ -7,7 +7,7 @@ from unit.scheduler.hellos import worker_info
 from unit.scheduler.loading_cell import PROMPT, STORE, LoadingCell
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.costs.load_cost import Verdict
+from pagewire_scheduler.core.costs.load_cost import LoadReason
 from pagewire_scheduler.core.data.kv_load import LoadOutcome
 from pagewire_scheduler.core.data.settings import LoadCounts
 from pagewire_scheduler.core.data.state_machine import State
@@ -26,7 +26,7 @@ def measured(cell: LoadingCell, bytes_per_second: float) -> None:
 
 def test_a_link_that_loses_is_not_used_and_one_that_wins_is() -> None:
     # 16 tokens take 16 ms; a load has 8 ms, 3 of them for itself, for 4,000 bytes.
-    for speed, verdict in ((1e6, Verdict.FASTER), (6e5, Verdict.SLOWER)):
+    for speed, verdict in ((1e6, LoadReason.FASTER), (6e5, LoadReason.SLOWER)):
         cell = LoadingCell()
         measured(cell, speed)
         cell.store(PROMPT)
@@ -60,7 +60,7 @@ def test_two_failures_and_the_store_is_left_alone() -> None:
             cell.finish(order, 0, LoadOutcome.FAILED)
         cell.run()
     assert cell.core.counts.loads.outcomes == {LoadOutcome.FAILED: 2}
-    assert cell.core.counts.loads.verdicts[Verdict.BROKEN] == 2
+    assert cell.core.counts.loads.verdicts[LoadReason.BROKEN] == 2
     cell.tick(1.0)
     cell.submit(5, [1, *PROMPT[:9]])
     cell.core.reset_prefix_cache(None)

@@ -6,7 +6,7 @@ from unit.scheduler.loading_cell import PROMPT, STORE, LoadingCell
 
 from pagewire_scheduler.core.audit import audit
 from pagewire_scheduler.core.blocks.block_pool import BlockState
-from pagewire_scheduler.core.costs.load_cost import Verdict
+from pagewire_scheduler.core.costs.load_cost import LoadReason
 from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOutcome
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.step_plan import NO_SLOT
@@ -206,7 +206,7 @@ def test_an_overdue_load_is_given_up_once() -> None:
     for _ in range(3):
         cell.tick(3.1)
     assert cell.core.counts.loads.num_overdue == 1
-    assert cell.worker.loads.link(STORE).breaker.is_letting(cell.now)
+    assert cell.worker.loads.link(STORE).breaker.allows_attempt(cell.now)
 
 
 def test_tiers_of_a_connector_are_told_by_name_and_counted_together() -> None:
@@ -255,7 +255,7 @@ def test_decisions_and_outcomes_are_counted() -> None:
     cell = loading()
     cell.finish(cell.order(), 3, LoadOutcome.MISSING, tiers=(("disk", 1), ("redis", 2)))
     counts = cell.core.counts.loads
-    assert counts.verdicts == {Verdict.UNMEASURED: 1}
+    assert counts.verdicts == {LoadReason.UNMEASURED: 1}
     assert counts.outcomes == {LoadOutcome.MISSING: 1}
     assert counts.blocks == {"disk": 1, "redis": 2}
     assert counts.tokens == {"disk": 4, "redis": 8}

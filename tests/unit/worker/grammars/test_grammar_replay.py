@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
-from pagewire_worker.grammars.follower import GrammarFollower
+from pagewire_worker.grammars.follower import GrammarMatcher
 from support.cells.grammar_bench import Bench
 from support.oracles.grammars import MOODS, PERSON
 
@@ -105,14 +105,14 @@ def test_steps_that_go_through_read_nothing_from_the_device(bench):
 
 def test_nobody_waits_for_masks_that_nobody_wants(bench, monkeypatch):
     """A step that failed has asked for masks; what they were asked for may change at once."""
-    opened, begun, catch_up = threading.Event(), threading.Event(), GrammarFollower.catch_up
+    opened, begun, catch_up = threading.Event(), threading.Event(), GrammarMatcher.catch_up
 
     def late(self, *seconds):
         begun.set()
         assert opened.wait(20)
         return catch_up(self, *seconds)
 
-    monkeypatch.setattr(GrammarFollower, "catch_up", late)
+    monkeypatch.setattr(GrammarMatcher, "catch_up", late)
     first, second = (bench.compile(Params(choice=(text,))) for text in "ab")
     none = np.array([0])
     for change in (

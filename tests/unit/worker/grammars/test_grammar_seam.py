@@ -7,7 +7,7 @@ import torch
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_worker.plan.step import PlanError
-from pagewire_worker.sampling.masks import TokenMasks, require_tokens, unpack_bits
+from pagewire_worker.sampling.masks import GrammarBitmask, require_tokens, unpack_bits
 from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, request
 from support.fakes.scripted_masks import ScriptedMasks
 
@@ -177,7 +177,7 @@ def test_bits(num_words, vocab):
     tokens.append({31, 32 * num_words - 1})
     bits = np.stack([bits_of(one, num_words) for one in tokens])
     bits.flags.writeable = False
-    allowed = unpack_bits(TokenMasks(np.arange(5), bits), vocab, torch.device("cpu"))
+    allowed = unpack_bits(GrammarBitmask(np.arange(5), bits), vocab, torch.device("cpu"))
     assert allowed.shape == (5, vocab)
     for line, one in zip(allowed, tokens, strict=True):
         assert line.nonzero().flatten().tolist() == sorted(t for t in one if t < vocab)
@@ -196,7 +196,7 @@ def test_bits(num_words, vocab):
     ],
 )
 def test_masks_need_a_token_of_the_vocabulary(tokens, vocab, is_empty):
-    masks = TokenMasks(np.array([1, 0]), np.stack([bits_of(tokens, 2), bits_of({1}, 2)]))
+    masks = GrammarBitmask(np.array([1, 0]), np.stack([bits_of(tokens, 2), bits_of({1}, 2)]))
     slots = np.array([7, 9])
     if not is_empty:
         require_tokens(masks, slots, vocab)

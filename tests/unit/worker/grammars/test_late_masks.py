@@ -8,7 +8,7 @@ from unit.worker.grammars.test_grammar_steps import RANDOM, Rig
 
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 from pagewire_worker.grammars import mask_jobs
-from pagewire_worker.grammars.follower import GrammarFollower
+from pagewire_worker.grammars.follower import GrammarMatcher
 from pagewire_worker.grammars.mask_credit import Credit
 from pagewire_worker.grammars.mask_jobs import Bill
 from support.cells.grammar_bench import Bench
@@ -38,14 +38,14 @@ class Gate:
 
     def __init__(self, monkeypatch, grammar):
         grammar.mask_seconds = 1.0
-        self.is_open, catch_up = threading.Event(), GrammarFollower.catch_up
+        self.is_open, catch_up = threading.Event(), GrammarMatcher.catch_up
 
         def late(follower, *seconds):
             if follower._grammar is grammar:
                 assert self.is_open.wait(30)
             return catch_up(follower, *seconds)
 
-        monkeypatch.setattr(GrammarFollower, "catch_up", late)
+        monkeypatch.setattr(GrammarMatcher, "catch_up", late)
 
 
 def new(slot, grammar_id):

@@ -17,7 +17,7 @@ from pagewire_frontend.session.session import Session
 from pagewire_frontend.session.token_logprob import TokenLogprob
 from pagewire_shared.errors import PagewireError
 
-Shown = tuple[int, Delta | Finished]
+ChoiceEvent = tuple[int, Delta | Finished]
 """The number of a choice among those of all prompts, and what became of it."""
 
 
@@ -109,13 +109,13 @@ class Answer:
         for session in self._sessions:
             session.listen(on_ready, on_text if is_single else None)
 
-    def take(self) -> list[Shown]:
+    def take(self) -> list[ChoiceEvent]:
         """Return everything that is ready of all choices.
 
         Raises:
             PagewireError: A request failed, and what was ready of it before has been taken.
         """
-        shown: list[Shown] = []
+        shown: list[ChoiceEvent] = []
         for index, session in enumerate(self._sessions):
             offset = self._offsets[index]
             try:
@@ -132,8 +132,8 @@ class Answer:
                     if self._has_output:
                         shown.append((offset + event.choice, event))
                 elif isinstance(event, Finished):
-                    told = event if self._has_output else without_tokens(event)
-                    shown.append((offset + told.choice, told))
+                    reported = event if self._has_output else without_tokens(event)
+                    shown.append((offset + reported.choice, reported))
                 elif isinstance(event, PromptLogprobs):
                     self.prompts[index].logprobs.extend(event.logprobs)
                 elif isinstance(event, Closed):
@@ -141,7 +141,7 @@ class Answer:
                     self._count(index, event.usage)
         return shown
 
-    async def events(self) -> AsyncIterator[Shown]:
+    async def events(self) -> AsyncIterator[ChoiceEvent]:
         """Yield (choice number, event) until all choices ended; `usage` is complete then."""
         is_ready = asyncio.Event()
         self.listen(is_ready.set)

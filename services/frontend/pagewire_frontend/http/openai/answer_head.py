@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pagewire_frontend.http.openai.answer import AnsweredPrompt, WholeChoice
-from pagewire_frontend.http.openai.asked_answer import AskedAnswer
+from pagewire_frontend.http.openai.asked_answer import ResponseOptions
 from pagewire_frontend.http.openai.logprob_shapes import prompt_logprobs
 from pagewire_frontend.http.streaming.text_lines import TextLine
 from pagewire_frontend.metrics.cached_tiers import tier_details
@@ -33,7 +33,7 @@ class AnswerParts:
     model: str
     created: int
     tokenizer: TextTokenizer
-    asked: AskedAnswer
+    asked: ResponseOptions
     prompts: Sequence[AnsweredPrompt]
     choices_per_prompt: int
 

@@ -7,7 +7,7 @@ from pagewire_frontend.http.openai.schemas import ChatBody, CompletionBody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedAnswer:
+class ResponseOptions:
     """What a client wants to see of an answer.
 
     Attributes:
@@ -35,9 +35,9 @@ class AskedAnswer:
         return self.num_prompt_logprobs is not None or is_scored_echo
 
 
-def of_chat(body: ChatBody) -> AskedAnswer:
+def of_chat(body: ChatBody) -> ResponseOptions:
     """Return what a chat body asks for; it is checked already."""
-    return AskedAnswer(
+    return ResponseOptions(
         num_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         num_prompt_logprobs=body.prompt_logprobs,
         has_token_ids=bool(body.return_token_ids),
@@ -47,9 +47,9 @@ def of_chat(body: ChatBody) -> AskedAnswer:
     )
 
 
-def of_completion(body: CompletionBody) -> AskedAnswer:
+def of_completion(body: CompletionBody) -> ResponseOptions:
     """Return what a completion body asks for; it is checked already."""
-    return AskedAnswer(
+    return ResponseOptions(
         num_logprobs=body.logprobs,
         num_prompt_logprobs=body.prompt_logprobs,
         has_token_ids=bool(body.return_token_ids),

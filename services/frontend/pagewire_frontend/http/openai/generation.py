@@ -14,7 +14,7 @@ from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.openai import asked_answer, options
 from pagewire_frontend.http.openai.answer import Answer, WholeChoice, open_answer
 from pagewire_frontend.http.openai.answer_head import AnswerFormat, AnswerParts
-from pagewire_frontend.http.openai.asked_answer import AskedAnswer
+from pagewire_frontend.http.openai.asked_answer import ResponseOptions
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.chat_format import ChatFormat
 from pagewire_frontend.http.openai.completion_format import CompletionFormat
@@ -103,7 +103,7 @@ async def _answer(
     engine: Engine,
     request: Request,
     asked: list[GenerationRequest],
-    shown: AskedAnswer,
+    shown: ResponseOptions,
     format_class: FormatClass,
     streams: Streams | None,
 ) -> Response:
@@ -141,7 +141,7 @@ async def _ended(opening: Coroutine[Any, Any, Answer]) -> tuple[Answer, list[Who
         answer.close()
 
 
-def _parts(answer: Answer, model: LoadedModel, shown: AskedAnswer) -> AnswerParts:
+def _parts(answer: Answer, model: LoadedModel, shown: ResponseOptions) -> AnswerParts:
     return AnswerParts(
         request_id=answer.request_id,
         model=model.name,

@@ -9,7 +9,7 @@ from fastapi import Request, Response
 
 from pagewire_frontend.http.openai.answer import Answer
 from pagewire_frontend.http.openai.answer_head import AnswerFormat
-from pagewire_frontend.http.openai.asked_answer import AskedAnswer
+from pagewire_frontend.http.openai.asked_answer import ResponseOptions
 from pagewire_frontend.http.openai.chunk_source import ChunkSource
 from pagewire_frontend.http.streaming.event_stream import EventStream
 from pagewire_frontend.http.streaming.flush_rounds import FlushRounds
@@ -25,7 +25,7 @@ class Streams:
         self._rounds = FlushRounds()
 
     def of_answer(
-        self, request: Request, answer: Answer, form: AnswerFormat, shown: AskedAnswer
+        self, request: Request, answer: Answer, form: AnswerFormat, shown: ResponseOptions
     ) -> Response:
         """Return the response that streams an answer, and closes it."""
         if shown.scores_prompt:
@@ -35,7 +35,7 @@ class Streams:
 
 
 async def _chunks(
-    answer: Answer, form: AnswerFormat, shown: AskedAnswer
+    answer: Answer, form: AnswerFormat, shown: ResponseOptions
 ) -> AsyncIterator[list[dict[str, Any]]]:
     is_open = False
     async for number, event in answer.events():
@@ -50,7 +50,7 @@ async def _chunks(
         yield [form.usage_chunk(answer.usage)]
 
 
-async def shaped(shown: AskedAnswer, shape: Callable[..., Shape], *parts: Any) -> Shape:
+async def shaped(shown: ResponseOptions, shape: Callable[..., Shape], *parts: Any) -> Shape:
     """Return `shape(*parts)`, which long work does beside the event loop."""
     if shown.scores_prompt:
         return await asyncio.to_thread(shape, *parts)

@@ -138,12 +138,12 @@ class Output:
             kind = "response.function_call_arguments.done"
             return [self._event(kind, name=item["name"], arguments=item["arguments"])]
         [part] = item["content"]
-        told: Item = {"content_index": 0, "text": part["text"]}
+        reported: Item = {"content_index": 0, "text": part["text"]}
         if item["type"] == "message":
-            told["logprobs"] = part["logprobs"]
+            reported["logprobs"] = part["logprobs"]
         kind = "output_text" if item["type"] == "message" else "reasoning_text"
         return [
-            self._event(f"response.{kind}.done", **told),
+            self._event(f"response.{kind}.done", **reported),
             self._event("response.content_part.done", content_index=0, part=part),
         ]
 

@@ -96,13 +96,13 @@ class ResponseRun:
         self.status, self.error = "failed", error
         events = self._numbered(self._output.finish("incomplete")) if self._output.items else []
         self._details["error"] = error_body(error)
-        told: Event = {
+        reported: Event = {
             "type": "error",
             "code": error.code,
             "message": error.message,
             "param": error.field,
         }
-        events += self._numbered([told])
+        events += self._numbered([reported])
         return [*events, self._lifecycle("failed")]
 
     def cancel(self) -> list[Event]:
@@ -114,13 +114,13 @@ class ResponseRun:
         if self._output.items:
             self._output.finish("incomplete")
         self.close()
-        told: Event = {
+        reported: Event = {
             "type": "error",
             "code": "cancelled",
             "message": "the response was cancelled",
             "param": None,
         }
-        return self._numbered([told])
+        return self._numbered([reported])
 
     def close(self) -> None:
         """Free what is held, everywhere."""

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from fastapi import APIRouter, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pagewire_frontend.metrics.requests import Exchange, counted
+from pagewire_frontend.metrics.requests import RequestTimer, counted
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -39,7 +39,7 @@ class MetricsMiddleware:
             await self._app(scope, receive, send)
             return
         # Without a status: nobody was there any more to send one to.
-        exchange = Exchange(OTHER, _GONE)
+        exchange = RequestTimer(OTHER, _GONE)
 
         async def send_noted(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.record import BlockRecord
 from pagewire_kvstore.blocks.tier_state import TierState
-from pagewire_kvstore.tiers.disk.tier import DiskTier
+from pagewire_kvstore.tiers.disk.tier import DiskBlocks
 from pagewire_kvstore.tiers.errors import TierUnavailableError
 from pagewire_kvstore.tiers.health import TierHealth
 from pagewire_kvstore.tiers.writer import TierWriter
@@ -32,14 +32,14 @@ def _breaker() -> CircuitBreaker:
     return CircuitBreaker(first_seconds=0.25, max_seconds=_MAX_OPEN_SECONDS)
 
 
-class DiskThreads:
+class DiskTier:
     """A SlowTier over a DiskTier: one thread writes, two read. A disk that fails is left alone for
     a growing time, by writes and reads each; one that is full goes on being read. With or without
     blocks to write, it is tried again."""
 
     name = "disk"
 
-    def __init__(self, disk: DiskTier, max_queued_bytes: int) -> None:
+    def __init__(self, disk: DiskBlocks, max_queued_bytes: int) -> None:
         """Args: `max_queued_bytes` bounds what waits to be written."""
         self._disk = disk
         self.on_gone: Callable[[BlockKey], None] = _ignore

@@ -30,7 +30,7 @@ def _no_quota(tenant: str) -> int | None:
     return None
 
 
-class DiskTier:
+class DiskBlocks:
     """Blocks in files.
 
     What is read is verified, always; so files need not be synced to the medium: one that a power

@@ -31,7 +31,7 @@ UNMEASURED_SECONDS: Final = 20.0
 """How long a hand-off may take: twice its estimate and two seconds, at most a minute."""
 
 
-class HandoffVerdict(enum.Enum):
+class HandoffReason(enum.Enum):
     """Why a prompt was handed off, or not."""
 
     CHEAPER = "cheaper"  # handed off
@@ -46,11 +46,11 @@ class HandoffVerdict(enum.Enum):
     @property
     def is_handoff(self) -> bool:
         """Whether it says to hand off."""
-        return self in (HandoffVerdict.CHEAPER, HandoffVerdict.PROBE, HandoffVerdict.FORCED)
+        return self in (HandoffReason.CHEAPER, HandoffReason.PROBE, HandoffReason.FORCED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class PrefillOption:
     """A worker that might compute the prompt.
 
     Attributes:
@@ -74,57 +74,62 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class KvRoute:
     """How blocks would come from the other worker.
 
     Attributes:
         seconds: What moving them is expected to expose; None before anything was measured.
-        is_letting: Whether pulls may be tried at all.
+        allows_attempt: Whether pulls may be tried at all.
         is_probe_due: Whether a pair that is too slow may be tried again.
     """
 
     seconds: float | None
-    is_letting: bool
+    allows_attempt: bool
     is_probe_due: bool
 
 
 def choose_handoff(
-    here: Side, there: Side, way: Way, *, block_size: int, is_forced: bool = False
-) -> tuple[HandoffVerdict, float]:
+    here: PrefillOption,
+    there: PrefillOption,
+    way: KvRoute,
+    *,
+    block_size: int,
+    is_forced: bool = False,
+) -> tuple[HandoffReason, float]:
     """Decide where a prompt is computed; return why, and how many seconds a hand-off may take.
 
     With `is_forced` every prompt with a block to compute is handed off over a pair that works.
     """
     timeout = _timeout(here, there, way)
     if here.num_tokens < block_size * (1 if is_forced else MIN_BLOCKS):
-        return HandoffVerdict.SHORT, timeout
-    if not way.is_letting:
-        return HandoffVerdict.BROKEN, timeout
+        return HandoffReason.SHORT, timeout
+    if not way.allows_attempt:
+        return HandoffReason.BROKEN, timeout
     if is_forced:
-        return HandoffVerdict.FORCED, timeout
+        return HandoffReason.FORCED, timeout
     speeds = (here.seconds_per_token, there.seconds_per_token)
     known = [speed for speed in speeds if speed is not None]
     if not known:
         # In tokens, as if both were alike.
         is_cheaper = there.cost(1.0) < here.cost(1.0)
-        return (HandoffVerdict.CHEAPER if is_cheaper else HandoffVerdict.DEARER), timeout
+        return (HandoffReason.CHEAPER if is_cheaper else HandoffReason.DEARER), timeout
     speed_here = speeds[0] if speeds[0] is not None else known[0]
     speed_there = speeds[1] if speeds[1] is not None else known[0]
     recompute = here.num_tokens * speed_here
     if recompute <= 2 * OVERHEAD_SECONDS:
-        return HandoffVerdict.SHORT, timeout
+        return HandoffReason.SHORT, timeout
     exposed = OVERHEAD_SECONDS if way.seconds is None else way.seconds
-    verdict = HandoffVerdict.CHEAPER
+    verdict = HandoffReason.CHEAPER
     if exposed > recompute / 2:
         if not way.is_probe_due:
-            return HandoffVerdict.SLOW, timeout
-        verdict, exposed = HandoffVerdict.PROBE, OVERHEAD_SECONDS
+            return HandoffReason.SLOW, timeout
+        verdict, exposed = HandoffReason.PROBE, OVERHEAD_SECONDS
     if there.cost(speed_there) + exposed >= here.cost(speed_here):
-        return HandoffVerdict.DEARER, timeout
+        return HandoffReason.DEARER, timeout
     return verdict, timeout
 
 
-def _timeout(here: Side, there: Side, way: Way) -> float:
+def _timeout(here: PrefillOption, there: PrefillOption, way: KvRoute) -> float:
     speed = there.seconds_per_token
     speed = here.seconds_per_token if speed is None else speed
     if speed is None:

@@ -38,7 +38,7 @@ _WEIGHT: Final = 0.3
 _MIN_PREFILL_TOKENS: Final = 16
 
 
-class Verdict(enum.Enum):
+class LoadReason(enum.Enum):
     """Why a load was chosen, or not."""
 
     FASTER = "faster"  # loaded
@@ -52,14 +52,19 @@ class Verdict(enum.Enum):
     @property
     def is_load(self) -> bool:
         """Whether it says to load."""
-        return self in (Verdict.FASTER, Verdict.UNMEASURED, Verdict.PROBE, Verdict.FORCED)
+        return self in (
+            LoadReason.FASTER,
+            LoadReason.UNMEASURED,
+            LoadReason.PROBE,
+            LoadReason.FORCED,
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LoadDecision:
     """What was decided; `timeout` is in seconds and 0 where nothing is loaded."""
 
-    verdict: Verdict
+    verdict: LoadReason
     timeout: float = 0.0
 
 
@@ -130,15 +135,15 @@ class StoreLink:
         """Whether a load may be tried that should be too slow."""
         return now >= self._next_probe
 
-    def begin(self, verdict: Verdict, num_bytes: int, now: float) -> None:
+    def begin(self, verdict: LoadReason, num_bytes: int, now: float) -> None:
         """A load is ordered."""
         self.breaker.begin(now)
         self.num_bytes_under_way += num_bytes
         self._max_bytes = max(self._max_bytes, num_bytes)
-        if verdict is Verdict.PROBE:
+        if verdict is LoadReason.PROBE:
             self._next_probe = now + self._probe_seconds
             self._probe_seconds = min(2 * self._probe_seconds, MAX_PROBE_SECONDS)
-        elif verdict is Verdict.FASTER:
+        elif verdict is LoadReason.FASTER:
             self._probe_seconds = MIN_PROBE_SECONDS
 
 
@@ -151,28 +156,32 @@ def choose(
     link: StoreLink,
     now: float,
     is_forced: bool = False,
-) -> Choice:
+) -> LoadDecision:
     """Decide for `num_blocks` blocks of `num_tokens` tokens and `num_bytes` bytes.
 
     With `is_forced` they are loaded from any store that works, whatever that costs.
     """
     if is_forced:
-        is_letting = link.breaker.is_letting(now)
-        return Choice(Verdict.FORCED, UNMEASURED_SECONDS) if is_letting else Choice(Verdict.BROKEN)
+        allows_attempt = link.breaker.allows_attempt(now)
+        return (
+            LoadDecision(LoadReason.FORCED, UNMEASURED_SECONDS)
+            if allows_attempt
+            else LoadDecision(LoadReason.BROKEN)
+        )
     recompute, load = prefill.seconds(num_tokens), link.seconds(num_bytes)
     if num_blocks < MIN_BLOCKS or (recompute is not None and recompute / 2 <= OVERHEAD_SECONDS):
-        return Choice(Verdict.SHORT)
-    if not link.breaker.is_letting(now):
-        return Choice(Verdict.BROKEN)
+        return LoadDecision(LoadReason.SHORT)
+    if not link.breaker.allows_attempt(now):
+        return LoadDecision(LoadReason.BROKEN)
     if recompute is None or load is None:
-        return Choice(Verdict.UNMEASURED, UNMEASURED_SECONDS)
+        return LoadDecision(LoadReason.UNMEASURED, UNMEASURED_SECONDS)
     if load <= recompute / 2:
-        return Choice(Verdict.FASTER, recompute / 2)
+        return LoadDecision(LoadReason.FASTER, recompute / 2)
     if link.is_far(num_bytes):
-        return Choice(Verdict.UNMEASURED, recompute / 2)
+        return LoadDecision(LoadReason.UNMEASURED, recompute / 2)
     if link.is_probe_due(now):
-        return Choice(Verdict.PROBE, recompute / 2)
-    return Choice(Verdict.SLOWER)
+        return LoadDecision(LoadReason.PROBE, recompute / 2)
+    return LoadDecision(LoadReason.SLOWER)
 
 
 def _average(before: float | None, sample: float) -> float:

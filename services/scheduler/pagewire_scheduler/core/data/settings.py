@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from pagewire_scheduler.core.costs.handoff_cost import HandoffVerdict
-from pagewire_scheduler.core.costs.load_cost import Verdict
+from pagewire_scheduler.core.costs.handoff_cost import HandoffReason
+from pagewire_scheduler.core.costs.load_cost import LoadReason
 from pagewire_scheduler.core.data.kv_load import LoadOutcome
 from pagewire_scheduler.core.data.model_totals import ModelTotals
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
@@ -16,7 +16,7 @@ HandoffPolicy = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadLimits:
+class OverloadLimits:
     """What is refused beyond.
 
     Attributes:
@@ -46,7 +46,7 @@ class CoreSettings:
     is_caching: bool = True
     policy: PolicyName = "fcfs"
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
-    limits: LoadLimits = field(default_factory=LoadLimits)
+    limits: OverloadLimits = field(default_factory=OverloadLimits)
     lease_seconds: float = 5.0
     is_sharing_between_tenants: bool = False
     is_load_forced: bool = False
@@ -70,7 +70,7 @@ class LoadCounts:
     num_overdue: int = 0
     blocks: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
-    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    verdicts: Counter[LoadReason] = field(default_factory=Counter)
 
     def copy(self) -> "LoadCounts":
         """Return what they are now."""
@@ -89,7 +89,7 @@ class HandoffCounts:
         num_moves: Sequences that took their blocks along to another worker.
     """
 
-    verdicts: Counter[HandoffVerdict] = field(default_factory=Counter)
+    verdicts: Counter[HandoffReason] = field(default_factory=Counter)
     outcomes: Counter[LoadOutcome] = field(default_factory=Counter)
     num_blocks: int = 0
     num_moves: int = 0

@@ -12,7 +12,7 @@ from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.forks import follow
 from pagewire_scheduler.core.state.beam_search import Beam, BeamSearch, Branch
 from pagewire_scheduler.core.state.beams import BeamGroup, BeamMoves
-from pagewire_scheduler.core.state.guarantee import update_guarantee
+from pagewire_scheduler.core.state.guarantee import update_reservation
 from pagewire_scheduler.core.state.request import Request, Sequence
 from pagewire_scheduler.core.state.request_creation import create_sequences
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -113,13 +113,13 @@ def _branch(
     group.live, group.scores = live, [branch.score for branch in branches]
     group.moves = moves
     worker.branched[request] = None
-    update_guarantee(worker, live[0])
+    update_reservation(worker, live[0])
 
 
 def _vehicles(worker: WorkerState, request: Request, parents: list[Sequence]) -> list[Sequence]:
     """Return the sequences that carry no beam that goes on, with their blocks given back."""
-    kept = set(parents)
-    free = [sequence for sequence in request.sequences if sequence not in kept]
+    probe_blocks = set(parents)
+    free = [sequence for sequence in request.sequences if sequence not in probe_blocks]
     for sequence in free:
         if sequence.state is State.RUNNING:
             # No step names it: the search waits for all answers before it goes on.

@@ -48,7 +48,7 @@ def leave_out(worker: WorkerState, sequence: Sequence) -> None:
     sequence.lateness = min(sequence.lateness + LATE_COST, MAX_LATENESS)
     if sequence.state is State.RUNNING:
         sequence.num_computed = len(sequence.tokens) - 1
-        sequence.plain_until = 0
+        sequence.fast_path_until = 0
     pause = min(2 ** (sequence.lateness // LATE_COST), MAX_PAUSE)
     sequence.pauses_until = worker.next_step_id + pause
 

@@ -7,7 +7,7 @@ from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.planning.preemption import preempt, roll_back
 from pagewire_scheduler.core.queueing.policy import QueuePolicy
-from pagewire_scheduler.core.state.guarantee import may_fork, update_guarantee
+from pagewire_scheduler.core.state.guarantee import may_fork, update_reservation
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.sampling.beam import MAX_BEAM_CANDIDATES
@@ -22,7 +22,7 @@ MAX_CANDIDATE_BYTES: Final = 2**20
 
 
 @dataclass(slots=True)
-class Draft:
+class PlanBuilder:
     """A plan and the budgets left for it.
 
     Attributes:
@@ -72,7 +72,7 @@ class Draft:
             return False
         if sequence.is_beam:
             return self.num_candidate_bytes + _candidate_bytes(sequence) <= MAX_CANDIDATE_BYTES
-        if sequence.request.is_prompt_untold:
+        if sequence.request.needs_prompt_logprobs:
             return self.num_tokens_for(sequence) > 0
         if not sequence.is_pooling or not self.num_pooled:
             return True
@@ -84,7 +84,7 @@ class Draft:
         num_left = self.num_tokens_left
         if self.shares is not None and sequence.is_growing:
             num_left = min(num_left, self.shares.get(sequence.request.submission.tenant, 0))
-        if sequence.request.is_prompt_untold:
+        if sequence.request.needs_prompt_logprobs:
             num_told = (MAX_PROMPT_VALUE_BYTES - self.num_value_bytes) // _value_bytes(sequence)
             num_left = min(num_left, num_told)
         return num_left
@@ -133,9 +133,9 @@ class Draft:
         self.num_pooled += is_sampled and sequence.is_pooling
         if sequence.is_beam and is_sampled:
             self.num_candidate_bytes += _candidate_bytes(sequence)
-        if sequence.is_telling_prompt:
+        if sequence.reports_prompt_logprobs:
             self.num_value_bytes += num_tokens * _value_bytes(sequence)
-        self.is_telling |= sequence.is_telling_prompt and start + 1 < sequence.num_prompt
+        self.is_telling |= sequence.reports_prompt_logprobs and start + 1 < sequence.num_prompt
         sequence.num_outstanding += 1
         sequence.last_step = plan.step_id
         self.num_tokens_left -= num_tokens
@@ -162,13 +162,13 @@ class Draft:
         # Its timeline is told with its first token, though that may need but one token more.
         is_special = is_special or (sequence.is_timeline_due and not sequence.num_in_flight)
         if is_special or table is None or chain is None:
-            sequence.plain_until = 0
+            sequence.fast_path_until = 0
             return
         room = len(table.blocks) * chain.block_size
         if self.is_caching and not sequence.is_private:
             # The step that fills a block, or the first after its last id is known, names it.
             room = min(room, (table.num_named + 1) * chain.block_size - 1)
-        sequence.plain_until = room
+        sequence.fast_path_until = room
 
     def preempt(self, victim: Sequence) -> None:
         """Let `victim` give way."""
@@ -233,7 +233,7 @@ class Draft:
         plan.fork_sources.append(leader.slot)
         plan.fork_choices.append(follower.choice)
         leader.is_tail_shared = follower.is_tail_shared = True
-        update_guarantee(worker, leader)
+        update_reservation(worker, leader)
         # The worker forks before it appends blocks: each copy is told of its source's new ones.
         self.add(follower, 0, fresh_blocks)
 

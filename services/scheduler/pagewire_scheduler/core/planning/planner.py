@@ -9,9 +9,13 @@ from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.step_plan import NO_SLOT, StepPlan
 from pagewire_scheduler.core.parallel.beam_group import take_moves
 from pagewire_scheduler.core.planning.left_out import retries, share_slots, wake
-from pagewire_scheduler.core.planning.plan_builder import Draft
+from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.planning.schedule_running import schedule_one, schedule_running
-from pagewire_scheduler.core.planning.schedule_waiting import make_way, start, start_waiting
+from pagewire_scheduler.core.planning.schedule_waiting import (
+    preempt_for_waiting,
+    schedule_waiting,
+    start,
+)
 from pagewire_scheduler.core.queueing.policy import QueuePolicy
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -22,74 +26,74 @@ MAX_STARTS: Final = 32
 
 def plan_step(
     worker: WorkerState, generation: int, policy: QueuePolicy, now: float, *, is_caching: bool
-) -> Draft:
+) -> PlanBuilder:
     """Plan the worker's next step and enter it as outstanding, unless there is nothing to tell.
 
     The worker must have credit for a step.
     """
     plan = StepPlan(generation, worker.info.incarnation, worker.next_step_id)
     budgets = worker.shared_step_tokens, worker.limits.new_bytes
-    draft = Draft(worker, plan, policy, is_caching, *budgets, now)
-    if worker.trials:
-        worker.trials.forget_absent(worker)
-    if worker.trials:
+    builder = PlanBuilder(worker, plan, policy, is_caching, *budgets, now)
+    if worker.fault_isolation:
+        worker.fault_isolation.forget_absent(worker)
+    if worker.fault_isolation:
         wake(worker)
-        _schedule_trial(draft)
+        _schedule_trial(builder)
     else:
         share_slots(worker, plan.step_id)
-        make_way(draft)
-        _share_tokens(draft)
-        num_alone = worker.num_tokens_alone if draft.shares is None else 0
-        draft.num_tokens_left += num_alone
-        schedule_running(draft)
+        preempt_for_waiting(builder)
+        _share_tokens(builder)
+        num_alone = worker.num_tokens_alone if builder.shares is None else 0
+        builder.num_tokens_left += num_alone
+        schedule_running(builder)
         # Who joins it shares the step.
-        draft.num_tokens_left = max(0, draft.num_tokens_left - num_alone)
-        if draft.is_short:
+        builder.num_tokens_left = max(0, builder.num_tokens_left - num_alone)
+        if builder.is_short:
             worker.is_blocked = len(worker.waiting) > 0
         else:
-            start_waiting(draft)
+            schedule_waiting(builder)
     if not plan.slots and not worker.outstanding:
         for sequence in retries(worker.running):
-            schedule_one(draft, sequence, 1)
+            schedule_one(builder, sequence, 1)
         if worker.resting and not plan.slots:
             wake(worker)
-            start_waiting(draft)
+            schedule_waiting(builder)
     # With nothing to run, freed slots and forgotten names are told once no answer is under way that
     # could lead to a plan.
     if not plan.slots and (worker.outstanding or not _has_news(worker)):
-        return draft
-    _complete(draft)
-    draft.is_sent = True
-    return draft
+        return builder
+    _complete(builder)
+    builder.is_sent = True
+    return builder
 
 
-def _share_tokens(draft: Draft) -> None:
+def _share_tokens(builder: PlanBuilder) -> None:
     """Divide the prompt tokens of the step between tenants, where they are too few for all.
 
     Every running sequence has the token that follows its newest one. Costs nothing while no prompt
     is under way.
     """
-    worker = draft.worker
-    if not worker.growing or not draft.policy.shares_steps:
+    worker = builder.worker
+    if not worker.growing or not builder.policy.shares_steps:
         return
-    num_tokens = draft.num_tokens_left - (len(worker.running) - len(worker.growing))
-    wants = _wanted_tokens(draft)
+    num_tokens = builder.num_tokens_left - (len(worker.running) - len(worker.growing))
+    wants = _wanted_tokens(builder)
     are_several = len(wants) > 1 or len(worker.num_running_of) > 1
     if are_several and wants.total() > num_tokens:
-        draft.shares = draft.policy.share_tokens(num_tokens, wants)
+        builder.shares = builder.policy.share_tokens(num_tokens, wants)
 
 
-def _wanted_tokens(draft: Draft) -> Counter[str]:
+def _wanted_tokens(builder: PlanBuilder) -> Counter[str]:
     """Return the prompt tokens that each tenant has to compute: of what runs, and of the first in
     the queue that seem to have room."""
-    worker, wants = draft.worker, Counter[str]()
+    worker, wants = builder.worker, Counter[str]()
     for sequence in worker.growing:
         wants[sequence.request.submission.tenant] += sequence.num_to_compute
-    if worker.pool.num_free - worker.reserve.num_blocks <= len(worker.running):
+    if worker.pool.num_free - worker.reservations.num_blocks <= len(worker.running):
         return wants
     for index in range(min(worker.num_free_slots, MAX_STARTS)):
         waiting = worker.waiting.at(index)
-        if waiting is None or waiting is draft.claimant:
+        if waiting is None or waiting is builder.claimant:
             break  # nobody is started behind it
         if waiting.lack is None or not waiting.lack.is_left(worker, waiting):
             wants[waiting.request.submission.tenant] += max(1, waiting.num_expected)
@@ -100,32 +104,32 @@ def _has_news(worker: WorkerState) -> bool:
     """Whether there are slots freed, or names forgotten of blocks that no load holds."""
     ref_counts, names = worker.pool.ref_counts, worker.pool.names
     void = (not ref_counts[block] and names[block] is None for block in worker.void_blocks)
-    return bool(worker.untold_slots) or any(void)
+    return bool(worker.freed_slots_to_report) or any(void)
 
 
-def _schedule_trial(draft: Draft) -> None:
+def _schedule_trial(builder: PlanBuilder) -> None:
     """Run suspects and nobody else, one step at a time: then a failure says something."""
-    worker = draft.worker
+    worker = builder.worker
     if worker.outstanding:
         return
     # Older ones first, as always: who is planned already is never evicted.
-    for sequence in sorted(worker.trials.current(), key=lambda sequence: sequence.key):
+    for sequence in sorted(worker.fault_isolation.current(), key=lambda sequence: sequence.key):
         if sequence.state is State.RUNNING and sequence.num_to_compute:
-            num_tokens = min(sequence.num_to_compute, draft.num_tokens_for(sequence))
+            num_tokens = min(sequence.num_to_compute, builder.num_tokens_for(sequence))
             if num_tokens > 0:
-                schedule_one(draft, sequence, num_tokens)
-        elif sequence.queue is worker.waiting and draft.num_tokens_left > 0:
-            start(draft, sequence)
-    if not draft.sequences:
+                schedule_one(builder, sequence, num_tokens)
+        elif sequence.queue is worker.waiting and builder.num_tokens_left > 0:
+            start(builder, sequence)
+    if not builder.sequences:
         # Others hold what the suspects need; let them go on, and try again when they have. Who is
         # first among them may take from a suspect that is short itself.
-        draft.is_short = False
-        schedule_running(draft)
+        builder.is_short = False
+        schedule_running(builder)
 
 
-def _complete(draft: Draft) -> None:
+def _complete(builder: PlanBuilder) -> None:
     """Enter what the plan tells besides the tokens to compute, and the step as outstanding."""
-    worker, plan = draft.worker, draft.plan
+    worker, plan = builder.worker, builder.plan
     branched, worker.branched = list(worker.branched), {}
     for moves in map(take_moves, branched):
         for slot, source, choice in moves.forks:
@@ -135,20 +139,20 @@ def _complete(draft: Draft) -> None:
         for slot, token in moves.appended:
             plan.appended_slots.append(slot)
             plan.appended_token_ids.append(token)
-    plan.freed_slots = worker.collect_untold()
+    plan.freed_slots = worker.collect_freed_slots()
     worker.next_step_id += 1
     plan.released_grammars = worker.grammars.take_released()
     num_tokens = sum(plan.num_new_tokens)
     step = OutstandingStep(
         plan,
-        draft.sequences,
+        builder.sequences,
         list(plan.named_blocks),
         branched,
-        draft.prefilled,
-        draft.due_timelines,
+        builder.prefilled,
+        builder.due_timelines,
         num_tokens=num_tokens,
-        num_pooled=draft.num_pooled,
-        is_telling=draft.is_telling,
+        num_pooled=builder.num_pooled,
+        is_telling=builder.is_telling,
     )
     worker.outstanding.append(step)
     worker.counts.num_computed_tokens += num_tokens
@@ -158,4 +162,4 @@ def _complete(draft: Draft) -> None:
         plan.named_blocks.append(block)
         plan.names.append(name)
         plan.named_slots.append(NO_SLOT)
-    draft.policy.charge_samples(step)
+    builder.policy.charge_samples(step)

@@ -1,26 +1,26 @@
 """Lets running sequences catch up: as many tokens as budgets and blocks allow, oldest first."""
 
 from pagewire_scheduler.core.planning.left_out import MAX_RETRIES_PER_STEP
-from pagewire_scheduler.core.planning.plan_builder import Draft
+from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.planning.preemption import find_victim
-from pagewire_scheduler.core.state.guarantee import update_guarantee
+from pagewire_scheduler.core.state.guarantee import update_reservation
 from pagewire_scheduler.core.state.request import Sequence
 
 
-def schedule_running(draft: Draft) -> None:
+def schedule_running(builder: PlanBuilder) -> None:
     """Schedule all running sequences that have something to compute."""
-    running, plan, sequences = draft.worker.running, draft.plan, draft.sequences
+    running, plan, sequences = builder.worker.running, builder.plan, builder.sequences
     slots, starts, step_id = plan.slots, plan.starts, plan.step_id
     index = num_plain = num_retries = 0
     # Victims are always behind `index`, so the list may shrink while it is walked.
-    while index < len(running) and draft.num_tokens_left > num_plain:
+    while index < len(running) and builder.num_tokens_left > num_plain:
         sequence = running[index]
         index += 1
         start = sequence.num_computed
-        if start < sequence.plain_until:
+        if start < sequence.fast_path_until:
             num_total = len(sequence.tokens) + sequence.num_in_flight
             if num_total - start == 1 and num_total < sequence.max_len:
-                # What nearly every sequence does in nearly every step; `Draft.add` in short.
+                # What nearly every sequence does in nearly every step; `PlanBuilder.add` in short.
                 slots.append(sequence.slot)  # type: ignore[arg-type]
                 starts.append(start)
                 sequence.num_computed = num_total
@@ -37,74 +37,74 @@ def schedule_running(draft: Draft) -> None:
             is_due = sequence.pauses_until <= step_id
             num_retries += is_due
             is_to_go_on = is_due and num_retries <= MAX_RETRIES_PER_STEP
-        if is_to_go_on and draft.has_room_for(sequence):
-            num_plain = _settle(draft, num_plain)
-            schedule_one(draft, sequence, min(num_tokens, draft.num_tokens_for(sequence)))
-    _settle(draft, num_plain)
+        if is_to_go_on and builder.has_room_for(sequence):
+            num_plain = _settle(builder, num_plain)
+            schedule_one(builder, sequence, min(num_tokens, builder.num_tokens_for(sequence)))
+    _settle(builder, num_plain)
 
 
-def _settle(draft: Draft, num_plain: int) -> int:
+def _settle(builder: PlanBuilder, num_plain: int) -> int:
     """Bring the arrays that are alike for all plain sequences up to the others; return 0."""
     if num_plain:
-        draft.plan.num_new_tokens.extend([1] * num_plain)
-        draft.plan.samples.extend([1] * num_plain)
-        draft.plan.num_new_blocks.extend([0] * num_plain)
-        draft.num_tokens_left -= num_plain
+        builder.plan.num_new_tokens.extend([1] * num_plain)
+        builder.plan.samples.extend([1] * num_plain)
+        builder.plan.num_new_blocks.extend([0] * num_plain)
+        builder.num_tokens_left -= num_plain
     return 0
 
 
-def schedule_one(draft: Draft, sequence: Sequence, num_tokens: int) -> None:
+def schedule_one(builder: PlanBuilder, sequence: Sequence, num_tokens: int) -> None:
     """Schedule up to `num_tokens` of a running sequence, as far as there are blocks."""
-    worker, table = draft.worker, sequence.table
+    worker, table = builder.worker, sequence.table
     assert table is not None
     # A token computed once more is written where it stands already, by whomever that is held.
-    if sequence.is_tail_shared and not sequence.is_left_out and not _own_tail(draft, sequence):
+    if sequence.is_tail_shared and not sequence.is_left_out and not _own_tail(builder, sequence):
         return
     block_size = worker.info.model.block_size
     room = len(table.blocks) * block_size - sequence.num_computed
     if room >= num_tokens:
-        draft.add(sequence, num_tokens, [])
+        builder.add(sequence, num_tokens, [])
         return
     needed = -((room - num_tokens) // block_size)
-    needed = min(needed, _free_blocks_for(draft, sequence))
+    needed = min(needed, _free_blocks_for(builder, sequence))
     num_tokens = min(num_tokens, room + needed * block_size)
     if num_tokens > 0:
         fresh = table.grow(needed)
-        update_guarantee(worker, sequence)
-        draft.add(sequence, num_tokens, fresh)
+        update_reservation(worker, sequence)
+        builder.add(sequence, num_tokens, fresh)
 
 
-def _own_tail(draft: Draft, sequence: Sequence) -> bool:
+def _own_tail(builder: PlanBuilder, sequence: Sequence) -> bool:
     """See to it that nobody else holds the block that is written next: copy on write.
 
     Return False when there is no block for the copy.
     """
-    worker, table = draft.worker, sequence.table
+    worker, table = builder.worker, sequence.table
     assert table is not None
     index, offset = divmod(sequence.num_computed, worker.info.model.block_size)
     if offset and table.is_shared(index):
-        if _free_blocks_for(draft, sequence) < 1:
+        if _free_blocks_for(builder, sequence) < 1:
             return False
         # The source may be given out again at once: steps run in order, so it is read before that.
         source, destination = table.replace(index)
         assert sequence.slot is not None
-        draft.plan.copy_slots.append(sequence.slot)
-        draft.plan.copy_sources.append(source)
-        draft.plan.copy_destinations.append(destination)
+        builder.plan.copy_slots.append(sequence.slot)
+        builder.plan.copy_sources.append(source)
+        builder.plan.copy_destinations.append(destination)
     sequence.is_tail_shared = False
-    update_guarantee(worker, sequence)
+    update_reservation(worker, sequence)
     return True
 
 
-def _free_blocks_for(draft: Draft, sequence: Sequence) -> int:
+def _free_blocks_for(builder: PlanBuilder, sequence: Sequence) -> int:
     """Return how many blocks it may take, after evicting younger sequences if there was none."""
-    worker = draft.worker
-    if draft.is_short and not sequence.is_guaranteed:
+    worker = builder.worker
+    if builder.is_short and not sequence.is_guaranteed:
         return 0
     while (num_free := worker.num_free_for(sequence)) <= 0:
         victim = find_victim(worker, sequence)
         if worker.num_releasing_blocks or victim is None:
-            draft.is_short = True
+            builder.is_short = True
             return 0
-        draft.preempt(victim)
+        builder.preempt(victim)
     return num_free

@@ -19,7 +19,7 @@ from pagewire_scheduler.core.data.plan_bytes import record_bytes
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.step_plan import NewSequence
 from pagewire_scheduler.core.parallel.beam_group import start_group
-from pagewire_scheduler.core.planning.plan_builder import Draft
+from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.planning.preemption import victims
 from pagewire_scheduler.core.planning.told_prefix import ToldPrefix, find_told_prefix
 from pagewire_scheduler.core.state.capacity import (
@@ -45,43 +45,45 @@ class _Place:
     num_blocks: int
 
 
-def make_way(draft: Draft) -> None:
+def preempt_for_waiting(builder: PlanBuilder) -> None:
     """Evict for the first who may: before anything is planned, because what is planned stays."""
     for index in range(MAX_BLOCKED):
-        sequence = draft.worker.waiting.at(index)
+        sequence = builder.worker.waiting.at(index)
         if sequence is None:
             return
         # Also behind one that does not press: that of another tenant may stand in front.
-        displaceable = list(draft.policy.displaceable(draft.worker, sequence, _num_slots(sequence)))
-        is_pressing = _is_pressing(draft, sequence)
-        if not (is_pressing or displaceable) or _place_for(draft, sequence) is not None:
+        displaceable = list(
+            builder.policy.displaceable(builder.worker, sequence, _num_slots(sequence))
+        )
+        is_pressing = _is_pressing(builder, sequence)
+        if not (is_pressing or displaceable) or _place_for(builder, sequence) is not None:
             continue
-        younger = victims(draft.worker, sequence) if is_pressing else iter(())
-        if _make_room(draft, sequence, displaceable, younger):
-            draft.claimant = sequence
+        younger = victims(builder.worker, sequence) if is_pressing else iter(())
+        if _preempt_for_blocks(builder, sequence, displaceable, younger):
+            builder.claimant = sequence
             return
 
 
-def start_waiting(draft: Draft) -> None:
+def schedule_waiting(builder: PlanBuilder) -> None:
     """Start as many waiting sequences as fit."""
-    worker = draft.worker
+    worker = builder.worker
     blocked: list[Sequence] = []
-    while draft.num_tokens_left > 0 and len(blocked) < MAX_BLOCKED:
+    while builder.num_tokens_left > 0 and len(blocked) < MAX_BLOCKED:
         if blocked and not worker.num_free_slots:
             break
         sequence = worker.waiting.at(len(blocked))
         if sequence is None:
             break
-        if not _is_barred(sequence, blocked) and start(draft, sequence):
+        if not _is_barred(sequence, blocked) and start(builder, sequence):
             for passed in blocked:
-                passed.num_skipped += draft.has_share(passed)
-        elif draft.is_full:
+                passed.num_skipped += builder.has_share(passed)
+        elif builder.is_full:
             break  # it is first in the next plan, and fits there
-        elif sequence is draft.claimant:
+        elif sequence is builder.claimant:
             break  # its room is on its way back, and for nobody else
         else:
             blocked.append(sequence)
-    is_short = draft.num_tokens_left > 0 and not draft.is_full and draft.shares is None
+    is_short = builder.num_tokens_left > 0 and not builder.is_full and builder.shares is None
     worker.is_blocked = is_short and len(worker.waiting) > 0
 
 
@@ -91,43 +93,43 @@ def _is_barred(sequence: Sequence, blocked: list[Sequence]) -> bool:
     return any(sequence.key < passed.key for passed in blocked if passed.num_skipped >= MAX_SKIPS)
 
 
-def start(draft: Draft, sequence: Sequence) -> bool:
+def start(builder: PlanBuilder, sequence: Sequence) -> bool:
     """Start a waiting sequence if there are slots, blocks and bytes for it; return whether it
     was."""
-    place = _place_for(draft, sequence) if draft.has_room_for(sequence) else None
+    place = _place_for(builder, sequence) if builder.has_room_for(sequence) else None
     if place is None:
         return False
-    worker, num_hits = draft.worker, len(place.hits)
+    worker, num_hits = builder.worker, len(place.hits)
     block_size = worker.info.model.block_size
     is_found = sequence.is_prefill and num_hits * block_size == sequence.num_prompt
-    prefix = find_told_prefix(draft, sequence, place.hits)
+    prefix = find_told_prefix(builder, sequence, place.hits)
     num_told = sequence.num_to_hold - prefix.num_tokens
     num_bytes = record_bytes(sequence.request.submission, num_told, place.num_blocks)
-    if not is_found and not draft.take_bytes(num_bytes):
-        draft.is_full = True
+    if not is_found and not builder.take_bytes(num_bytes):
+        builder.is_full = True
         return False
     worker.waiting.remove(sequence)
     sequence.num_skipped = 0
     if is_found:
-        draft.found.append(sequence)  # others have computed it meanwhile
+        builder.found.append(sequence)  # others have computed it meanwhile
         return True
     table = sequence.table = BlockTable(worker.pool)
     table.share(place.hits)
     table.grow(place.num_blocks - num_hits)
     if sequence.num_preemptions >= MAX_PREEMPTIONS:
         guarantee(worker, sequence)
-    _enter(draft, sequence, num_hits * block_size, prefix)
+    _enter(builder, sequence, num_hits * block_size, prefix)
     return True
 
 
-def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
+def _place_for(builder: PlanBuilder, sequence: Sequence) -> _Place | None:
     """Return where a waiting sequence can start now, or None.
 
     Blocks for all its tokens at once, so that two long prompts cannot each hold half of what both
     need; and one in reserve per running sequence, which will need it within a block's worth of
     steps.
     """
-    worker, pool = draft.worker, draft.worker.pool
+    worker, pool = builder.worker, builder.worker.pool
     if worker.num_free_slots < _num_slots(sequence):
         return None
     if sequence.lack is not None and sequence.lack.is_left(worker, sequence):
@@ -136,7 +138,7 @@ def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
     chain = worker.chain_for(sequence)
     is_guaranteed = sequence.num_preemptions >= MAX_PREEMPTIONS
     is_private = is_guaranteed and is_to_be_private(worker)
-    is_looking = draft.is_caching and not is_private and sequence.request.reads_cache
+    is_looking = builder.is_caching and not is_private and sequence.request.reads_cache
     hits = find_prefix(pool.cache, chain, sequence.tokens) if is_looking else []
     num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
     if worker.info.window is not None:
@@ -147,7 +149,7 @@ def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
     num_free = worker.num_free_for(sequence) - num_revived - len(worker.running)
     num_blocks = needed = -(-sequence.num_to_hold // block_size)
     if worker.info.window is not None:
-        num_blocks = needed = _num_blocks_in_window(draft, num_blocks, len(hits), num_free)
+        num_blocks = needed = _num_blocks_in_window(builder, num_blocks, len(hits), num_free)
     if is_guaranteed:
         needed = max(num_blocks, num_blocks_ever(worker, sequence))
     num_missing = needed - len(hits) - num_free
@@ -161,15 +163,15 @@ def _place_for(draft: Draft, sequence: Sequence) -> _Place | None:
     return None
 
 
-def _enter(draft: Draft, sequence: Sequence, num_cached: int, prefix: ToldPrefix) -> None:
+def _enter(builder: PlanBuilder, sequence: Sequence, num_cached: int, prefix: ToldPrefix) -> None:
     """Let a sequence that has its blocks run, and schedule its first tokens."""
-    worker, table = draft.worker, sequence.table
+    worker, table = builder.worker, sequence.table
     assert table is not None
     sequence.advance(State.RUNNING)
     worker.take_slot(sequence)
     worker.enter_running(sequence)
     sequence.num_computed = num_cached
-    sequence.times.note_begun(draft.now)
+    sequence.times.note_begun(builder.now)
     sequence.is_timeline_due = True
     if sequence.num_cached_tokens is None:
         first, end = sequence.handed_off
@@ -178,7 +180,7 @@ def _enter(draft: Draft, sequence: Sequence, num_cached: int, prefix: ToldPrefix
         sequence.num_cached_tokens = cached
         block_size = worker.info.model.block_size
         sequence.cached_tokens = tokens_by_tier(cached, sequence.loaded, block_size)
-        if draft.is_caching and sequence.is_asked_for and sequence.request.reads_cache:
+        if builder.is_caching and sequence.is_asked_for and sequence.request.reads_cache:
             tiers = sequence.cached_tokens
             worker.totals.note_prefix(sequence.num_prompt, tiers, num_computed)
     if sequence.is_beam:
@@ -187,13 +189,13 @@ def _enter(draft: Draft, sequence: Sequence, num_cached: int, prefix: ToldPrefix
         worker.num_reserved_slots += sequence.num_reserved_slots
     worker.counts.num_queried_tokens += len(sequence.tokens) - 1
     worker.counts.num_hit_tokens += num_cached
-    draft.policy.charge_admission(sequence, sequence.num_to_hold - num_cached)
-    sequence.is_telling_prompt = sequence.request.is_prompt_untold
+    builder.policy.charge_admission(sequence, sequence.num_to_hold - num_cached)
+    sequence.reports_prompt_logprobs = sequence.request.needs_prompt_logprobs
     describe = _describe_prefill if sequence.is_prefill else _describe
-    draft.plan.new_sequences.append(describe(worker, sequence, table, prefix))
+    builder.plan.new_sequences.append(describe(worker, sequence, table, prefix))
     room = len(table.blocks) * worker.info.model.block_size - num_cached
-    num_tokens = min(sequence.num_to_compute, draft.num_tokens_for(sequence), room)
-    draft.add(sequence, num_tokens, [])
+    num_tokens = min(sequence.num_to_compute, builder.num_tokens_for(sequence), room)
+    builder.add(sequence, num_tokens, [])
 
 
 def _num_slots(sequence: Sequence) -> int:
@@ -201,33 +203,38 @@ def _num_slots(sequence: Sequence) -> int:
     return len(sequence.request.sequences) if sequence.is_beam else 1
 
 
-def _num_blocks_in_window(draft: Draft, num_blocks: int, num_hits: int, num_free: int) -> int:
+def _num_blocks_in_window(
+    builder: PlanBuilder, num_blocks: int, num_hits: int, num_free: int
+) -> int:
     """Return the blocks to start with where old ones fall out of the attention window.
 
     Those of the first step are enough, or as many as there are, but at least one that is new.
     """
-    block_size = draft.worker.info.model.block_size
-    first_step = num_hits + -(-draft.num_tokens_left // block_size)
+    block_size = builder.worker.info.model.block_size
+    first_step = num_hits + -(-builder.num_tokens_left // block_size)
     return min(num_blocks, first_step, max(num_hits + 1, num_hits + num_free))
 
 
-def _is_pressing(draft: Draft, sequence: Sequence) -> bool:
+def _is_pressing(builder: PlanBuilder, sequence: Sequence) -> bool:
     """Whether it has been passed often enough, or is preferred to the youngest that runs."""
     if sequence.num_skipped >= MAX_SKIPS:
         return True
-    youngest = next(victims(draft.worker, sequence), None)
-    return youngest is not None and draft.policy.is_preferred(sequence, youngest)
+    youngest = next(victims(builder.worker, sequence), None)
+    return youngest is not None and builder.policy.is_preferred(sequence, youngest)
 
 
-def _make_room(
-    draft: Draft, sequence: Sequence, displaceable: list[Sequence], younger: Iterator[Sequence]
+def _preempt_for_blocks(
+    builder: PlanBuilder,
+    sequence: Sequence,
+    displaceable: list[Sequence],
+    younger: Iterator[Sequence],
 ) -> bool:
     """Evict sequences of other tenants, then younger ones, if that makes room for `sequence`;
     return whether room is made.
 
     It may be on its way back with steps under way.
     """
-    worker = draft.worker
+    worker = builder.worker
     needed = num_blocks_to_start(worker, sequence) + len(worker.running)
     leaving = worker.leaving_blocks()
     is_waiting_for_steps = leaving.num_free > 0
@@ -248,7 +255,7 @@ def _make_room(
     if not is_waiting_for_steps:
         for victim in evicted:
             if victim.state is State.RUNNING:  # else it left with the search of another victim
-                displace = draft.displace if victim in displaceable else draft.preempt
+                displace = builder.displace if victim in displaceable else builder.preempt
                 displace(victim)
     return True
 
@@ -259,7 +266,7 @@ def _describe(
     request, submission = sequence.request, sequence.request.submission
     group, key = request.beams, request.grammar_key
     sampling = submission.sampling
-    if sampling.prompt_logprobs is not None and not sequence.is_telling_prompt:
+    if sampling.prompt_logprobs is not None and not sequence.reports_prompt_logprobs:
         sampling = sampling.with_(prompt_logprobs=None)
     assert sequence.slot is not None
     return NewSequence(

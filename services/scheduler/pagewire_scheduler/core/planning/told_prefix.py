@@ -7,7 +7,7 @@ because it was found, or entered the cache, under a name made of all of them.
 
 from dataclasses import dataclass
 
-from pagewire_scheduler.core.planning.plan_builder import Draft
+from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.state.request import Sequence
 
 
@@ -22,7 +22,7 @@ class ToldPrefix:
 NO_PREFIX = ToldPrefix()
 
 
-def find_told_prefix(draft: Draft, sequence: Sequence, hits: list[int]) -> ToldPrefix:
+def find_told_prefix(builder: PlanBuilder, sequence: Sequence, hits: list[int]) -> ToldPrefix:
     """Return the longest prefix that the worker can copy; `hits` are the cached blocks of
     `sequence`, from its first.
 
@@ -30,13 +30,13 @@ def find_told_prefix(draft: Draft, sequence: Sequence, hits: list[int]) -> ToldP
     others are started does. And only those whose slots were filled before new sequences are: forks
     that this plan tells are filled later.
     """
-    worker = draft.worker
+    worker = builder.worker
     block_size = worker.info.model.block_size
     num_most = min(len(hits), sequence.num_prompt // block_size)
     num_least = max(1, -(-worker.limits.min_prefix_tokens // block_size))
     if not worker.info.takes_prefixes or num_most < num_least:
         return NO_PREFIX
-    forked = set(draft.plan.fork_slots)
+    forked = set(builder.plan.fork_slots)
     best, slot = num_least - 1, None
     for other in worker.running:
         table = other.table

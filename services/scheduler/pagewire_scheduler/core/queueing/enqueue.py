@@ -15,17 +15,17 @@ from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 def enqueue(worker: WorkerState, sequence: Sequence) -> None:
     """Let a sequence that holds nothing wait on `worker`."""
     sequence.begin_stay(worker)
-    wait_again(worker, sequence)
+    requeue(worker, sequence)
 
 
-def wait_again(worker: WorkerState, sequence: Sequence) -> None:
+def requeue(worker: WorkerState, sequence: Sequence) -> None:
     """Let a sequence that was placed on `worker` before wait for slots and blocks there."""
     key, grammar = sequence.request.grammar_key, sequence.request.grammar
     is_prefill = sequence.is_prefill  # and samples nothing
     if key is None or grammar is None or is_prefill or worker.grammars.is_ready(key):
         _wait(worker, sequence)
         return
-    worker.grammars.ask(key, grammar)
+    worker.grammars.request_compile(key, grammar)
     worker.touch()
     if sequence.state is not State.WAITING:
         sequence.advance(State.WAITING)  # preempted elsewhere, and taken over from there
@@ -42,10 +42,10 @@ def take_compiling(worker: WorkerState) -> list[Sequence]:
     return taken
 
 
-def take_asked(worker: WorkerState) -> list[tuple[GrammarId, StructuredOutputsParams]]:
+def pop_requests(worker: WorkerState) -> list[tuple[GrammarId, StructuredOutputsParams]]:
     """Return the grammars that `worker` is to be asked for now."""
     grammars = worker.grammars
-    return grammars.take_asked(set(_keys_in_use(worker))) if grammars.is_asking else []
+    return grammars.pop_requests(set(_keys_in_use(worker))) if grammars.is_asking else []
 
 
 def take_compiled(
@@ -75,7 +75,7 @@ def _wait(worker: WorkerState, sequence: Sequence) -> None:
     worker.touch()
     # Not before: while a suspect is tried nobody else is started.
     if is_suspect(sequence.request):
-        worker.trials.suspect(unit_of(sequence), sequence.request.num_together)
+        worker.fault_isolation.mark_suspect(unit_of(sequence), sequence.request.num_together)
 
 
 def _keys_in_use(worker: WorkerState) -> Iterator[Key]:

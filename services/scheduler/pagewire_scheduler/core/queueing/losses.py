@@ -26,7 +26,7 @@ MAX_LOSSES: Final = 5
 """Workers lost after which a request that ran alone on the last of them is given up."""
 
 
-def note_loss(worker: WorkerState) -> set[Unit]:
+def note_worker_loss(worker: WorkerState) -> set[Unit]:
     """Count a lost worker against what ran on it; return what is given up for it."""
     steps = [step for step in worker.outstanding if not step.is_void]
     under_way = [sequence for step in steps for sequence in step.sequences if sequence.is_live]

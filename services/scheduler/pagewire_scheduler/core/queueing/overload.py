@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from pagewire_scheduler.core.data.settings import LoadLimits
+from pagewire_scheduler.core.data.settings import OverloadLimits
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.state.accounts import (
     TOKENS_AHEAD,
@@ -29,7 +29,7 @@ _MIN_RETRY_MS: Final = 1_000
 _MAX_RETRY_MS: Final = 30_000
 
 
-class Load:
+class OverloadGuard:
     """What the cell has taken on, by model and tenant, and the rate at which sequences end.
 
     Attributes:
@@ -38,7 +38,7 @@ class Load:
 
     __slots__ = ("_cell", "_last_tick", "_models", "_num_ended", "accounts", "limits", "rate")
 
-    def __init__(self, limits: LoadLimits) -> None:
+    def __init__(self, limits: OverloadLimits) -> None:
         self.limits = limits
         self.accounts: dict[AccountKey, Account] = {}
         self.rate = 0.0

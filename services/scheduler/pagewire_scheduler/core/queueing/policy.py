@@ -130,7 +130,7 @@ class FairBetweenTenants:
 
     def leave(self, tenant: str) -> None:
         """It may be at rest."""
-        self.ledger.let_go(tenant)
+        self.ledger.release(tenant)
 
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
         """Charge the whole prompt at once, else one tenant would start all it has in one step."""

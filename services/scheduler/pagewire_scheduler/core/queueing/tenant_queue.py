@@ -72,7 +72,7 @@ class TenantLedger:
         """A request of `tenant` was taken: its counter is kept, also while nothing of it waits."""
         self._num_held[tenant] = self._num_held.get(tenant, 0) + 1
 
-    def let_go(self, tenant: str) -> None:
+    def release(self, tenant: str) -> None:
         """A request of `tenant` was forgotten."""
         count = self._num_held[tenant] - 1
         if count:

@@ -25,12 +25,12 @@ from pagewire_scheduler.core.results.broken_rows import (
     have_shared,
 )
 from pagewire_scheduler.core.results.checks import check_result
-from pagewire_scheduler.core.results.finish import end_sequence, find_end
+from pagewire_scheduler.core.results.finish import end_sequence, stop_reason_of
 from pagewire_scheduler.core.results.prompt_logprobs import enter_pieces, pieces_of
 from pagewire_scheduler.core.state.accounts import count_more, count_search
 from pagewire_scheduler.core.state.fault_isolation import unit_of
 from pagewire_scheduler.core.state.frontend import timeline_event, tokens_event, vector_event
-from pagewire_scheduler.core.state.guarantee import update_guarantee
+from pagewire_scheduler.core.state.guarantee import update_reservation
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.state.request import Request, Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -96,10 +96,10 @@ def apply_result(worker: WorkerState, result: StepResult, now: float) -> Applied
             _apply_with_logprobs(worker, sampled, result, applied, now)
         else:
             _apply_tokens(sampled, result.token_ids, applied)
-        if worker.trials:
+        if worker.fault_isolation:
             # A search starts over after a loss: that it has got somewhere says nothing yet.
             further = (one for one in sampled if not is_suspect(one.request))
-            worker.trials.acquit(further)
+            worker.fault_isolation.clear_suspects(further)
         if worker.info.window is not None:
             _release_before_window(worker, step, worker.info.window)
     worker.finish_step(step)
@@ -259,7 +259,7 @@ def _tell_next(sequence: Sequence, token: int, applied: Applied) -> None:
 
 
 def _end_if_due(sequence: Sequence, applied: Applied) -> None:
-    end = find_end(sequence)
+    end = stop_reason_of(sequence)
     if end is not None:
         end_sequence(sequence, end)
         applied.finished.append(sequence)
@@ -280,7 +280,7 @@ def _release_before_window(worker: WorkerState, step: OutstandingStep, window: i
             first = (chunk.end - window + 1) // block_size
             if first > table.num_released:
                 table.release_before(min(first, len(table.blocks)))
-                update_guarantee(worker, chunk.sequence)
+                update_reservation(worker, chunk.sequence)
 
 
 def _failure_of_all(
@@ -314,7 +314,7 @@ def _apply_failure(
     live = [chunk for chunk in step.chunks if not chunk.sequence.state.is_finished]
     culprits = {unit_of(chunk.sequence) for chunk in live if chunk.slot in slots}
     if live and not slots:
-        alone = worker.trials.accuse(chunk.sequence for chunk in live)
+        alone = worker.fault_isolation.isolate(chunk.sequence for chunk in live)
         culprits = {alone} if alone is not None else set()
     applied.finished += fail_units(culprits, f"the step failed: {failure.message}", now)
     for void in steps:

@@ -12,7 +12,7 @@ from pagewire_scheduler.core.transfers.handoffs import end_handoff
 from pagewire_shared.errors import PagewireError
 
 
-def find_end(sequence: Sequence) -> State | None:
+def stop_reason_of(sequence: Sequence) -> State | None:
     """Return how the newest token of `sequence` ends it, or None."""
     request, tokens = sequence.request, sequence.tokens
     position = len(tokens) - sequence.num_prompt - 1

@@ -56,12 +56,14 @@ def enter_pieces(pieces: Iterable[tuple[Request, PromptPiece]]) -> Iterator[Prom
     """Keep what is new in `pieces`; yield what is told of it, where somebody listens."""
     for request, piece in pieces:
         # Every sequence tells a prompt from its start, so nothing is ever missing before a piece.
-        assert piece.first_position <= request.num_prompt_told, "a part of a prompt is missing"
-        if piece.end <= request.num_prompt_told:
+        assert piece.first_position <= request.num_prompt_logprobs_reported, (
+            "a part of a prompt is missing"
+        )
+        if piece.end <= request.num_prompt_logprobs_reported:
             continue
-        new = piece.between(request.num_prompt_told, piece.end)
+        new = piece.between(request.num_prompt_logprobs_reported, piece.end)
         request.prompt_pieces.append(new)
-        request.num_prompt_told = new.end
+        request.num_prompt_logprobs_reported = new.end
         event = prompt_event(request, new)
         if event is not None:
             yield event
@@ -71,7 +73,7 @@ def _telling(step: OutstandingStep) -> list[tuple[Chunk, int]]:
     return [
         (chunk, start)
         for chunk, start in zip(step.chunks, step.plan.starts, strict=True)
-        if chunk.sequence.is_telling_prompt
+        if chunk.sequence.reports_prompt_logprobs
     ]
 
 

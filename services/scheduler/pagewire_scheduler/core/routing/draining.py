@@ -21,7 +21,7 @@ MAX_LEAVING: Final = 8
 """Sequences of a draining worker that are on their way elsewhere at a time."""
 
 
-class Departures:
+class Draining:
     """Moves sequences between the workers of `queues`."""
 
     def __init__(self, queues: ModelQueues, counts: HandoffCounts, *, is_caching: bool) -> None:
@@ -36,7 +36,7 @@ class Departures:
         """
         worker.is_draining = True
         self._queues.forget_takers(worker.info.model.name)
-        worker.is_drain_due = bool(worker.trials)
+        worker.is_drain_due = bool(worker.fault_isolation)
         if worker.is_drain_due:
             return
         self._send_away(worker)
@@ -50,7 +50,7 @@ class Departures:
         """
         lost, worker.roles = worker.roles - roles, roles
         self._queues.forget_takers(worker.info.model.name)
-        if lost and not worker.trials:
+        if lost and not worker.fault_isolation:
             self._send_away(worker)
 
     def migrate(self, worker: WorkerState, now: float) -> None:
@@ -58,7 +58,7 @@ class Departures:
 
         It gives way, and moves when no step names it any more. Beams and prefills stay.
         """
-        if worker.trials:
+        if worker.fault_isolation:
             return
         num_leaving = len(worker.returning)
         for sequence in list(worker.running):
@@ -74,7 +74,7 @@ class Departures:
 
     def _send_away(self, worker: WorkerState) -> None:
         """Place again what waits on `worker` for slots, a grammar or the turn of its prefill."""
-        for handoff in [one for one in worker.giving if one.phase is Phase.QUEUED]:
+        for handoff in [one for one in worker.outgoing_handoffs if one.phase is Phase.QUEUED]:
             sequence = handoff.sequence
             handoff.receiver.loading.remove(sequence)
             end_handoff(handoff)

@@ -9,12 +9,12 @@ from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.costs.handoff_cost import (
     APART,
     AT_HOME,
-    HandoffVerdict,
-    Side,
-    Way,
+    HandoffReason,
+    KvRoute,
+    PrefillOption,
     choose_handoff,
 )
-from pagewire_scheduler.core.costs.load_cost import Choice, choose
+from pagewire_scheduler.core.costs.load_cost import LoadDecision, choose
 from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.queueing.losses import is_suspect
 from pagewire_scheduler.core.routing.placement import num_expected, num_tokens_ahead
@@ -31,7 +31,7 @@ _NO_FACTS: Final = PairFacts()
 class Plan:
     """Where a prompt is computed and why; `source` is None for where its tokens are generated."""
 
-    verdict: HandoffVerdict
+    verdict: HandoffReason
     source: WorkerState | None = None
     timeout: float = 0.0
 
@@ -59,9 +59,9 @@ def choose_source(
     num_tokens = (len(sequence.tokens) - 1) // block_size * block_size
     sources = [worker for worker in workers if _is_source(worker, receiver, num_tokens)]
     if not sources:
-        return Plan(HandoffVerdict.ALONE)
+        return Plan(HandoffReason.ALONE)
     num_here = num_expected(receiver, sequence, stores) - (len(sequence.tokens) - num_tokens)
-    here = Side(
+    here = PrefillOption(
         num_tokens=num_here,
         num_waiting=num_tokens_ahead(receiver),
         num_streams=_num_streams(receiver),
@@ -73,7 +73,7 @@ def choose_source(
     for source in sources:
         num_hits = len(find_prefix(source.pool.cache, source.chain_for(sequence), sequence.tokens))
         speed = source.loads.prefill.seconds_per_token
-        there = Side(
+        there = PrefillOption(
             num_tokens=max(0, num_tokens - num_hits * block_size),
             num_waiting=num_tokens_ahead(source),
             num_streams=_num_streams(source),
@@ -90,7 +90,9 @@ def choose_source(
     return plan
 
 
-def choose_move(source: WorkerState, target: WorkerState, sequence: Sequence, now: float) -> Choice:
+def choose_move(
+    source: WorkerState, target: WorkerState, sequence: Sequence, now: float
+) -> LoadDecision:
     """Decide whether a sequence takes its blocks along from `source` to `target`."""
     tokens, block_size = sequence.tokens, target.info.model.block_size
     num_here = len(find_prefix(source.pool.cache, source.chain_for(sequence), tokens))
@@ -108,13 +110,13 @@ def choose_move(source: WorkerState, target: WorkerState, sequence: Sequence, no
 
 def has_room(worker: WorkerState, sequence: Sequence) -> bool:
     """Whether `sequence` could start on `worker` at once, after all that waits there."""
-    if worker.trials or worker.is_blocked or not fits(worker, sequence):
+    if worker.fault_isolation or worker.is_blocked or not fits(worker, sequence):
         return False
     num_before = len(worker.waiting) + len(worker.loading) + len(worker.compiling)
     block_size = worker.info.model.block_size
     num_waiting = sum(len(one.tokens) for one in (*worker.waiting, *worker.loading))
     needed = -(-(len(sequence.tokens) + num_waiting) // block_size) + len(worker.running)
-    num_free = worker.pool.num_free - worker.reserve.num_blocks
+    num_free = worker.pool.num_free - worker.reservations.num_blocks
     return worker.num_free_slots > num_before and num_free > needed + num_before
 
 
@@ -124,7 +126,7 @@ def _is_source(source: WorkerState, receiver: WorkerState, num_tokens: int) -> b
         source is not receiver
         and Role.PREFILL in source.roles
         and not source.is_draining
-        and not source.trials
+        and not source.fault_isolation
         and refusal(info, receiver.info) is None
         and num_tokens < info.model.max_model_len
         and num_tokens <= info.num_blocks * info.model.block_size
@@ -142,12 +144,12 @@ def _num_streams(worker: WorkerState) -> int:
     return sum(not sequence.is_prefill for sequence in worker.running)
 
 
-def _way(source: WorkerState, receiver: WorkerState, num_blocks: int, now: float) -> Way:
+def _way(source: WorkerState, receiver: WorkerState, num_blocks: int, now: float) -> KvRoute:
     worker_id = source.info.worker_id
     pair = receiver.pairs.get(worker_id, _NO_FACTS)
     link = receiver.loads.link(source_key(worker_id))
-    return Way(
+    return KvRoute(
         seconds=pair.exposed.seconds(num_blocks * receiver.info.bytes_per_block),
-        is_letting=link.breaker.is_letting(now),
+        allows_attempt=link.breaker.allows_attempt(now),
         is_probe_due=now >= pair.next_probe,
     )

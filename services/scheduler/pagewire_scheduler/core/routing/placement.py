@@ -97,7 +97,7 @@ def take_over(
         donor
         for donor in donors
         if len(donor.waiting)
-        and not donor.trials
+        and not donor.fault_isolation
         and donor.num_sequences > worker.num_sequences + 1
     ]
     for donor in sorted(having, key=lambda donor: -len(donor.waiting)):

@@ -8,14 +8,14 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from pagewire_scheduler.core.costs.handoff_cost import HandoffVerdict
+from pagewire_scheduler.core.costs.handoff_cost import HandoffReason
 from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.data.settings import CoreSettings, HandoffCounts, HandoffPolicy
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.worker_info import BlockNaming, ModelInfo
 from pagewire_scheduler.core.parallel.beam_group import restart_group
 from pagewire_scheduler.core.queueing.enqueue import enqueue
-from pagewire_scheduler.core.queueing.losses import note_loss
+from pagewire_scheduler.core.queueing.losses import note_worker_loss
 from pagewire_scheduler.core.queueing.policy import QueuePolicy
 from pagewire_scheduler.core.routing.balance import Balance, is_taker
 from pagewire_scheduler.core.routing.handoff_placement import choose_source, has_room, may_hand_off
@@ -126,14 +126,14 @@ class ModelQueues:
         Return, in no queue, those that are not to run again: they lost too many workers.
         """
         name = worker.info.model.name
-        blamed = note_loss(worker)
+        blamed = note_worker_loss(worker)
         worker.totals.num_lost_workers += not worker.is_draining
         self._workers[name].remove(worker)
         self.forget_takers(name)
         self._balances[name].forget(worker)
-        for handoff in list(worker.giving):
+        for handoff in list(worker.outgoing_handoffs):
             give_up_source(handoff, self._now())
-        for handoff in list(worker.taking):
+        for handoff in list(worker.incoming_handoffs):
             end_handoff(handoff)
         for other in self._workers[name]:
             forget_source(other, worker)
@@ -203,8 +203,8 @@ class ModelQueues:
         """Return the workers that take new sequences, by kind: those of a role, or all for None."""
         key = model, role
         if key not in self._takers:
-            taking = [one for one in self.workers(model) if not one.is_draining]
-            meant = [one for one in taking if role is None or role in one.roles]
+            incoming_handoffs = [one for one in self.workers(model) if not one.is_draining]
+            meant = [one for one in incoming_handoffs if role is None or role in one.roles]
             self._takers[key] = by_kind(meant)
         return self._takers[key]
 
@@ -231,14 +231,14 @@ class ModelQueues:
 
     def _hand_off(self, receiver: WorkerState, sequence: Sequence) -> bool:
         """Have the prompt of `sequence` computed elsewhere if that is better; return whether."""
-        is_possible = self._is_caching and self._handoff != "never" and not receiver.trials
+        is_possible = self._is_caching and self._handoff != "never" and not receiver.fault_isolation
         if not is_possible or not may_hand_off(sequence):
             return False
         now, workers = self._now(), self.workers(receiver.info.model.name)
         plan = choose_source(
             receiver, workers, sequence, self._stores, now, is_forced=self._handoff == "always"
         )
-        if plan.verdict is not HandoffVerdict.ALONE:
+        if plan.verdict is not HandoffReason.ALONE:
             self._counts.verdicts[plan.verdict] += 1
         if plan.source is None or not plan.verdict.is_handoff:
             return False
@@ -254,7 +254,7 @@ class ModelQueues:
         """`worker` was planned for: let some that have nothing to start take what it did not."""
         balance = self._balances[worker.info.model.name]
         balance.note(worker)
-        if not len(worker.waiting) or worker.trials:
+        if not len(worker.waiting) or worker.fault_isolation:
             return
         for taker in balance.some_takers():
             if is_taker(taker):

@@ -29,7 +29,7 @@ def sequences_of(unit: Unit) -> list[Sequence]:
     return [sequence for sequence in members if not sequence.state.is_finished]
 
 
-class Trials:
+class FaultIsolation:
     """Groups of suspects of one worker, the one being tried first.
 
     Those of failed steps, and those that ran on workers when these were lost (see `losses`).
@@ -52,7 +52,7 @@ class Trials:
         for unit in self._groups[0]:
             yield from sequences_of(unit)
 
-    def suspect(self, unit: Unit, num_together: int) -> None:
+    def mark_suspect(self, unit: Unit, num_together: int) -> None:
         """Try `unit`, with others of which as many may be tried together, after those that are
         tried already.
 
@@ -67,7 +67,7 @@ class Trials:
             self._groups.append(self._open)
         self._open.append(unit)
 
-    def accuse(self, sequences: Iterable[Sequence]) -> Unit | None:
+    def isolate(self, sequences: Iterable[Sequence]) -> Unit | None:
         """A step with these failed; return who is to blame, when one failed alone, and again.
 
         Those of the current trial that the step did not hold are tried later.
@@ -90,7 +90,7 @@ class Trials:
         self._tidy()
         return None
 
-    def acquit(self, sequences: Iterable[Sequence]) -> None:
+    def clear_suspects(self, sequences: Iterable[Sequence]) -> None:
         """These have got as far as a sample without a failure."""
         if self._groups:
             innocent = set(map(unit_of, sequences))

@@ -64,7 +64,7 @@ class Grammars:
         """Return the id under which the worker holds a grammar that is ready."""
         return self._ready[key]
 
-    def ask(self, key: Key, params: StructuredOutputsParams) -> None:
+    def request_compile(self, key: Key, params: StructuredOutputsParams) -> None:
         """See to it that the worker is asked for a grammar, once, when there is credit for it."""
         if key not in self._asked:
             self._num_asked += 1
@@ -77,7 +77,7 @@ class Grammars:
         """Whether there is a grammar to ask for, and credit for one more."""
         return bool(self._to_ask) and len(self._under_way) < self._limits.max_grammars
 
-    def take_asked(
+    def pop_requests(
         self, in_use: Collection[Key] | None = None
     ) -> list[tuple[GrammarId, StructuredOutputsParams]]:
         """Return what the worker is to be asked for now, as far as the credit reaches.
@@ -116,8 +116,8 @@ class Grammars:
         """Let the worker forget the oldest grammars that nobody needs, beyond MAX_READY."""
         if len(self._ready) <= MAX_READY:
             return
-        kept = set(in_use)
-        unused = [key for key in self._ready if key not in kept]
+        probe_blocks = set(in_use)
+        unused = [key for key in self._ready if key not in probe_blocks]
         for key in unused[: len(self._ready) - MAX_READY]:
             self._to_release.append(self._ready.pop(key))
 

@@ -10,7 +10,7 @@ def guarantee(worker: WorkerState, sequence: Sequence) -> None:
     """Set aside all that `sequence`, which has just been given its first blocks, may still take."""
     sequence.is_guaranteed = True
     sequence.is_private = is_to_be_private(worker)
-    update_guarantee(worker, sequence)
+    update_reservation(worker, sequence)
 
 
 def is_to_be_private(worker: WorkerState) -> bool:
@@ -31,10 +31,10 @@ def may_fork(worker: WorkerState, leader: Sequence) -> bool:
         return False
     if not leader.is_guaranteed or not _has_open_tail(worker, leader):
         return True
-    return leader.is_tail_shared or worker.pool.num_free > worker.reserve.num_blocks
+    return leader.is_tail_shared or worker.pool.num_free > worker.reservations.num_blocks
 
 
-def update_guarantee(worker: WorkerState, sequence: Sequence) -> None:
+def update_reservation(worker: WorkerState, sequence: Sequence) -> None:
     """The tables of a sequence or its search have changed."""
     if not sequence.is_guaranteed:
         return
@@ -48,7 +48,7 @@ def update_guarantee(worker: WorkerState, sequence: Sequence) -> None:
         if block != RELEASED
     }
     num_left = num_blocks_ever(worker, sequence) - len(held) + _num_copies(worker, sequence)
-    worker.reserve.set(request if sequence.is_beam else sequence, max(0, num_left))
+    worker.reservations.set(request if sequence.is_beam else sequence, max(0, num_left))
 
 
 def _num_copies(worker: WorkerState, sequence: Sequence) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pagewire_scheduler.core.blocks.block_table import BlockTable
-    from pagewire_scheduler.core.state.loads import Load
+    from pagewire_scheduler.core.state.loads import KvLoad
     from pagewire_scheduler.core.state.request import Sequence
     from pagewire_scheduler.core.state.worker import WorkerState
 
@@ -53,7 +53,7 @@ class Handoff:
     num_cached: int = 0
     prefill: "Sequence | None" = None
     lease: "BlockTable | None" = None
-    load: "Load | None" = None
+    load: "KvLoad | None" = None
     computed_at: float | None = None
     phase: Phase = field(default=Phase.QUEUED)
 

@@ -20,7 +20,7 @@ Look = tuple[int, int, int, int]
 
 
 @dataclass(slots=True, eq=False)
-class Load:
+class KvLoad:
     """A load that was ordered and not answered.
 
     Attributes:
@@ -84,11 +84,11 @@ class Loads:
     )
 
     def __init__(self) -> None:
-        self.under_way: dict[int, Load] = {}
+        self.under_way: dict[int, KvLoad] = {}
         self.prefill = PrefillSpeed()
         self.is_forced = False
         self._links: dict[str, StoreLink] = {}
-        self._by_name: dict[BlockName, Load] = {}
+        self._by_name: dict[BlockName, KvLoad] = {}
         self._to_order: list[LoadOrder] = []
         self._to_cancel: list[int] = []
         self._num_ordered = 0
@@ -108,7 +108,7 @@ class Loads:
         return sum(link.num_bytes_under_way for link in self._links.values())
 
     @property
-    def names(self) -> dict[BlockName, Load]:
+    def names(self) -> dict[BlockName, KvLoad]:
         """Which load brings a name, for audits."""
         return self._by_name
 
@@ -122,7 +122,7 @@ class Loads:
         if link is not None and not link.num_bytes_under_way:
             del self._links[store]
 
-    def find(self, name: BlockName) -> Load | None:
+    def find(self, name: BlockName) -> KvLoad | None:
         """Return the load that brings `name` and may be waited for, or None."""
         load = self._by_name.get(name)
         return load if load is not None and load.is_joinable else None
@@ -139,13 +139,13 @@ class Loads:
         self._num_ordered += 1
         return self._num_ordered
 
-    def enter(self, load: Load) -> None:
+    def enter(self, load: KvLoad) -> None:
         """A load is ordered."""
         self.under_way[load.order.load_id] = load
         self._by_name.update(dict.fromkeys(load.order.names, load))
         self._to_order.append(load.order)
 
-    def leave(self, load: Load) -> None:
+    def leave(self, load: KvLoad) -> None:
         """A load was answered: give its blocks back."""
         del self.under_way[load.order.load_id]
         for name in load.order.names:
@@ -154,7 +154,7 @@ class Loads:
         self.link(load.order.store).num_bytes_under_way -= load.num_bytes
         load.table.release()
 
-    def cancel(self, load: Load) -> None:
+    def cancel(self, load: KvLoad) -> None:
         """Tell the worker that it may stop, once."""
         if not load.is_cancelled:
             load.is_cancelled = True

@@ -32,7 +32,7 @@ class Probe:
     num_blocks: int
     begun_at: float
     outcome: ProbeOutcome | None = None
-    kept: list[tuple["WorkerState", BlockTable]] = field(default_factory=list)
+    probe_blocks: list[tuple["WorkerState", BlockTable]] = field(default_factory=list)
 
     def end(self, sequence: Sequence, now: float) -> None:
         """Its sequence waits no longer: say what came, and keep that."""
@@ -41,8 +41,8 @@ class Probe:
             hits = find_prefix(worker.pool.cache, worker.chain_for(sequence), sequence.tokens)
             table = BlockTable(worker.pool)
             table.share(hits)
-            worker.kept[self] = table
-            self.kept.append((worker, table))
+            worker.probe_blocks[self] = table
+            self.probe_blocks.append((worker, table))
             names = [
                 worker.chain_for(sequence).name(at, sequence.tokens) for at in range(len(hits))
             ]
@@ -60,13 +60,13 @@ class Probe:
         sequence.advance(State.FINISHED_STOPPED)
         sequence.worker = None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Nobody compares any more."""
-        for worker, table in self.kept:
-            worker.kept.pop(self, None)
+        for worker, table in self.probe_blocks:
+            worker.probe_blocks.pop(self, None)
             table.release()
             worker.touch()
-        self.kept = []
+        self.probe_blocks = []
 
 
 def probe_sequence(probe: Probe, generation: int) -> Sequence:

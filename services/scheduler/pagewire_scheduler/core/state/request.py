@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pagewire_scheduler.core.state.beams import BeamGroup
     from pagewire_scheduler.core.state.handoff import Handoff
     from pagewire_scheduler.core.state.lack import Lack
-    from pagewire_scheduler.core.state.loads import Load, Look
+    from pagewire_scheduler.core.state.loads import KvLoad, Look
     from pagewire_scheduler.core.state.probes import Probe
     from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
     from pagewire_scheduler.core.state.worker import WorkerState
@@ -50,7 +50,7 @@ class Request:
         beams: The search under way, for a beam request that runs.
         grammar_key: Names the grammar that its output follows; None for none.
         arrived_at: When it came, on the caller's clock.
-        num_prompt_told: Next position whose log-probability the prompt still needs.
+        num_prompt_logprobs_reported: Next position whose log-probability the prompt still needs.
         prompt_pieces: Those it has, in order.
         account: Who is charged for it here; None for a probe.
         num_bytes: What it is charged: memory held, and what is expected next.
@@ -73,7 +73,7 @@ class Request:
     beams: "BeamGroup | None" = None
     grammar_key: bytes | None = None
     arrived_at: float = 0.0
-    num_prompt_told: int = 1
+    num_prompt_logprobs_reported: int = 1
     prompt_pieces: list["PromptPiece"] = field(default_factory=list)
     account: "Account | None" = None
     num_bytes: int = 0
@@ -101,18 +101,18 @@ class Request:
         return self.submission.pooling is not None
 
     @property
-    def is_prompt_untold(self) -> bool:
+    def needs_prompt_logprobs(self) -> bool:
         """Whether log-probabilities of its prompt are wanted that it does not have yet."""
         submission = self.submission
         is_wanted = submission.sampling.prompt_logprobs is not None
-        return is_wanted and self.num_prompt_told < len(submission.prompt_token_ids)
+        return is_wanted and self.num_prompt_logprobs_reported < len(submission.prompt_token_ids)
 
     @property
     def reads_cache(self) -> bool:
         """Whether it may start behind a cached prefix: not when something is wanted of every
         position."""
         pooling = self.submission.pooling
-        return not self.is_prompt_untold and (pooling is None or pooling.pooling == "last")
+        return not self.needs_prompt_logprobs and (pooling is None or pooling.pooling == "last")
 
     @property
     def is_finished(self) -> bool:
@@ -157,7 +157,7 @@ class Sequence:
         followers: Choices that are forked from this one when its prompt is computed; they wait and
             are in no queue.
         leader: The choice that this one follows.
-        plain_until: Position up to which one token more needs no block, no name and no copy.
+        fast_path_until: Position up to which one token more needs no block, no name and no copy.
         end_ids: Tokens that end it.
         is_live: Whether it has not ended.
         has_logprobs: Whether log-probabilities were asked for.
@@ -172,7 +172,7 @@ class Sequence:
         is_beam: Whether tokens are appended by the search instead of by its samples.
         candidates: What a beam may go on with: (token, log-probability), the likeliest first.
         is_pooling: Whether its outcome is a vector.
-        is_telling_prompt: Whether its worker was told to report log-probabilities of the prompt.
+        reports_prompt_logprobs: Whether its worker was told to report log-probabilities of the prompt.
         vector: The outcome, as little-endian f32.
         is_left_out: Whether its last token is to be computed again; see `left_out`.
         lateness: Grows with each step that leaves it out, and shrinks with each token.
@@ -201,7 +201,7 @@ class Sequence:
     cached_tokens: tuple[tuple[str, int], ...] = ()
     lack: "Lack | None" = None
     num_loads_left: int = LOADS_PER_STAY
-    load: "Load | None" = None
+    load: "KvLoad | None" = None
     load_look: "Look | None" = None
     loaded: dict[int, str] = field(default_factory=dict)
     handoff: "Handoff | None" = None
@@ -213,7 +213,7 @@ class Sequence:
     is_timeline_due: bool = True
     followers: list["Sequence"] = field(default_factory=list)
     leader: "Sequence | None" = None
-    plain_until: int = 0
+    fast_path_until: int = 0
     end_ids: frozenset[int] = frozenset()
     is_live: bool = True
     has_logprobs: bool = False
@@ -227,7 +227,7 @@ class Sequence:
     is_beam: bool = False
     candidates: Seq[tuple[int, float]] | None = None
     is_pooling: bool = False
-    is_telling_prompt: bool = False
+    reports_prompt_logprobs: bool = False
     vector: bytes | None = None
     is_left_out: bool = False
     lateness: int = 0

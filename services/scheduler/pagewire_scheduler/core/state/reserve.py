@@ -6,7 +6,7 @@ With all of it set aside they are never short of a block, so they are never evic
 from collections.abc import Hashable
 
 
-class Reserve:
+class BlockReservations:
     """Blocks of one pool set aside, by owner."""
 
     __slots__ = ("_amounts", "num_blocks")

@@ -15,7 +15,7 @@ from pagewire_scheduler.core.blocks.prefix_cache import NameChain, RootKey
 from pagewire_scheduler.core.data.model_totals import ModelTotals
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
-from pagewire_scheduler.core.state.fault_isolation import Trials
+from pagewire_scheduler.core.state.fault_isolation import FaultIsolation
 from pagewire_scheduler.core.state.grammars import Grammars
 from pagewire_scheduler.core.state.handoff import Handoff
 from pagewire_scheduler.core.state.loads import Loads
@@ -23,7 +23,7 @@ from pagewire_scheduler.core.state.outstanding_step import OutstandingStep, Rele
 from pagewire_scheduler.core.state.pairs import PairFacts
 from pagewire_scheduler.core.state.probes import Probe
 from pagewire_scheduler.core.state.request import Key, Request, Sequence
-from pagewire_scheduler.core.state.reserve import Reserve
+from pagewire_scheduler.core.state.reserve import BlockReservations
 from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.block_hash import root_name
@@ -56,7 +56,7 @@ class WorkerState:
         limits: What may be under way to it.
         slots: The sequence that runs in each slot; None for a slot that is free or on its way to
             it.
-        untold_slots: Slots left since the last plan. They are free already: the plan that gives one
+        freed_slots_to_report: Slots left since the last plan. They are free already: the plan that gives one
             out again is the one that tells the worker to clear it first.
         num_reserved_slots: Free slots kept for the beams of searches that have begun.
         running: RUNNING sequences, ordered by their keys.
@@ -68,17 +68,17 @@ class WorkerState:
         loading: Those whose blocks a KV store sends; they compete with nobody.
         resting: Those left out by steps that have given their slots to others for a while.
         loads: What is on its way.
-        giving: Hand-offs that it computes blocks for, or keeps them for.
-        taking: Hand-offs whose blocks come here.
-        kept: Blocks that probes compare.
+        outgoing_handoffs: Hand-offs that it computes blocks for, or keeps them for.
+        incoming_handoffs: Hand-offs whose blocks come here.
+        probe_blocks: Blocks that probes compare.
         pairs: What is known of the ways from other workers, by their ids.
         kind: What it has in common with others that differ in their load and their blocks only.
         queued: What waits here.
         is_blocked: Whether who waits lacked slots or blocks in the newest plan that looked at them.
         outstanding: Steps under way, oldest first.
-        reserve: Blocks set aside.
+        reservations: Blocks set aside.
         branched: Beam requests whose moves the next plan tells; a dictionary for its order.
-        trials: Sequences among which one made a step fail.
+        fault_isolation: Sequences among which one made a step fail.
         returning: PREEMPTED sequences that a step under way still names.
         is_draining: Whether it gets no new requests.
         is_drain_due: Whether those that wait are to move once no trial is under way.
@@ -105,7 +105,7 @@ class WorkerState:
         num_slots = min(info.max_num_seqs, self.shared_step_tokens, self.limits.max_slots)
         self.slots: list[Sequence | None] = [None] * num_slots
         self.free_slots = list(range(num_slots))  # a heap: low numbers first
-        self.untold_slots: list[int] = []
+        self.freed_slots_to_report: list[int] = []
         self.num_reserved_slots = 0
         self.running: list[Sequence] = []
         self.growing: dict[Sequence, None] = {}
@@ -118,13 +118,13 @@ class WorkerState:
         self.resting = WaitingQueue(waiting.sums)
         self.loads = Loads()
         self.loads.is_forced = settings.is_load_forced
-        self.giving: dict[Handoff, None] = {}
-        self.taking: dict[Handoff, None] = {}
-        self.kept: dict[Probe, BlockTable] = {}
+        self.outgoing_handoffs: dict[Handoff, None] = {}
+        self.incoming_handoffs: dict[Handoff, None] = {}
+        self.probe_blocks: dict[Probe, BlockTable] = {}
         self.pairs: dict[bytes, PairFacts] = {}
-        self.reserve = Reserve()
+        self.reservations = BlockReservations()
         self.branched: dict[Request, None] = {}
-        self.trials = Trials()
+        self.fault_isolation = FaultIsolation()
         self.returning: set[Sequence] = set()
         self.is_blocked = self.is_draining = self.is_drain_due = False
         self.counts = WorkerCounts()
@@ -177,7 +177,7 @@ class WorkerState:
     def num_free_for(self, sequence: Sequence) -> int:
         """Return how many blocks `sequence` may take; negative when too many are set aside."""
         owner = sequence.request if sequence.is_beam else sequence
-        return self.pool.num_free - self.reserve.num_blocks + self.reserve.of(owner)
+        return self.pool.num_free - self.reservations.num_blocks + self.reservations.of(owner)
 
     @property
     def num_sequences(self) -> int:
@@ -251,11 +251,11 @@ class WorkerState:
         assert self.slots[slot] is sequence, "a slot changed hands while its sequence ran"
         self.slots[slot] = None
         sequence.slot = sequence.table = None
-        sequence.num_computed = sequence.plain_until = 0
+        sequence.num_computed = sequence.fast_path_until = 0
         sequence.is_tail_shared = False
         if sequence.is_guaranteed:
             sequence.is_guaranteed = sequence.is_private = False
-            self.reserve.drop(sequence.request if sequence.is_beam else sequence)
+            self.reservations.drop(sequence.request if sequence.is_beam else sequence)
         self.num_reserved_slots -= sequence.num_reserved_slots
         sequence.num_reserved_slots = 0
         release = Release(slot, table)
@@ -270,12 +270,12 @@ class WorkerState:
             self._release(release)
         step.releases = []
 
-    def collect_untold(self) -> list[int]:
+    def collect_freed_slots(self) -> list[int]:
         """Return the slots that the plan being sent tells as freed."""
-        untold, self.untold_slots = self.untold_slots, []
+        untold, self.freed_slots_to_report = self.freed_slots_to_report, []
         return untold
 
-    def forget_cache(self) -> int:
+    def drop_prefix_cache(self) -> int:
         """Forget the names of all blocks that are VALID; return how many."""
         named = self.pool.forget_names()
         for block in named:
@@ -317,7 +317,7 @@ class WorkerState:
     def _release(self, release: Release) -> None:
         release.table.release()
         heapq.heappush(self.free_slots, release.slot)
-        self.untold_slots.append(release.slot)
+        self.freed_slots_to_report.append(release.slot)
 
 
 def _root_key(info: WorkerInfo) -> RootKey:

@@ -9,7 +9,7 @@ wrong ends the hand-off, and the sequence computes itself what has not come.
 from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.queueing.enqueue import wait_again
+from pagewire_scheduler.core.queueing.enqueue import requeue
 from pagewire_scheduler.core.state.handoff import Handoff, Phase
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -46,7 +46,7 @@ def begin_move(
 def note_started(source: WorkerState, now: float) -> list[Handoff]:
     """Take note of prefills that have begun with the newest plan; return their hand-offs."""
     started = []
-    for handoff in source.giving:
+    for handoff in source.outgoing_handoffs:
         prefill = handoff.prefill
         is_queued = handoff.phase is Phase.QUEUED
         if is_queued and prefill is not None and prefill.state is State.RUNNING:
@@ -82,8 +82,8 @@ def end_handoff(handoff: Handoff) -> None:
         handoff.lease = None
     handoff.source.touch()  # who waits there may find room now
     handoff.receiver.touch()
-    handoff.source.giving.pop(handoff, None)
-    handoff.receiver.taking.pop(handoff, None)
+    handoff.source.outgoing_handoffs.pop(handoff, None)
+    handoff.receiver.incoming_handoffs.pop(handoff, None)
 
 
 def give_up_source(handoff: Handoff, now: float) -> None:
@@ -107,12 +107,12 @@ def go_on(receiver: WorkerState, sequence: Sequence, now: float) -> None:
     if sequence.handoff is not None:
         end_handoff(sequence.handoff)
     if sequence.is_live:
-        wait_again(receiver, sequence)
+        requeue(receiver, sequence)
 
 
 def end_late_handoffs(receiver: WorkerState, now: float) -> None:
     """Let nobody wait beyond the deadline; an order that is out has a deadline of its own."""
-    for handoff in [one for one in receiver.taking if now >= one.deadline]:
+    for handoff in [one for one in receiver.incoming_handoffs if now >= one.deadline]:
         if handoff.load is None:
             give_up_source(handoff, now)
 
@@ -124,22 +124,22 @@ def yield_leases(source: WorkerState, now: float) -> None:
     if not stuck:
         return
     oldest = min(sequence.key for sequence in stuck)
-    for handoff in list(source.giving):
+    for handoff in list(source.outgoing_handoffs):
         if handoff.load is None and handoff.lease is not None and handoff.sequence.key > oldest:
             give_up_source(handoff, now)
 
 
 def _enter(handoff: Handoff) -> None:
     sequence, receiver = handoff.sequence, handoff.receiver
-    handoff.source.giving[handoff] = None
-    receiver.taking[handoff] = None
+    handoff.source.outgoing_handoffs[handoff] = None
+    receiver.incoming_handoffs[handoff] = None
     handoff.source.touch()
     receiver.touch()
     sequence.begin_stay(receiver)
     sequence.handoff = handoff
     key, grammar = sequence.request.grammar_key, sequence.request.grammar
     if key is not None and grammar is not None and not receiver.grammars.is_ready(key):
-        receiver.grammars.ask(key, grammar)  # it is compiled meanwhile
+        receiver.grammars.request_compile(key, grammar)  # it is compiled meanwhile
     sequence.advance(State.WAITING_FOR_REMOTE_KV)
     receiver.loading.push(sequence)
 

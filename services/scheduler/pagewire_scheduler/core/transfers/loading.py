@@ -17,7 +17,7 @@ from pagewire_scheduler.core.data.settings import CoreCounts, LoadCounts
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.planning.schedule_waiting import MAX_SKIPS
 from pagewire_scheduler.core.state.capacity import MAX_PREEMPTIONS
-from pagewire_scheduler.core.state.loads import Load
+from pagewire_scheduler.core.state.loads import KvLoad
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_scheduler.core.transfers.handoffs import end_handoff, go_on
@@ -45,7 +45,7 @@ _MAX_PASSED: Final = 32
 
 def order_loads(worker: WorkerState, index: RemoteIndex, counts: LoadCounts, now: float) -> None:
     """Order loads for the first in the queue; before a plan is made, which may start them."""
-    if worker.trials or is_copy_under_way(worker):
+    if worker.fault_isolation or is_copy_under_way(worker):
         return
     at = num_looked_at = 0
     look = worker.loads.look(index.version, now)
@@ -64,7 +64,7 @@ def order_loads(worker: WorkerState, index: RemoteIndex, counts: LoadCounts, now
         at += 1
 
 
-def check_answer(worker: WorkerState, answer: LoadAnswer) -> Load | None:
+def check_answer(worker: WorkerState, answer: LoadAnswer) -> KvLoad | None:
     """Return the load that `answer` is about, or None when there is none.
 
     Raises:
@@ -89,7 +89,7 @@ def check_answer(worker: WorkerState, answer: LoadAnswer) -> Load | None:
 
 
 def finish_load(
-    worker: WorkerState, load: Load, answer: LoadAnswer, counts: CoreCounts, now: float
+    worker: WorkerState, load: KvLoad, answer: LoadAnswer, counts: CoreCounts, now: float
 ) -> None:
     """Take the answer to `load`: what came is cached, everything is given back, who waited waits
     for a slot as before."""
@@ -210,7 +210,7 @@ def _room(worker: WorkerState, hits: list[int]) -> int:
     return min(num_free_for_load(worker, hits), num_left)
 
 
-def _wait_for(worker: WorkerState, load: Load, sequence: Sequence) -> None:
+def _wait_for(worker: WorkerState, load: KvLoad, sequence: Sequence) -> None:
     worker.waiting.remove(sequence)
     if sequence.state is not State.WAITING:
         sequence.advance(State.WAITING)  # preempted
@@ -220,7 +220,7 @@ def _wait_for(worker: WorkerState, load: Load, sequence: Sequence) -> None:
     worker.loading.push(sequence)
 
 
-def _judge(worker: WorkerState, load: Load, answer: LoadAnswer, now: float) -> None:
+def _judge(worker: WorkerState, load: KvLoad, answer: LoadAnswer, now: float) -> None:
     """Note what an answer says of its store's link."""
     link = worker.loads.link(load.order.store)
     link.measure(answer.num_bytes, load.num_bytes_ahead, answer.seconds, now)

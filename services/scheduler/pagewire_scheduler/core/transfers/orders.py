@@ -3,9 +3,9 @@
 from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
-from pagewire_scheduler.core.costs.load_cost import Verdict
+from pagewire_scheduler.core.costs.load_cost import LoadReason
 from pagewire_scheduler.core.data.kv_load import LoadOrder, WorkerSource
-from pagewire_scheduler.core.state.loads import Load
+from pagewire_scheduler.core.state.loads import KvLoad
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 
@@ -22,7 +22,9 @@ def num_free_for_load(worker: WorkerState, hits: list[int]) -> int:
     """
     pool = worker.pool
     num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
-    num_free = pool.num_free - worker.reserve.num_blocks - num_revived - len(worker.running) - 1
+    num_free = (
+        pool.num_free - worker.reservations.num_blocks - num_revived - len(worker.running) - 1
+    )
     return min(num_free, worker.limits.max_load_blocks)
 
 
@@ -45,11 +47,11 @@ def order_load(
     *,
     store: str,
     length: int,
-    verdict: Verdict,
+    verdict: LoadReason,
     timeout: float,
     now: float,
     source: WorkerSource | None = None,
-) -> Load:
+) -> KvLoad:
     """Order `length` blocks of `sequence` behind the cached `hits`; return the load.
 
     Args:
@@ -71,7 +73,7 @@ def order_load(
     )
     link, num_bytes = loads.link(store), length * worker.info.bytes_per_block
     overdue_at = now + timeout + OVERDUE_SECONDS
-    load = Load(order, len(hits), table, num_bytes, link.num_bytes_under_way, overdue_at, now)
+    load = KvLoad(order, len(hits), table, num_bytes, link.num_bytes_under_way, overdue_at, now)
     link.begin(verdict, num_bytes, now)
     loads.enter(load)
     return load

@@ -4,11 +4,11 @@ ends hand-offs with their answers."""
 from typing import Final
 
 from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
-from pagewire_scheduler.core.costs.load_cost import Verdict
+from pagewire_scheduler.core.costs.load_cost import LoadReason
 from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOutcome, WorkerSource
 from pagewire_scheduler.core.data.settings import HandoffCounts
 from pagewire_scheduler.core.state.handoff import Handoff
-from pagewire_scheduler.core.state.loads import Load
+from pagewire_scheduler.core.state.loads import KvLoad
 from pagewire_scheduler.core.state.pairs import MIN_PROBE_SECONDS, PairFacts, source_key
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -28,10 +28,10 @@ def order_pulls(receiver: WorkerState, now: float) -> None:
 
     Nothing for who is younger than one that lacks room.
     """
-    if not receiver.taking or is_copy_under_way(receiver):
+    if not receiver.incoming_handoffs or is_copy_under_way(receiver):
         return
     head = receiver.waiting.at(0) if receiver.is_blocked else None
-    due = [one for one in receiver.taking if one.load is None and one.is_pullable]
+    due = [one for one in receiver.incoming_handoffs if one.load is None and one.is_pullable]
     for handoff in sorted(due, key=lambda one: one.sequence.key):
         is_full = receiver.loads.num_under_way(of_workers=True) >= MAX_PULLS
         if is_full or (head is not None and head.key < handoff.sequence.key):
@@ -41,7 +41,7 @@ def order_pulls(receiver: WorkerState, now: float) -> None:
 
 def finish_pull(
     receiver: WorkerState,
-    load: Load,
+    load: KvLoad,
     answer: LoadAnswer,
     waiting: list[Sequence],
     counts: HandoffCounts,
@@ -85,8 +85,8 @@ def _order_pull(handoff: Handoff, now: float) -> None:
     chain = receiver.chain_for(sequence)
     hits = find_prefix(receiver.pool.cache, chain, sequence.tokens)
     num_wanted, store = handoff.num_blocks - len(hits), source_key(source.worker_id)
-    is_letting = receiver.loads.link(store).breaker.is_letting(now)
-    if num_wanted <= 0 or now >= handoff.deadline or not is_letting:
+    allows_attempt = receiver.loads.link(store).breaker.allows_attempt(now)
+    if num_wanted <= 0 or now >= handoff.deadline or not allows_attempt:
         give_up_source(handoff, now)  # it is all there, or will not come
         return
     if receiver.loads.find(chain.name(len(hits), sequence.tokens)) is not None:
@@ -100,7 +100,7 @@ def _order_pull(handoff: Handoff, now: float) -> None:
         hits,
         store=store,
         length=length,
-        verdict=Verdict.FORCED,
+        verdict=LoadReason.FORCED,
         timeout=handoff.deadline - now,
         now=now,
         source=WorkerSource(source.kv_endpoint, source.worker_id),
@@ -113,7 +113,7 @@ def _order_pull(handoff: Handoff, now: float) -> None:
 def _judge(
     receiver: WorkerState,
     handoff: Handoff,
-    load: Load,
+    load: KvLoad,
     answer: LoadAnswer,
     exposed: float,
     now: float,

@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from pagewire_scheduler.core.costs.load_cost import Choice, Verdict, choose
+from pagewire_scheduler.core.costs.load_cost import LoadDecision, LoadReason, choose
 from pagewire_scheduler.core.state.worker import WorkerState
 
 NEVER: Final = -math.inf
@@ -12,7 +12,7 @@ NEVER: Final = -math.inf
 
 def choose_run(
     worker: WorkerState, runs: list[tuple[str, int]], now: float
-) -> tuple[str, int, Choice]:
+) -> tuple[str, int, LoadDecision]:
     """Return what to do about the longest run, or the longest of a store that is not failing.
 
     Args:
@@ -21,7 +21,7 @@ def choose_run(
         now: Decides whether a slow or failing store is tried again.
     """
     loads, info = worker.loads, worker.info
-    store, length, choice = *runs[0], Choice(Verdict.BROKEN)
+    store, length, choice = *runs[0], LoadDecision(LoadReason.BROKEN)
     for store, length in runs:
         choice = choose(
             num_blocks=length,
@@ -32,6 +32,6 @@ def choose_run(
             now=now,
             is_forced=loads.is_forced,
         )
-        if choice.verdict is not Verdict.BROKEN:
+        if choice.verdict is not LoadReason.BROKEN:
             break
     return store, length, choice
