@@ -81,7 +81,7 @@ class Decodes:
     """
 
     def __init__(self, replica: Replica, batch: int, context: int) -> None:
-        self._executor = replica.executor
+        self._executor = replica.model_runner
         self._batch = batch
         self._length = context
         self._step_id = 1
@@ -193,7 +193,7 @@ def attention_row(backend: FusedBackend, ran: StepBatch) -> Row:
 
 def table(replica: Replica, batch: int, context: int, bandwidth: float) -> str:
     """Return the table of one batch size."""
-    backend = replica.executor._backend
+    backend = replica.model_runner._backend
     assert isinstance(backend, FusedBackend), "the kernels do not run this model here"
     rate = best_rate(backend)
     decodes = Decodes(replica, batch, context)

@@ -22,10 +22,10 @@ from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.batch.slots import SlotLimits
-from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.plan.step import NewRequest, StepPlan
-from pagewire_worker.sampling.masks import GrammarBitmask
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 from pagewire_worker.sampling.sampling_table import SamplingRows
 
 CPU = torch.device("cpu")
@@ -112,7 +112,7 @@ def microseconds(
     """Return the time per step of each of REPEATS runs."""
     num_blocks = batch * -(-MAX_LEN // BLOCK_SIZE)
     limits = SlotLimits(batch, num_blocks, BLOCK_SIZE, MAX_LEN, VOCAB_SIZE)
-    executor = ModelRunner(
+    model_runner = ModelRunner(
         NoModel(num_blocks), limits, batch * PROMPT, CPU, 2, sampler=first_tokens
     )
     source = plans(batch, sampling)
@@ -121,7 +121,7 @@ def microseconds(
         made = [next(source) for _ in range(num_steps)]
         began = clock()
         for plan in made:
-            assert executor.run(plan).failure is None
+            assert model_runner.run(plan).failure is None
         return (clock() - began) / num_steps * 1e6
 
     run(1 + NUM_WARM_UPS)

@@ -44,7 +44,7 @@ class Decodes:
     def __init__(
         self, replica: Replica, batch: int, context: int, num_steps: int, temperature: float
     ) -> None:
-        self._executor = replica.executor
+        self._executor = replica.model_runner
         self._executor.drop_slots()
         self._slots = list(range(batch))
         self._length = context

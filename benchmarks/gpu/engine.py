@@ -51,7 +51,7 @@ class Engine:
     """
 
     def __init__(self, replica: Replica, max_num_batched_tokens: int | None = None) -> None:
-        self._executor = replica.executor
+        self._executor = replica.model_runner
         self._executor.drop_slots()
         self._core = SchedulerCore(CoreSettings(generation=1, is_caching=False))
         hello = hello_to_message(replica.info, incarnation=1, highest_generation=0, held={})

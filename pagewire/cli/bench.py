@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from pagewire.bench.load import Workload, run_load
 from pagewire.bench.openai_stream import Target, first_model
 from pagewire.bench.report import make_report, table
+from pagewire.bench.workload import Workload, run_load
 from pagewire.cli.commands import EXIT_FAILED
 from pagewire.cli.settings import load as load_settings
 from pagewire.cli.settings import make_parser

@@ -11,9 +11,9 @@ import pytest
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from pagewire_worker.batch.slots import SlotTable
-from pagewire_worker.grammars.mask_source import NoBitmasks
+from pagewire_worker.grammars.bitmask_source import NoBitmasks
 from pagewire_worker.plan.step import Int64Array
-from pagewire_worker.sampling.masks import GrammarBitmask
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 from support.cells.exact_cells import SOLO, ExactCell, Request, draw_weather
 from support.checkpoints.checkpoints import make_checkpoint
 from support.kernels.fused_kernels import needs_kernels
@@ -89,13 +89,13 @@ def test_outputs_are_those_of_masks_in_time(tmp_path: Path, name: str) -> None:
     cell = ExactCell(folder, num_threads=1)
     generator = random.Random(5)
     requests = draw_requests(generator, 8)
-    executor = cell.replica.executor
-    executor._grammars = LateMasks(0.0, 0)
+    model_runner = cell.replica.model_runner
+    model_runner._grammars = LateMasks(0.0, 0)
     alone = [cell.run([request], SOLO)[0] for request in requests]
     longest = max(len(one.prompt) + (one.sampling.max_tokens or 0) for one in requests)
     num_late = 0
     for seed, share_late in enumerate((0.3, 0.8)):
-        masks = executor._grammars = LateMasks(share_late, seed)
+        masks = model_runner._grammars = LateMasks(share_late, seed)
         weather = draw_weather(generator, longest)
         if seed % 2:  # too few blocks for all that run at once
             num_blocks = -(-longest // 16) + 4

@@ -26,14 +26,14 @@ from pagewire_worker.cuda import sampler
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.decode_graphs import DecodeGraphs
 from pagewire_worker.cuda.triton_decoder import TritonDecoder, load_triton_decoder
-from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.models.registry import read_model_config
 from pagewire_worker.models.torch_backend import TorchBackend
 from pagewire_worker.plan.step import NewRequest, StepPlan
-from pagewire_worker.sampling.masks import GrammarBitmask
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 from pagewire_worker.sampling.sampling_table import SamplingRows
 from prediction.host_figures import HostStep
 from prediction.no_device import (

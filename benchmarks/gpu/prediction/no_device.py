@@ -23,7 +23,7 @@ from triton.runtime.jit import JITFunction
 
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cuda.capture import CapturedWork, Work
-from pagewire_worker.executor.readback import HostCopy
+from pagewire_worker.runner.readback import HostCopy
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 
 TARGET = GPUTarget("cuda", 90, 32)

@@ -20,7 +20,7 @@ from pagewire_scheduler.core.data.settings import HandoffPolicy, OverloadLimits
 from pagewire_scheduler.links.frontend_link import FrontendLink
 from pagewire_scheduler.links.kvstore_link import KvStoreLink
 from pagewire_scheduler.links.loop import StepLoop
-from pagewire_scheduler.links.store_shares import StoreAssignments
+from pagewire_scheduler.links.store_assignments import StoreAssignments
 from pagewire_scheduler.links.worker_link import WorkerLink
 from pagewire_scheduler.metrics.cell import CellMeter
 from pagewire_scheduler.metrics.kv import DecisionMeter

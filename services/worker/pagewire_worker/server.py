@@ -13,7 +13,6 @@ from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import RpcServer, start_server
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.link.health import answer_liveness, answer_readiness
 from pagewire_worker.link.metrics import show_replica
 from pagewire_worker.link.scheduler_link import SchedulerLink
@@ -22,6 +21,7 @@ from pagewire_worker.loading.loader import Replica, load_replica
 from pagewire_worker.offload.connector import KvConnector
 from pagewire_worker.offload.connector_registry import make_connector
 from pagewire_worker.offload.kv_offload import KvOffload
+from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer.block_source import BlockSource
 from pagewire_worker.transfer.kv_transfer import KvTransfer
 from pagewire_worker.transfer.staging import Staging
@@ -58,7 +58,7 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         link = SchedulerLink(
             str(scheduler),
             info,
-            replica.executor,
+            replica.model_runner,
             thread,
             attached,
             replica.grammars,
@@ -120,7 +120,7 @@ def _make_transfer(
     if not transports:
         return None
     transfer = KvTransfer(
-        replica.executor,
+        replica.model_runner,
         thread,
         replica.info.layout,
         num_blocks=replica.info.num_blocks,
@@ -136,7 +136,7 @@ def _make_offload(
     if connector is None or replica.offloader is None:
         return None
     return KvOffload(
-        replica.executor,
+        replica.model_runner,
         replica.offloader,
         thread,
         connector,
@@ -175,7 +175,7 @@ async def _load(config: WorkerConfig, context: ProcessContext, thread: ModelThre
     replica = await thread.submit(
         lambda: load_replica(config, on_progress=on_progress, on_layer=thread.advance)
     )
-    replica.executor.hurry_when(lambda: thread.has_jobs)
+    replica.model_runner.hurry_when(lambda: thread.has_jobs)
     collector.settle()
     return replica
 

@@ -77,8 +77,10 @@ class CircuitBreaker:
         return self.is_closed or now >= self._attempt_until
 
     def begin(self, now: float) -> None:
-        """A call begins; `allows_attempt` must have said that it may. Who begins it says how it went:
-        `succeed`, `fail` or `forgo`."""
+        """Begin a call, after `allows_attempt` was true.
+
+        The caller reports the outcome by `succeed`, `fail` or `forgo`.
+        """
         assert self.allows_attempt(now), "a circuit breaker is passed that is open"
         if self.is_closed:
             return

@@ -14,7 +14,7 @@ from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wa
 from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.links.worker_link import MAX_QUESTIONS, WorkerLink
 from pagewire_shared.errors import PagewireError
-from pagewire_shared.rpc.outbox import MESSAGE_BYTES
+from pagewire_shared.rpc.send_queue import MESSAGE_BYTES
 
 FINISH_SECONDS = 90.0
 

@@ -12,7 +12,7 @@ from pagewire_scheduler.core.data.kv_load import LoadOrder
 from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.transfers.loading import MAX_LOADS
 from pagewire_scheduler.core.transfers.pulls import MAX_PULLS
-from pagewire_shared.rpc.outbox import MESSAGE_BYTES
+from pagewire_shared.rpc.send_queue import MESSAGE_BYTES
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 RECORD_BYTES = 256

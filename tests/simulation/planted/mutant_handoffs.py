@@ -35,7 +35,8 @@ HANDOFFS: list[Mutant] = [
         "lost_receiver_served",
         "A source computes for a worker that is gone.",
         CORE + "queues",
-        "        for handoff in list(worker.incoming_handoffs):\n            end_handoff(handoff)\n",
+        "        for handoff in list(worker.incoming_handoffs):\n"
+        "            end_handoff(handoff)\n",
         "",
         "handoffs_end",
         "no_crash",

@@ -17,7 +17,7 @@ from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.session.journal import EntryState, Journal
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.rpc.address import Address
-from pagewire_shared.rpc.outbox import SendQueue
+from pagewire_shared.rpc.send_queue import SendQueue
 
 MODEL = "tiny"
 TOKENIZER = b"t" * 32

@@ -20,9 +20,9 @@ from pagewire_scheduler.core.scheduler_core import CoreSettings, SchedulerCore
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.executor.step_in_flight import StepInFlight
 from pagewire_worker.link.convert import hello_to_message, plan_from_message, result_to_message
 from pagewire_worker.loading.loader import Replica, load_replica
+from pagewire_worker.runner.step_in_flight import StepInFlight
 from support.kernels.held_readback import HeldReadback
 
 FRONTEND = b"golden-frontend-"
@@ -79,7 +79,7 @@ class Engine:
             )
         )
         if self.setup.reads_late:
-            self.replica.executor._readback = HeldReadback()
+            self.replica.model_runner._readback = HeldReadback()
         self.core = SchedulerCore(CoreSettings(generation=1, is_caching=self.setup.is_caching))
         hello = hello_to_message(self.replica.info, incarnation=7, highest_generation=0, held={})
         parsed = worker_attach_pb2.WorkerHello.FromString(hello.SerializeToString())
@@ -130,8 +130,8 @@ class Engine:
                 self.on_step(self, plan)
             data = plan_message(plan).SerializeToString()
             received = plan_from_message(worker_attach_pb2.StepPlan.FromString(data))
-            self._launched.append(self.replica.executor.launch(received))
-        collected = self.replica.executor.collect(self._launched.popleft())
+            self._launched.append(self.replica.model_runner.launch(received))
+        collected = self.replica.model_runner.collect(self._launched.popleft())
         answer = result_to_message(collected).SerializeToString()
         result: StepResult = step_result(worker_attach_pb2.StepResult.FromString(answer))
         assert result.failure is None, result.failure

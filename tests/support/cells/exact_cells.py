@@ -154,9 +154,9 @@ class _Run:
 
     def _attach(self, incarnation: int) -> WorkerInfo:
         """Attach a worker that holds nothing: whatever is left in its cache is NaN."""
-        self._replica.executor.drop_slots()
+        self._replica.model_runner.drop_slots()
         with torch.inference_mode():
-            for layer in self._replica.executor._backend.kv_cache.layers:
+            for layer in self._replica.model_runner._backend.kv_cache.layers:
                 layer.key.fill_(float("nan"))
                 layer.value.fill_(float("nan"))
         hello = hello_to_message(
@@ -196,7 +196,7 @@ class _Run:
             self._plans.append(plan)
         data = plan_message(self._plans.popleft()).SerializeToString()
         received = plan_from_message(worker_attach_pb2.StepPlan.FromString(data))
-        answer = result_to_message(self._replica.executor.run(received)).SerializeToString()
+        answer = result_to_message(self._replica.model_runner.run(received)).SerializeToString()
         result = step_result(worker_attach_pb2.StepResult.FromString(answer))
         assert result.failure is None, result.failure
         self._num_steps += 1

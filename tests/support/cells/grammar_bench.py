@@ -9,7 +9,7 @@ import torch
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.grammars.settings import make_grammars
 from pagewire_worker.plan.step import NewRequest
-from pagewire_worker.sampling.masks import apply_masks
+from pagewire_worker.sampling.grammar_bitmask import apply_masks
 from support.cells.worker_driver import GREEDY
 from support.source_tree import ROOT
 

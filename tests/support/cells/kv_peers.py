@@ -12,9 +12,9 @@ import torch
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import start_server
-from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
 from pagewire_worker.offload.load_order import LoadOrder
+from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer.block_source import BlockSource
 from pagewire_worker.transfer.kv_transfer import KvTransfer
 from pagewire_worker.transfer.staging import Staging
@@ -36,7 +36,7 @@ class Peer:
 
     def __init__(self, replica: Any, thread: ModelThread, staging: Staging) -> None:
         self.replica = replica
-        self.executor = replica.executor
+        self.model_runner = replica.model_runner
         self.thread = thread
         self.staging = staging
         self.driver = Driver.of(replica)
@@ -88,7 +88,7 @@ class Peer:
     async def payloads(self, names: Sequence[bytes] = NAMES) -> dict[bytes, bytes]:
         """Return the payloads of blocks by name; those that are not there are left out."""
         staging = torch.empty((len(names), self.replica.info.layout.bytes_per_block)).byte()
-        found = await self.thread.submit(lambda: self.executor.copy_out(names, staging))
+        found = await self.thread.submit(lambda: self.model_runner.copy_out(names, staging))
         return {names[n]: bytes(row.numpy()) for n, row in zip(found, staging, strict=False)}
 
     def pull_from(self, holder: "Peer", **fields: Any) -> Any:
@@ -161,7 +161,7 @@ async def peer(
     made.source = source
     made.service.serve(source)
     made.transfer = KvTransfer(
-        replica.executor,
+        replica.model_runner,
         thread,
         info.layout,
         num_blocks=info.num_blocks,

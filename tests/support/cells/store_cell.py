@@ -5,8 +5,8 @@ import contextlib
 
 from pagewire_kvstore.blocks.event_log import BlockChange, EventLog
 from pagewire_kvstore.store.block_store import BlockStore
-from pagewire_kvstore.tiers.disk.threads import DiskTier
-from pagewire_kvstore.tiers.disk.tier import DiskBlocks
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
+from pagewire_kvstore.tiers.disk.tier import DiskTier
 from pagewire_kvstore.tiers.memory import MemoryTier
 from pagewire_shared.kv.extents import GRANULE_BYTES
 from support.processes.disk_blocks import block_key

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.loading.loader import Replica, load_replica
 from pagewire_worker.plan.step import NewRequest, StepPlan, StepResult
+from pagewire_worker.runner.model_runner import ModelRunner
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=None)
 PROMPT = list(range(30, 70))
@@ -51,8 +51,8 @@ class Running:
 class Driver:
     """Makes plans: chunked prefill within a budget, decodes beside it, blocks in random order."""
 
-    def __init__(self, executor: ModelRunner, *, num_blocks: int, block_size: int) -> None:
-        self.executor = executor
+    def __init__(self, model_runner: ModelRunner, *, num_blocks: int, block_size: int) -> None:
+        self.model_runner = model_runner
         self.block_size = block_size
         self.free_blocks = list(range(num_blocks))
         random.Random(5).shuffle(self.free_blocks)
@@ -64,7 +64,7 @@ class Driver:
         """Return one that uses the whole cache of `replica`."""
         info = replica.info
         block_size = info.cache_groups[0].block_size
-        return cls(replica.executor, num_blocks=info.num_blocks, block_size=block_size)
+        return cls(replica.model_runner, num_blocks=info.num_blocks, block_size=block_size)
 
     def generate(
         self,
@@ -161,7 +161,7 @@ class Driver:
 
     def run(self, rows: Sequence[tuple[int, int, int, int, int]], **fields: object) -> StepResult:
         """Run a plan with `rows` of (slot, start, new tokens, samples, new blocks)."""
-        return self.executor.run(self.plan(rows, **fields))
+        return self.model_runner.run(self.plan(rows, **fields))
 
     def plan(self, rows: Sequence[tuple[int, int, int, int, int]], **fields: object) -> StepPlan:
         """Return the next plan, with `rows` as in `run`."""

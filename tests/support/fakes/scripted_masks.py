@@ -7,7 +7,7 @@ import numpy as np
 
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.plan.step import Int64Array, NewRequest, PlanError
-from pagewire_worker.sampling.masks import GrammarBitmask
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.capture import NoCapture
 from pagewire_worker.cuda.decode_graphs import DecodeGraphs
 from pagewire_worker.cuda.sampler import sample
-from pagewire_worker.executor.executor import ModelRunner
+from pagewire_worker.runner.model_runner import ModelRunner
 from support.kernels.held_readback import HeldReadback
 from support.poison.launches import are_checked
 from support.poison.recorded import RecordedCapture
@@ -23,9 +23,9 @@ class CountedGraphs(DecodeGraphs):
         return super().run(batch)
 
 
-def capture_decodes(executor: ModelRunner) -> CountedGraphs:
-    """Make `executor`, of a model on Triton's kernels, run as on CUDA; return its graphs."""
-    eager, table = executor._backend, executor._slots
+def capture_decodes(model_runner: ModelRunner) -> CountedGraphs:
+    """Make `model_runner`, of a model on Triton's kernels, run as on CUDA; return its graphs."""
+    eager, table = model_runner._backend, model_runner._slots
     watch = eager._on_layer
     bounds = DecodeBounds(table.limits.num_slots, table.limits.max_model_len)
     scratch = eager._attention.scratch
@@ -34,8 +34,8 @@ def capture_decodes(executor: ModelRunner) -> CountedGraphs:
     graphs = CountedGraphs(
         eager._model, eager.kv_cache, eager._attention, bounds, capture, lambda: None
     )
-    executor._backend = CudaBackend(eager, graphs, watch)
-    executor._sampler = sample
-    executor._readback = HeldReadback()
+    model_runner._backend = CudaBackend(eager, graphs, watch)
+    model_runner._sampler = sample
+    model_runner._readback = HeldReadback()
     table.resident = ResidentTables(table.block_table, table.tokens.device)
     return graphs

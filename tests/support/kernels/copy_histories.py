@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from pagewire_worker.batch.slots import SlotLimits
-from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.kv.block_observer import BlockObservers
 from pagewire_worker.kv.device_copies import CopyOrder
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.stream_copies import Stream, StreamCopies
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.plan.step import StepPlan
+from pagewire_worker.runner.model_runner import ModelRunner
 from support.cells.worker_driver import request
 from support.kernels.fake_streams import FakeStreams
 
@@ -75,7 +75,7 @@ class History:
         self.offloader = BlockOffloader(self.cache, copies=self.copies)
         self.offloader.connect(self.outlet)
         self.offloader.follow(plan(new_requests=[request(0)]))
-        self.executor = ModelRunner(
+        self.model_runner = ModelRunner(
             SimpleNamespace(kv_cache=self.cache),
             SlotLimits(1, NUM_BLOCKS, 4, 16, 8, None),
             8,
@@ -117,9 +117,9 @@ class History:
         written = self.dice.sample(range(NUM_BLOCKS), count)
         read = [block for block in self.dice.sample(range(NUM_BLOCKS), 3) if block not in written]
         numbers = [self.number() for _ in written]
-        watch = self.executor._watch
+        watch = self.model_runner._watch
         watch.follow(plan())
-        self.executor._begin_blocks(written)
+        self.model_runner._begin_blocks(written)
         expected = {block: self.numbers[block] for block in read}
         self.streams.enqueue(Stream.COMPUTE, partial(self.check_blocks, expected))
         for block, number in zip(written, numbers, strict=True):
@@ -128,14 +128,16 @@ class History:
         self.steps.append((set(read) | set(written), self.streams.record(Stream.COMPUTE)))
         names = [name_of(number) for number in numbers]
         done = plan(named_blocks=written, names=names, named_slots=[0] * count)
-        assert self.executor._promise_names(done)
-        self.executor._keep_names(done)
+        assert self.model_runner._promise_names(done)
+        self.model_runner._keep_names(done)
 
     def copy_blocks(self):
         """Copy blocks within the pool, by a step whose result waits for nothing."""
         source, destination = self.dice.sample(range(NUM_BLOCKS), 2)
-        self.executor._watch.follow(plan(copy_sources=[source], copy_destinations=[destination]))
-        self.executor._begin_blocks([destination])
+        self.model_runner._watch.follow(
+            plan(copy_sources=[source], copy_destinations=[destination])
+        )
+        self.model_runner._begin_blocks([destination])
         blocks = torch.tensor([source]), torch.tensor([destination])
         self.streams.enqueue(Stream.COMPUTE, partial(self.cache.copy_blocks, *blocks))
         self.numbers[destination] = self.numbers[source]
@@ -167,18 +169,18 @@ class History:
     def load(self):
         blocks, numbers, names = self.loaded(2)
         payloads = [np.full(32 * NUM_LAYERS, number, np.float32).tobytes() for number in numbers]
-        self.executor.load_blocks(blocks, names, payloads, self.offloader.load_staging)
+        self.model_runner.load_blocks(blocks, names, payloads, self.offloader.load_staging)
 
     def load_layers(self):
         blocks, numbers, names = self.loaded(2)
         if not blocks:
             return
-        self.executor.begin_load(blocks)
+        self.model_runner.begin_load(blocks)
         side = np.repeat(np.array(numbers, np.float32), 16)
         for layer in range(NUM_LAYERS):
             payload = torch.from_numpy(np.concatenate((side, side))).view(torch.uint8)
-            self.executor.load_layers(blocks, layer, 1, payload)
-        self.executor.name_loaded(blocks, names)
+            self.model_runner.load_layers(blocks, layer, 1, payload)
+        self.model_runner.name_loaded(blocks, names)
 
     def turn(self):
         self.offloader.turn(is_idle=True)
@@ -189,10 +191,10 @@ class History:
 
     def read(self):
         """Copy named blocks out, as digests do."""
-        names = list(self.executor.held_names().values())
+        names = list(self.model_runner.held_names().values())
         some = self.dice.sample(names, min(2, len(names)))
         staging = torch.zeros((2, self.cache.bytes_per_block), dtype=torch.uint8)
-        for row, index in enumerate(self.executor.copy_out(some, staging)):
+        for row, index in enumerate(self.model_runner.copy_out(some, staging)):
             check(staging[row].view(torch.float32), number_of(some[index]))
 
 

@@ -3,7 +3,7 @@
 import threading
 
 from pagewire_worker.backend.sampled_tokens import SampledTokens
-from pagewire_worker.executor.readback import HostCopy
+from pagewire_worker.runner.readback import HostCopy
 
 
 class HeldEvent:

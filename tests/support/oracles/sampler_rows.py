@@ -7,7 +7,7 @@ import torch
 
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.plan.step import NewRequest
-from pagewire_worker.sampling.masks import GrammarBitmask
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 from pagewire_worker.sampling.sampler import sample
 from pagewire_worker.sampling.sampling_table import SamplingTable
 from pagewire_worker.sampling.token_history import TokenHistory

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
 from pagewire_kvstore.tiers.disk.files import file_name
-from pagewire_kvstore.tiers.disk.tier import DiskBlocks
 from pagewire_kvstore.tiers.record_codec import encode_record
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.checksum import crc32c

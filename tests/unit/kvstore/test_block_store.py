@@ -10,8 +10,8 @@ import pytest
 
 from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.event_log import BlockChange
-from pagewire_kvstore.tiers.disk import threads as disk_threads
-from pagewire_kvstore.tiers.disk.tier import DiskBlocks
+from pagewire_kvstore.tiers.disk import tier as disk_threads
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 from support.cells.store_cell import CAPACITY, Cell, names, running
 from support.processes.disk_blocks import (

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from pagewire_kvstore.tiers.disk.tier import DiskBlocks
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
 from support.cells.store_cell import running
 from support.processes.disk_blocks import block_key, block_payload, block_record
 

@@ -10,7 +10,7 @@ from pagewire_kvstore.store import create as tiers
 from pagewire_kvstore.streams import block_names, layout_convert, put_session
 from pagewire_kvstore.streams.credits import MAX_CREDITS
 from pagewire_kvstore.streams.limits import StreamLimits
-from pagewire_kvstore.tiers.disk import threads as disk_threads
+from pagewire_kvstore.tiers.disk import tier as disk_threads
 from pagewire_kvstore.tiers.redis import tier as redis_tier
 from pagewire_kvstore.tiers.redis import values as redis_values
 from pagewire_shared.kv.chunk_convert import MAX_DATA_BYTES

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pagewire_kvstore.tiers.disk.tier import DiskBlocks
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
 from pagewire_kvstore.tiers.errors import TierUnavailableError
 from pagewire_shared.kv.extents import GRANULE_BYTES
 from support.cells.store_cell import names, running

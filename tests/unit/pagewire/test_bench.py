@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from pagewire.bench.load import Workload, arrival_seconds, run_load
 from pagewire.bench.openai_stream import Target, Timed, first_model, run_request
 from pagewire.bench.report import make_report, percentile, table
+from pagewire.bench.workload import Workload, arrival_seconds, run_load
 from pagewire_shared.errors import UnavailableError
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from pagewire_shared.errors import InternalError, UnavailableError
-from pagewire_shared.rpc.outbox import SendQueue
+from pagewire_shared.rpc.send_queue import SendQueue
 
 
 @dataclass

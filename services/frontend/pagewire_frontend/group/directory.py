@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 
 from pagewire_frontend.group.membership import Membership
 from pagewire_frontend.http.responses.directory import ResponseDirectory
-from pagewire_frontend.http.responses.draft import Body
 from pagewire_frontend.http.responses.errors import gone
 from pagewire_frontend.http.responses.ids import tag_of
 from pagewire_frontend.http.responses.items import Item
+from pagewire_frontend.http.responses.pending_response import Body
 from pagewire_shared.identity.frontend_tag import SLOT_DIGITS, slot_of
 
 

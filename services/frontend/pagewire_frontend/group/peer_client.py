@@ -7,8 +7,8 @@ from typing import Any
 import grpc.aio
 import orjson
 
-from pagewire_frontend.http.responses.draft import Body
 from pagewire_frontend.http.responses.errors import ResponseNotFoundError
+from pagewire_frontend.http.responses.pending_response import Body
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
 from pagewire_protos.frontend.v1 import peer_pb2_grpc
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError

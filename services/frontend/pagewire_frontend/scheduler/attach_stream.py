@@ -18,7 +18,7 @@ from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import control_channel_options
-from pagewire_shared.rpc.outbox import SendQueue
+from pagewire_shared.rpc.send_queue import SendQueue
 
 HEARTBEAT_SECONDS = 1.0
 WELCOME_SECONDS = 10.0

@@ -21,7 +21,7 @@ from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError, WireError
 from pagewire_shared.identity.ids import RequestId, short
 from pagewire_shared.rpc.errors import from_detail
-from pagewire_shared.rpc.outbox import MESSAGE_BYTES
+from pagewire_shared.rpc.send_queue import MESSAGE_BYTES
 
 HELD_BYTES = MESSAGE_BYTES // 2
 """Most bytes of the list of a hello, estimated; what does not fit is submitted again."""

@@ -21,7 +21,7 @@ from pagewire_frontend.session.events import (
     Opened,
 )
 from pagewire_frontend.session.journal import JournalEntry
-from pagewire_frontend.session.reader_tray import OutputBuffer
+from pagewire_frontend.session.output_buffer import OutputBuffer
 from pagewire_frontend.session.reader_turns import ReaderTurns
 from pagewire_frontend.session.request_records import SubmitRecord
 from pagewire_frontend.session.selection import Selection

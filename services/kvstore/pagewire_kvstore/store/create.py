@@ -7,8 +7,8 @@ from pathlib import Path
 from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.event_log import EventLog
 from pagewire_kvstore.store.block_store import BlockStore
-from pagewire_kvstore.tiers.disk.threads import DiskTier
-from pagewire_kvstore.tiers.disk.tier import DiskBlocks
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
+from pagewire_kvstore.tiers.disk.tier import DiskTier
 from pagewire_kvstore.tiers.errors import TierUnavailableError
 from pagewire_kvstore.tiers.memory import MemoryTier
 from pagewire_kvstore.tiers.memory_limit import check_memory

@@ -24,7 +24,7 @@ from pagewire_shared.errors import InternalError, PagewireError, UnavailableErro
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.kv.arrays import pack_u32
 from pagewire_shared.rpc.errors import to_detail
-from pagewire_shared.rpc.outbox import MESSAGE_BYTES, SendQueue
+from pagewire_shared.rpc.send_queue import MESSAGE_BYTES, SendQueue
 
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
 """Of messages besides events, which no frontend that reads ever has waiting: refusals of what it

@@ -35,7 +35,7 @@ from pagewire_shared.convert import agree_protocol
 from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.identity.ids import BlockName, short
 from pagewire_shared.kv.arrays import pack_names
-from pagewire_shared.rpc.outbox import MESSAGE_BYTES, SendQueue
+from pagewire_shared.rpc.send_queue import MESSAGE_BYTES, SendQueue
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 MAX_QUESTIONS: Final = 32

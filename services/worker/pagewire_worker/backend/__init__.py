@@ -1,1 +1,1 @@
-"""Protocols between the executor, the models and attention, with their data."""
+"""Protocols between the model runner, the models and attention, with their data."""

@@ -1,4 +1,4 @@
-"""The seam between the executor and whatever computes the model. Owns no computation."""
+"""The seam between the model runner and whatever computes the model. Owns no computation."""
 
 from dataclasses import dataclass
 from typing import Protocol

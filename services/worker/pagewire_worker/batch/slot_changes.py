@@ -35,7 +35,7 @@ NO_SLOTS: Int64Array = np.zeros(0, dtype=np.int64)
 
 def apply_plan(table: SlotTable, plan: StepPlan) -> Undo:
     """Apply freed slots and all changes of the sequences, in the order of the wire; grammars are
-    the executor's.
+    the model runner's.
 
     Raises:
         PlanError: Something does not fit; then only the freed slots have changed.

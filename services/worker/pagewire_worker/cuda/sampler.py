@@ -5,9 +5,9 @@ from torch import Tensor
 
 from pagewire_worker.backend.device_copy import rows_to_device, to_device
 from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 from pagewire_worker.sampling.logit_rules import apply_rules
 from pagewire_worker.sampling.logprobs import token_logprobs
-from pagewire_worker.sampling.masks import GrammarBitmask
 from pagewire_worker.sampling.sampling_table import NO_LOGPROBS, SamplingRows
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pagewire_worker.grammars.mask_source import BitmaskSource
+from pagewire_worker.grammars.bitmask_source import BitmaskSource
 from pagewire_worker.plan.step import StepPlan
 
 

@@ -14,8 +14,8 @@ from llguidance.numpy import fill_next_token_bitmask
 
 from pagewire_shared.sampling.grammar_source import first_reason, is_fault_of_output
 from pagewire_worker.grammars.compiled import CompiledGrammar
-from pagewire_worker.grammars.follower import GrammarError, GrammarMatcher
 from pagewire_worker.grammars.mask_credit import PROVEN_MASKS, Credit
+from pagewire_worker.grammars.matcher import GrammarError, GrammarMatcher
 
 _logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from pagewire_worker.grammars.table import GrammarTable
 @dataclass(frozen=True, slots=True)
 class Grammars:
     """The two ends of one set of compiled grammars: `compiler` for the link, `table` for the
-    executor."""
+    model runner."""
 
     compiler: GrammarCompiler
     table: GrammarTable

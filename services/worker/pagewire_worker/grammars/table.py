@@ -15,12 +15,12 @@ import numpy as np
 
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.grammars.compiled import CompiledGrammar, CompiledGrammars
-from pagewire_worker.grammars.follower import GrammarMatcher
 from pagewire_worker.grammars.mask_credit import Credits, cheap_seconds
 from pagewire_worker.grammars.mask_jobs import Bill, IntBits, MaskJob
 from pagewire_worker.grammars.mask_threads import LEAST_WAIT_SECONDS, WAIT_SHARE, MaskThreads
+from pagewire_worker.grammars.matcher import GrammarMatcher
 from pagewire_worker.plan.step import Int64Array, NewRequest, PlanError
-from pagewire_worker.sampling.masks import WORD_BITS, GrammarBitmask
+from pagewire_worker.sampling.grammar_bitmask import WORD_BITS, GrammarBitmask
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What an executor tells of the blocks it names and writes. Owns nothing."""
+"""What an model runner tells of the blocks it names and writes. Owns nothing."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -126,7 +126,7 @@ class ImmediateCopies:
 
 
 class CopyOrder(NullObserver):
-    """Orders the steps of an executor among copies of its blocks. The last one of its watches:
+    """Orders the steps of an model runner among copies of its blocks. The last one of its watches:
     another may copy out what is about to be written over."""
 
     def __init__(self, copies: DeviceCopies) -> None:

@@ -17,10 +17,7 @@ from pagewire_protos.scheduler.v1 import worker_attach_pb2_grpc
 from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.identity.ids import mint_id
 from pagewire_shared.identity.seen_generations import SeenGenerations
-from pagewire_shared.rpc.outbox import MESSAGE_BYTES, SendQueue
-from pagewire_worker.executor.executor import ModelRunner
-from pagewire_worker.executor.model_thread import ModelThread
-from pagewire_worker.executor.step_runner import RunStep, StepRunner
+from pagewire_shared.rpc.send_queue import MESSAGE_BYTES, SendQueue
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.grammars.convert import check_grammar_id
 from pagewire_worker.grammars.link import answer_compile
@@ -43,6 +40,9 @@ from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.offload.load_order import LoadAnswer
 from pagewire_worker.plan.roles import WorkerRole
 from pagewire_worker.plan.step import StepPlan
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.runner.model_thread import ModelThread
+from pagewire_worker.runner.step_runner import RunStep, StepRunner
 from pagewire_worker.transfer.kv_transfer import KvTransfer
 
 _logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class AttachStream:
 
     Args:
         info: What the hello says.
-        executor, thread, grammars, offload, transfer: See SchedulerLink.
+        model_runner, thread, grammars, offload, transfer: See SchedulerLink.
         attached: Set with the welcome.
         leaving: Set when the process is to end; the scheduler is told.
         drained: Set when it says that nothing is left to do.
@@ -70,7 +70,7 @@ class AttachStream:
     def __init__(
         self,
         info: ReplicaInfo,
-        executor: ModelRunner,
+        model_runner: ModelRunner,
         thread: ModelThread,
         grammars: GrammarCompiler | None,
         offload: KvOffload | None,
@@ -82,7 +82,7 @@ class AttachStream:
         on_roles: Callable[[tuple[WorkerRole, ...]], None],
     ) -> None:
         self._info = info
-        self._executor = executor
+        self._executor = model_runner
         self._thread = thread
         self._grammars = grammars
         self._offload = offload

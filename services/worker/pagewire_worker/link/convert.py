@@ -14,12 +14,12 @@ from pagewire_shared.kv.transport_convert import transport_to_message
 from pagewire_shared.sampling.beam import MAX_BEAM_CANDIDATES
 from pagewire_shared.sampling.convert import pooling_from_message, sampling_from_message
 from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
-from pagewire_worker.executor.audit import SlotAudit
 from pagewire_worker.grammars.convert import check_grammar_id
 from pagewire_worker.link.roles_convert import roles_to_message
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.plan.step import NewRequest, PromptLogprobs, StepPlan, StepResult
+from pagewire_worker.runner.audit import SlotAudit
 
 MAX_HELD_BLOCKS: Final = 262144
 """Blocks told at an attach, of 20 bytes each: less than a message holds."""

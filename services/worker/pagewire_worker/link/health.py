@@ -5,7 +5,7 @@ import time
 
 from pagewire_shared.process.process import ProcessContext
 from pagewire_shared.rpc.server import RpcServer
-from pagewire_worker.executor.model_thread import ModelThread
+from pagewire_worker.runner.model_thread import ModelThread
 
 _LOOK_SECONDS = 0.1
 

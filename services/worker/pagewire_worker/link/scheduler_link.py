@@ -19,13 +19,13 @@ from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import control_channel_options
 from pagewire_shared.rpc.redial import Redial
-from pagewire_worker.executor.executor import ModelRunner
-from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.link.attach_stream import AttachStream
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.plan.roles import WorkerRole
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer.kv_transfer import KvTransfer
 
 _logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class SchedulerLink:
     Args:
         address: Of the scheduler.
         info: What the hello says.
-        executor: Runs plans, in `thread` only.
+        model_runner: Runs plans, in `thread` only.
         thread: The model thread.
         attached: Set while attached, cleared otherwise.
         grammars: Compiles grammars; without it all are refused.
@@ -51,7 +51,7 @@ class SchedulerLink:
         self,
         address: str,
         info: ReplicaInfo,
-        executor: ModelRunner,
+        model_runner: ModelRunner,
         thread: ModelThread,
         attached: asyncio.Event,
         grammars: GrammarCompiler | None = None,
@@ -63,7 +63,7 @@ class SchedulerLink:
         self._offload = offload
         self._grammars = grammars
         self._info = info
-        self._executor = executor
+        self._executor = model_runner
         self._thread = thread
         self._attached = attached
         self._seen = SeenGenerations()

@@ -18,7 +18,6 @@ from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.source import LoadedModel, LoadSettings
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.grammars.settings import make_grammars
 from pagewire_worker.host.cpu import num_physical_cores
@@ -39,6 +38,7 @@ from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
 from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.plan.roles import parse_roles
+from pagewire_worker.runner.model_runner import ModelRunner
 from pagewire_worker.transfer.block_sharer import BlockSharer
 
 TRANSPORTS = {
@@ -55,7 +55,7 @@ class Replica:
     `sharer` where they do not go to other workers."""
 
     info: ReplicaInfo
-    executor: ModelRunner
+    model_runner: ModelRunner
     grammars: GrammarCompiler
     copies: DeviceCopies
     offloader: BlockOffloader | None = None
@@ -103,7 +103,7 @@ def load_replica(
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
     on_progress(0.95, "warming up")
     step_tokens = _step_tokens(config, shape, backend)
-    executor = ModelRunner(
+    model_runner = ModelRunner(
         backend,
         limits,
         step_tokens.most,
@@ -116,10 +116,10 @@ def load_replica(
         sampler,
         slots=slots,
     )
-    warm_up(executor, limits, step_tokens.shared)
+    warm_up(model_runner, limits, step_tokens.shared)
     on_progress(1.0, "loaded")
     info = _describe(config, shape, backend, step_tokens)
-    return Replica(info, executor, grammars.compiler, copies, offloader, sharer)
+    return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer)
 
 
 def _load_model(

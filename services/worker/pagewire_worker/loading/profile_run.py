@@ -17,12 +17,12 @@ from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
 from pagewire_worker.backend.attention import AttentionMetadata
 from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.backend.source import LoadedModel
-from pagewire_worker.executor.step_sampler import Sampler
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.loading.cache_budget import DeviceMemory
 from pagewire_worker.loading.memory_probe import MemoryProbe
 from pagewire_worker.plan.step import NewRequest
+from pagewire_worker.runner.step_sampler import Sampler
 from pagewire_worker.sampling.sampler import sample
 from pagewire_worker.sampling.sampling_table import SamplingTable
 from pagewire_worker.sampling.token_history import TokenHistory

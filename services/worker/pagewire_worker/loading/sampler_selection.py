@@ -2,7 +2,7 @@
 
 import torch
 
-from pagewire_worker.executor.step_sampler import Sampler
+from pagewire_worker.runner.step_sampler import Sampler
 from pagewire_worker.sampling import sampler
 from pagewire_worker.triton_kernels.availability import why_no_kernels
 

@@ -3,11 +3,11 @@
 from pagewire_shared.errors import StartupError
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.batch.slots import SlotLimits
-from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.plan.step import NewRequest, StepPlan
+from pagewire_worker.runner.model_runner import ModelRunner
 
 
-def warm_up(executor: ModelRunner, limits: SlotLimits, max_num_batched_tokens: int) -> None:
+def warm_up(model_runner: ModelRunner, limits: SlotLimits, max_num_batched_tokens: int) -> None:
     """Run one chunk and one sampled decode, so that no request pays for first calls."""
     num_tokens = min(max_num_batched_tokens, limits.max_model_len - 1, 32)
     num_blocks = -(-(num_tokens + 1) // limits.block_size)
@@ -42,7 +42,7 @@ def warm_up(executor: ModelRunner, limits: SlotLimits, max_num_batched_tokens: i
         num_new_blocks=[0],
     )
     for plan in (chunk, decode):
-        failure = executor.run(plan).failure
+        failure = model_runner.run(plan).failure
         if failure is not None:
             raise StartupError(f"the model does not run: {failure.message}", field="model")
-    executor.drop_slots()
+    model_runner.drop_slots()

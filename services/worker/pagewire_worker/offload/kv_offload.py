@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from pagewire_shared.errors import WireError
 from pagewire_shared.kv.tier import tier_label
-from pagewire_worker.executor.executor import ModelRunner
-from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.block_load import BlockLoad
 from pagewire_worker.offload.block_offloader import BlockOffloader
@@ -15,6 +13,8 @@ from pagewire_worker.offload.connector import BlockLayout, KvConnector
 from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder
 from pagewire_worker.offload.open_loads import OpenLoads
 from pagewire_worker.offload.put_sender import PutSender
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.runner.model_thread import ModelThread
 
 _logger = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ MAX_LOADS = 16
 
 
 class KvOffload:
-    """Offloads and loads blocks of one executor. Belongs to the event loop it is made in.
+    """Offloads and loads blocks of one model runner. Belongs to the event loop it is made in.
 
     Args:
-        executor: Writes blocks, in `thread` only.
+        model_runner: Writes blocks, in `thread` only.
         offloader: Copies blocks out, in `thread` only.
         thread: The model thread.
         connector: The store.
@@ -39,7 +39,7 @@ class KvOffload:
 
     def __init__(
         self,
-        executor: ModelRunner,
+        model_runner: ModelRunner,
         offloader: BlockOffloader,
         thread: ModelThread,
         connector: KvConnector,
@@ -47,7 +47,7 @@ class KvOffload:
         *,
         num_blocks: int,
     ) -> None:
-        self._executor = executor
+        self._executor = model_runner
         self._offloader = offloader
         self._thread = thread
         self._connector = connector

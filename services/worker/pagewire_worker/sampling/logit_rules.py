@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pagewire_worker.backend.device_copy import to_device
 from pagewire_worker.plan.step import Int64Array
-from pagewire_worker.sampling.masks import GrammarBitmask, apply_masks
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask, apply_masks
 from pagewire_worker.sampling.penalties import apply_penalties
 from pagewire_worker.sampling.sampling_table import SamplingRows
 from pagewire_worker.sampling.token_history import TokenHistory

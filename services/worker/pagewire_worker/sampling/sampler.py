@@ -15,9 +15,9 @@ from torch import Tensor
 from pagewire_worker.backend.device_copy import to_device
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.sampling.filters import apply_filters
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 from pagewire_worker.sampling.logit_rules import apply_rules
 from pagewire_worker.sampling.logprobs import token_logprobs
-from pagewire_worker.sampling.masks import GrammarBitmask
 from pagewire_worker.sampling.philox import MAX_GUMBEL, gumbel, philox4x32
 from pagewire_worker.sampling.sampling_table import NO_LOGPROBS, SamplingRows
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import torch
 
-from pagewire_worker.executor.executor import ModelRunner
-from pagewire_worker.executor.model_thread import ModelThread
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.runner.model_thread import ModelThread
 
 COPIED_BYTES: Final = 4 * 1024 * 1024
 """Copied in one job of the model thread, in about a millisecond."""
@@ -17,7 +17,7 @@ DIGEST_BYTES: Final = 32
 
 
 async def digests_of(
-    executor: ModelRunner, thread: ModelThread, names: Sequence[bytes], bytes_per_block: int
+    model_runner: ModelRunner, thread: ModelThread, names: Sequence[bytes], bytes_per_block: int
 ) -> list[bytes]:
     """Return the SHA-256 of the payload of each block, zeros for one that is not here.
 
@@ -29,7 +29,7 @@ async def digests_of(
     digests: list[bytes] = []
     for begin in range(0, len(names), num_rows):
         some = names[begin : begin + num_rows]
-        found = await thread.submit(partial(executor.copy_out, some, staging))
+        found = await thread.submit(partial(model_runner.copy_out, some, staging))
         rows = await asyncio.to_thread(_digests, staging, len(found))
         by_index = dict(zip(found, rows, strict=True))
         digests += [by_index.get(index, bytes(DIGEST_BYTES)) for index in range(len(some))]

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from pagewire_shared.errors import WireError
-from pagewire_worker.executor.executor import ModelRunner
-from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder
 from pagewire_worker.offload.open_loads import OpenLoads
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer import metrics
 from pagewire_worker.transfer.block_digests import digests_of
 from pagewire_worker.transfer.holder_link import HolderLinks
@@ -24,7 +24,7 @@ class KvTransfer:
     """Loads blocks of other workers into one pool. Belongs to the event loop it is made in.
 
     Args:
-        executor: Writes blocks, in `thread` only.
+        model_runner: Writes blocks, in `thread` only.
         thread: The model thread.
         layout: Of the blocks.
         num_blocks: Size of the pool.
@@ -36,7 +36,7 @@ class KvTransfer:
 
     def __init__(
         self,
-        executor: ModelRunner,
+        model_runner: ModelRunner,
         thread: ModelThread,
         layout: BlockLayout,
         *,
@@ -44,7 +44,7 @@ class KvTransfer:
         may_share_memory: bool,
     ) -> None:
         self.loads: OpenLoads[PeerLoad] = OpenLoads(num_blocks, MAX_LOADS)
-        self._executor = executor
+        self._executor = model_runner
         self._thread = thread
         self._layout = layout
         self._links = HolderLinks(layout_to_message(layout), may_share_memory=may_share_memory)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pagewire_frontend.http.responses.draft import ResponseDraft
 from pagewire_frontend.http.responses.items import input_message
 from pagewire_frontend.http.responses.local import LocalResponses
+from pagewire_frontend.http.responses.pending_response import ResponseDraft
 from pagewire_frontend.http.responses.store import StoreLimits
 from pagewire_frontend.message.pieces import PlainReader
 from pagewire_frontend.session.events import Closed, Delta, Finished, FinishReason, Timings, Usage

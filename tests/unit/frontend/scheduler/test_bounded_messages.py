@@ -9,7 +9,7 @@ from pagewire_frontend.session.holdings import Finding, HeldResources
 from pagewire_frontend.session.request_records import HeldRecord
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.ids import RequestId
-from pagewire_shared.rpc.outbox import MESSAGE_BYTES
+from pagewire_shared.rpc.send_queue import MESSAGE_BYTES
 from pagewire_shared.sampling.params import SamplingParams
 
 

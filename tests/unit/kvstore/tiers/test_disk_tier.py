@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
 from pagewire_kvstore.tiers.disk.files import DiskFiles, file_name, key_of
 from pagewire_kvstore.tiers.disk.index import TOUCH_SECONDS
-from pagewire_kvstore.tiers.disk.tier import DiskBlocks
 from pagewire_kvstore.tiers.errors import RecordTooLargeError, TierPinnedError
 from pagewire_shared.errors import InvalidRequestError, StartupError
 from support.processes.disk_blocks import (

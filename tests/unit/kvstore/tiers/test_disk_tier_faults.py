@@ -13,8 +13,8 @@ import time
 import pytest
 
 from pagewire_kvstore.tiers.disk import files as disk_files
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
 from pagewire_kvstore.tiers.disk.files import file_name
-from pagewire_kvstore.tiers.disk.tier import DiskBlocks
 from pagewire_kvstore.tiers.errors import TierUnavailableError
 from support.processes import disk_blocks
 from support.processes.disk_blocks import (

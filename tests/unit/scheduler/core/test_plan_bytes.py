@@ -18,7 +18,7 @@ from pagewire_scheduler.core.planning import plan_builder as builder
 from pagewire_scheduler.core.planning.preemption import preempt
 from pagewire_scheduler.core.transfers.orders import num_free_for_load
 from pagewire_shared.identity.ids import BlockName, RequestId
-from pagewire_shared.rpc.outbox import MESSAGE_BYTES
+from pagewire_shared.rpc.send_queue import MESSAGE_BYTES
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
 

@@ -7,7 +7,7 @@ import pytest
 
 from pagewire_scheduler.links import stream
 from pagewire_shared.errors import PagewireError, UnavailableError
-from pagewire_shared.rpc.outbox import SendQueue
+from pagewire_shared.rpc.send_queue import SendQueue
 
 
 @dataclass

@@ -67,7 +67,7 @@ class _Captured:
     """A model on the kernels, over blocks and limits of a replica that runs by torch."""
 
     def __init__(self, replica, enforce_eager):
-        eager = replica.executor._backend
+        eager = replica.model_runner._backend
         self.watch = eager._on_layer
         self.model = CudaModel(eager._model, eager._attention, None, enforce_eager, 16)
         self.bounds = DecodeBounds(3, 64)
@@ -97,6 +97,6 @@ def test_decodes_of_a_model_are_captured_unless_that_is_not_wanted(captured):
     assert (plain.backend._graphs, plain.num_advances) == (None, 0)
     assert plain.model.graph_bytes(plain.bounds) == 0
     expected = Driver.of(replica).generate([PROMPT[:9]], max_tokens=3)
-    replica.executor.drop_slots()
-    replica.executor._backend = plain.backend
+    replica.model_runner.drop_slots()
+    replica.model_runner._backend = plain.backend
     assert Driver.of(replica).generate([PROMPT[:9]], max_tokens=3) == expected

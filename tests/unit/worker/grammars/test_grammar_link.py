@@ -11,11 +11,11 @@ from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.errors import from_detail
 from pagewire_shared.sampling.convert import outputs_to_message
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
-from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.grammars.compiled import CompiledGrammars
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.link.scheduler_link import SchedulerLink
 from pagewire_worker.loading.replica import ReplicaInfo
+from pagewire_worker.runner.model_thread import ModelThread
 from support.fakes.fake_scheduler import FakeScheduler, listening
 from support.source_tree import ROOT
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
-from pagewire_worker.grammars.follower import GrammarMatcher
+from pagewire_worker.grammars.matcher import GrammarMatcher
 from support.cells.grammar_bench import Bench
 from support.oracles.grammars import MOODS, PERSON
 

@@ -7,7 +7,7 @@ import torch
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_worker.plan.step import PlanError
-from pagewire_worker.sampling.masks import GrammarBitmask, require_tokens, unpack_bits
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask, require_tokens, unpack_bits
 from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, request
 from support.fakes.scripted_masks import ScriptedMasks
 
@@ -26,7 +26,7 @@ def masks() -> ScriptedMasks:
 @pytest.fixture
 def masked(llama, masks) -> Driver:
     """A Driver whose executor follows the grammars of `masks`."""
-    llama.executor._grammars = masks
+    llama.model_runner._grammars = masks
     return llama
 
 
@@ -56,13 +56,13 @@ def test_output_stays_within_the_masks(masked):
 
 
 def test_masks_are_begun_before_and_awaited_after_the_forward_pass(masked, masks, monkeypatch):
-    forward = masked.executor._backend.forward
+    forward = masked.model_runner._backend.forward
 
     def watched(batch):
         masks.calls.append(("forward",))
         return forward(batch)
 
-    monkeypatch.setattr(masked.executor._backend, "forward", watched)
+    monkeypatch.setattr(masked.model_runner._backend, "forward", watched)
     result = masked.run_well([(4, 0, 40, 1, 0)], new_requests=[following(4)])
     assert masks.calls == [
         ("install", 4),
@@ -88,7 +88,7 @@ def test_a_plan_is_told_in_order(masked, masks):
     assert masks.calls[:4] == [("release", DIGITS), ("free", 0), ("install", 1), ("fork", 2, 1)]
     assert masks.calls[4] == ("begin", [1, 2], [0, 0])
     assert masks.followed == {1: WORDS, 2: WORDS}
-    masked.executor.drop_slots()
+    masked.model_runner.drop_slots()
     assert masks.calls[-1] == ("clear",)
 
 
@@ -121,7 +121,7 @@ def test_a_grammar_that_is_not_here_fails_the_slot(masked):
     rows = [(0, 0, 40, 1, 0), (1, 0, 40, 1, 0)]
     result = masked.run(rows, new_requests=new)
     assert result.failure.culprit_slots == (0,)
-    assert masked.executor.audit().slots == ()
+    assert masked.model_runner.audit().slots == ()
 
 
 def test_a_mask_that_cannot_be_computed_fails_its_slot(masked, masks):
@@ -151,7 +151,7 @@ def test_what_a_source_refuses_to_accept_fails_the_step(masked, masks, monkeypat
         patch.setattr(masks, "accept", refuse)
         result = masked.run([(0, 0, 40, 1, 0)], new_requests=[following(0)])
     assert result.failure.culprit_slots == (0,)
-    assert masked.executor.audit().slots == ()
+    assert masked.model_runner.audit().slots == ()
 
 
 def test_a_grammar_that_was_never_compiled_is_refused(llama):
@@ -160,7 +160,7 @@ def test_a_grammar_that_was_never_compiled_is_refused(llama):
     assert "is not compiled here" in result.failure.message
     assert result.failure.culprit_slots == (0,)
     llama.run_well([(0, 0, 40, 1, 0)], new_requests=[request(0)])
-    llama.executor.drop_slots()
+    llama.model_runner.drop_slots()
 
 
 def bits_of(tokens, num_words):

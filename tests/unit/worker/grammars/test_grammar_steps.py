@@ -10,8 +10,8 @@ import torch
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 from pagewire_worker.batch.slots import SlotLimits
-from pagewire_worker.executor.executor import ModelRunner
 from pagewire_worker.grammars.settings import make_grammars
+from pagewire_worker.runner.model_runner import ModelRunner
 from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, request
 from support.oracles.grammars import LANGUAGES
 from support.source_tree import ROOT
@@ -55,10 +55,10 @@ class Rig:
         self.backend = DiceBackend()
         self.grammars = make_grammars(MODEL, VOCAB)
         limits = SlotLimits(32, BLOCKS, BLOCK_SIZE, 512, VOCAB)
-        executor = ModelRunner(
+        model_runner = ModelRunner(
             self.backend, limits, 512, torch.device("cpu"), grammars=self.grammars.table
         )
-        self.driver = Driver(executor, num_blocks=BLOCKS, block_size=BLOCK_SIZE)
+        self.driver = Driver(model_runner, num_blocks=BLOCKS, block_size=BLOCK_SIZE)
 
     def compile(self, params):
         asyncio.run(self.grammars.compiler.compile(params.digest, params))

@@ -8,9 +8,9 @@ from unit.worker.grammars.test_grammar_steps import RANDOM, Rig
 
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 from pagewire_worker.grammars import mask_jobs
-from pagewire_worker.grammars.follower import GrammarMatcher
 from pagewire_worker.grammars.mask_credit import Credit
 from pagewire_worker.grammars.mask_jobs import Bill
+from pagewire_worker.grammars.matcher import GrammarMatcher
 from support.cells.grammar_bench import Bench
 from support.cells.worker_driver import PROMPT, request
 from support.oracles.grammars import LANGUAGES
@@ -150,9 +150,9 @@ def test_a_step_that_has_only_slow_masks_waits_no_longer_than_until_another_is_t
     slow = rig.compile(LANGUAGES[0].params)
     gate = Gate(monkeypatch, rig.grammars.compiler._compiled.find(slow))
     monkeypatch.setattr("pagewire_worker.grammars.mask_threads.SLOW_WAIT_SECONDS", 1e9)
-    rig.driver.executor.hurry_when(lambda: True)
+    rig.driver.model_runner.hurry_when(lambda: True)
     result = rig.driver.run_well([(0, 0, NUM, 1, 0)], new_requests=[new(0, slow)])
     assert result.counts.tolist() == [0]
-    rig.driver.executor.hurry_when(lambda: False)
+    rig.driver.model_runner.hurry_when(lambda: False)
     gate.is_open.set()
     assert rig.driver.run_well([(0, NUM - 1, 1, 1, 0)]).counts.tolist() == [1]

@@ -10,10 +10,7 @@ from unit.worker.grammars.test_grammar_link import INFO, NoModel
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared.kv.arrays import unpack_names, unpack_u32
 from pagewire_shared.rpc.address import Address
-from pagewire_shared.rpc.outbox import MESSAGE_BYTES
-from pagewire_worker.executor.audit import SlotAudit
-from pagewire_worker.executor.model_thread import ModelThread
-from pagewire_worker.executor.step_in_flight import StepInFlight
+from pagewire_shared.rpc.send_queue import MESSAGE_BYTES
 from pagewire_worker.link import attach_stream
 from pagewire_worker.link.convert import (
     MAX_FAILURE_CHARACTERS,
@@ -25,6 +22,9 @@ from pagewire_worker.link.convert import (
 )
 from pagewire_worker.link.scheduler_link import SchedulerLink
 from pagewire_worker.plan.step import StepFailure, StepPlan, StepResult
+from pagewire_worker.runner.audit import SlotAudit
+from pagewire_worker.runner.model_thread import ModelThread
+from pagewire_worker.runner.step_in_flight import StepInFlight
 from support.fakes.fake_scheduler import FakeScheduler, listening
 
 
@@ -112,10 +112,10 @@ async def attach(tmp_path):
     scheduler, ended = FakeScheduler(), []
     async with listening(scheduler, Address(path=f"{tmp_path}/s")):
 
-        async def start(executor):
+        async def start(model_runner):
             thread = ModelThread(asyncio.get_running_loop())
             thread.start()
-            link = SchedulerLink(f"unix:{tmp_path}/s", INFO, executor, thread, asyncio.Event())
+            link = SchedulerLink(f"unix:{tmp_path}/s", INFO, model_runner, thread, asyncio.Event())
             task = asyncio.create_task(link.run())
             ended.append((task, thread))
             return scheduler, *(await scheduler.attach())
@@ -149,14 +149,14 @@ class SlowAudits(NoModel):
 
 async def test_questions_without_end_end_the_attach(attach, monkeypatch):
     monkeypatch.setattr(attach_stream, "MAX_JOBS", 3)
-    executor = SlowAudits()
-    scheduler, stream, hello = await attach(executor)
+    model_runner = SlowAudits()
+    scheduler, stream, hello = await attach(model_runner)
     for number in range(4):
         stream.send(audit_query=wire.WorkerAuditQuery(query_id=number))
     async with asyncio.timeout(20):
         while not stream.is_over:
             await asyncio.sleep(0.01)
-    executor.may_end.set()
+    model_runner.may_end.set()
     _, again = await scheduler.attach()
     assert again.worker_id == hello.worker_id
 

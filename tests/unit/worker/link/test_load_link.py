@@ -9,12 +9,12 @@ from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wire
 from pagewire_shared import PROTOCOL_MAX
 from pagewire_shared.kv.arrays import pack_names, pack_u32
 from pagewire_shared.rpc.address import Address
-from pagewire_worker.executor.model_thread import ModelThread
-from pagewire_worker.executor.readback import DeviceLostError
 from pagewire_worker.link.scheduler_link import SchedulerLink
 from pagewire_worker.offload.connector import OutgoingBlock
 from pagewire_worker.offload.kv_offload import KvOffload
 from pagewire_worker.offload.kv_store_client import KvStoreConnector
+from pagewire_worker.runner.model_thread import ModelThread
+from pagewire_worker.runner.readback import DeviceLostError
 from support.cells.worker_driver import load
 from support.fakes.fake_scheduler import FakeScheduler, listening
 from support.fakes.kv_fake_store import FakeStore, storing
@@ -86,12 +86,12 @@ def replica(tmp_path_factory):
 async def attached(tmp_path, replica):
     scheduler, store = FakeScheduler(), FakeStore()
     address = f"unix:{tmp_path}/kv"
-    replica.executor.load_blocks([], [], [], replica.offloader.load_staging)
+    replica.model_runner.load_blocks([], [], [], replica.offloader.load_staging)
     async with listening(scheduler, Address(path=f"{tmp_path}/s")), storing(store, address):
         thread = ModelThread(asyncio.get_running_loop())
         thread.start()
         offload = KvOffload(
-            replica.executor,
+            replica.model_runner,
             replica.offloader,
             thread,
             KvStoreConnector(),
@@ -101,7 +101,7 @@ async def attached(tmp_path, replica):
         link = SchedulerLink(
             f"unix:{tmp_path}/s",
             replica.info,
-            replica.executor,
+            replica.model_runner,
             thread,
             asyncio.Event(),
             offload=offload,
@@ -133,7 +133,7 @@ async def test_a_load_is_answered_with_what_came(attached):
     assert answer.num_bytes == 3 * attached.replica.info.layout.bytes_per_block
     assert answer.time_us > 0
     assert [(tier.tier, tier.num_blocks) for tier in answer.tiers] == [("redis", 3)]
-    held = attached.replica.executor.held_names()
+    held = attached.replica.model_runner.held_names()
     assert [held.get(block) for block in (6, 2, 8, 4)] == [*NAMES[:3], None]
 
 
@@ -208,7 +208,9 @@ async def test_a_worker_without_offload_says_so(tmp_path, replica):
         thread = ModelThread(asyncio.get_running_loop())
         thread.start()
         info = replace(replica.info, loads_blocks=False)
-        link = SchedulerLink(f"unix:{tmp_path}/s", info, replica.executor, thread, asyncio.Event())
+        link = SchedulerLink(
+            f"unix:{tmp_path}/s", info, replica.model_runner, thread, asyncio.Event()
+        )
         task = asyncio.create_task(link.run())
         _, hello = await scheduler.attach()
         assert not hello.loads_blocks
@@ -219,14 +221,16 @@ async def test_a_worker_without_offload_says_so(tmp_path, replica):
 
 async def test_a_worker_whose_device_is_lost_ends(tmp_path, replica, monkeypatch):
     scheduler, readback = FakeScheduler(), HeldReadback()
-    monkeypatch.setattr(replica.executor, "_readback", readback)
-    monkeypatch.setattr(replica.executor._backend, "forward", lambda batch: 1 / 0)
+    monkeypatch.setattr(replica.model_runner, "_readback", readback)
+    monkeypatch.setattr(replica.model_runner._backend, "forward", lambda batch: 1 / 0)
     readback.has_failed = True
     async with listening(scheduler, Address(path=f"{tmp_path}/s")):
         thread = ModelThread(asyncio.get_running_loop())
         thread.start()
         info = replace(replica.info, loads_blocks=False)
-        link = SchedulerLink(f"unix:{tmp_path}/s", info, replica.executor, thread, asyncio.Event())
+        link = SchedulerLink(
+            f"unix:{tmp_path}/s", info, replica.model_runner, thread, asyncio.Event()
+        )
         task = asyncio.create_task(link.run())
         stream, hello = await scheduler.attach()
         new = wire.NewRequest(

@@ -13,9 +13,9 @@ from pagewire_shared.kv.arrays import pack_names, pack_u32
 from pagewire_shared.process.settings import load_config
 from pagewire_shared.rpc.address import Address
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.link.scheduler_link import SchedulerLink
 from pagewire_worker.plan.roles import WorkerRole
+from pagewire_worker.runner.model_thread import ModelThread
 from support.cells.kv_peers import LOADED_BLOCKS, NAMES, peer
 from support.cells.worker_driver import load
 from support.checkpoints.checkpoints import make_checkpoint
@@ -101,7 +101,7 @@ class attached:
         link = SchedulerLink(
             f"unix:{self.address}",
             replace(self.replica.info),
-            self.replica.executor,
+            self.replica.model_runner,
             self.thread,
             asyncio.Event(),
             transfer=self.transfer,

@@ -149,11 +149,11 @@ def test_tables_are_made_before_the_cache_takes_the_rest(checkpoint, monkeypatch
         return make_cache(*arguments)
 
     monkeypatch.setattr(loader, "SlotTable", Watched)
-    monkeypatch.setattr("pagewire_worker.executor.executor.SlotTable", Watched)
+    monkeypatch.setattr("pagewire_worker.runner.model_runner.SlotTable", Watched)
     monkeypatch.setattr(loader, "make_cache", watched)
     replica = load(checkpoint("llama"), max_model_len=64)
     assert order == ["tables", "cache"]
-    assert replica.executor._slots.limits.num_blocks == replica.info.num_blocks
+    assert replica.model_runner._slots.limits.num_blocks == replica.info.num_blocks
 
 
 def test_what_the_share_leaves_is_the_cache(loaded):

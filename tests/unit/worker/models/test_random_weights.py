@@ -43,7 +43,7 @@ def load(folder, **settings):
 
 
 def greedy(replica, prompts=((5, 9, 2, 30, 7),)):
-    driver = Driver(replica.executor, num_blocks=replica.info.num_blocks, block_size=16)
+    driver = Driver(replica.model_runner, num_blocks=replica.info.num_blocks, block_size=16)
     return driver.generate(prompts, max_tokens=12)
 
 

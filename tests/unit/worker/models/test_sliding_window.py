@@ -114,7 +114,7 @@ def test_blocks_before_the_window_may_hold_anything(attention, mistral):
             damaged += sequence.blocks[:first_needed]
             num_damaged += first_needed
         with torch.inference_mode():
-            for layer in one.executor._backend.kv_cache.layers:
+            for layer in one.model_runner._backend.kv_cache.layers:
                 layer.key[damaged] = float("nan")
                 layer.value[damaged] = float("nan")
     assert num_damaged > 100
@@ -135,7 +135,7 @@ def test_a_block_given_back_may_return_to_the_same_sequence(attention, mistral):
         result = one.run_well([(0, position, 1, 1, len(new))], new_block_ids=new)
         tokens.append(result.token_ids[0])
     assert tokens == expected
-    assert one.executor.audit().findings == ()
+    assert one.model_runner.audit().findings == ()
 
 
 def test_a_copy_replaces_the_block_within_the_window(mistral):
@@ -144,7 +144,7 @@ def test_a_copy_replaces_the_block_within_the_window(mistral):
     one.run_well([(0, 0, 41, 0, 0)], new_requests=[new])
     copy = {"copy_slots": [0], "copy_sources": [5], "copy_destinations": [7]}
     one.run_well([], **copy)
-    assert one.executor._slots.block_table[0, [0, 10]].tolist() == [5, 7]
+    assert one.model_runner._slots.block_table[0, [0, 10]].tolist() == [5, 7]
 
 
 def test_the_hello_says_what_kind_of_cache_it_is(folder, checkpoint):

@@ -6,11 +6,11 @@ import threading
 import pytest
 
 from pagewire_shared.errors import DeadlineError, UnavailableError
-from pagewire_worker.executor.model_thread import ModelThread
 from pagewire_worker.offload import block_load
 from pagewire_worker.offload.block_load import BlockLoad
 from pagewire_worker.offload.connector import LoadedBlock
 from pagewire_worker.offload.load_order import LoadOrder, LoadOutcome
+from pagewire_worker.runner.model_thread import ModelThread
 
 NAMES = [bytes([index]) * 16 for index in range(6)]
 BLOCKS = [7, 3, 9, 1, 0, 4]

@@ -54,7 +54,7 @@ def test_vectors_beside_generation(name, budget, driver, expected):
         assert sequence.output == []
     for result in results:
         assert sum(result.counts) == len(result.token_ids)
-    assert one.executor.audit().slots == tuple(range(8))
+    assert one.model_runner.audit().slots == tuple(range(8))
 
 
 def test_answers_come_in_the_order_of_the_plan(llama):
@@ -98,8 +98,8 @@ def break_once(patch, owner, name):
 
 @pytest.mark.parametrize("place", ["forward", "commit"])
 def test_a_chunk_that_failed_is_repeated(place, llama, expected, monkeypatch):
-    executor = llama.executor
-    owner = {"forward": executor._backend, "commit": executor._slots}[place]
+    model_runner = llama.model_runner
+    owner = {"forward": model_runner._backend, "commit": model_runner._slots}[place]
     new = request(0, pooling=MEAN)
     llama.run_well([(0, 0, 15, 0, 0)], new_requests=[new])
     break_once(monkeypatch, owner, place)
@@ -111,7 +111,7 @@ def test_a_chunk_that_failed_is_repeated(place, llama, expected, monkeypatch):
 
 def test_a_first_chunk_that_failed_is_repeated(llama, expected, monkeypatch):
     new = request(0, pooling=MEAN)
-    break_once(monkeypatch, llama.executor._slots, "commit")
+    break_once(monkeypatch, llama.model_runner._slots, "commit")
     assert llama.run([(0, 0, 20, 0, 0)], new_requests=[new]).failure is not None
     llama.run_well([(0, 0, 20, 0, 0)], new_requests=[new])
     result = llama.run_well([(0, 20, 20, 1, 0)])
@@ -147,7 +147,7 @@ def test_a_fork_onto_a_slot_that_pooled_samples(llama):
 
 def test_no_slots_are_left_behind_when_all_are_dropped(llama):
     llama.run_well([(0, 0, 15, 0, 0)], new_requests=[request(0, pooling=MEAN)])
-    llama.executor.drop_slots()
+    llama.model_runner.drop_slots()
     result = llama.run_well([(0, 0, 40, 1, 0)], new_requests=[request(0)])
     assert result.counts.tolist() == [1]
 

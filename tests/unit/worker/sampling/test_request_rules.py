@@ -71,7 +71,7 @@ def test_an_undone_fork_leaves_no_rules(llama, monkeypatch):
     forks = {"fork_slots": [1], "fork_sources": [0], "fork_choices": [1]}
     first = request(0, prompt=SHORT, sampling=ruled_params(0))
     with monkeypatch.context() as patch:
-        patch.setattr(llama.executor._backend, "forward", lambda batch: 1 / 0)
+        patch.setattr(llama.model_runner._backend, "forward", lambda batch: 1 / 0)
         rows = [(0, 0, 32, 1, 0), (1, 32, 0, 1, 0)]
         assert llama.run(rows, new_requests=[first], **forks).failure is not None
     for slot in range(2):
@@ -97,7 +97,7 @@ def test_a_slot_used_again_has_none_of_the_rules_before(llama):
 def test_an_empty_slot_keeps_nothing(llama):
     llama.generate([PROMPT], ruled_params(1), max_tokens=2, slots=[4])
     llama.run_well([])
-    table = llama.executor._slots.sampling
+    table = llama.model_runner._slots.sampling
     assert (table._rules, table._stop_ids) == ({}, {})
 
 
@@ -119,7 +119,7 @@ def test_a_repeated_step_counts_nothing_twice(llama, monkeypatch):
         temperature=0, max_tokens=None, frequency_penalty=1.0, repetition_penalty=1.2
     )
     (expected,) = llama.generate([SHORT], sampling, max_tokens=12)
-    driver, slots = llama, llama.executor._slots
+    driver, slots = llama, llama.model_runner._slots
     first = request(0, prompt=SHORT, sampling=sampling, blocks=[3, 4])
     output = [int(driver.run_well([(0, 0, 32, 1, 0)], new_requests=[first]).token_ids[0])]
     for place in range(32, 43):
@@ -148,7 +148,7 @@ def test_ids_that_the_vocabulary_lacks_are_refused(field, value, llama):
     result = llama.run(rows, new_requests=new)
     assert f"slot 2: {field}: token id {600 if field[0] == 'a' else 512}" in result.failure.message
     assert result.failure.culprit_slots == (2,)
-    assert llama.executor.audit().slots == ()
+    assert llama.model_runner.audit().slots == ()
 
 
 def test_only_rows_that_ask_are_counted(llama, monkeypatch):

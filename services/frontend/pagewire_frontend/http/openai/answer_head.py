@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pagewire_frontend.http.openai.answer import AnsweredPrompt, WholeChoice
-from pagewire_frontend.http.openai.asked_answer import ResponseOptions
 from pagewire_frontend.http.openai.logprob_shapes import prompt_logprobs
+from pagewire_frontend.http.openai.response_options import ResponseOptions
 from pagewire_frontend.http.streaming.text_lines import TextLine
 from pagewire_frontend.metrics.cached_tiers import tier_details
 from pagewire_frontend.metrics.timeline import timeline_details

@@ -11,14 +11,15 @@ from fastapi import APIRouter, Request, Response
 from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.chat.plan import plan_message
 from pagewire_frontend.engine.engine import Engine
-from pagewire_frontend.http.openai import asked_answer, options
+from pagewire_frontend.http.openai import options
+from pagewire_frontend.http.openai import response_options as asked_answer
 from pagewire_frontend.http.openai.answer import Answer, WholeChoice, open_answer
 from pagewire_frontend.http.openai.answer_head import AnswerFormat, AnswerParts
-from pagewire_frontend.http.openai.asked_answer import ResponseOptions
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.chat_format import ChatFormat
 from pagewire_frontend.http.openai.completion_format import CompletionFormat
 from pagewire_frontend.http.openai.field_names import as_given
+from pagewire_frontend.http.openai.response_options import ResponseOptions
 from pagewire_frontend.http.openai.schemas import (
     ChatBody,
     CompletionBody,

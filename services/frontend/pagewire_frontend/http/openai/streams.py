@@ -9,8 +9,8 @@ from fastapi import Request, Response
 
 from pagewire_frontend.http.openai.answer import Answer
 from pagewire_frontend.http.openai.answer_head import AnswerFormat
-from pagewire_frontend.http.openai.asked_answer import ResponseOptions
 from pagewire_frontend.http.openai.chunk_source import ChunkSource
+from pagewire_frontend.http.openai.response_options import ResponseOptions
 from pagewire_frontend.http.streaming.event_stream import EventStream
 from pagewire_frontend.http.streaming.flush_rounds import FlushRounds
 from pagewire_frontend.http.streaming.live_stream import LiveStream

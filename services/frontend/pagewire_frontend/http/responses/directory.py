@@ -4,8 +4,8 @@ one of the group that its name tells."""
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from pagewire_frontend.http.responses.draft import Body
 from pagewire_frontend.http.responses.items import Item
+from pagewire_frontend.http.responses.pending_response import Body
 
 
 class ResponseDirectory(Protocol):

@@ -13,12 +13,12 @@ from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.schemas import body_of, body_schema
 from pagewire_frontend.http.responses import options
 from pagewire_frontend.http.responses.directory import ResponseDirectory
-from pagewire_frontend.http.responses.draft import ResponseDraft
 from pagewire_frontend.http.responses.frames import frames
 from pagewire_frontend.http.responses.ids import mint_response_id
 from pagewire_frontend.http.responses.input import input_items
 from pagewire_frontend.http.responses.items import Item, turns
 from pagewire_frontend.http.responses.local import LocalResponses
+from pagewire_frontend.http.responses.pending_response import ResponseDraft
 from pagewire_frontend.http.responses.run import ResponseRun
 from pagewire_frontend.http.responses.schemas import ResponsesBody, check_body
 from pagewire_frontend.http.responses.stream import response_stream

@@ -10,10 +10,10 @@ import orjson
 
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.responses.background import BackgroundRun
-from pagewire_frontend.http.responses.draft import Body, ResponseDraft
 from pagewire_frontend.http.responses.errors import not_found
 from pagewire_frontend.http.responses.event_log import EventLog
 from pagewire_frontend.http.responses.items import Item, is_whole
+from pagewire_frontend.http.responses.pending_response import Body, ResponseDraft
 from pagewire_frontend.http.responses.run import ResponseRun
 from pagewire_frontend.http.responses.store import ResponseStore, StoredResponse, StoreLimits
 from pagewire_shared.errors import InvalidRequestError

@@ -7,8 +7,13 @@ from typing import Any
 
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.openai.logprob_shapes import chat_logprobs
-from pagewire_frontend.http.responses.draft import Body, ResponseDraft, error_body, usage_body
 from pagewire_frontend.http.responses.output import Event, Output
+from pagewire_frontend.http.responses.pending_response import (
+    Body,
+    ResponseDraft,
+    error_body,
+    usage_body,
+)
 from pagewire_frontend.http.responses.text_logprobs import TextLogprobs
 from pagewire_frontend.message.pieces import MessagePieces
 from pagewire_frontend.prompts.generation_request import TextPrompt

@@ -1,289 +1,174 @@
-"""The disk tier: blocks as files of one folder, bounded by bytes, found again after a restart.
+"""The disk tier for an event loop: what waits for the disk does so in threads."""
 
-Its methods wait for the disk: call them in a thread. `contains`, `keys` and the counts do not.
-Never decides what is stored or for whom.
-"""
-
-import contextlib
-import errno
-import functools
-import threading
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.record import BlockRecord
-from pagewire_kvstore.tiers.disk.files import DiskFiles, FoundFile
-from pagewire_kvstore.tiers.disk.index import DiskIndex
-from pagewire_kvstore.tiers.errors import RecordTooLargeError, TierPinnedError, TierUnavailableError
-from pagewire_kvstore.tiers.fault_log import FaultLog
-from pagewire_kvstore.tiers.record_codec import CorruptRecordError, encode_record
-from pagewire_shared.errors import InvalidRequestError
+from pagewire_kvstore.blocks.tier_state import TierState
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
+from pagewire_kvstore.tiers.errors import TierUnavailableError
+from pagewire_kvstore.tiers.health import TierHealth
+from pagewire_kvstore.tiers.writer import TierWriter
+from pagewire_shared.process.circuit import CircuitBreaker
+
+_NUM_READERS = 2
+_MAX_OPEN_SECONDS = 5.0
+"""A disk that fails is tried again at least this often, with one block."""
 
 
-def _nothing_pinned(key: BlockKey) -> bool:
-    return False
+READ_SECONDS = 5.0
+"""A read that takes longer has lost against computing the block again; the disk hangs."""
+
+PROBE_SECONDS = 0.5
 
 
-def _no_quota(tenant: str) -> int | None:
-    return None
+def _ignore(what: object) -> None:
+    return
 
 
-class DiskBlocks:
-    """Blocks in files.
+def _breaker() -> CircuitBreaker:
+    return CircuitBreaker(first_seconds=0.25, max_seconds=_MAX_OPEN_SECONDS)
 
-    What is read is verified, always; so files need not be synced to the medium: one that a power
-    loss tore is found by its checksums and is a miss, like any other. While records are written,
-    their temporary files come on top of the capacity.
 
-    Attributes:
-        num_ignored: Entries of the folder that are no block's file, at the start.
-        num_partial: Partial files dropped at the start.
-    """
+class DiskTier:
+    """A SlowTier over a DiskTier: one thread writes, two read. A disk that fails is left alone for
+    a growing time, by writes and reads each; one that is full goes on being read. With or without
+    blocks to write, it is tried again."""
 
-    def __init__(
-        self,
-        folder: Path,
-        capacity_bytes: int,
-        *,
-        quota: Callable[[str], int | None] = _no_quota,
-        is_pinned: Callable[[BlockKey], bool] = _nothing_pinned,
-        is_synced: bool = False,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """Take the folder, which no other tier may use, and find what is in it.
+    name = "disk"
 
-        Args:
-            folder: Made if missing.
-            capacity_bytes: Most bytes of all files; what is there and does not fit is evicted.
-            quota: Bound of a tenant's files in bytes; None for no bound of its own.
-            is_pinned: Whether a block must stay. Called under a lock: it may neither call the tier
-                nor wait.
-            is_synced: Wait at every put until the medium has the record's bytes.
-            clock: Seconds since the epoch; wall time, since files keep it over restarts.
+    def __init__(self, disk: DiskBlocks, max_queued_bytes: int) -> None:
+        """Args: `max_queued_bytes` bounds what waits to be written."""
+        self._disk = disk
+        self.on_gone: Callable[[BlockKey], None] = _ignore
+        self.on_found: Callable[[Sequence[BlockKey]], None] = _ignore
+        self._write_health = TierHealth(_breaker())
+        self._read_health = TierHealth(_breaker())
+        self._writer = TierWriter(
+            self._put, self._write_health, max_queued_bytes, lambda key: self.on_gone(key)
+        )
+        # What a probe writes: less may fit where a block does not.
+        self._failed_bytes = 0
+        self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="disk-writer")
+        self._readers = ThreadPoolExecutor(_NUM_READERS, thread_name_prefix="disk-reader")
 
-        Raises TierUnavailableError when the folder cannot be used, StartupError when another
-        process uses it, InvalidRequestError for a capacity of nothing.
-        """
-        if capacity_bytes <= 0:
-            raise InvalidRequestError(f"capacity of {capacity_bytes} bytes", "capacity_bytes")
-        self._is_synced = is_synced
-        self._clock = clock
-        # Held while names of files change, so that index and folder agree; waits for the disk.
-        self._names_lock = threading.Lock()
-        self._index = DiskIndex(capacity_bytes, quota, is_pinned)
-        self.log = FaultLog("disk")
-        with self._disk_errors("start"):
-            self._files = DiskFiles(folder)
-            try:
-                found = list(self._files.scan())
-            except BaseException:
-                self._files.close()
-                raise
-        self.num_partial = self._files.num_partial
-        self.num_ignored = found.count(None)
-        self._take_in([file for file in found if file is not None])
-
-    def _take_in(self, found: list[FoundFile]) -> None:
-        """Hold what was found as if it had been put in the order of its use."""
-        for file in sorted(found, key=lambda file: (file.used_at, file.key)):
-            if file.tenant is None:
-                self._set_aside(file.key, "its header does not fit its name and size")
-                continue
-            try:
-                evicted = self._index.room_for(file.key, file.num_bytes, file.tenant)
-            except (RecordTooLargeError, TierPinnedError):
-                self._drop(file.key, self._files.remove)
-                continue
-            self._evict(evicted)
-            self._index.add(file.key, file.num_bytes, file.tenant, file.used_at)
-
-    def close(self) -> None:
-        """Give the folder back; nothing may be called any more."""
-        self._files.close()
-
-    @property
-    def used_bytes(self) -> int:
-        """Bytes of all blocks' files."""
-        return self._index.used_bytes
-
-    @property
-    def capacity_bytes(self) -> int:
-        """Bytes that they may have."""
-        return self._index.capacity_bytes
-
-    @property
-    def num_blocks(self) -> int:
-        """Number of blocks."""
-        return len(self._index)
-
-    @property
-    def num_hits(self) -> int:
-        """Gets that found a whole, right record."""
-        return self._index.num_hits
-
-    @property
-    def num_misses(self) -> int:
-        """All other gets, corrupt files included."""
-        return self._index.num_misses
-
-    @property
-    def num_corrupt(self) -> int:
-        """Files that were not the record they should be, and went to quarantine; those whose
-        header shows it at the start included."""
-        return self.log.num_corrupt
-
-    @property
-    def num_faults(self) -> int:
-        """Errors of the file system, those that were raised included."""
-        return self.log.num_faults
-
-    def contains(self, key: BlockKey) -> bool:
-        """Return whether the block is there, as far as can be told without reading it."""
-        return key in self._index
+    def holds(self, key: BlockKey) -> bool:
+        """Whether the block is there, as far as can be told without reading it, or on its way."""
+        return key in self._writer or self._disk.contains(key)
 
     def keys(self) -> list[BlockKey]:
-        """Return all keys, the least recently used first."""
-        return self._index.keys()
+        """Blocks on disk."""
+        return self._disk.keys()
 
-    def put(self, record: BlockRecord) -> list[BlockKey]:
-        """Store a record, in place of one of the same key; return what was evicted for it.
+    def queued(self, key: BlockKey) -> BlockRecord | None:
+        """Return a block that is on its way."""
+        return self._writer.queued(key)
 
-        Raises RecordTooLargeError, TierPinnedError when pinned blocks leave no room,
-        TierUnavailableError when the disk fails, InvalidRequestError for what cannot be encoded;
-        then nothing has changed.
-        """
-        header = encode_record(record)
-        num_bytes = len(header) + memoryview(record.payload).nbytes
-        # Before anything is written; what other threads do meanwhile is seen the second time.
-        self._index.room_for(record.key, num_bytes, record.tenant)
-        now = self._clock()
-        with self._disk_errors("put"):
-            temp = self._files.write_temp(header, record, now, sync=self._is_synced)
-            with self._names_lock:
-                self._index.write_off()
-                try:
-                    evicted = self._index.room_for(record.key, num_bytes, record.tenant)
-                except (RecordTooLargeError, TierPinnedError):
-                    temp.unlink()
-                    raise
-                # First the part that can fail, so that a failed put evicts nothing.
-                self._files.publish(temp, record.key)
-                self._evict(evicted)
-                self._index.add(record.key, num_bytes, record.tenant, now)
-                return evicted
+    def offer(self, record: BlockRecord, release: Callable[[], None] | None = None) -> bool:
+        """Write a block soon, if it is not there; see TierWriter.offer."""
+        if self._disk.contains(record.key):
+            if release is not None:
+                release()
+            return True
+        return self._writer.offer(record, release)
 
-    def get(self, key: BlockKey) -> BlockRecord | None:
-        """Return the block, verified, or None. Raises TierUnavailableError when the disk fails."""
-        if not self.contains(key):
-            self._index.miss()
+    async def get(self, key: BlockKey) -> BlockRecord | None:
+        """Return a block, verified, or None."""
+        if not self._disk.contains(key) or not self._read_health.may_try():
             return None
-        with self._disk_errors("get"):
-            try:
-                record: BlockRecord | None = self._files.read(key)
-            except (FileNotFoundError, CorruptRecordError):
-                # It may have been evicted or replaced just now: look again while no name changes.
-                record = self._read_again(key)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                record = await loop.run_in_executor(self._readers, self._disk.get, key)
+        except TimeoutError:
+            why = f"no answer within {READ_SECONDS:g} s"
+            self._disk.log.fault("get", "timeout", why)
+            self._read_health.failed(
+                TierUnavailableError(f"the disk tier cannot get: {why}", tier=self.name)
+            )
+            return None
+        except TierUnavailableError as error:
+            self._read_health.failed(error)
+            return None
+        self._read_health.worked()
         if record is None:
-            self._index.miss()
-        else:
-            self._use(key)
+            # It was announced once, and is found to be damaged or gone only now.
+            self.on_gone(key)
         return record
 
-    def remove(self, key: BlockKey) -> bool:
-        """Remove a block, pinned or not; return whether it was there.
+    async def find(self, keys: Sequence[BlockKey]) -> set[BlockKey]:
+        """Return which of these blocks are there."""
+        return {key for key in keys if self.holds(key)}
 
-        Raises TierUnavailableError when the disk fails; then it is still there.
-        """
-        with self._names_lock:
-            if not self.contains(key):
-                return False
-            with self._disk_errors("remove"):
-                self._files.remove(key)
-            self._index.remove(key)
-            return True
+    def count_miss(self, key: BlockKey) -> None:
+        """Nothing: what is not on disk is known without a look, and `get` counts none either."""
 
-    def tenant_keys(self, tenant: str) -> list[BlockKey]:
-        """Return the keys of a tenant, the least recently used first."""
-        return self._index.tenant_keys(tenant)
+    async def delete_tenant(self, tenant: str) -> list[BlockKey]:
+        """Remove a tenant's blocks and return which; those on their way, too."""
+        keys = await self._writer.drop_tenant(tenant)
+        keys += self._disk.tenant_keys(tenant)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._write_thread, self._disk.delete_tenant, tenant)
+        finally:
+            # Also when some could not be removed.
+            for key in keys:
+                self.on_gone(key)
+        return keys
 
-    def delete_tenant(self, tenant: str) -> list[BlockKey]:
-        """Remove all blocks of a tenant, pinned or not; return which.
+    async def wait_written(self) -> None:
+        """Wait until what was offered is written or dropped."""
+        await self._writer.wait_idle()
 
-        Raises TierUnavailableError when some could not be removed; the others are gone then.
-        """
-        removed: list[BlockKey] = []
-        error: TierUnavailableError | None = None
-        for key in self._index.tenant_keys(tenant):
+    def state(self) -> TierState:
+        """State of the tier."""
+        disk = self._disk
+        return TierState(
+            tier=self.name,
+            num_blocks=disk.num_blocks,
+            used_bytes=disk.used_bytes,
+            capacity_bytes=disk.capacity_bytes,
+            num_hits=disk.num_hits,
+            num_misses=disk.num_misses,
+            num_corrupt=disk.num_corrupt,
+            num_faults=disk.num_faults,
+            fault=self._write_health.fault or self._read_health.fault,
+        )
+
+    async def run(self) -> None:
+        """Write what was offered, and find out whether a full disk has room again, until
+        cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._writer.run())
+            tasks.create_task(self._watch())
+
+    def close(self) -> None:
+        """Wait for the calls that are under way and give the folder back."""
+        self._writer.close()
+        for threads in (self._write_thread, self._readers):
+            threads.shutdown(wait=True, cancel_futures=True)
+        self._disk.close()
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(PROBE_SECONDS)
+            if self._write_health.fault is None or not self._write_health.may_try():
+                continue
             try:
-                if self.remove(key):
-                    removed.append(key)
-            except TierUnavailableError as failure:
-                error = failure
-        if error is not None:
-            raise error
-        return removed
+                await loop.run_in_executor(
+                    self._write_thread, self._disk.probe_write, self._failed_bytes
+                )
+                self._write_health.worked()
+            except TierUnavailableError as error:
+                self._write_health.failed(error)
 
-    def probe_write(self, num_bytes: int) -> None:
-        """Write so many bytes and remove them. Raises TierUnavailableError when that fails."""
-        with self._disk_errors("write"):
-            self._files.try_write(num_bytes)
-
-    def _evict(self, keys: list[BlockKey]) -> None:
-        for key in keys:
-            self._drop(key, self._files.remove)
-
-    def _drop(self, key: BlockKey, take_away: Callable[[BlockKey], None]) -> None:
-        """Forget a block whose file is taken away; a file that stays takes its room with it."""
+    async def _put(self, record: BlockRecord) -> list[BlockKey]:
+        loop = asyncio.get_running_loop()
         try:
-            take_away(key)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            self._note_fault("evict", error)
-            self._index.lose(key)
-        self._index.remove(key)
-
-    def _read_again(self, key: BlockKey) -> BlockRecord | None:
-        with self._names_lock:
-            if not self.contains(key):
-                return None
-            try:
-                return self._files.read(key)
-            except FileNotFoundError:
-                self._index.remove(key)
-            except CorruptRecordError as error:
-                self._set_aside(key, error.message, error.reason)
-            return None
-
-    def _set_aside(self, key: BlockKey, why: str, reason: str = "header") -> None:
-        self.log.corrupt(key.name.hex(), reason, why)
-        self._drop(key, functools.partial(self._files.quarantine, now=self._clock()))
-
-    def _use(self, key: BlockKey) -> None:
-        now = self._clock()
-        if not self._index.use(key, now):
-            return
-        try:
-            self._files.touch(key, now)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            # The block itself was read; only its place in the order after a restart is lost.
-            self._note_fault("touch", error)
-
-    @contextlib.contextmanager
-    def _disk_errors(self, action: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            reason = self._note_fault(action, error)
-            raise TierUnavailableError(
-                f"the disk tier cannot {action}: {error}", tier="disk", reason=reason
-            ) from error
-
-    def _note_fault(self, action: str, error: OSError) -> str:
-        reason = errno.errorcode.get(error.errno or 0, "unknown")
-        self.log.fault(action, reason, str(error))
-        return reason
+            return await loop.run_in_executor(self._write_thread, self._disk.put, record)
+        except TierUnavailableError:
+            self._failed_bytes = memoryview(record.payload).nbytes
+            raise

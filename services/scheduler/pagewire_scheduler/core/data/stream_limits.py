@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class StreamLimits:
     """Credits of the stream to one worker, and the parts of a plan.
 
-    A message has at most 8 MiB (`pagewire_shared.rpc.outbox`). Of a plan, `new_bytes` are for new
+    A message has at most 8 MiB (`rpc.send_queue`). Of a plan, `new_bytes` are for new
     sequences. All that it tells besides is bounded by arithmetic, below 2 MiB: 81 bytes for each of
     `max_slots`, 28 for each of `max_step_blocks` that get a name or enter a table, 24 for each of
     `max_void_names`, and the ids of released grammars. See ADR 19.

@@ -7,8 +7,8 @@ from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.planning.preemption import preempt, roll_back
 from pagewire_scheduler.core.queueing.policy import QueuePolicy
-from pagewire_scheduler.core.state.guarantee import may_fork, update_reservation
 from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.reservations import may_fork, update_reservation
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.sampling.beam import MAX_BEAM_CANDIDATES
 

@@ -3,8 +3,8 @@
 from pagewire_scheduler.core.planning.left_out import MAX_RETRIES_PER_STEP
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.planning.preemption import find_victim
-from pagewire_scheduler.core.state.guarantee import update_reservation
 from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.reservations import update_reservation
 
 
 def schedule_running(builder: PlanBuilder) -> None:

@@ -27,9 +27,9 @@ from pagewire_scheduler.core.state.capacity import (
     num_blocks_ever,
     num_blocks_to_start,
 )
-from pagewire_scheduler.core.state.guarantee import guarantee, is_to_be_private
 from pagewire_scheduler.core.state.lack import note_lack
 from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.reservations import guarantee, is_to_be_private
 from pagewire_scheduler.core.state.worker import WorkerState
 
 MAX_SKIPS: Final = 16

@@ -30,9 +30,9 @@ from pagewire_scheduler.core.results.prompt_logprobs import enter_pieces, pieces
 from pagewire_scheduler.core.state.accounts import count_more, count_search
 from pagewire_scheduler.core.state.fault_isolation import unit_of
 from pagewire_scheduler.core.state.frontend import timeline_event, tokens_event, vector_event
-from pagewire_scheduler.core.state.guarantee import update_reservation
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.state.request import Request, Sequence
+from pagewire_scheduler.core.state.reservations import update_reservation
 from pagewire_scheduler.core.state.worker import WorkerState
 
 

@@ -172,7 +172,7 @@ class Sequence:
         is_beam: Whether tokens are appended by the search instead of by its samples.
         candidates: What a beam may go on with: (token, log-probability), the likeliest first.
         is_pooling: Whether its outcome is a vector.
-        reports_prompt_logprobs: Whether its worker was told to report log-probabilities of the prompt.
+        reports_prompt_logprobs: Whether its worker reports log-probabilities of the prompt.
         vector: The outcome, as little-endian f32.
         is_left_out: Whether its last token is to be computed again; see `left_out`.
         lateness: Grows with each step that leaves it out, and shrinks with each token.

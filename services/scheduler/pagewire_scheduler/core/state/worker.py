@@ -56,8 +56,8 @@ class WorkerState:
         limits: What may be under way to it.
         slots: The sequence that runs in each slot; None for a slot that is free or on its way to
             it.
-        freed_slots_to_report: Slots left since the last plan. They are free already: the plan that gives one
-            out again is the one that tells the worker to clear it first.
+        freed_slots_to_report: Slots left since the last plan. They are free already: the
+            plan that gives one out again tells the worker to clear it first.
         num_reserved_slots: Free slots kept for the beams of searches that have begun.
         running: RUNNING sequences, ordered by their keys.
         growing: Those of them with more than one token to compute; a dictionary for its order.

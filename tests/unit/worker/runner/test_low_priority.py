@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from pagewire_worker.executor.model_thread import MAX_QUEUED_JOBS, ModelThread
+from pagewire_worker.runner.model_thread import MAX_QUEUED_JOBS, ModelThread
 
 
 @pytest.fixture

@@ -87,8 +87,8 @@ def test_a_copy_leaves_the_sibling_untouched(llama):
         fork_sources=[0],
         fork_choices=[1],
     )
-    assert llama.executor.audit().num_blocks_in_tables == 3
-    layers = llama.executor._backend.kv_cache.layers
+    assert llama.model_runner.audit().num_blocks_in_tables == 3
+    layers = llama.model_runner._backend.kv_cache.layers
     before = [layer.key[2].clone() for layer in layers]
     copy = {"copy_slots": [1], "copy_sources": [2], "copy_destinations": [7]}
     llama.run_well([(1, 40, 1, 1, 0)], **copy)
@@ -97,14 +97,14 @@ def test_a_copy_leaves_the_sibling_untouched(llama):
         # One token more, whatever the order within a block.
         assert 0 < (layer.key[7] != kept).sum() <= kept[0].numel()
         assert not torch.equal(layer.key[7, 8], kept[8])
-    audit = llama.executor.audit()
+    audit = llama.model_runner.audit()
     assert audit.num_blocks_in_tables == 4
     assert audit.findings == ()
 
 
 def test_all_sources_are_read_before_any_block_is_written(llama):
     start(llama)
-    layer = llama.executor._backend.kv_cache.layers[1]
+    layer = llama.model_runner._backend.kv_cache.layers[1]
     first, second = layer.value[0].clone(), layer.value[1].clone()
     copies = {"copy_slots": [0, 0], "copy_sources": [0, 1], "copy_destinations": [1, 9]}
     llama.run_well([], **copies)
@@ -116,7 +116,7 @@ def test_a_copied_block_has_no_name(llama):
     names = {"named_blocks": [1, 7], "names": [b"a" * 16, b"b" * 16]}
     llama.run_well([(0, 0, 40, 1, 0)], new_requests=[request(0)], **names)
     llama.run_well([], copy_slots=[0], copy_sources=[1], copy_destinations=[7])
-    assert llama.executor.held_names() == {1: b"a" * 16}
+    assert llama.model_runner.held_names() == {1: b"a" * 16}
 
 
 def other(slot, **fields):
@@ -162,15 +162,15 @@ def test_a_bad_plan_is_refused_and_changes_nothing(text, llama):
     name = {"named_blocks": [9], "names": [b"n" * 16]}
     first = start(llama)
     llama.run_well([(3, 0, 40, 0, 0)], new_requests=[other(3, blocks=[4, 5, 6])], **name)
-    layer = llama.executor._backend.kv_cache.layers[0]
+    layer = llama.model_runner._backend.kv_cache.layers[0]
     before = layer.key.clone()
     rows, fields = BAD_PLANS[text]
     result = llama.run(rows, **fields)
     assert result.failure is not None
     assert text.strip() in result.failure.message
     assert torch.equal(layer.key, before)
-    assert llama.executor.held_names() == {9: b"n" * 16}
-    audit = llama.executor.audit()
+    assert llama.model_runner.held_names() == {9: b"n" * 16}
+    audit = llama.model_runner.audit()
     assert (audit.slots, audit.num_blocks_in_tables, audit.findings) == ((0, 3), 6, ())
     second = llama.run_well([NEXT])
     assert [*first.token_ids, *second.token_ids] == expected[:2]
@@ -180,9 +180,9 @@ def test_a_fork_is_undone_when_the_model_breaks(llama, monkeypatch):
     (expected,) = llama.generate([PROMPT], max_tokens=4)
     start(llama)
     with monkeypatch.context() as patch:
-        patch.setattr(llama.executor._backend, "forward", lambda batch: 1 / 0)
+        patch.setattr(llama.model_runner._backend, "forward", lambda batch: 1 / 0)
         assert llama.run([NEXT, (1, 41, 0, 1, 0)], **FORK, **COPY).failure is not None
-    audit = llama.executor.audit()
+    audit = llama.model_runner.audit()
     assert (audit.slots, audit.num_blocks_in_tables) == ((0,), 3)
     results = [llama.run_well([(0, 40 + i, 1, 1, 0)]) for i in range(3)]
     assert [int(r.token_ids[0]) for r in results] == expected[1:]

@@ -25,21 +25,21 @@ from pagewire_worker.batch.input_batch import PreparedStep, prepare_step
 from pagewire_worker.batch.pooling_table import StateSum
 from pagewire_worker.batch.slot_changes import apply_plan, undo_plan
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
-from pagewire_worker.executor.audit import SlotAudit, walk_slots
-from pagewire_worker.executor.broken_slots import REASON, BrokenSlots, found_in, places_of_others
-from pagewire_worker.executor.left_out import AwaitedMasks, leave_out, without_void_rows
-from pagewire_worker.executor.readback import DeviceLostError, Readback, make_readback
-from pagewire_worker.executor.results import empty_result, pack_result, step_outputs
-from pagewire_worker.executor.step_in_flight import LaunchedStep, StepInFlight
-from pagewire_worker.executor.step_sampler import Sampler, WaitForMasks, sample_step
+from pagewire_worker.grammars.bitmask_source import BitmaskSource, NoBitmasks
 from pagewire_worker.grammars.changes import follow_grammars, forget_grammars
-from pagewire_worker.grammars.mask_source import BitmaskSource, NoBitmasks
 from pagewire_worker.kv.block_holder import BlockHolder
 from pagewire_worker.kv.block_names import BlockNames
 from pagewire_worker.kv.block_observer import BlockObserver, NullObserver
 from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
 from pagewire_worker.plan.step import PlanError, StepFailure, StepPlan, StepResult
-from pagewire_worker.sampling.masks import NO_ROWS
+from pagewire_worker.runner.audit import SlotAudit, walk_slots
+from pagewire_worker.runner.broken_slots import REASON, BrokenSlots, found_in, places_of_others
+from pagewire_worker.runner.left_out import AwaitedMasks, leave_out, without_void_rows
+from pagewire_worker.runner.readback import DeviceLostError, Readback, make_readback
+from pagewire_worker.runner.results import empty_result, pack_result, step_outputs
+from pagewire_worker.runner.step_in_flight import LaunchedStep, StepInFlight
+from pagewire_worker.runner.step_sampler import Sampler, WaitForMasks, sample_step
+from pagewire_worker.sampling.grammar_bitmask import NO_ROWS
 from pagewire_worker.sampling.sampler import sample
 
 _logger = logging.getLogger(__name__)

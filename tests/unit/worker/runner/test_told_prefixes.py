@@ -88,7 +88,7 @@ def test_a_prefix_that_is_not_there_fails_the_step_and_names_the_slot(message, l
     assert result.failure is not None
     assert message in result.failure.message
     assert result.failure.culprit_slots == (1,)
-    assert llama.executor.audit().slots == (0,)
+    assert llama.model_runner.audit().slots == (0,)
     again = llama.run_well([(0, len(PROMPT), 1, 1, 0)])
     assert len(again.token_ids) == len(first.token_ids)
 

@@ -7,8 +7,8 @@ of its prompt, and by its vector.
 import numpy as np
 
 from pagewire_worker.batch.input_batch import PreparedStep
-from pagewire_worker.executor.results import StepOutputs
 from pagewire_worker.plan.step import NO_SLOT, Int64Array, StepPlan
+from pagewire_worker.runner.results import StepOutputs
 
 REASON = (
     "the model computed values that are not finite (NaN or infinity) for this request; its weights "

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from pagewire_worker.executor.model_thread import ModelThread
-from pagewire_worker.executor.readback import DeviceLostError
-from pagewire_worker.executor.step_runner import StepRunner
+from pagewire_worker.runner.model_thread import ModelThread
+from pagewire_worker.runner.readback import DeviceLostError
+from pagewire_worker.runner.step_runner import StepRunner
 from support.cells.worker_driver import PROMPT, request
 from support.kernels.held_readback import HeldReadback
 
@@ -19,7 +19,7 @@ class Attach:
         self.told: asyncio.Queue = asyncio.Queue()
         loop = asyncio.get_running_loop()
         tell = self.told.put_nowait
-        self.runner = StepRunner(driver.executor, thread, loop, tell, tell)
+        self.runner = StepRunner(driver.model_runner, thread, loop, tell, tell)
 
     def run(self, rows, **fields):
         self.runner.run(self.driver.plan(rows, **fields))
@@ -50,7 +50,7 @@ def readback():
 @pytest.fixture
 def held(driver, readback):
     one = driver("llama", steps_in_flight=2)
-    one.executor._readback = readback
+    one.model_runner._readback = readback
     return one
 
 
@@ -109,7 +109,7 @@ async def test_nothing_is_told_of_an_attach_that_is_over(driver, held, readback,
     attach.runner.close()
     attach.decode(0)
     readback.events[0].come()
-    await thread.submit(held.executor.drop_slots)
+    await thread.submit(held.model_runner.drop_slots)
     readback.is_free = True
     again = Attach(held, thread)
     again.start()

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pagewire_worker.batch.input_batch import PreparedStep
-from pagewire_worker.executor.left_out import AwaitedMasks
-from pagewire_worker.executor.readback import HostCopy
 from pagewire_worker.plan.step import StepPlan, StepResult
+from pagewire_worker.runner.left_out import AwaitedMasks
+from pagewire_worker.runner.readback import HostCopy
 
 
 @dataclass(slots=True)

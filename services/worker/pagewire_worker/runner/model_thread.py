@@ -1,6 +1,6 @@
 """The thread that runs the model: jobs in through a bounded queue, results out to an event loop.
 
-All calls of the executor happen here, one after the other, so nothing behind it needs a lock.
+All calls of the model runner happen here, one after the other, so nothing behind it needs a lock.
 """
 
 import asyncio

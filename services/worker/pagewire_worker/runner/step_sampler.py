@@ -8,8 +8,8 @@ from torch import Tensor
 from pagewire_worker.backend.backend import ModelBackend
 from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.batch.input_batch import PreparedStep
-from pagewire_worker.executor.results import NO_SAMPLES
-from pagewire_worker.sampling.masks import GrammarBitmask, apply_masks, require_tokens
+from pagewire_worker.runner.results import NO_SAMPLES
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask, apply_masks, require_tokens
 from pagewire_worker.sampling.sampler import logit_faults
 from pagewire_worker.sampling.sampling_table import SamplingRows
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.plan.step import NO_FLOATS, Int64Array, StepPlan, StepResult
-from pagewire_worker.sampling.masks import NO_ROWS, GrammarBitmask
+from pagewire_worker.sampling.grammar_bitmask import NO_ROWS, GrammarBitmask
 
 
 @dataclass(slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from pagewire_worker.executor.executor import ModelRunner
-from pagewire_worker.executor.model_thread import ModelThread
-from pagewire_worker.executor.step_in_flight import StepInFlight
 from pagewire_worker.plan.step import StepPlan, StepResult
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.runner.model_thread import ModelThread
+from pagewire_worker.runner.step_in_flight import StepInFlight
 
 
 class RunStep(NamedTuple):
@@ -37,7 +37,7 @@ class StepRunner:
     the model thread is free to launch the next one.
 
     Args:
-        executor: Runs plans, in `thread` only.
+        model_runner: Runs plans, in `thread` only.
         thread: The model thread.
         loop: Where the calls below are made.
         on_result: Called for each step, in order.
@@ -47,13 +47,13 @@ class StepRunner:
 
     def __init__(
         self,
-        executor: ModelRunner,
+        model_runner: ModelRunner,
         thread: ModelThread,
         loop: asyncio.AbstractEventLoop,
         on_result: Callable[[RunStep], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._executor = executor
+        self._executor = model_runner
         self._thread = thread
         self._loop = loop
         self._on_result = on_result

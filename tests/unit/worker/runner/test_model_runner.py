@@ -20,7 +20,7 @@ def test_result_carries_the_plans_identity(llama):
         samples=[1],
         num_new_blocks=[0],
     )
-    result = llama.executor.run(plan)
+    result = llama.model_runner.run(plan)
     assert (result.generation, result.incarnation, result.step_id) == (5, 6, 9)
     assert result.slots.tolist() == [2]
     assert result.counts.tolist() == [1]
@@ -130,13 +130,13 @@ def test_names_live_until_their_block_is_begun_anew(llama):
         named_blocks=[0, 1],
         names=[name, b"m" * 16],
     )
-    assert llama.executor.held_names() == {0: name, 1: b"m" * 16}
+    assert llama.model_runner.held_names() == {0: name, 1: b"m" * 16}
     llama.run([(0, len(PROMPT), 1, 1, 0)])
-    assert len(llama.executor.held_names()) == 2
+    assert len(llama.model_runner.held_names()) == 2
     llama.run([(1, 0, 16, 0, 0)], freed_slots=[0], new_requests=[request(1, blocks=[1, 7, 8])])
-    assert llama.executor.held_names() == {0: name}
+    assert llama.model_runner.held_names() == {0: name}
     llama.run([], copy_slots=[1], copy_sources=[1], copy_destinations=[0])
-    assert llama.executor.held_names() == {}
+    assert llama.model_runner.held_names() == {}
 
 
 def test_dropping_slots_keeps_names(llama):
@@ -146,8 +146,8 @@ def test_dropping_slots_keeps_names(llama):
         named_blocks=[0],
         names=[b"n" * 16],
     )
-    llama.executor.drop_slots()
-    audit = llama.executor.audit()
+    llama.model_runner.drop_slots()
+    audit = llama.model_runner.audit()
     assert audit.slots == ()
     assert audit.num_blocks_in_tables == 0
     assert audit.num_named_blocks == 1
@@ -156,16 +156,16 @@ def test_dropping_slots_keeps_names(llama):
 def test_audit_walks_tables(llama):
     start(llama, slot=4)
     llama.run([(2, 0, 1, 0, 0)], new_requests=[request(2, blocks=[0, 1, 9])])
-    audit = llama.executor.audit()
+    audit = llama.model_runner.audit()
     assert audit.slots == (2, 4)
     assert audit.num_blocks_in_tables == 4
     assert audit.findings == ()
-    llama.executor._slots.num_blocks[7] = 3
-    assert [kind for kind, _ in llama.executor.audit().findings] == ["leaked_slot"]
+    llama.model_runner._slots.num_blocks[7] = 3
+    assert [kind for kind, _ in llama.model_runner.audit().findings] == ["leaked_slot"]
 
 
 def test_a_plan_without_slots_frees(llama):
     start(llama, slot=4)
     result = llama.run([], freed_slots=[4])
     assert result.failure is None
-    assert llama.executor.audit().slots == ()
+    assert llama.model_runner.audit().slots == ()

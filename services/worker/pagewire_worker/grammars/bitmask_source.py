@@ -5,7 +5,7 @@ from typing import Protocol
 
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.plan.step import Int64Array, NewRequest, PlanError
-from pagewire_worker.sampling.masks import GrammarBitmask
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 
 
 class BitmaskSource(Protocol):

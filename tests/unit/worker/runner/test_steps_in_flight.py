@@ -4,7 +4,7 @@ import pytest
 
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
-from pagewire_worker.executor.readback import DeviceLostError
+from pagewire_worker.runner.readback import DeviceLostError
 from support.cells.worker_driver import GREEDY, PROMPT, Running, request
 from support.fakes.scripted_masks import ScriptedMasks
 from support.kernels.held_readback import HeldReadback
@@ -23,12 +23,12 @@ def readback():
 def held(driver, readback):
     """A Driver of a device that is slow."""
     one = driver("llama", steps_in_flight=2)
-    one.executor._readback = readback
+    one.model_runner._readback = readback
     return one
 
 
 def launch(driver, rows, **fields):
-    return driver.executor.launch(driver.plan(rows, **fields))
+    return driver.model_runner.launch(driver.plan(rows, **fields))
 
 
 def decode(place):
@@ -43,16 +43,16 @@ def test_a_step_feeds_the_next_one_before_anybody_has_read_it(driver, held, read
     assert not any(step.is_done for step in steps)
     for event in readback.events:
         event.come()
-    tokens = [int(held.executor.collect(step).token_ids[0]) for step in steps]
+    tokens = [int(held.model_runner.collect(step).token_ids[0]) for step in steps]
     assert tokens == expected
 
 
 def test_results_come_in_any_order_of_asking(held, readback):
     steps = [launch(held, [(0, 0, len(PROMPT), 1, 0)], new_requests=[request(0)])]
     steps += [launch(held, decode(place)) for place in range(3)]
-    last = held.executor.collect(steps[-1])
+    last = held.model_runner.collect(steps[-1])
     assert all(step.result is not None for step in steps)
-    assert held.executor.collect(steps[0]).step_id == last.step_id - 3
+    assert held.model_runner.collect(steps[0]).step_id == last.step_id - 3
 
 
 def test_waiting_for_a_step_waits_for_its_device(held, readback):
@@ -62,7 +62,7 @@ def test_waiting_for_a_step_waits_for_its_device(held, readback):
     readback.events[0].come()
     step.wait()
     assert step.is_done
-    assert held.executor.collect(step).model_time_us > 0
+    assert held.model_runner.collect(step).model_time_us > 0
 
 
 @pytest.mark.parametrize("sampling", [LOGPROBS, SamplingParams(seed=4, max_tokens=None)])
@@ -71,7 +71,7 @@ def test_what_is_sampled_late_is_what_is_sampled_at_once(driver, held, readback,
         prompt = request(0, sampling=sampling)
         steps = [launch(one, [(0, 0, len(PROMPT), 1, 0)], new_requests=[prompt])]
         steps += [launch(one, decode(place)) for place in range(3)]
-        results = [one.executor.collect(step) for step in steps]
+        results = [one.model_runner.collect(step) for step in steps]
         fields = ("token_ids", "logprobs", "ranks", "num_top", "top_token_ids", "top_logprobs")
         return [[list(getattr(result, name)) for name in fields] for result in results]
 
@@ -85,31 +85,31 @@ def test_a_plan_that_fails_behind_a_step_in_flight_leaves_it_alone(driver, held,
     first = launch(held, [(0, 0, len(PROMPT), 1, 0)], new_requests=[request(0)])
     broken = launch(held, [(0, 200, 1, 1, 0)])
     assert broken.is_done
-    assert held.executor.collect(broken).failure is not None
+    assert held.model_runner.collect(broken).failure is not None
     second = launch(held, decode(0))
     for event in readback.events:
         event.come()
-    tokens = [int(held.executor.collect(step).token_ids[0]) for step in (first, second)]
+    tokens = [int(held.model_runner.collect(step).token_ids[0]) for step in (first, second)]
     assert tokens == expected[:2]
 
 
 def test_masks_wait_for_the_step_before_and_the_forward_pass_does_not(held, readback, monkeypatch):
     masks = ScriptedMasks(dict(SCRIPTS))
-    held.executor._grammars = masks
-    forward = held.executor._backend.forward
+    held.model_runner._grammars = masks
+    forward = held.model_runner._backend.forward
 
     def noted(batch):
         masks.calls.append(("forward",))
         return forward(batch)
 
-    monkeypatch.setattr(held.executor._backend, "forward", noted)
+    monkeypatch.setattr(held.model_runner._backend, "forward", noted)
     prompt = request(0, grammar_id=WORDS)
     steps = [launch(held, [(0, 0, len(PROMPT), 1, 0)], new_requests=[prompt])]
     masks.calls.clear()
     steps.append(launch(held, decode(0)))
     assert [call[0] for call in masks.calls] == ["forward", "accept", "begin", "wait"]
     steps.append(launch(held, decode(1)))
-    assert [int(held.executor.collect(step).token_ids[0]) for step in steps] == [3, 31, 64]
+    assert [int(held.model_runner.collect(step).token_ids[0]) for step in steps] == [3, 31, 64]
 
 
 def test_a_step_whose_states_are_read_is_over_with_its_launch(held, readback):
@@ -125,9 +125,9 @@ def test_a_step_whose_states_are_read_is_over_with_its_launch(held, readback):
 def test_slots_are_dropped_only_when_the_device_is_done_with_them(held, readback):
     steps = [launch(held, [(0, 0, len(PROMPT), 1, 0)], new_requests=[request(0)])]
     steps.append(launch(held, decode(0)))
-    held.executor.drop_slots()
+    held.model_runner.drop_slots()
     assert all(step.result is not None for step in steps)
-    assert held.executor.audit().slots == ()
+    assert held.model_runner.audit().slots == ()
 
 
 def test_a_device_that_fails_under_a_step_is_lost(held, readback):
@@ -135,11 +135,11 @@ def test_a_device_that_fails_under_a_step_is_lost(held, readback):
     step = launch(held, [(0, 0, len(PROMPT), 1, 0)], new_requests=[request(0)])
     readback.events[0].come(RuntimeError("an illegal memory access"))
     with pytest.raises(DeviceLostError, match=r"step 1: an illegal memory access"):
-        held.executor.collect(step)
+        held.model_runner.collect(step)
 
 
 def test_a_device_that_takes_no_work_is_lost(held, readback, monkeypatch):
-    monkeypatch.setattr(held.executor._backend, "forward", lambda batch: 1 / 0)
+    monkeypatch.setattr(held.model_runner._backend, "forward", lambda batch: 1 / 0)
     prompt = request(0)
     assert launch(held, [(0, 0, 40, 1, 0)], new_requests=[prompt]).result.failure is not None
     readback.has_failed = True
