@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.api_key import hidden_key
-from pagewire_shared.identity.tenant_weight import parse_tenant_weight
+from pagewire_shared.identity.ids import parse_tenant_weight
 from pagewire_shared.process.flags import did_you_mean
 from pagewire_shared.process.settings import ENVIRONMENT_PREFIX, Loaded, flag_of, resolve, setting
 from pagewire_shared.process.sizes import parse_size

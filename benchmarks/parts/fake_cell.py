@@ -18,7 +18,7 @@ from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2_grpc
 from pagewire_shared import PROTOCOL_MAX
-from pagewire_shared.identity.fingerprint import tokenizer_fingerprint
+from pagewire_shared.identity.ids import tokenizer_fingerprint
 from pagewire_shared.kv.arrays import pack_u32
 from pagewire_shared.rpc.options import server_options
 

@@ -6,10 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 
-from pagewire.cli.actions import choose_action
-from pagewire.cli.cells import print_cells
-from pagewire.cli.commands import EXIT_FAILED
-from pagewire.cli.durations import waiting_seconds
+from pagewire.cli.commands import EXIT_FAILED, choose_action, print_cells, waiting_seconds
 from pagewire.cli.topology import run_roles, run_self_test, run_topology
 from pagewire.client.admin_client import CellReport, audit, reset_prefix_cache
 from pagewire_shared.process.flags import HintingParser

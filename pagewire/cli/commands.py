@@ -1,12 +1,71 @@
 """The table of subcommands and what all of them share: errors as one line, exit statuses."""
 
 import importlib
+import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.process.flags import EXIT_MISUSE, did_you_mean
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+import argparse
+from typing import Final
+
+
+def choose_action(
+    command: str, argv: Sequence[str], actions: Mapping[str, str]
+) -> tuple[str, list[str]]:
+    """Return the action and the words behind it; exits with 0 after --help and 2 after misuse."""
+    width = max(map(len, actions))
+    shown = "\n".join(f"  {name:<{width}}  {text}" for name, text in actions.items())
+    usage = f"usage: pagewire {command} ACTION [...]\n\n{shown}"
+    word = argv[0] if argv else ""
+    if word in actions:
+        return word, list(argv[1:])
+    if word in ("-h", "--help"):
+        print(usage)
+        sys.exit(0)
+    wanted = f"unknown action {word!r}{did_you_mean(word, actions)}" if word else "no action given"
+    print(f"pagewire {command}: error: {wanted} (see pagewire {command} --help)", file=sys.stderr)
+    sys.exit(EXIT_MISUSE)
+
+
+Report = TypeVar("Report", bound="DataclassInstance")
+
+
+def print_cells(
+    cells: Sequence[Report], describe: Callable[[Report], str], *, as_json: bool
+) -> None:
+    """Print the reports of all cells, as text by `describe` or as a JSON array of their fields."""
+    if as_json:
+        print(json.dumps([asdict(cell) for cell in cells], indent=2))
+    else:
+        print("\n\n".join(describe(cell) for cell in cells))
+
+
+LONGEST_SECONDS: Final = 3600.0
+
+
+def waiting_seconds(text: str) -> float:
+    """Return how long an answer may take: more than nothing, at most an hour.
+
+    Raises:
+        argparse.ArgumentTypeError: It is no such number.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+    # At least a millisecond, which is what goes over the wire; nan compares with nothing.
+    if not 0.001 <= seconds <= LONGEST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0.001 and {LONGEST_SECONDS:g}")
+    return seconds
+
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from pagewire.cli.actions import choose_action
+from pagewire.cli.commands import choose_action
 from pagewire.cli.settings import add_model, load, make_parser
 from pagewire.config import ServeConfig
 from pagewire_shared.process.settings import Loaded

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from http.client import HTTPException
 from typing import Any
 
-from pagewire.cli.durations import waiting_seconds
+from pagewire.cli.commands import waiting_seconds
 from pagewire_shared.errors import UnavailableError
 from pagewire_shared.process.flags import HintingParser
 from pagewire_shared.rpc.address import parse_address

@@ -5,9 +5,7 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 
-from pagewire.cli.cells import print_cells
-from pagewire.cli.commands import EXIT_FAILED
-from pagewire.cli.durations import waiting_seconds
+from pagewire.cli.commands import EXIT_FAILED, print_cells, waiting_seconds
 from pagewire.client.topology_client import (
     ROLES,
     CellSelfTest,
@@ -18,7 +16,7 @@ from pagewire.client.topology_client import (
     set_roles,
     topology,
 )
-from pagewire_shared.identity.worker_name import SHOWN_DIGITS
+from pagewire_shared.identity.ids import SHOWN_DIGITS
 from pagewire_shared.process.flags import HintingParser
 
 _WORKER_HEAD = ("worker", "model", "roles", "running", "waiting", "layout", "KV endpoint", "")

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from pagewire_scheduler.core.data.probe_outcome import ProbeOutcome
-from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
-from pagewire_scheduler.core.data.topology import PairEntry, Topology, WorkerEntry
+from pagewire_scheduler.core.data.topology import PairEntry, ProbeOutcome, Topology, WorkerEntry
+from pagewire_scheduler.core.data.worker_info import ALL_ROLES, Role
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.transport import KvTransport

@@ -21,9 +21,8 @@ from simulation.processes.stores import BYTES_PER_BLOCK, News, Store, StorePort
 from simulation.processes.streams import Stream
 from simulation.processes.worker_process import WorkerProcess
 
-from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
 from pagewire_scheduler.core.data.settings import OverloadLimits
-from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.data.worker_info import ALL_ROLES, ModelInfo, Role, WorkerInfo
 from pagewire_shared.kv.transport import KvTransport
 
 TURN_SECONDS = 0.002

@@ -5,18 +5,19 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 import grpc.aio
+from google.protobuf.message_factory import GetMessageClass
 
-from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.event_log import EventLog
 from pagewire_kvstore.blocks.leases import Leases
 from pagewire_kvstore.blocks.tenants import DEFAULT_TENANT, Tenants
+from pagewire_kvstore.blocks.types import BlockKey
 from pagewire_kvstore.store.block_store import BlockStore
 from pagewire_kvstore.streams.block_names import join_names, split_names
-from pagewire_kvstore.streams.byte_budget import ByteBudget
 from pagewire_kvstore.streams.get_stream import GetStream
 from pagewire_kvstore.streams.layout_convert import store_layout
-from pagewire_kvstore.streams.limits import StreamLimits
+from pagewire_kvstore.streams.limits import ByteBudget, StreamLimits
 from pagewire_kvstore.streams.open_streams import OpenStreams
 from pagewire_kvstore.streams.put_session import PutSession, check_block_size
 from pagewire_kvstore.streams.put_stream import WINDOW_CHUNKS, PutStream
@@ -25,7 +26,35 @@ from pagewire_kvstore.streams.watch_stream import WatchStream
 from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
 from pagewire_shared.convert import agree_protocol
 from pagewire_shared.identity.ids import mint_id
+from pagewire_shared.kv import streams as kv_streams
 from pagewire_shared.kv.arena_facts import ArenaFacts
+
+_SERVICE = kv_store_pb2.DESCRIPTOR.services_by_name["KvStoreService"]
+
+SERVICE_NAME: str = _SERVICE.full_name
+
+
+def add_service(service: Any, server: grpc.aio.Server) -> None:
+    """Serve every method of KvStoreService with the method of that name of `service`."""
+    handlers = {method.name: _handler(service, method) for method in _SERVICE.methods}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+
+
+def _handler(service: Any, method: Any) -> "grpc.RpcMethodHandler[Any, Any]":
+    call = getattr(service, method.name)
+    request: Any = GetMessageClass(method.input_type)
+    response: Any = GetMessageClass(method.output_type)
+    decode, encode = request.FromString, response.SerializeToString
+    if method.client_streaming:
+        if "chunk" in request.DESCRIPTOR.fields_by_name:
+            decode = kv_streams.deserializer(request)
+        if "chunk" in response.DESCRIPTOR.fields_by_name:
+            encode = kv_streams.serializer(response)
+        return grpc.stream_stream_rpc_method_handler(call, decode, encode)
+    if method.server_streaming:
+        return grpc.unary_stream_rpc_method_handler(call, decode, encode)
+    return grpc.unary_unary_rpc_method_handler(call, decode, encode)
+
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

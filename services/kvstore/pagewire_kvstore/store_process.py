@@ -12,8 +12,7 @@ from prometheus_client import REGISTRY
 from pagewire_kvstore.blocks.event_log import EventLog
 from pagewire_kvstore.blocks.leases import Leases
 from pagewire_kvstore.config import KvStoreConfig
-from pagewire_kvstore.service import KvStoreService
-from pagewire_kvstore.service_handlers import SERVICE_NAME, add_service
+from pagewire_kvstore.service import SERVICE_NAME, KvStoreService, add_service
 from pagewire_kvstore.store.create import TierSettings, create_store
 from pagewire_kvstore.store.watch import TierWatch
 from pagewire_kvstore.streams.limits import StreamLimits

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.identity.cell_name import DEFAULT_CELL, check_cell_name
-from pagewire_shared.identity.tenant_weight import parse_tenant_weight
+from pagewire_shared.identity.ids import DEFAULT_CELL, check_cell_name, parse_tenant_weight
 from pagewire_shared.process.process import ProcessConfig
 from pagewire_shared.process.settings import setting
 from pagewire_shared.rpc.address import parse_address

@@ -1,6 +1,6 @@
 """Tags of frontend processes: 8 hex digits in the ids of what a process stores, as in
-resp_<tag>_<hex>. The first follow from its name and stay, the rest is drawn at each start, because
-what an earlier process of that name held in memory is gone.
+resp_<tag>_<hex>. The first 5 digits follow from the name of the process. The others are drawn at
+each start, because what an earlier process of that name held in memory is gone.
 """
 
 import hashlib

@@ -116,7 +116,7 @@ async def test_what_is_wrong_is_named(caller):
 
 
 PLUGIN = '''
-from pagewire_frontend.message.call_ids import new_call_id
+from pagewire_frontend.message.call_writer import new_call_id
 from pagewire_frontend.message.call_writer import CallWriter
 from pagewire_frontend.message.text_machine import TextMachine
 

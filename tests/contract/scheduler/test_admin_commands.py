@@ -13,7 +13,7 @@ from contract.operated_cell import DECODE, PREFILL, Cell, cell
 
 from pagewire.cli import main
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wa
-from pagewire_scheduler.core.data.roles import Role
+from pagewire_scheduler.core.data.worker_info import Role
 
 
 @pytest.fixture

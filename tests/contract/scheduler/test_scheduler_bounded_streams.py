@@ -11,7 +11,7 @@ from contract.scheduler_peers import attached, eventually, frontend_of, running_
 from contract.scripted_worker import ScriptedWorker, expected
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wa
-from pagewire_scheduler.core.data.roles import Role
+from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_scheduler.links.worker_link import MAX_QUESTIONS, WorkerLink
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES

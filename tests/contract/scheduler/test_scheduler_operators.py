@@ -17,8 +17,8 @@ from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as fa
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wa
 from pagewire_scheduler.core.data.events import TimelineEvent, TokensEvent
-from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.data.timeline import Timeline
+from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_shared.errors import InternalError, InvalidRequestError
 from pagewire_shared.kv.transport import KvTransport
 

@@ -4,7 +4,7 @@ from simulation.actions.stores import close_one_of
 from simulation.processes.cell import Cell
 from simulation.world import World
 
-from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
+from pagewire_scheduler.core.data.worker_info import ALL_ROLES, Role
 from pagewire_shared.errors import PagewireError
 
 SETS = (frozenset({Role.PREFILL}), frozenset({Role.DECODE}), ALL_ROLES)

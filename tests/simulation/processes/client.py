@@ -18,8 +18,8 @@ from simulation.model.naive import (
 from simulation.model.naive_beams import search
 
 from pagewire_frontend.session.events import Closed, Delta, Finished, FinishReason, PromptLogprobs
+from pagewire_frontend.session.journal_records import TokenLogprob
 from pagewire_frontend.session.session import Session
-from pagewire_frontend.session.token_logprob import TokenLogprob
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams

@@ -9,8 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord
 from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
 from pagewire_kvstore.tiers.disk.files import file_name
 from pagewire_kvstore.tiers.record_codec import encode_record

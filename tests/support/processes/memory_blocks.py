@@ -3,8 +3,7 @@
 import random
 from pathlib import Path
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord
 from pagewire_kvstore.tiers.memory import MemoryTier
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.extents import GRANULE_BYTES

@@ -12,8 +12,7 @@ import pytest
 from pagewire_kvstore.blocks.event_log import EventLog
 from pagewire_kvstore.blocks.leases import Leases
 from pagewire_kvstore.blocks.tenants import Tenants
-from pagewire_kvstore.service import KvStoreService
-from pagewire_kvstore.service_handlers import SERVICE_NAME, add_service
+from pagewire_kvstore.service import SERVICE_NAME, KvStoreService, add_service
 from pagewire_kvstore.store.create import TierSettings, create_store
 from pagewire_kvstore.streams.limits import StreamLimits
 from pagewire_protos.common.v1 import layout_pb2

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.event_log import BlockChange
+from pagewire_kvstore.blocks.types import BlockKey
 from pagewire_kvstore.tiers.disk import tier as disk_threads
 from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
 from pagewire_shared.errors import InvalidRequestError, OverloadedError

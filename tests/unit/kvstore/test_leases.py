@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.leases import NO_LEASE, Leases
+from pagewire_kvstore.blocks.types import BlockKey
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 from pagewire_shared.identity.ids import BlockName
 

@@ -8,10 +8,9 @@ from unit.scheduler.hellos import worker_info
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import Event, TimelineEvent
 from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
-from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.data.settings import CoreSettings, HandoffPolicy
 from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
-from pagewire_scheduler.core.data.worker_info import WorkerInfo
+from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState

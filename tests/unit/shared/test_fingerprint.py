@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pagewire_shared.identity.fingerprint import tokenizer_fingerprint
+from pagewire_shared.identity.ids import tokenizer_fingerprint
 
 
 def test_tokenizer(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from pagewire_shared.errors import StartupError, UnavailableError, WireError
-from pagewire_shared.identity.cell_name import DEFAULT_CELL, check_cell_name
+from pagewire_shared.identity.ids import DEFAULT_CELL, check_cell_name
 from pagewire_shared.identity.seen_generations import MAX_CELLS, SeenGenerations
 
 

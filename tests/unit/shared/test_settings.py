@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.identity.tenant_weight import parse_tenant_weight
+from pagewire_shared.identity.ids import parse_tenant_weight
 from pagewire_shared.process.settings import load_config, resolve, setting
 from pagewire_shared.process.sizes import format_size, parse_size
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pagewire_frontend.engine.engine import Engine
-from pagewire_frontend.metrics.cached_tiers import joined
+from pagewire_frontend.metrics.timeline import joined
 from pagewire_frontend.models.model_registry import LoadedModel
 from pagewire_frontend.prompts.generation_request import GenerationRequest, Prompt, prompt_field
 from pagewire_frontend.session.events import Closed, Usage

@@ -24,8 +24,7 @@ from pagewire_frontend.grammar.check import GrammarChecker
 from pagewire_frontend.models.bad_words import with_bad_sequences
 from pagewire_frontend.models.model_registry import LoadedModel, ModelRegistry
 from pagewire_frontend.prompts.generation_request import GenerationRequest, Prompt, prompt_field
-from pagewire_frontend.prompts.large_prompts import LargePrompts
-from pagewire_frontend.prompts.prompt_encoding import CheckChars, PromptEncoder
+from pagewire_frontend.prompts.prompt_encoding import CheckChars, LargePrompts, PromptEncoder
 from pagewire_frontend.prompts.text_threads import size_of
 from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_frontend.session.journal import EntryState, Journal, JournalEntry

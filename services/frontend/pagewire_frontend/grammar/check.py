@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from pagewire_frontend.grammar.process import CheckerEndedError, CheckerProcess
 from pagewire_frontend.models.model_registry import LoadedModel
-from pagewire_frontend.prompts.fair_turns import FairTurns
+from pagewire_frontend.prompts.fair_queue import FairTurns
 from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError
 from pagewire_shared.sampling.structured_outputs import FIELD, StructuredOutputsParams
 

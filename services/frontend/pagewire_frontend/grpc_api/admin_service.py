@@ -11,7 +11,7 @@ from pagewire_frontend.scheduler.link import SchedulerLink
 from pagewire_frontend.scheduler.pool import SchedulerPool
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_shared.errors import ModelNotFoundError, UnavailableError
-from pagewire_shared.identity.worker_name import find_worker
+from pagewire_shared.identity.ids import find_worker
 
 DEFAULT_AUDIT_MS = 2000
 DEFAULT_TEST_MS = 10_000

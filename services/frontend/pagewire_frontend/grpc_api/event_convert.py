@@ -15,7 +15,7 @@ from pagewire_frontend.session.events import (
     PromptLogprobs,
     Usage,
 )
-from pagewire_frontend.session.token_logprob import TokenLogprob
+from pagewire_frontend.session.journal_records import TokenLogprob
 from pagewire_protos.common.v1 import sampling_pb2, usage_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import tools_pb2

@@ -8,8 +8,7 @@
 from collections.abc import Collection, Sequence
 
 from pagewire_frontend.message.call_format import CallRules, HeldTool, Marker
-from pagewire_frontend.message.call_ids import new_call_id
-from pagewire_frontend.message.call_writer import CallWriter
+from pagewire_frontend.message.call_writer import CallWriter, new_call_id
 from pagewire_frontend.message.json_rules import object_rules
 from pagewire_frontend.message.object_reader import ObjectReader
 

@@ -9,8 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from pagewire_frontend.message.call_format import CallRules, HeldTool, Marker
-from pagewire_frontend.message.call_ids import new_short_id
-from pagewire_frontend.message.call_writer import CallWriter
+from pagewire_frontend.message.call_writer import CallWriter, new_short_id
 from pagewire_frontend.message.json_rules import argument_rules, object_rules
 from pagewire_frontend.message.object_reader import ObjectReader
 

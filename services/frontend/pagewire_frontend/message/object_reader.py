@@ -6,9 +6,8 @@ from collections.abc import Collection
 
 from pagewire_frontend.message.call_object import head_of, is_other, whole_call
 from pagewire_frontend.message.call_writer import CallWriter
-from pagewire_frontend.message.held_text import num_held
 from pagewire_frontend.message.json_scanner import JsonScanner
-from pagewire_frontend.message.text_machine import TextMachine
+from pagewire_frontend.message.text_machine import TextMachine, num_held
 
 
 class ObjectReader(TextMachine):

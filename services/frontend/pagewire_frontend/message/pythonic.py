@@ -9,8 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from pagewire_frontend.message.call_format import CallRules, HeldTool, Marker
-from pagewire_frontend.message.call_ids import new_call_id
-from pagewire_frontend.message.call_writer import CallWriter
+from pagewire_frontend.message.call_writer import CallWriter, new_call_id
 from pagewire_frontend.message.python_value import ValueScanner, value_as_json
 from pagewire_frontend.message.pythonic_rules import keyword_rules
 from pagewire_frontend.message.text_machine import TextMachine

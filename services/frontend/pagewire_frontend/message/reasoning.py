@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from pagewire_frontend.message.held_text import num_held
 from pagewire_frontend.message.pieces import MessagePieces, MessageReader, merged
+from pagewire_frontend.message.text_machine import num_held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

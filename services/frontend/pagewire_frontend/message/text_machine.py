@@ -8,6 +8,15 @@ from collections.abc import Callable
 from pagewire_frontend.message.call_writer import CallWriter
 from pagewire_frontend.message.pieces import MessagePieces
 
+
+def num_held(text: str, marker: str) -> int:
+    """Return the length of the longest end of `text` that begins `marker` without being it."""
+    for length in range(min(len(text), len(marker) - 1), 0, -1):
+        if marker.startswith(text[len(text) - length :]):
+            return length
+    return 0
+
+
 State = Callable[[], bool]
 """Takes from the buffer; returns false when it needs more text, or has come to the end."""
 

@@ -6,8 +6,7 @@ from functools import cache
 from prometheus_client import Counter, Histogram
 
 from pagewire_frontend.metrics import buckets as bounds
-from pagewire_frontend.metrics.cached_tiers import CachedTiers
-from pagewire_frontend.metrics.timeline import CellTimeline
+from pagewire_frontend.metrics.timeline import CachedTiers, CellTimeline
 from pagewire_shared.kv.tier import STORE_TIERS, WORKER_TIER, cache_label
 from pagewire_shared.kv.transport import KvTransport
 

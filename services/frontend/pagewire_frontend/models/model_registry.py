@@ -18,7 +18,7 @@ from pagewire_frontend.models import model_files
 from pagewire_frontend.models.chat_template import ChatTemplate, load_chat_template, special_tokens
 from pagewire_frontend.models.tokenizer import TextTokenizer, load_tokenizer
 from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
-from pagewire_shared.identity.fingerprint import tokenizer_fingerprint
+from pagewire_shared.identity.ids import tokenizer_fingerprint
 from pagewire_shared.identity.model_folder import is_hub_id, resolve_model
 from pagewire_shared.sampling.params import SamplingParams
 

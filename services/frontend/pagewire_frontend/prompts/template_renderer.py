@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from pagewire_frontend.models.model_registry import LoadedModel
-from pagewire_frontend.prompts.fair_turns import FairTurns
+from pagewire_frontend.prompts.fair_queue import FairTurns
 from pagewire_frontend.prompts.generation_request import ChatPrompt
 from pagewire_frontend.prompts.template_link import RendererEndedError, TemplateLink, start_renderer
 from pagewire_frontend.prompts.text_budget import TextBudget

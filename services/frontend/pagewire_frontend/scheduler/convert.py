@@ -6,24 +6,72 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pagewire_frontend.metrics.cached_tiers import CachedTiers
+from pagewire_frontend.metrics.model_load import ModelLoad
+from pagewire_frontend.metrics.timeline import CachedTiers, CellTimeline
 from pagewire_frontend.session.events import FinishReason
 from pagewire_frontend.session.holdings import HeldResources
+from pagewire_frontend.session.journal_records import HeldRecord, Score, SubmitRecord, TokenLogprob
 from pagewire_frontend.session.prompt_blocks import BlockNaming
-from pagewire_frontend.session.request_records import HeldRecord, SubmitRecord
-from pagewire_frontend.session.token_logprob import Score, TokenLogprob
 from pagewire_protos.common.v1 import audit_pb2, sampling_pb2, timeline_pb2
-from pagewire_protos.scheduler.v1 import admin_pb2
+from pagewire_protos.scheduler.v1 import admin_pb2, cell_metrics_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.convert import finding, protocol_range
 from pagewire_shared.errors import WireError
 from pagewire_shared.identity.ids import short
 from pagewire_shared.kv.arrays import pack_u32, require_one_length, unpack_f32, unpack_u32
+from pagewire_shared.kv.transport_convert import transport_from_message
 from pagewire_shared.sampling.convert import (
     beam_to_message,
     pooling_to_message,
     sampling_to_message,
 )
+
+
+def model_loads(message: cell_metrics_pb2.CellMetrics) -> dict[str, ModelLoad]:
+    """Return the loads by served name."""
+    return {one.model: _load(one) for one in message.models}
+
+
+def _load(message: cell_metrics_pb2.ModelMetrics) -> ModelLoad:
+    return ModelLoad(
+        num_running=message.num_running,
+        num_waiting_for_capacity=message.num_waiting_for_capacity,
+        num_waiting_for_grammar=message.num_waiting_for_grammar,
+        num_waiting_for_kv=message.num_waiting_for_kv,
+        num_waiting_for_trial=message.num_waiting_for_trial,
+        num_workers=message.num_workers,
+        num_blocks=message.num_blocks,
+        num_used_blocks=message.num_used_blocks,
+        block_size=message.block_size,
+        steps_by_tokens=tuple(message.steps_by_tokens),
+        num_step_tokens=message.num_step_tokens,
+    )
+
+
+MICROSECONDS = 1e-6
+
+
+def timelines(batch: pb.TimelineBatch) -> Iterator[tuple[int, int, int, CellTimeline]]:
+    """Yield (handle, epoch, choice, timeline). Raises WireError for a tier that is there twice."""
+    for item in batch.timelines:
+        yield item.handle, item.epoch, item.choice, _timeline(item.timeline)
+
+
+def _timeline(message: timeline_pb2.ChoiceTimeline) -> CellTimeline:
+    # One that this version does not know is not named.
+    transport = transport_from_message(message.transport) if message.HasField("transport") else None
+    return CellTimeline(
+        queue_seconds=message.queue_us * MICROSECONDS,
+        prefill_seconds=message.prefill_us * MICROSECONDS,
+        transfer_seconds=message.transfer_us * MICROSECONDS,
+        transfer_bytes=message.transfer_bytes,
+        transport=None if transport is None else transport.value,
+        num_preemptions=message.num_preemptions,
+        num_migrations=message.num_migrations,
+        is_handed_off=message.is_handed_off,
+        cached_tiers=cached_tiers(message),
+    )
+
 
 _REASONS = {
     sampling_pb2.FINISH_REASON_STOP: FinishReason.STOP,

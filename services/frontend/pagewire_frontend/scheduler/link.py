@@ -12,8 +12,7 @@ from typing import Any
 from pagewire_frontend.metrics.model_load import ModelLoad
 from pagewire_frontend.scheduler import convert as link_messages
 from pagewire_frontend.scheduler.attach_stream import AttachStream, dial
-from pagewire_frontend.scheduler.cell_convert import model_loads
-from pagewire_frontend.scheduler.convert import ServedModel
+from pagewire_frontend.scheduler.convert import ServedModel, model_loads
 from pagewire_frontend.scheduler.link_sessions import LinkSessions
 from pagewire_frontend.session.holdings import HeldResources
 from pagewire_frontend.session.session import Session

@@ -11,12 +11,11 @@ from functools import partial
 from typing import TypeVar
 
 from pagewire_frontend.scheduler import convert as link_messages
+from pagewire_frontend.scheduler.convert import timelines
 from pagewire_frontend.scheduler.submit_queue import SubmitQueue
-from pagewire_frontend.scheduler.timeline_convert import timelines
 from pagewire_frontend.session.journal import EntryState
-from pagewire_frontend.session.request_records import HeldRecord
+from pagewire_frontend.session.journal_records import ACCEPTED, HeldRecord, ReceiveOutcome
 from pagewire_frontend.session.session import Session
-from pagewire_frontend.session.verdict import ACCEPTED, ReceiveOutcome
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_shared.errors import InternalError, InvalidRequestError, OverloadedError, WireError
 from pagewire_shared.identity.ids import RequestId, short

@@ -4,9 +4,8 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pagewire_frontend.metrics.cached_tiers import CachedTiers
-from pagewire_frontend.metrics.timeline import Timelines
-from pagewire_frontend.session.token_logprob import TokenLogprob
+from pagewire_frontend.metrics.timeline import CachedTiers, Timelines
+from pagewire_frontend.session.journal_records import TokenLogprob
 
 
 class FinishReason(enum.Enum):

@@ -8,12 +8,16 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pagewire_frontend.session.choice_journal import ChoiceJournal
+from pagewire_frontend.session.journal_records import (
+    ChoiceJournal,
+    HeldRecord,
+    ReceiveOutcome,
+    Score,
+    SubmitRecord,
+    TokenLogprob,
+)
 from pagewire_frontend.session.prompt_blocks import PromptBlocks
 from pagewire_frontend.session.prompt_journal import PromptJournal
-from pagewire_frontend.session.request_records import HeldRecord, SubmitRecord
-from pagewire_frontend.session.token_logprob import Score, TokenLogprob
-from pagewire_frontend.session.verdict import ReceiveOutcome
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams

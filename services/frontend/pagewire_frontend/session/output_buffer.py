@@ -1,13 +1,42 @@
 """What a request has ready for its reader, merged per choice while nobody takes it, so it is
 bounded by the request's own output. Pure; owns what was not taken yet."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from pagewire_frontend.session.choice_journal import ChoiceJournal
-from pagewire_frontend.session.events import Delta, Event, Finished
-from pagewire_frontend.session.prompt_tray import PromptOutputBuffer
+from pagewire_frontend.session.events import Delta, Event, Finished, PromptLogprobs
+from pagewire_frontend.session.journal_records import ChoiceJournal, TokenLogprob
+from pagewire_frontend.session.prompt_journal import FIRST_POSITION
 from pagewire_frontend.session.selection import Selection
-from pagewire_frontend.session.token_logprob import TokenLogprob
+
+POSITIONS_PER_EVENT = 1024
+"""With 20 alternatives about 300 KB as a message."""
+
+
+class PromptOutputBuffer:
+    """Filled in order by the session, emptied by its reader."""
+
+    def __init__(self) -> None:
+        self._waiting: list[TokenLogprob] = []
+        self._next_position = FIRST_POSITION
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether something waits."""
+        return bool(self._waiting)
+
+    def put(self, logprobs: Iterable[TokenLogprob]) -> None:
+        """Add the next positions."""
+        self._waiting.extend(logprobs)
+
+    def take(self) -> list[PromptLogprobs]:
+        """Return what waits, as events in order."""
+        waiting, self._waiting = self._waiting, []
+        events = []
+        for begin in range(0, len(waiting), POSITIONS_PER_EVENT):
+            piece = tuple(waiting[begin : begin + POSITIONS_PER_EVENT])
+            events.append(PromptLogprobs(self._next_position, piece))
+            self._next_position += len(piece)
+        return events
 
 
 class OutputBuffer:

@@ -5,8 +5,7 @@ was delivered.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pagewire_frontend.session.token_logprob import Score
-from pagewire_frontend.session.verdict import ReceiveOutcome
+from pagewire_frontend.session.journal_records import ReceiveOutcome, Score
 
 FIRST_POSITION = 1
 """Nothing predicts the first token of a prompt."""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pagewire_frontend.session.choice_journal import ChoiceJournal
 from pagewire_frontend.session.events import Delta, Finished
+from pagewire_frontend.session.journal_records import ChoiceJournal
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.params import SamplingParams
 

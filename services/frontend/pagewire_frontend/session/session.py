@@ -21,14 +21,18 @@ from pagewire_frontend.session.events import (
     Opened,
 )
 from pagewire_frontend.session.journal import JournalEntry
+from pagewire_frontend.session.journal_records import (
+    ACCEPTED,
+    ReceiveOutcome,
+    Score,
+    SubmitRecord,
+    TokenLogprob,
+)
 from pagewire_frontend.session.output_buffer import OutputBuffer
 from pagewire_frontend.session.reader_turns import ReaderTurns
-from pagewire_frontend.session.request_records import SubmitRecord
 from pagewire_frontend.session.selection import Selection
 from pagewire_frontend.session.session_meter import SessionMeter
 from pagewire_frontend.session.session_summary import Summary, opened
-from pagewire_frontend.session.token_logprob import Score, TokenLogprob
-from pagewire_frontend.session.verdict import ACCEPTED, ReceiveOutcome
 from pagewire_shared.errors import DeadlineError, PagewireError
 
 

@@ -3,9 +3,13 @@
 import time
 
 from pagewire_frontend.metrics import requests as metrics
-from pagewire_frontend.metrics.cached_tiers import CachedTiers
 from pagewire_frontend.metrics.stages import stages_of
-from pagewire_frontend.metrics.timeline import CellTimeline, ChoiceTimeline, TimelineKeeper
+from pagewire_frontend.metrics.timeline import (
+    CachedTiers,
+    CellTimeline,
+    ChoiceTimeline,
+    TimelineKeeper,
+)
 from pagewire_frontend.metrics.tokens import TOKEN_COUNTERS, InterTokenLatency
 from pagewire_frontend.request_label import LABEL
 from pagewire_frontend.session.events import Timings, Usage

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.types import BlockKey
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 
 NO_LEASE = 0

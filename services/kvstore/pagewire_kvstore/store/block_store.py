@@ -6,11 +6,8 @@ import contextlib
 import functools
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.event_log import BlockChange, EventLog
-from pagewire_kvstore.blocks.record import BlockRecord
-from pagewire_kvstore.blocks.reservation import Reservation
-from pagewire_kvstore.blocks.tier_state import TierState
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord, Reservation, TierState
 from pagewire_kvstore.store.merged_loads import MergedLoads
 from pagewire_kvstore.tiers.errors import TierUnavailableError
 from pagewire_kvstore.tiers.loaded import Loaded

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.event_log import EventLog
+from pagewire_kvstore.blocks.types import BlockKey
 from pagewire_kvstore.store.block_store import BlockStore
 from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
 from pagewire_kvstore.tiers.disk.tier import DiskTier

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
-from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.types import BlockKey
 from pagewire_kvstore.tiers.loaded import Loaded
 from pagewire_kvstore.tiers.memory import Hold
 

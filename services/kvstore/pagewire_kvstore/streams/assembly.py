@@ -4,10 +4,8 @@ memory is bounded by a budget."""
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
-from pagewire_kvstore.blocks.store_layout import StoreLayout
-from pagewire_kvstore.streams.byte_budget import ByteBudget
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord, StoreLayout
+from pagewire_kvstore.streams.limits import ByteBudget
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.ids import BlockName, short
 from pagewire_shared.kv.checksum import joined_crc32c

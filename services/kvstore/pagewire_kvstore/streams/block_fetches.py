@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.store_layout import StoreLayout
+from pagewire_kvstore.blocks.types import BlockKey, StoreLayout
 from pagewire_kvstore.store.block_store import BlockStore
 from pagewire_kvstore.tiers.loaded import Loaded
 from pagewire_shared.identity.ids import BlockName

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.types import BlockRecord
 from pagewire_shared.kv.chunk_convert import MAX_DATA_BYTES, KvPiece, checksum_of
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from pagewire_kvstore.blocks.store_layout import StoreLayout
+from pagewire_kvstore.blocks.types import StoreLayout
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_shared.errors import InvalidRequestError
 

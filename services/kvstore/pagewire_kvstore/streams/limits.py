@@ -2,6 +2,41 @@
 
 from dataclasses import dataclass
 
+from pagewire_shared.errors import OverloadedError
+
+
+class ByteBudget:
+    """Bytes that may be held in all; who takes some gives them back.
+
+    Attributes:
+        max_bytes: The bound.
+        used_bytes: Bytes taken at the moment.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.used_bytes = 0
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that may still be taken."""
+        return self.max_bytes - self.used_bytes
+
+    def take(self, num_bytes: int) -> None:
+        """Take bytes. Raises OverloadedError, and takes none, when there are not as many."""
+        if num_bytes > self.free_bytes:
+            raise OverloadedError(
+                f"{self.used_bytes} bytes of blocks are on their way in; with {num_bytes} more"
+                f" there would be more than {self.max_bytes}"
+            )
+        self.used_bytes += num_bytes
+
+    def give(self, num_bytes: int) -> None:
+        """Give bytes back."""
+        self.used_bytes -= num_bytes
+        assert self.used_bytes >= 0, "more given back than taken"
+
+
 MIB = 1024 * 1024
 
 

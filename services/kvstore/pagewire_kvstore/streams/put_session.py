@@ -6,14 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
-from pagewire_kvstore.blocks.reservation import Reservation
-from pagewire_kvstore.blocks.store_layout import StoreLayout
 from pagewire_kvstore.blocks.tenants import Tenants
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord, Reservation, StoreLayout
 from pagewire_kvstore.store.block_store import BlockStore
 from pagewire_kvstore.streams.assembly import Assembly
-from pagewire_kvstore.streams.byte_budget import ByteBudget
+from pagewire_kvstore.streams.limits import ByteBudget
 from pagewire_kvstore.streams.shared_assembly import SharedAssembly
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 from pagewire_shared.identity.ids import BlockName, short

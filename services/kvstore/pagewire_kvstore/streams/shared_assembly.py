@@ -4,11 +4,9 @@ nothing."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.reservation import Reservation
-from pagewire_kvstore.blocks.store_layout import StoreLayout
+from pagewire_kvstore.blocks.types import BlockKey, Reservation, StoreLayout
 from pagewire_kvstore.store.block_store import BlockStore
-from pagewire_kvstore.streams.byte_budget import ByteBudget
+from pagewire_kvstore.streams.limits import ByteBudget
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.ids import BlockName, short
 from pagewire_shared.kv.checksum import crc32c

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from pagewire_kvstore.blocks.record import BlockRecord
-from pagewire_kvstore.blocks.tier_state import TierState
+from pagewire_kvstore.blocks.types import BlockRecord, TierState
 from pagewire_kvstore.tiers.memory import Hold
 
 __all__ = ["Loaded", "TierState"]

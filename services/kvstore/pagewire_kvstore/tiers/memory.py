@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
-from pagewire_kvstore.blocks.reservation import Reservation
-from pagewire_kvstore.blocks.tier_state import TierState
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord, Reservation, TierState
 from pagewire_kvstore.tiers.ledger import Ledger
 from pagewire_shared.errors import InvalidRequestError, OverloadedError, StartupError
 from pagewire_shared.kv.arena import Arena

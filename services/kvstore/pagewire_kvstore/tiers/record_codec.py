@@ -22,9 +22,8 @@ says the same in another way is refused.
 import struct
 from dataclasses import dataclass
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
 from pagewire_kvstore.blocks.tenants import MAX_TENANT_BYTES
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord
 from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.identity.ids import ID_BYTES, BlockName
 from pagewire_shared.kv.checksum import crc32c

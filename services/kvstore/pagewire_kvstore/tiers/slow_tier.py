@@ -3,9 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
-from pagewire_kvstore.blocks.tier_state import TierState
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord, TierState
 
 
 class SlowTier(Protocol):

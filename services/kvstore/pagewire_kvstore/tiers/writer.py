@@ -5,8 +5,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord
 from pagewire_kvstore.tiers.errors import TierUnavailableError
 from pagewire_kvstore.tiers.health import TierHealth
 from pagewire_shared.errors import PagewireError

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
-from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
 from pagewire_scheduler.core.data.step_plan import (
     NewSequence,
     PromptLogprobs,
@@ -14,7 +13,7 @@ from pagewire_scheduler.core.data.step_plan import (
     StepResult,
 )
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
-from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.data.worker_info import ALL_ROLES, ModelInfo, Role, WorkerInfo
 from pagewire_shared.errors import PagewireError, PeerRefusedError, WireError
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.arrays import (

@@ -5,8 +5,8 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.data.tally import FOR_CAPACITY, FOR_GRAMMAR, FOR_KV, RUNNING
+from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_scheduler.core.state.frontend import FrontendState
 from pagewire_scheduler.core.state.worker import WorkerState
 

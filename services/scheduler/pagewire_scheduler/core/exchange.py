@@ -3,11 +3,10 @@ exchange blocks, and probes of them."""
 
 from collections.abc import Iterator
 
-from pagewire_scheduler.core.data.probe_outcome import ProbeOutcome
-from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.topology import PairEntry, Topology, WorkerEntry
+from pagewire_scheduler.core.data.topology import PairEntry, ProbeOutcome, Topology, WorkerEntry
+from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_scheduler.core.kv_caches import KvCaches
 from pagewire_scheduler.core.queueing.policy import create_policy
 from pagewire_scheduler.core.routing.draining import Draining

@@ -5,7 +5,7 @@ import logging
 import time
 
 from pagewire_shared.errors import PeerRefusedError, UnavailableError
-from pagewire_shared.identity.cell_name import DEFAULT_CELL
+from pagewire_shared.identity.ids import DEFAULT_CELL
 from pagewire_shared.identity.seen_generations import MAX_GENERATION
 
 MAX_AHEAD_MS = 86_400_000

@@ -8,8 +8,6 @@ from functools import partial
 
 from pagewire_scheduler.core.data.events import Event
 from pagewire_scheduler.core.data.kv_load import LoadAnswer
-from pagewire_scheduler.core.data.probe_outcome import ProbeOutcome
-from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.data.settings import (
     CoreSettings,
     HandoffPolicy,
@@ -18,15 +16,15 @@ from pagewire_scheduler.core.data.settings import (
 )
 from pagewire_scheduler.core.data.step_plan import StepResult
 from pagewire_scheduler.core.data.submission import Submission
-from pagewire_scheduler.core.data.topology import Topology
+from pagewire_scheduler.core.data.topology import ProbeOutcome, Topology
+from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_scheduler.core.queueing.enqueue import pop_requests
 from pagewire_scheduler.links.driven_core import DrivenCore
 from pagewire_scheduler.links.generation import Generation
 from pagewire_scheduler.links.request_log import named
 from pagewire_scheduler.peers.peers import FrontendPeer, WorkerPeer, check_frontend, check_worker
 from pagewire_shared.errors import PagewireError, UnavailableError
-from pagewire_shared.identity.cell_name import DEFAULT_CELL
-from pagewire_shared.identity.ids import short
+from pagewire_shared.identity.ids import DEFAULT_CELL, short
 
 TICK_SECONDS = 0.05
 HEARTBEAT_SECONDS = 1.0

@@ -22,9 +22,8 @@ from pagewire_scheduler.convert.worker import (
     worker_info,
 )
 from pagewire_scheduler.core.data.kv_load import LoadOrder
-from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.data.step_plan import StepPlan
-from pagewire_scheduler.core.data.worker_info import WorkerInfo
+from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.links.stream import run_stream
 from pagewire_scheduler.metrics.kv import LoadMeter

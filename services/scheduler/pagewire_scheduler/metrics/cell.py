@@ -7,8 +7,8 @@ from prometheus_client import Counter, Gauge
 
 from pagewire_scheduler.core.cell_load import CellLoad, SequenceCounts, WaitReason, WorkerLoad
 from pagewire_scheduler.core.data.model_totals import ModelTotals
-from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
 from pagewire_scheduler.core.data.settings import CoreCounts
+from pagewire_scheduler.core.data.worker_info import ALL_ROLES, Role
 from pagewire_shared.kv.tier import STORE_TIERS, WORKER_TIER, cache_label
 
 _PREFIX = "pagewire_scheduler_"

@@ -5,8 +5,8 @@ from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.convert.topology import cell_self_test, cell_topology, worker_topology
 from pagewire_scheduler.convert.worker import roles_from_message
-from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.data.topology import WorkerEntry
+from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.operators.self_test import DEFAULT_TIMEOUT_SECONDS, SelfTest
 from pagewire_shared.errors import (
@@ -15,7 +15,7 @@ from pagewire_shared.errors import (
     PeerRefusedError,
     WireError,
 )
-from pagewire_shared.identity.worker_name import find_worker
+from pagewire_shared.identity.ids import find_worker
 from pagewire_shared.rpc.errors import to_detail
 
 

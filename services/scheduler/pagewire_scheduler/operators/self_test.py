@@ -5,9 +5,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from pagewire_scheduler.core.data.probe_outcome import ProbeOutcome
-from pagewire_scheduler.core.data.roles import ALL_ROLES
-from pagewire_scheduler.core.data.topology import CellReport, PairEntry, ProbeReport, Topology
+from pagewire_scheduler.core.data.topology import (
+    CellReport,
+    PairEntry,
+    ProbeOutcome,
+    ProbeReport,
+    Topology,
+)
+from pagewire_scheduler.core.data.worker_info import ALL_ROLES
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.links.worker_link import WorkerLink
 from pagewire_shared.errors import PagewireError

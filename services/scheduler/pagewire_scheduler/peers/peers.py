@@ -8,9 +8,8 @@ from typing import Protocol
 from pagewire_scheduler.core.cell_load import CellLoad
 from pagewire_scheduler.core.data.events import Event
 from pagewire_scheduler.core.data.kv_load import LoadOrder
-from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.data.step_plan import StepPlan
-from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.data.worker_info import ModelInfo, Role, WorkerInfo
 from pagewire_scheduler.core.state.frontend import Held
 from pagewire_scheduler.peers.liveness import ProgressWatch
 from pagewire_shared.errors import PagewireError, PeerRefusedError

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_worker.attention.decode_passes import cut_passes
 from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.backend.device_copy import rows_to_device
@@ -26,6 +25,27 @@ from pagewire_worker.triton_kernels.paged_sequences import (
     PagedSequences,
     fitting_rows,
 )
+
+
+def cut_passes(counts: Int64Array, capacity: int) -> list[tuple[int, int]]:
+    """Return ranges of decodes, in order, whose splits fit in the memory together.
+
+    Args:
+        counts: [decodes], splits of each.
+        capacity: Splits that there is memory for; a range of one may pass it only where that one
+            does, which the size of the memory rules out.
+    """
+    ranges: list[tuple[int, int]] = []
+    begin = taken = 0
+    for index, count in enumerate(counts.tolist()):
+        if index > begin and taken + count > capacity:
+            ranges.append((begin, index))
+            begin, taken = index, 0
+        taken += count
+    if len(counts):
+        ranges.append((begin, len(counts)))
+    return ranges
+
 
 CHUNK_ROWS = 64
 """Rows of a tile of a chunk: tokens times query heads of a KV head."""

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.checkpoint.unsupported import UnsupportedModelError
-from pagewire_worker.checkpoint.window import WindowRule, refuse_window
+from pagewire_worker.checkpoint.window import UnsupportedModelError, WindowRule, refuse_window
 from pagewire_worker.kv.kv_cache import CacheShape
 
 ROPE_TYPES = ("default", "linear", "llama3")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.checkpoint.unsupported import UnsupportedModelError
 
 MISTRAL_WINDOW = 4096
 """Of a Mistral whose config.json does not mention the field; null there means no window."""
@@ -71,3 +70,7 @@ def _positive(value: object) -> int | None:
             f"config.json: sliding_window must be a positive integer or null, got {value!r}"
         )
     return value
+
+
+class UnsupportedModelError(StartupError):
+    """The checkpoint may be sound, but the native decoder does not compute what it asks for."""

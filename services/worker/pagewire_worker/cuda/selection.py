@@ -6,9 +6,8 @@ from pagewire_worker.attention.triton import TritonAttention
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.checkpoint.model_config import ModelConfig
 from pagewire_worker.cuda.backend import CudaBackend
-from pagewire_worker.cuda.buckets import decode_buckets
 from pagewire_worker.cuda.capture import CudaCapture
-from pagewire_worker.cuda.decode_graphs import DecodeGraphs
+from pagewire_worker.cuda.decode_graphs import DecodeGraphs, decode_buckets
 from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
 

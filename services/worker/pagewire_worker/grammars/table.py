@@ -14,13 +14,36 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from pagewire_worker.batch.slots import SlotTable
+from pagewire_worker.grammars.bitmask_source import BitmaskSource
 from pagewire_worker.grammars.compiled import CompiledGrammar, CompiledGrammars
 from pagewire_worker.grammars.mask_credit import Credits, cheap_seconds
 from pagewire_worker.grammars.mask_jobs import Bill, IntBits, MaskJob
 from pagewire_worker.grammars.mask_threads import LEAST_WAIT_SECONDS, WAIT_SHARE, MaskThreads
 from pagewire_worker.grammars.matcher import GrammarMatcher
-from pagewire_worker.plan.step import Int64Array, NewRequest, PlanError
+from pagewire_worker.plan.step import Int64Array, NewRequest, PlanError, StepPlan
 from pagewire_worker.sampling.grammar_bitmask import WORD_BITS, GrammarBitmask
+
+
+def forget_grammars(grammars: BitmaskSource, plan: StepPlan, num_slots: int) -> None:
+    """Drop grammars that are released, and what slots followed that are freed."""
+    if plan.released_grammars:
+        grammars.release(plan.released_grammars)
+    freed = np.asarray(plan.freed_slots, dtype=np.int64)
+    # A slot that does not exist is found when the plan is applied.
+    for slot in freed[freed < num_slots].tolist():
+        grammars.free(slot)
+
+
+def follow_grammars(grammars: BitmaskSource, plan: StepPlan) -> None:
+    """Tell of new requests and forks. Whom a failed plan installed is forgotten when the slot is
+    filled again. Raises PlanError naming the slot whose grammar is not here."""
+    for request in plan.new_requests:
+        grammars.install(request)
+    if len(plan.fork_slots):
+        grammars.fork(
+            np.asarray(plan.fork_slots, dtype=np.int64),
+            np.asarray(plan.fork_sources, dtype=np.int64),
+        )
 
 
 @dataclass(slots=True)

@@ -1,5 +1,6 @@
 """Between the messages of the worker's wire and its plain data. Owns no state."""
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
@@ -14,12 +15,32 @@ from pagewire_shared.kv.transport_convert import transport_to_message
 from pagewire_shared.sampling.beam import MAX_BEAM_CANDIDATES
 from pagewire_shared.sampling.convert import pooling_from_message, sampling_from_message
 from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
-from pagewire_worker.grammars.convert import check_grammar_id
-from pagewire_worker.link.roles_convert import roles_to_message
+from pagewire_worker.grammars.link import check_grammar_id
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.offload.layout_convert import layout_to_message
+from pagewire_worker.plan.roles import WorkerRole
 from pagewire_worker.plan.step import NewRequest, PromptLogprobs, StepPlan, StepResult
 from pagewire_worker.runner.audit import SlotAudit
+
+_TO_WIRE = {
+    WorkerRole.PREFILL: wire.WORKER_ROLE_PREFILL,
+    WorkerRole.DECODE: wire.WORKER_ROLE_DECODE,
+}
+_FROM_WIRE: dict[int, WorkerRole] = {number: role for role, number in _TO_WIRE.items()}
+
+
+def roles_to_message(roles: Iterable[WorkerRole]) -> "list[wire.WorkerRole]":
+    """Return the wire form."""
+    return [_TO_WIRE[role] for role in roles]
+
+
+def roles_from_message(message: wire.SetWorkerRoles) -> tuple[WorkerRole, ...]:
+    """Return the roles in `message`. Raises WireError for none, or one that is not known."""
+    unknown = [number for number in message.roles if number not in _FROM_WIRE]
+    if unknown or not message.roles:
+        raise WireError(f"roles: {unknown or 'none at all'}", field="roles")
+    return tuple(_FROM_WIRE[number] for number in dict.fromkeys(message.roles))
+
 
 MAX_HELD_BLOCKS: Final = 262144
 """Blocks told at an attach, of 20 bytes each: less than a message holds."""

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from pagewire_shared.identity.fingerprint import tokenizer_fingerprint
-from pagewire_shared.identity.ids import mint_id
+from pagewire_shared.identity.ids import mint_id, tokenizer_fingerprint
 from pagewire_shared.kv.arena_facts import boot_id
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.backend.backend import ModelBackend
@@ -19,7 +18,6 @@ from pagewire_worker.backend.source import LoadedModel, LoadSettings
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.grammars.compiler import GrammarCompiler
-from pagewire_worker.grammars.settings import make_grammars
 from pagewire_worker.host.cpu import num_physical_cores
 from pagewire_worker.host.kept_facts import cache_folder
 from pagewire_worker.kv.block_names import BlockNames
@@ -30,16 +28,38 @@ from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.fp8 import device_capability
 from pagewire_worker.loading.cache_sizing import CacheSettings, make_cache
+from pagewire_worker.loading.grammars import make_grammars
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
 from pagewire_worker.loading.replica import ReplicaInfo
 from pagewire_worker.loading.replica_shape import ReplicaShape, settle
-from pagewire_worker.loading.sampler_selection import pick_sampler
 from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
 from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
 from pagewire_worker.plan.roles import parse_roles
 from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.runner.step_sampler import Sampler
+from pagewire_worker.sampling import sampler
 from pagewire_worker.transfer.block_sharer import BlockSharer
+from pagewire_worker.triton_kernels.availability import why_no_kernels
+
+
+def pick_sampler(
+    device: torch.device, capability: tuple[int, int] | None, vocab_size: int
+) -> Sampler:
+    """Return kernels where the device runs them, ready to run; torch's ops elsewhere.
+
+    Args:
+        device: Where logits are.
+        capability: Compute capability of the device; None for a CPU.
+        vocab_size: How many logits there are in a row.
+    """
+    if capability is None or why_no_kernels(capability) is not None:
+        return sampler.sample
+    from pagewire_worker.cuda import sampler as kernels
+
+    kernels.warm_up(vocab_size, device)
+    return kernels.sample
+
 
 TRANSPORTS = {
     "auto": (KvTransport.SHARED_MEMORY, KvTransport.GRPC),

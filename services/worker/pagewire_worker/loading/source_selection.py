@@ -6,7 +6,7 @@ from pathlib import Path
 from pagewire_shared.errors import StartupError
 from pagewire_worker.backend.source import ModelSource
 from pagewire_worker.checkpoint.model_config import read_config_json, refuse_quantization
-from pagewire_worker.checkpoint.unsupported import UnsupportedModelError
+from pagewire_worker.checkpoint.window import UnsupportedModelError
 from pagewire_worker.loading.native_source import NativeSource
 from pagewire_worker.models.registry import native_config
 

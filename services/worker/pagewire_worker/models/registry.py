@@ -12,9 +12,8 @@ from pagewire_worker.checkpoint.model_config import (
     parse_model_config,
     read_config_json,
 )
-from pagewire_worker.checkpoint.unsupported import UnsupportedModelError
 from pagewire_worker.checkpoint.weights import WeightReader
-from pagewire_worker.checkpoint.window import mistral_window, qwen_window
+from pagewire_worker.checkpoint.window import UnsupportedModelError, mistral_window, qwen_window
 from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.models.decoder import Decoder, load_decoder
 

@@ -17,7 +17,7 @@ from pagewire_shared.kv.arrays import pack_names, pack_u32, unpack_names
 from pagewire_shared.kv.chunk_convert import KvPiece
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import OutgoingBlock
-from pagewire_worker.offload.outgoing_pieces import cut
+from pagewire_worker.offload.put_batch import cut
 from pagewire_worker.offload.shared_arena import SharedArena
 
 MAX_CREDITS = 1 << 20

@@ -26,7 +26,7 @@ from pagewire_worker.batch.pooling_table import StateSum
 from pagewire_worker.batch.slot_changes import apply_plan, undo_plan
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.grammars.bitmask_source import BitmaskSource, NoBitmasks
-from pagewire_worker.grammars.changes import follow_grammars, forget_grammars
+from pagewire_worker.grammars.table import follow_grammars, forget_grammars
 from pagewire_worker.kv.block_holder import BlockHolder
 from pagewire_worker.kv.block_names import BlockNames
 from pagewire_worker.kv.block_observer import BlockObserver, NullObserver

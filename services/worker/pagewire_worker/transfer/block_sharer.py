@@ -22,8 +22,7 @@ from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_copy import block_index, bytes_per_layer, copy_layers_out
 from pagewire_worker.plan.step import StepPlan
 from pagewire_worker.transfer import metrics
-from pagewire_worker.transfer.outgoing_pull import OutgoingPull, Run
-from pagewire_worker.transfer.staged_layers import StagedLayers
+from pagewire_worker.transfer.outgoing_pull import OutgoingPull, Run, StagedLayers
 
 _logger = logging.getLogger(__name__)
 

@@ -18,8 +18,11 @@ from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.transfer import metrics
 from pagewire_worker.transfer.block_sharer import BlockSharer
 from pagewire_worker.transfer.outgoing_pull import OutgoingPull
-from pagewire_worker.transfer.pull_convert import accepted_to_message, pull_from_message
-from pagewire_worker.transfer.pull_request import PullRequest
+from pagewire_worker.transfer.pull_convert import (
+    PullRequest,
+    accepted_to_message,
+    pull_from_message,
+)
 from pagewire_worker.transfer.pull_stream import PullStream, Read, Write, label_of
 from pagewire_worker.transfer.staging import Staging
 

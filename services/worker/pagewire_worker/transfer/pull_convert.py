@@ -1,5 +1,8 @@
 """Between the messages of a pull and plain data. Refuses what does not fit, naming the field."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
 from pagewire_shared.convert import agree_protocol, protocol_range
@@ -8,7 +11,24 @@ from pagewire_shared.kv.arena_facts import ArenaFacts
 from pagewire_shared.kv.arrays import pack_names, unpack_names
 from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.offload.layout_convert import layout_to_message
-from pagewire_worker.transfer.pull_request import PullRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """Blocks that another worker wants.
+
+    Attributes:
+        protocol: The version that both speak.
+        names: 16 bytes each, in order of position, each once.
+        seconds: How long it will wait.
+        use_shared_memory: Whether it would look into our memory.
+    """
+
+    protocol: int
+    names: Sequence[bytes]
+    seconds: float
+    use_shared_memory: bool
+
 
 MAX_PULL_SECONDS = 600.0
 """Nobody waits longer for a prompt."""

@@ -19,9 +19,8 @@ from pagewire_shared.kv.layers_convert import (
 )
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.transfer import metrics
-from pagewire_worker.transfer.outgoing_pull import OutgoingPull
+from pagewire_worker.transfer.outgoing_pull import OutgoingPull, StagedLayers, follows
 from pagewire_worker.transfer.pull_convert import missing_to_message
-from pagewire_worker.transfer.staged_layers import StagedLayers, follows
 from pagewire_worker.transfer.staging import Staging
 
 _logger = logging.getLogger(__name__)

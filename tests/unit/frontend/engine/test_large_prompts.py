@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pagewire_frontend.prompts.large_prompts import LARGE_TOKENS, LargePrompts
+from pagewire_frontend.prompts.prompt_encoding import LARGE_TOKENS, LargePrompts
 
 
 async def test_between_two_large_prompts_the_loop_serves_others():

@@ -12,7 +12,7 @@ from pagewire_frontend.models.model_registry import (
     parse_specs,
 )
 from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
-from pagewire_shared.identity.fingerprint import tokenizer_fingerprint
+from pagewire_shared.identity.ids import tokenizer_fingerprint
 from pagewire_shared.sampling.params import SamplingParams
 from support.checkpoints.text_models import make_text_model
 

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from pagewire_frontend.session.events import Closed, Delta, Finished, FinishReason, PromptLogprobs
 from pagewire_frontend.session.journal import JournalEntry
-from pagewire_frontend.session.prompt_tray import POSITIONS_PER_EVENT, PromptOutputBuffer
+from pagewire_frontend.session.journal_records import ReceiveOutcome, Score, TokenLogprob
+from pagewire_frontend.session.output_buffer import POSITIONS_PER_EVENT, PromptOutputBuffer
 from pagewire_frontend.session.session import Session
-from pagewire_frontend.session.token_logprob import Score, TokenLogprob
-from pagewire_frontend.session.verdict import ReceiveOutcome
 from pagewire_shared.errors import InternalError
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams

@@ -4,10 +4,9 @@ import math
 
 import pytest
 
-from pagewire_frontend.session.choice_journal import ChoiceJournal
 from pagewire_frontend.session.events import Delta, Finished, FinishReason
+from pagewire_frontend.session.journal_records import ChoiceJournal, TokenLogprob
 from pagewire_frontend.session.selection import best_first, computed
-from pagewire_frontend.session.token_logprob import TokenLogprob
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.params import SamplingParams
 

@@ -2,12 +2,10 @@
 
 import pytest
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
-from pagewire_kvstore.blocks.store_layout import StoreLayout
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord, StoreLayout
 from pagewire_kvstore.streams.assembly import Assembly
-from pagewire_kvstore.streams.byte_budget import ByteBudget
 from pagewire_kvstore.streams.layout_convert import store_layout
+from pagewire_kvstore.streams.limits import ByteBudget
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.identity.ids import BlockName

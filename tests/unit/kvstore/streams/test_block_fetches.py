@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from pagewire_kvstore.blocks.store_layout import StoreLayout
+from pagewire_kvstore.blocks.types import StoreLayout
 from pagewire_kvstore.streams.block_fetches import BlockFetches
 from support.processes.store_server import name_of
 

@@ -6,10 +6,9 @@ import contextlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.store_layout import StoreLayout
 from pagewire_kvstore.blocks.tenants import Tenants
-from pagewire_kvstore.streams.byte_budget import ByteBudget
+from pagewire_kvstore.blocks.types import BlockKey, StoreLayout
+from pagewire_kvstore.streams.limits import ByteBudget
 from pagewire_kvstore.streams.put_session import PutSession
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 from pagewire_shared.kv.checksum import crc32c

@@ -5,9 +5,8 @@ import asyncio
 import grpc
 import pytest
 
-from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.event_log import BlockChange
-from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord
 from pagewire_protos.kvstore.v1 import kv_store_pb2
 from pagewire_shared.kv.checksum import crc32c
 from support.processes.store_server import layout, name_of, names_in, refused, store_server, until

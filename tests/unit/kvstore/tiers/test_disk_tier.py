@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.types import BlockRecord
 from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
 from pagewire_kvstore.tiers.disk.files import DiskFiles, file_name, key_of
 from pagewire_kvstore.tiers.disk.index import TOUCH_SECONDS

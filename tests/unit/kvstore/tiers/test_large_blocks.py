@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from pagewire_kvstore.blocks.block_key import BlockKey
 from pagewire_kvstore.blocks.event_log import EventLog
-from pagewire_kvstore.blocks.store_layout import StoreLayout
 from pagewire_kvstore.blocks.tenants import Tenants
+from pagewire_kvstore.blocks.types import BlockKey, StoreLayout
 from pagewire_kvstore.store.block_store import BlockStore
 from pagewire_kvstore.store.create import TierSettings, create_store
 from pagewire_kvstore.streams import put_session, shared_assembly
-from pagewire_kvstore.streams.byte_budget import ByteBudget
+from pagewire_kvstore.streams.limits import ByteBudget
 from pagewire_kvstore.streams.put_session import LOOP_BYTES, PutSession
 from pagewire_kvstore.tiers.memory import MemoryTier
 from pagewire_shared.errors import InvalidRequestError

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.types import BlockKey
 from pagewire_kvstore.tiers.ledger import Ledger
 from pagewire_shared.identity.ids import BlockName
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.types import BlockRecord
 from pagewire_kvstore.tiers.memory import MemoryTier
 from pagewire_shared.errors import InvalidRequestError, OverloadedError, StartupError
 from pagewire_shared.kv.extents import GRANULE_BYTES

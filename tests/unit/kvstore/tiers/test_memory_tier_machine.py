@@ -4,9 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
-from pagewire_kvstore.blocks.reservation import Reservation
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord, Reservation
 from pagewire_kvstore.tiers.memory import Hold
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 from pagewire_shared.kv.extents import GRANULE_BYTES

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
 from pagewire_kvstore.blocks.tenants import MAX_TENANT_BYTES
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord
 from pagewire_kvstore.tiers.record_codec import (
     MAX_HEADER_BYTES,
     CorruptRecordError,

@@ -5,8 +5,8 @@ from typing import Any
 from prometheus_client import REGISTRY
 
 from pagewire_scheduler.core.cell_load import CellLoad, SequenceCounts, WaitReason, WorkerLoad
-from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
 from pagewire_scheduler.core.data.settings import CoreCounts
+from pagewire_scheduler.core.data.worker_info import ALL_ROLES, Role
 from pagewire_scheduler.metrics.cell import CellMeter
 
 

@@ -11,7 +11,7 @@ from unit.scheduler.hellos import MODEL
 
 from pagewire_scheduler.core.data.settings import CoreSettings, PolicyName
 from pagewire_scheduler.core.data.step_plan import StepPlan
-from pagewire_scheduler.core.queueing.token_shares import divide
+from pagewire_scheduler.core.queueing.slot_shares import divide
 from pagewire_shared.sampling.params import SamplingParams
 
 STEP_TOKENS, LONG = 128, 2_000

@@ -9,9 +9,8 @@ from unit.scheduler.hellos import worker_info
 from pagewire_scheduler.core.cell_load import CellLoad
 from pagewire_scheduler.core.data.events import Event
 from pagewire_scheduler.core.data.kv_load import LoadOrder
-from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
-from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.data.worker_info import ModelInfo, Role, WorkerInfo
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.peers.liveness import ProgressWatch
 from pagewire_scheduler.peers.peers import FrontendInfo

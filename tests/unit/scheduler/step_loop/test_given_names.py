@@ -9,8 +9,8 @@ from unit.scheduler.cell import FRONTEND, Cell
 from unit.scheduler.hellos import MODEL, worker_info
 
 from pagewire_frontend.scheduler.convert import submit_message
+from pagewire_frontend.session.journal_records import SubmitRecord
 from pagewire_frontend.session.prompt_blocks import BlockNaming, name_prompt
-from pagewire_frontend.session.request_records import SubmitRecord
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
 from pagewire_scheduler.convert.frontend import served_models, submission
 from pagewire_scheduler.core.blocks import prefix_cache

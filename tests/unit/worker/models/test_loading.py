@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.checkpoint.unsupported import UnsupportedModelError
+from pagewire_worker.checkpoint.window import UnsupportedModelError
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.loading.loader import load_replica
 from pagewire_worker.models.registry import read_model_config

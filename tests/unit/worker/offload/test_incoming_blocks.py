@@ -12,7 +12,7 @@ from pagewire_shared.errors import WireError
 from pagewire_shared.kv.streams import deserializer, serializer
 from pagewire_worker.offload.connector import OutgoingBlock
 from pagewire_worker.offload.incoming_blocks import IncomingBlocks
-from pagewire_worker.offload.outgoing_pieces import cut
+from pagewire_worker.offload.put_batch import cut
 
 NUM_BYTES = 300
 DECODE = deserializer(wire.GetResponse)
@@ -27,7 +27,7 @@ def blocks():
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    monkeypatch.setattr("pagewire_worker.offload.outgoing_pieces.MAX_DATA_BYTES", 128)
+    monkeypatch.setattr("pagewire_worker.offload.put_batch.MAX_DATA_BYTES", 128)
 
 
 def messages_of(blocks):

@@ -6,8 +6,7 @@ from pagewire_shared.kv.arena_facts import boot_id
 from pagewire_shared.kv.extents import GRANULE_BYTES
 from pagewire_worker.offload.shared_arena import open_arena
 from pagewire_worker.transfer import staging as staging_module
-from pagewire_worker.transfer.outgoing_pull import OutgoingPull, Run
-from pagewire_worker.transfer.staged_layers import LayerRange, StagedLayers
+from pagewire_worker.transfer.outgoing_pull import LayerRange, OutgoingPull, Run, StagedLayers
 from pagewire_worker.transfer.staging import PREFIX, Staging
 
 PAGE = GRANULE_BYTES

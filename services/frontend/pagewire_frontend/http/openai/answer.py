@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
 from pagewire_frontend.engine.engine import Engine
-from pagewire_frontend.metrics.cached_tiers import joined
-from pagewire_frontend.metrics.timeline import Timelines
+from pagewire_frontend.metrics.timeline import Timelines, joined
 from pagewire_frontend.prompts.generation_request import GenerationRequest
 from pagewire_frontend.prompts.prompt_echo import echo_text, without_tokens
 from pagewire_frontend.session.events import Closed, Delta, Finished, OnText, PromptLogprobs, Usage
+from pagewire_frontend.session.journal_records import TokenLogprob
 from pagewire_frontend.session.session import Session
-from pagewire_frontend.session.token_logprob import TokenLogprob
 from pagewire_shared.errors import PagewireError
 
 ChoiceEvent = tuple[int, Delta | Finished]

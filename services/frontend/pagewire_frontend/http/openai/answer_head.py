@@ -7,9 +7,8 @@ from typing import Any, Protocol
 from pagewire_frontend.http.openai.answer import AnsweredPrompt, WholeChoice
 from pagewire_frontend.http.openai.logprob_shapes import prompt_logprobs
 from pagewire_frontend.http.openai.response_options import ResponseOptions
-from pagewire_frontend.http.streaming.text_lines import TextLine
-from pagewire_frontend.metrics.cached_tiers import tier_details
-from pagewire_frontend.metrics.timeline import timeline_details
+from pagewire_frontend.http.streaming.event_stream import TextLine
+from pagewire_frontend.metrics.timeline import tier_details, timeline_details
 from pagewire_frontend.models.tokenizer import TextTokenizer
 from pagewire_frontend.session.events import Delta, Finished, Usage
 

@@ -13,8 +13,7 @@ from pagewire_frontend.http.openai.answer_head import (
     usage_body,
 )
 from pagewire_frontend.http.openai.logprob_shapes import chat_logprobs
-from pagewire_frontend.http.streaming.event_stream import event_bytes
-from pagewire_frontend.http.streaming.text_lines import TextLine, ready_line
+from pagewire_frontend.http.streaming.event_stream import TextLine, event_bytes, ready_line
 from pagewire_frontend.message.pieces import (
     MessagePieces,
     MessageReader,

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from pagewire_frontend.http.openai.answer import Answer
 from pagewire_frontend.http.openai.answer_head import AnswerFormat
-from pagewire_frontend.http.streaming.event_stream import DONE, event_bytes
-from pagewire_frontend.http.streaming.text_lines import TextLine
+from pagewire_frontend.http.streaming.event_stream import DONE, TextLine, event_bytes
 from pagewire_frontend.session.events import OnText
 
 

@@ -12,10 +12,9 @@ from pagewire_frontend.http.openai.answer_head import (
     usage_body,
 )
 from pagewire_frontend.http.openai.logprob_shapes import CompletionLogprobs
-from pagewire_frontend.http.streaming.event_stream import event_bytes
-from pagewire_frontend.http.streaming.text_lines import TextLine, ready_line
+from pagewire_frontend.http.streaming.event_stream import TextLine, event_bytes, ready_line
 from pagewire_frontend.session.events import Delta, Finished, Usage
-from pagewire_frontend.session.token_logprob import TokenLogprob
+from pagewire_frontend.session.journal_records import TokenLogprob
 
 
 class CompletionFormat:

@@ -18,7 +18,7 @@ from pagewire_frontend.http.openai.answer_head import AnswerFormat, AnswerParts
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.chat_format import ChatFormat
 from pagewire_frontend.http.openai.completion_format import CompletionFormat
-from pagewire_frontend.http.openai.field_names import as_given
+from pagewire_frontend.http.openai.options import tool_use
 from pagewire_frontend.http.openai.response_options import ResponseOptions
 from pagewire_frontend.http.openai.schemas import (
     ChatBody,
@@ -27,7 +27,7 @@ from pagewire_frontend.http.openai.schemas import (
     body_schema,
 )
 from pagewire_frontend.http.openai.streams import Streams, shaped
-from pagewire_frontend.http.openai.tool_options import tool_use
+from pagewire_frontend.http.openai.structured import as_given
 from pagewire_frontend.http.server.connection import while_connected
 from pagewire_frontend.http.server.errors import json_response
 from pagewire_frontend.models.model_registry import LoadedModel

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pagewire_frontend.models.tokenizer import TextTokenizer
-from pagewire_frontend.session.token_logprob import TokenLogprob
+from pagewire_frontend.session.journal_records import TokenLogprob
 
 # JSON has no infinity; OpenAI's own stand-in for "impossible".
 LOWEST = -9999.0

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from pagewire_frontend.chat.tool_use import ChoiceMode, Tool, ToolUse
 from pagewire_frontend.http.openai.chat_turns import chat_turns
 from pagewire_frontend.http.openai.schemas import (
     MAX_PROMPTS,
@@ -12,6 +13,7 @@ from pagewire_frontend.http.openai.schemas import (
     GenerationBody,
 )
 from pagewire_frontend.http.openai.structured import structured_outputs
+from pagewire_frontend.http.openai.tool_schemas import NamedToolBody, ToolBody
 from pagewire_frontend.models.template_arguments import checked_arguments
 from pagewire_frontend.prompts.generation_request import (
     ChatPrompt,
@@ -22,6 +24,32 @@ from pagewire_frontend.prompts.generation_request import (
 )
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
+
+
+def tool_use(body: ChatBody) -> ToolUse:
+    """Return the tools of a chat body, unchecked; without a tool_choice the model decides."""
+    tools = _tools(body.tools or ())
+    choice = body.tool_choice
+    is_parallel = body.parallel_tool_calls is not False
+    if isinstance(choice, NamedToolBody):
+        name = choice.function.name
+        return ToolUse(tools=tools, mode="required", name=name, is_parallel=is_parallel)
+    mode: ChoiceMode = choice or ("auto" if tools else "none")
+    return ToolUse(tools=tools, mode=mode, is_parallel=is_parallel)
+
+
+def _tools(bodies: Sequence[ToolBody]) -> list[Tool]:
+    functions = [body.function for body in bodies]
+    return [
+        Tool(
+            name=function.name,
+            description=function.description,
+            parameters=function.parameters,
+            strict=bool(function.strict),
+        )
+        for function in functions
+    ]
+
 
 COMPLETION_MAX_TOKENS = 16
 _MAX_ID_DIGITS = 10

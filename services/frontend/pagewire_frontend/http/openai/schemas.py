@@ -4,11 +4,24 @@ yet refused by name unless it is neutral. Owns no defaults of sampling.
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
-from pagewire_frontend.http.openai.long_lists import FIRST_ERROR, Ids, ListsOfIds, Texts
 from pagewire_frontend.http.openai.tool_schemas import NamedToolBody, SaidCallBody, ToolBody
 from pagewire_shared.errors import InvalidRequestError
+
+
+class _FirstError(FailFast):
+    # Members of a union must be hashable, and pydantic's own marker is not.
+    def __hash__(self) -> int:
+        return id(self)
+
+
+FIRST_ERROR = _FirstError()
+"""Marks any other list."""
+Texts = Annotated[list[str], FIRST_ERROR]
+Ids = Annotated[list[int], FIRST_ERROR]
+ListsOfIds = Annotated[list[Ids], FIRST_ERROR]
+
 
 _STRICT = ConfigDict(strict=True, extra="allow")
 MAX_PROMPTS = 256

@@ -8,7 +8,7 @@ from pagewire_frontend.http.openai.schemas import (
     ResponseFormatBody,
     StructuredOutputsBody,
 )
-from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.sampling.structured_outputs import FIELD, StructuredOutputsParams
 
 _GUIDED = {
@@ -82,3 +82,15 @@ def _from_format(body: ResponseFormatBody | None) -> Mapping[str, Any] | None:
             "response_format: json_schema is required with this type", field="response_format"
         )
     return {"json": body.json_schema.schema_}
+
+
+def as_given(error: PagewireError, body: GenerationBody) -> PagewireError:
+    """Return `error` with its field, also in the message, as the body calls it."""
+    names = {FIELD: given_field(body), "bad_token_sequences": "bad_words"}
+    if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
+        names["max_tokens"] = "max_completion_tokens"
+    given = names.get(error.field or "")
+    if given is not None and given != error.field:
+        error.message = error.message.replace(str(error.field), given)
+        error.field = given
+    return error

@@ -7,9 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.openai.bodies import Bodies
-from pagewire_frontend.http.openai.long_lists import FIRST_ERROR, Ids
 from pagewire_frontend.http.openai.options import chat_prompt
-from pagewire_frontend.http.openai.schemas import ChatMessageBody, body_schema
+from pagewire_frontend.http.openai.schemas import FIRST_ERROR, ChatMessageBody, Ids, body_schema
 from pagewire_frontend.http.server.connection import while_connected
 from pagewire_frontend.http.server.errors import json_response
 from pagewire_frontend.models.model_registry import LoadedModel

@@ -4,8 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pagewire_frontend.http.responses.event_log import EventLog
-from pagewire_frontend.http.responses.frames import frames
+from pagewire_frontend.http.responses.event_log import EventLog, frames
 from pagewire_frontend.http.responses.output import Event
 from pagewire_frontend.http.responses.run import ResponseRun
 from pagewire_shared.errors import InternalError, OverloadedError, PagewireError

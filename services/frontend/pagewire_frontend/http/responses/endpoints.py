@@ -1,7 +1,7 @@
 """POST /v1/responses: from an input to a response, whole, streamed or in the background."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
@@ -13,7 +13,7 @@ from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.schemas import body_of, body_schema
 from pagewire_frontend.http.responses import options
 from pagewire_frontend.http.responses.directory import ResponseDirectory
-from pagewire_frontend.http.responses.frames import frames
+from pagewire_frontend.http.responses.event_log import frames
 from pagewire_frontend.http.responses.ids import mint_response_id
 from pagewire_frontend.http.responses.input import input_items
 from pagewire_frontend.http.responses.items import Item, turns
@@ -21,11 +21,21 @@ from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.responses.pending_response import ResponseDraft
 from pagewire_frontend.http.responses.run import ResponseRun
 from pagewire_frontend.http.responses.schemas import ResponsesBody, check_body
-from pagewire_frontend.http.responses.stream import response_stream
 from pagewire_frontend.http.server.connection import while_connected
 from pagewire_frontend.http.server.errors import json_response
+from pagewire_frontend.http.streaming.event_stream import EventStream
 from pagewire_frontend.prompts.generation_request import ChatPrompt, GenerationRequest
 from pagewire_shared.errors import InvalidRequestError, PagewireError
+
+
+def response_stream(
+    request: Request,
+    ready: AsyncIterator[list[bytes]],
+    close: Callable[[], None] = lambda: None,
+) -> EventStream[bytes]:
+    """Return a stream of events that are framed already; nothing comes after the last of them."""
+    return EventStream(request, ready, close, frame=bytes, last=b"")
+
 
 ASKED_SECONDS: Final = 1.0
 """How long the creation of a background response waits for the engine's yes or no: what is wrong

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pagewire_frontend.http.openai.long_lists import FIRST_ERROR
+from pagewire_frontend.http.openai.schemas import FIRST_ERROR
 from pagewire_frontend.http.responses import items
 from pagewire_frontend.http.responses.items import Item
 from pagewire_frontend.http.responses.schemas import MAX_INPUT_ITEMS, unsupported

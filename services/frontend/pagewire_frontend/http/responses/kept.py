@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request, Response
 
 from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.http.responses.directory import ResponseDirectory
+from pagewire_frontend.http.responses.endpoints import response_stream
 from pagewire_frontend.http.responses.pages import DEFAULT_PAGE, MAX_PAGE, page, truth, whole_number
-from pagewire_frontend.http.responses.stream import response_stream
 from pagewire_frontend.http.server.errors import json_response
 
 _PATH: Final = "/v1/responses/{response_id}"

@@ -7,8 +7,7 @@ from typing import Any
 
 from pagewire_frontend.http.responses.items import Item
 from pagewire_frontend.message.pieces import MessageReader
-from pagewire_frontend.metrics.cached_tiers import tier_details
-from pagewire_frontend.metrics.timeline import timeline_details
+from pagewire_frontend.metrics.timeline import tier_details, timeline_details
 from pagewire_frontend.prompts.generation_request import GenerationRequest
 from pagewire_frontend.session.events import Usage
 from pagewire_shared.errors import (

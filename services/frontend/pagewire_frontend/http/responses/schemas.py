@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from pagewire_frontend.http.openai.long_lists import FIRST_ERROR, Ids, Texts
+from pagewire_frontend.http.openai.schemas import FIRST_ERROR, Ids, Texts
 from pagewire_shared.errors import InvalidRequestError
 
 _STRICT = ConfigDict(strict=True, extra="allow")

@@ -3,7 +3,7 @@ log-probabilities have to follow it. Pure."""
 
 from collections.abc import Callable, Sequence
 
-from pagewire_frontend.session.token_logprob import TokenLogprob
+from pagewire_frontend.session.journal_records import TokenLogprob
 
 
 class TextLogprobs:

@@ -12,9 +12,8 @@ from starlette.types import Receive, Scope, Send
 from pagewire_frontend.http.server.connection import while_connected
 from pagewire_frontend.http.server.direct_write import DirectWriter, direct_writer
 from pagewire_frontend.http.server.errors import ClientGoneError, error_body
-from pagewire_frontend.http.streaming.event_stream import HEADERS, event_bytes
+from pagewire_frontend.http.streaming.event_stream import HEADERS, TextLine, event_bytes
 from pagewire_frontend.http.streaming.flush_rounds import FlushRounds
-from pagewire_frontend.http.streaming.text_lines import TextLine
 from pagewire_frontend.session.events import OnText
 from pagewire_shared.errors import PagewireError
 

@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord
 from pagewire_kvstore.tiers.disk.files import DiskFiles, FoundFile
 from pagewire_kvstore.tiers.disk.index import DiskIndex
 from pagewire_kvstore.tiers.errors import RecordTooLargeError, TierPinnedError, TierUnavailableError
-from pagewire_kvstore.tiers.fault_log import FaultLog
+from pagewire_kvstore.tiers.health import FaultLog
 from pagewire_kvstore.tiers.record_codec import CorruptRecordError, encode_record
 from pagewire_shared.errors import InvalidRequestError
 

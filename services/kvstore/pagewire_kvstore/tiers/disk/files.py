@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord
 from pagewire_kvstore.tiers.record_codec import (
     MAX_HEADER_BYTES,
     CorruptRecordError,

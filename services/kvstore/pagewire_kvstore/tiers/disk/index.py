@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.types import BlockKey
 from pagewire_kvstore.tiers.errors import RecordTooLargeError, TierPinnedError
 from pagewire_kvstore.tiers.ledger import Ledger
 

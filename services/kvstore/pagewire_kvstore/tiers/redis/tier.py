@@ -4,12 +4,9 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from pagewire_kvstore.blocks.block_key import BlockKey
-from pagewire_kvstore.blocks.record import BlockRecord
-from pagewire_kvstore.blocks.tier_state import TierState
+from pagewire_kvstore.blocks.types import BlockKey, BlockRecord, TierState
 from pagewire_kvstore.tiers.errors import RecordTooLargeError, TierUnavailableError
-from pagewire_kvstore.tiers.fault_log import FaultLog
-from pagewire_kvstore.tiers.health import TierHealth
+from pagewire_kvstore.tiers.health import FaultLog, TierHealth
 from pagewire_kvstore.tiers.record_codec import (
     MAX_HEADER_BYTES,
     CorruptRecordError,

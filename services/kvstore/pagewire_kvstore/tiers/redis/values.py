@@ -28,7 +28,7 @@ from redis.exceptions import (
     TimeoutError as RedisTimeoutError,
 )
 
-from pagewire_kvstore.blocks.block_key import BlockKey
+from pagewire_kvstore.blocks.types import BlockKey
 from pagewire_kvstore.tiers.errors import TierUnavailableError
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import BlockName

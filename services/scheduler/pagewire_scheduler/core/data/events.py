@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from pagewire_scheduler.core.data.prompt_piece import PromptPiece
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.timeline import Timeline
-from pagewire_scheduler.core.data.token_logprobs import OutputLogprobs, TokenLogprobs
+from pagewire_scheduler.core.data.token_logprobs import OutputLogprobs, PromptPiece, TokenLogprobs
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.identity.ids import RequestId
 

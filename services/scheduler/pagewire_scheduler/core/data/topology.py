@@ -2,8 +2,30 @@
 
 from dataclasses import dataclass, field
 
-from pagewire_scheduler.core.data.roles import Role
+from pagewire_scheduler.core.data.worker_info import Role
+from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.transport import KvTransport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeOutcome:
+    """How a probe ended. Both workers keep its blocks until the probe is ended.
+
+    Attributes:
+        names: Of the blocks that arrived.
+        num_bytes: Payload that arrived.
+        seconds: From the order to the last block.
+        transport: How they moved; None when none did.
+        error: Why it failed; None when it did not.
+    """
+
+    prefill: bytes
+    decode: bytes
+    names: tuple[BlockName, ...]
+    num_bytes: int
+    seconds: float
+    transport: KvTransport | None
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

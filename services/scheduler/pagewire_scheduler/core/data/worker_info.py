@@ -1,10 +1,21 @@
 """What a worker says about itself when it attaches, as plain data."""
 
+import enum
 from dataclasses import dataclass
+from typing import Final
 
-from pagewire_scheduler.core.data.roles import ALL_ROLES, Role
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.transport import KvTransport
+
+
+class Role(enum.Enum):
+    """A worker may have both; values are what flags and reports call them."""
+
+    PREFILL = "prefill"  # computes prompts, also those of requests that go on elsewhere
+    DECODE = "decode"  # owns requests and generates their tokens
+
+
+ALL_ROLES: Final = frozenset(Role)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
-from pagewire_scheduler.core.data.cached_tokens import tokens_by_tier
 from pagewire_scheduler.core.data.plan_bytes import record_bytes
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.step_plan import NewSequence
+from pagewire_scheduler.core.data.timeline import tokens_by_tier
 from pagewire_scheduler.core.parallel.beam_group import start_group
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.planning.preemption import victims

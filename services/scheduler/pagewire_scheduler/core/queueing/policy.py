@@ -8,13 +8,12 @@ from typing import Final, Protocol
 
 from pagewire_scheduler.core.data.settings import PolicyName
 from pagewire_scheduler.core.data.submission import Submission
-from pagewire_scheduler.core.queueing.slot_shares import displaceable
+from pagewire_scheduler.core.queueing.slot_shares import displaceable, divide
 from pagewire_scheduler.core.queueing.tenant_queue import (
     OUTPUT_TOKEN_COST,
     TenantLedger,
     TenantQueue,
 )
-from pagewire_scheduler.core.queueing.token_shares import divide
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.state.queue_sums import QueueSums
 from pagewire_scheduler.core.state.request import Sequence

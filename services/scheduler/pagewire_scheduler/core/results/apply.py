@@ -11,9 +11,9 @@ from pagewire_scheduler.core.data.events import (
     TokensEvent,
     VectorEvent,
 )
-from pagewire_scheduler.core.data.prompt_piece import PromptPiece
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.step_plan import StepFailure, StepResult
+from pagewire_scheduler.core.data.token_logprobs import PromptPiece
 from pagewire_scheduler.core.parallel.beam_group import advance_group
 from pagewire_scheduler.core.planning.left_out import given_up_error, leave_out, note_sampled
 from pagewire_scheduler.core.planning.preemption import roll_back

@@ -3,9 +3,9 @@ role. Where they go is the queues' affair."""
 
 from typing import Final
 
-from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.data.settings import HandoffCounts
 from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_scheduler.core.planning.preemption import roll_back
 from pagewire_scheduler.core.queueing.enqueue import enqueue, take_compiling
 from pagewire_scheduler.core.routing.handoff_placement import choose_move, may_hand_off

@@ -15,7 +15,7 @@ from pagewire_scheduler.core.costs.handoff_cost import (
     choose_handoff,
 )
 from pagewire_scheduler.core.costs.load_cost import LoadDecision, choose
-from pagewire_scheduler.core.data.roles import Role
+from pagewire_scheduler.core.data.worker_info import Role
 from pagewire_scheduler.core.queueing.losses import is_suspect
 from pagewire_scheduler.core.routing.placement import num_expected, num_tokens_ahead
 from pagewire_scheduler.core.state.capacity import fits

@@ -10,8 +10,8 @@ from pagewire_scheduler.core.blocks.prefix_cache import prefix_length
 from pagewire_scheduler.core.state.capacity import fits
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.transfers.orders import NEVER, choose_run
 from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
-from pagewire_scheduler.core.transfers.store_choice import NEVER, choose_run
 
 # What one more sequence in a batch costs its neighbours over its life, in tokens of prefill. Any
 # value well above 1 spreads sequences, and well below a long prompt lets a cached prefix win.

@@ -9,10 +9,9 @@ from itertools import chain
 from typing import Final
 
 from pagewire_scheduler.core.costs.handoff_cost import HandoffReason
-from pagewire_scheduler.core.data.roles import Role
 from pagewire_scheduler.core.data.settings import CoreSettings, HandoffCounts, HandoffPolicy
 from pagewire_scheduler.core.data.state_machine import State
-from pagewire_scheduler.core.data.worker_info import BlockNaming, ModelInfo
+from pagewire_scheduler.core.data.worker_info import BlockNaming, ModelInfo, Role
 from pagewire_scheduler.core.parallel.beam_group import restart_group
 from pagewire_scheduler.core.queueing.enqueue import enqueue
 from pagewire_scheduler.core.queueing.losses import note_worker_loss

@@ -12,8 +12,8 @@ from pagewire_scheduler.core.data.events import (
     TokensEvent,
     VectorEvent,
 )
-from pagewire_scheduler.core.data.prompt_piece import PromptPiece
 from pagewire_scheduler.core.data.tally import Tally, new_tally
+from pagewire_scheduler.core.data.token_logprobs import PromptPiece
 from pagewire_scheduler.core.state.request import Request, Sequence
 from pagewire_shared.identity.ids import RequestId
 

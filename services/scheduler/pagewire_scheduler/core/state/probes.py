@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
-from pagewire_scheduler.core.data.probe_outcome import ProbeOutcome
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.data.topology import ProbeOutcome
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.request_creation import create_request
 from pagewire_shared.identity.ids import RequestId

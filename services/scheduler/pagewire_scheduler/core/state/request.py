@@ -18,7 +18,7 @@ from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 if TYPE_CHECKING:
     from array import array
 
-    from pagewire_scheduler.core.data.prompt_piece import PromptPiece
+    from pagewire_scheduler.core.data.token_logprobs import PromptPiece
     from pagewire_scheduler.core.state.accounts import Account
     from pagewire_scheduler.core.state.beams import BeamGroup
     from pagewire_scheduler.core.state.handoff import Handoff

@@ -22,13 +22,13 @@ from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_scheduler.core.transfers.handoffs import end_handoff, go_on
 from pagewire_scheduler.core.transfers.orders import (
+    choose_run,
     is_copy_under_way,
     num_free_for_load,
     order_load,
 )
 from pagewire_scheduler.core.transfers.pulls import finish_pull
 from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
-from pagewire_scheduler.core.transfers.store_choice import choose_run
 from pagewire_shared.errors import WireError
 from pagewire_shared.kv.tier import MAX_TIERS, is_tier_name, tier_label
 

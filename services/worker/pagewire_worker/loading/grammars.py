@@ -1,9 +1,8 @@
-"""What a worker needs to follow grammars, put together."""
+"""The compiler and the table of a worker's grammars, over one set of compiled grammars."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagewire_worker.grammars.compiled import CompiledGrammars
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.grammars.table import GrammarTable
 
