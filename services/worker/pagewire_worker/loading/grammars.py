@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from pagewire_worker.grammars.compiled import CompiledGrammars
 from pagewire_worker.grammars.compiler import GrammarCompiler
 from pagewire_worker.grammars.table import GrammarTable
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pagewire_frontend.http.openai.schemas import (
+    ChatBody,
     GenerationBody,
     ResponseFormatBody,
     StructuredOutputsBody,
