@@ -44,7 +44,7 @@ LEGAL_MOVES: dict[ChildState, frozenset[ChildState]] = {
 }
 
 
-class Backoff(Protocol):
+class RestartBackoff(Protocol):
     """Delays between attempts, as pagewire_shared.process.backoff."""
 
     def next_seconds(self) -> float:
@@ -100,7 +100,7 @@ class Child:
     """One supervised process over all its restarts."""
 
     name: str
-    backoff: Backoff
+    backoff: RestartBackoff
     starts_after: tuple[str, ...] = ()
     """Children that must be ready before this one starts for the first time."""
     stop_rank: int = 0
@@ -259,7 +259,7 @@ class Supervision:
 
 
 def supervise(
-    children: Sequence[tuple[str, tuple[str, ...], int]], make_backoff: Callable[[], Backoff]
+    children: Sequence[tuple[str, tuple[str, ...], int]], make_backoff: Callable[[], RestartBackoff]
 ) -> Supervision:
     """Return the supervision of children given as (name, names it starts after, stop rank)."""
     return Supervision(

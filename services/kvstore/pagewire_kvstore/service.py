@@ -17,7 +17,7 @@ from pagewire_kvstore.store.block_store import BlockStore
 from pagewire_kvstore.streams.block_names import join_names, split_names
 from pagewire_kvstore.streams.get_stream import GetStream
 from pagewire_kvstore.streams.layout_convert import store_layout
-from pagewire_kvstore.streams.limits import ByteBudget, StreamLimits
+from pagewire_kvstore.streams.limits import ByteBudget, StoreStreamLimits
 from pagewire_kvstore.streams.open_streams import OpenStreams
 from pagewire_kvstore.streams.put_session import PutSession, check_block_size
 from pagewire_kvstore.streams.put_stream import WINDOW_CHUNKS, PutStream
@@ -80,7 +80,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
         events: EventLog,
         leases: Leases,
         tenants: Tenants,
-        limits: StreamLimits,
+        limits: StoreStreamLimits,
         shared: ArenaFacts | None = None,
     ) -> None:
         self.store_id = mint_id()

@@ -15,7 +15,7 @@ from pagewire_kvstore.config import KvStoreConfig
 from pagewire_kvstore.service import SERVICE_NAME, KvStoreService, add_service
 from pagewire_kvstore.store.create import TierSettings, create_store
 from pagewire_kvstore.store.watch import TierWatch
-from pagewire_kvstore.streams.limits import StreamLimits
+from pagewire_kvstore.streams.limits import StoreStreamLimits
 from pagewire_kvstore.tiers.shared_arena import arena_path
 from pagewire_shared.kv.arena_folder import arena_facts
 from pagewire_shared.process import collector
@@ -65,7 +65,7 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
     tasks = [asyncio.create_task(store.run()), asyncio.create_task(watch.run())]
     REGISTRY.register(watch)
     try:
-        limits = StreamLimits(
+        limits = StoreStreamLimits(
             stall_seconds=config.stall_seconds, max_put_bytes=config.put_buffer_size
         )
         shared = None if path is None else arena_facts(path)

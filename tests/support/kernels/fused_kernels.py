@@ -17,7 +17,7 @@ from pagewire_worker.cpu_kernels.library import (
     instruction_sets,
     pointer,
 )
-from pagewire_worker.cpu_kernels.packing import PackedLinear, Part, Storage, WeightArena, pack
+from pagewire_worker.cpu_kernels.packing import PackedWeights, Part, Storage, WeightArena, pack
 
 STEP = {torch.float32: 1, torch.bfloat16: 2}
 """Inputs that a panel stores side by side."""
@@ -57,19 +57,19 @@ needs_kernels = pytest.mark.skipif(not has_kernels(), reason="there are no kerne
 
 def packed(
     pool: KernelPool, weight: Tensor, bias: Tensor | None = None, kind: int | None = None
-) -> PackedLinear:
+) -> PackedWeights:
     """Return `weight` [outputs, inputs] packed, in its own type or as another kind."""
     storage = Storage.of(TYPES[weight.dtype] if kind is None else kind, *weight.shape)
     biases = [] if bias is None else [Part(bias)]
     return pack(pool, WeightArena(storage.num_bytes), storage, [Part(weight)], biases)
 
 
-def quantized_rows(linear: PackedLinear, num_rows: int) -> Tensor:
+def quantized_rows(linear: PackedWeights, num_rows: int) -> Tensor:
     """Return memory for the quantized input of a product."""
     return torch.empty(num_rows * linear.storage.quantized_row_bytes, dtype=torch.uint8)
 
 
-def multiply(pool: KernelPool, linear: PackedLinear, x: Tensor) -> Tensor:
+def multiply(pool: KernelPool, linear: PackedWeights, x: Tensor) -> Tensor:
     """Return x W^T + bias, float32 [rows, padded outputs]."""
     stride = linear.storage.num_outputs
     y, structure = torch.full((len(x), stride), float("nan")), linear.structure()

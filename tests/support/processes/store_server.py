@@ -14,7 +14,7 @@ from pagewire_kvstore.blocks.leases import Leases
 from pagewire_kvstore.blocks.tenants import Tenants
 from pagewire_kvstore.service import SERVICE_NAME, KvStoreService, add_service
 from pagewire_kvstore.store.create import TierSettings, create_store
-from pagewire_kvstore.streams.limits import StreamLimits
+from pagewire_kvstore.streams.limits import StoreStreamLimits
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
 from pagewire_shared.kv.arena_folder import arena_facts
@@ -209,7 +209,7 @@ async def store_server(
         events,
         leases,
         tenants,
-        StreamLimits(**limits),
+        StoreStreamLimits(**limits),
         None if shared is None else arena_facts(shared),
     )
     with tempfile.TemporaryDirectory() as folder:

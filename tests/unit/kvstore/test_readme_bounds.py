@@ -9,7 +9,7 @@ from pagewire_kvstore.config import KvStoreConfig
 from pagewire_kvstore.store import create as tiers
 from pagewire_kvstore.streams import block_names, layout_convert, put_session
 from pagewire_kvstore.streams.credits import MAX_CREDITS
-from pagewire_kvstore.streams.limits import StreamLimits
+from pagewire_kvstore.streams.limits import StoreStreamLimits
 from pagewire_kvstore.tiers.disk import tier as disk_threads
 from pagewire_kvstore.tiers.redis import tier as redis_tier
 from pagewire_kvstore.tiers.redis import values as redis_values
@@ -21,7 +21,7 @@ README = Path(__file__).parents[3] / "services" / "kvstore" / "README.md"
 MIB = 1024 * 1024
 NUMBERS = {
     "streams at a time": [
-        StreamLimits.__dataclass_fields__[name].default
+        StoreStreamLimits.__dataclass_fields__[name].default
         for name in ("max_puts", "max_gets", "max_watches")
     ],
     "a block": [

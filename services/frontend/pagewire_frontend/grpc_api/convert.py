@@ -34,7 +34,7 @@ _TEXT_OPTIONS = ("skip_special_tokens", "include_stop_str_in_output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOptions:
+class GrpcStreamOptions:
     """A request and what of its stream is shown.
 
     Attributes:
@@ -70,7 +70,7 @@ async def chat_request(
     model: LoadedModel,
     timeout_seconds: float | None,
     prompt_end: Callable[[LoadedModel, Mapping[str, Any] | None], Awaitable[str]],
-) -> StreamOptions:
+) -> GrpcStreamOptions:
     """Return what a Chat call asks for; `prompt_end` is Engine.prompt_end. Raises
     InvalidRequestError naming the field."""
     goes_on = message.continue_final_message
@@ -93,7 +93,7 @@ async def chat_request(
         continue_final_message=goes_on,
         tools=plan.template_tools,
     )
-    return StreamOptions(
+    return GrpcStreamOptions(
         request=_request(message.options, model, prompt, plan.params, timeout_seconds),
         has_echo=message.options.echo,
         is_final_only=message.options.final_only,
@@ -104,7 +104,7 @@ async def chat_request(
 
 def complete_request(
     message: pb.CompleteRequest, model: LoadedModel, timeout_seconds: float | None
-) -> StreamOptions:
+) -> GrpcStreamOptions:
     """Return what a Complete call asks for. Raises InvalidRequestError naming the field."""
     kind = message.WhichOneof("prompt")
     if kind is None:
@@ -123,7 +123,7 @@ def complete_request(
         options.CopyFrom(message.options)
         options.sampling.max_tokens = 1
     params = _params(options, model.defaults)
-    return StreamOptions(
+    return GrpcStreamOptions(
         request=_request(options, model, prompt, params, timeout_seconds),
         has_echo=options.echo,
         has_output=has_output,

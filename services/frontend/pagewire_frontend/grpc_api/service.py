@@ -11,7 +11,7 @@ from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.grpc_api import convert as grpc_convert
 from pagewire_frontend.grpc_api import embed_convert, event_convert
 from pagewire_frontend.grpc_api.admin_service import AdminService
-from pagewire_frontend.grpc_api.convert import StreamOptions
+from pagewire_frontend.grpc_api.convert import GrpcStreamOptions
 from pagewire_frontend.grpc_api.stall_watch import StallWatch
 from pagewire_frontend.metrics.timeline import timeline_header
 from pagewire_frontend.prompts.prompt_echo import echo_text, without_output
@@ -119,7 +119,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         return pb.ListModelsResponse(models=models)
 
     async def _stream(
-        self, asked: StreamOptions, context: Context
+        self, asked: GrpcStreamOptions, context: Context
     ) -> AsyncIterator[tuple[Event, str | None]]:
         """Yield the events to show; with the first the text before the answer if it is wanted."""
         LABEL.set(_label(context))

@@ -100,7 +100,7 @@ class PromptPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedModel:
+class OfferedModel:
     """A model that a scheduler's workers serve at the moment."""
 
     name: str
@@ -219,10 +219,10 @@ def audit_reply_message(
     return pb.AttachFrontendRequest(audit_reply=reply)
 
 
-def served_models(message: pb.ServedModels) -> dict[str, ServedModel]:
+def served_models(message: pb.ServedModels) -> dict[str, OfferedModel]:
     """Return the models by served name."""
     return {
-        model.name: ServedModel(
+        model.name: OfferedModel(
             model.name,
             model.tokenizer_fingerprint,
             model.max_model_len,

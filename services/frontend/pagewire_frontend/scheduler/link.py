@@ -12,7 +12,7 @@ from typing import Any
 from pagewire_frontend.metrics.model_load import ModelLoad
 from pagewire_frontend.scheduler import convert as link_messages
 from pagewire_frontend.scheduler.attach_stream import AttachStream, dial
-from pagewire_frontend.scheduler.convert import ServedModel, model_loads
+from pagewire_frontend.scheduler.convert import OfferedModel, model_loads
 from pagewire_frontend.scheduler.link_sessions import LinkSessions
 from pagewire_frontend.session.holdings import HeldResources
 from pagewire_frontend.session.session import Session
@@ -60,7 +60,7 @@ class SchedulerLink:
         """Args: `on_change` after an attach, a loss or new models; `on_lost` when others may have
         the detached sessions; `holdings` answers audit queries."""
         self.address = address
-        self.served: dict[str, ServedModel] = {}
+        self.served: dict[str, OfferedModel] = {}
         self.loads: dict[str, ModelLoad] = {}
         self.refusal: str | None = None
         self.carried = LinkSessions(self._send, self._send_each)

@@ -55,7 +55,7 @@ LEGAL_MOVES: dict[EntryState, frozenset[EntryState]] = {
 }
 
 
-class IllegalMoveError(AssertionError):
+class JournalMoveError(AssertionError):
     """A move that the state table does not have: a fault of the caller, not of a peer."""
 
 
@@ -312,7 +312,7 @@ class JournalEntry:
 
     def _advance(self, state: EntryState) -> None:
         if state not in LEGAL_MOVES[self.state]:
-            raise IllegalMoveError(f"{self.state.value} -> {state.value}")
+            raise JournalMoveError(f"{self.state.value} -> {state.value}")
         self.state = state
 
 

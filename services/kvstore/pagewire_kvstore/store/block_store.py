@@ -10,7 +10,7 @@ from pagewire_kvstore.blocks.event_log import BlockChange, EventLog
 from pagewire_kvstore.blocks.types import BlockKey, BlockRecord, Reservation, TierState
 from pagewire_kvstore.store.merged_loads import MergedLoads
 from pagewire_kvstore.tiers.errors import TierUnavailableError
-from pagewire_kvstore.tiers.loaded import Loaded
+from pagewire_kvstore.tiers.loaded import FoundBlock
 from pagewire_kvstore.tiers.memory import Hold, MemoryTier
 from pagewire_kvstore.tiers.slow_tier import SlowTier
 from pagewire_shared.errors import InvalidRequestError, OverloadedError, PagewireError
@@ -117,14 +117,14 @@ class BlockStore:
         return key in self._memory
 
     @contextlib.asynccontextmanager
-    async def load(self, key: BlockKey) -> AsyncIterator[Loaded | None]:
+    async def load(self, key: BlockKey) -> AsyncIterator[FoundBlock | None]:
         """Yield a block whose payload stays as it is inside the `with`, or None for a miss.
 
         Loads of one block that wait for a slower tier at the same time are one read there.
         """
         hold = self._memory.hold(key)
         if hold is not None:
-            loaded: Loaded | None = Loaded(hold.record, "memory", hold)
+            loaded: FoundBlock | None = FoundBlock(hold.record, "memory", hold)
         else:
             loaded = await self._loads.load(key, self._num_deletions)
         try:
@@ -201,7 +201,7 @@ class BlockStore:
             tier.close()
         self._memory.close()
 
-    async def _load(self, key: BlockKey) -> Loaded | None:
+    async def _load(self, key: BlockKey) -> FoundBlock | None:
         num_deletions = self._num_deletions
         for index, tier in enumerate(self._slower):
             record = tier.queued(key)
@@ -212,9 +212,9 @@ class BlockStore:
                 continue
             if num_deletions != self._num_deletions:
                 # It may be of a tenant that was just deleted, and would come back to stay.
-                return Loaded(record, name)
+                return FoundBlock(record, name)
             hold = self._promote(record, self._slower[:index])
-            return Loaded(record if hold is None else hold.record, name, hold)
+            return FoundBlock(record if hold is None else hold.record, name, hold)
         return None
 
     def _promote(self, record: BlockRecord, between: Sequence[SlowTier]) -> Hold | None:

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
 from pagewire_kvstore.blocks.types import BlockKey
-from pagewire_kvstore.tiers.loaded import Loaded
+from pagewire_kvstore.tiers.loaded import FoundBlock
 from pagewire_kvstore.tiers.memory import Hold
 
 
 @dataclass(slots=True)
 class _Read:
-    task: "asyncio.Task[Loaded | None]"
+    task: "asyncio.Task[FoundBlock | None]"
     num_waiting: int = 0
 
 
@@ -26,7 +26,7 @@ class MergedLoads:
 
     def __init__(
         self,
-        read: Callable[[BlockKey], Awaitable[Loaded | None]],
+        read: Callable[[BlockKey], Awaitable[FoundBlock | None]],
         add_ref: Callable[[Hold], None],
         unpin: Callable[[Hold], None],
     ) -> None:
@@ -35,7 +35,7 @@ class MergedLoads:
         self._let_go = unpin
         self._reads: dict[tuple[BlockKey, Hashable], _Read] = {}
 
-    async def load(self, key: BlockKey, epoch: Hashable) -> Loaded | None:
+    async def load(self, key: BlockKey, epoch: Hashable) -> FoundBlock | None:
         """Return a block with a hold of the caller's own, or None for a miss.
 
         A read goes on until nobody waits for it. Reads of another `epoch` are not shared.
@@ -58,10 +58,10 @@ class MergedLoads:
                 read.task.cancel()
                 self._release(read.task)
 
-    async def _read_whole(self, key: BlockKey) -> Loaded | None:
+    async def _read_whole(self, key: BlockKey) -> FoundBlock | None:
         return await self._read(key)
 
-    def _release(self, task: "asyncio.Task[Loaded | None]") -> None:
+    def _release(self, task: "asyncio.Task[FoundBlock | None]") -> None:
         """End the hold of a read that nobody waits for any more."""
         if not task.done() or task.cancelled() or task.exception() is not None:
             return

@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 
 from pagewire_kvstore.blocks.types import BlockKey, StoreLayout
 from pagewire_kvstore.store.block_store import BlockStore
-from pagewire_kvstore.tiers.loaded import Loaded
+from pagewire_kvstore.tiers.loaded import FoundBlock
 from pagewire_shared.identity.ids import BlockName
 
-Fetched = tuple[AsyncExitStack, list[Loaded] | None]
+Fetched = tuple[AsyncExitStack, list[FoundBlock] | None]
 """What lets go of a block, and its groups; None for a miss."""
 
 
@@ -80,7 +80,9 @@ class BlockFetches:
             kept = stack.pop_all()
         return kept, found
 
-    async def _load(self, block: Sequence[BlockKey], stack: AsyncExitStack) -> list[Loaded] | None:
+    async def _load(
+        self, block: Sequence[BlockKey], stack: AsyncExitStack
+    ) -> list[FoundBlock] | None:
         found = []
         for key in block:
             if self._is_absent(key):

@@ -15,7 +15,7 @@ from pagewire_kvstore.streams.layout_convert import store_layout
 from pagewire_kvstore.streams.metrics import GET_BYTES, GET_SECONDS, GRPC, MISSING, SHARED_MEMORY
 from pagewire_kvstore.streams.put_stream import Read, read_request
 from pagewire_kvstore.streams.shared_holds import SharedHolds
-from pagewire_kvstore.tiers.loaded import Loaded
+from pagewire_kvstore.tiers.loaded import FoundBlock
 from pagewire_kvstore.tiers.memory import Hold
 from pagewire_protos.kvstore.v1 import kv_store_pb2
 from pagewire_shared.errors import PagewireError, WireError
@@ -133,7 +133,7 @@ class GetStream:
                     yield piece
             self._count(found, GRPC)
 
-    def _shareable(self, found: Sequence[Loaded] | None) -> list[Hold]:
+    def _shareable(self, found: Sequence[FoundBlock] | None) -> list[Hold]:
         """Return where the groups of a block lie in shared memory; nothing when it cannot be."""
         if found is None or not self._in_shared_memory:
             return []
@@ -156,7 +156,7 @@ class GetStream:
         )
         return kv_store_pb2.GetResponse(shared=shared)
 
-    def _count(self, found: Sequence[Loaded], transport: str) -> int:
+    def _count(self, found: Sequence[FoundBlock], transport: str) -> int:
         """Count the bytes of a block, and return how many these are."""
         total = 0
         for loaded in found:

@@ -41,7 +41,7 @@ MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamLimits:
+class StoreStreamLimits:
     """What streams may take.
 
     Attributes:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pagewire_kvstore.blocks.types import BlockRecord, TierState
 from pagewire_kvstore.tiers.memory import Hold
 
-__all__ = ["Loaded", "TierState"]
+__all__ = ["FoundBlock", "TierState"]
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class FoundBlock:
     """A block that a load found.
 
     Attributes:

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as pb
 from pagewire_protos.kvstore.v1.kv_store_pb2_grpc import KvStoreServiceStub
 from pagewire_scheduler.metrics.kv import StoreMeter
-from pagewire_scheduler.peers.watch_position import BlockChange, WatchPosition
+from pagewire_scheduler.peers.watch_position import WatchedChange, WatchPosition
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError, WireError
 from pagewire_shared.identity.ids import ID_BYTES, BlockName
@@ -38,7 +38,7 @@ MAX_MESSAGE_BYTES: Final = 1024 * 1024
 _NAME_BYTES: Final = 16
 _WATCH: Final = "/pagewire.kvstore.v1.KvStoreService/WatchBlocks"
 _LOST: Final = (UnavailableError, DeadlineError)
-_CHANGES: Final = {change.value: change for change in BlockChange}
+_CHANGES: Final = {change.value: change for change in WatchedChange}
 START_SECONDS: Final = 5.0
 """How long a store may be out of reach at the start before that is said."""
 
@@ -139,17 +139,17 @@ class KvStoreLink:
             raise WireError("a block event says nothing")
         change = _CHANGES[kind]
         self._position.advance(message.sequence, change)
-        if change is BlockChange.CLEARED:
+        if change is WatchedChange.CLEARED:
             self._clear()
-        elif change is BlockChange.STORED:
+        elif change is WatchedChange.STORED:
             await self._take_names(message.stored.names, change)
         else:
             await self._take_names(message.removed.names, change)
 
-    async def _take_names(self, names: bytes, change: BlockChange) -> None:
+    async def _take_names(self, names: bytes, change: WatchedChange) -> None:
         if len(names) % _NAME_BYTES:
             raise WireError(f"names need {_NAME_BYTES} bytes each, got {len(names)}", field="names")
-        is_stored = change is BlockChange.STORED
+        is_stored = change is WatchedChange.STORED
         note = self._observer.note_stored if is_stored else self._observer.note_removed
         size = MAX_BATCH_NAMES * _NAME_BYTES
         for start in range(0, len(names), size):

@@ -27,7 +27,7 @@ from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.links.stream import run_stream
 from pagewire_scheduler.metrics.kv import LoadMeter
-from pagewire_scheduler.metrics.steps import StepMeter
+from pagewire_scheduler.metrics.steps import ModelStepMeter
 from pagewire_scheduler.peers.liveness import ProgressWatch
 from pagewire_scheduler.peers.pending_answers import PendingAnswers
 from pagewire_shared.convert import agree_protocol
@@ -60,7 +60,7 @@ class WorkerLink:
                 longest,
             )
         self.watch = ProgressWatch(loop.clock())
-        self._meter = StepMeter(self._info.model.name)
+        self._meter = ModelStepMeter(self._info.model.name)
         self._load_meter = LoadMeter(self._info.model.name, self._info.model.block_size)
         self._outbox: SendQueue[pb.AttachWorkerResponse] = SendQueue(max_bytes=MESSAGE_BYTES)
         self._is_drained = False

@@ -23,7 +23,7 @@ _SECONDS = Histogram(
 MICROSECONDS = 1e-6
 
 
-class StepMeter:
+class ModelStepMeter:
     """Measures one worker's stream of steps; times are seconds of the caller's clock."""
 
     def __init__(self, model: str) -> None:

@@ -10,7 +10,7 @@ import enum
 from pagewire_shared.errors import WireError
 
 
-class BlockChange(enum.Enum):
+class WatchedChange(enum.Enum):
     """What happened to blocks of a store."""
 
     STORED = "stored"
@@ -49,17 +49,17 @@ class WatchPosition:
         self._sequence = None
         self._is_listing = False
 
-    def advance(self, sequence: int, change: BlockChange) -> None:
+    def advance(self, sequence: int, change: WatchedChange) -> None:
         """Take note of a message. Raises WireError when it cannot be the next one."""
         last, is_first = self._sequence, self._is_new
         self._is_new = False
-        if change is BlockChange.CLEARED:
+        if change is WatchedChange.CLEARED:
             # The store may have restarted since its hello: then its numbers begin again.
             is_next = is_first or last is None or sequence >= last
             is_listing = True
         elif last is None or sequence == last:
-            is_next = last is None or (self._is_listing and change is BlockChange.STORED)
-            is_listing = change is BlockChange.STORED
+            is_next = last is None or (self._is_listing and change is WatchedChange.STORED)
+            is_listing = change is WatchedChange.STORED
         else:
             is_next = sequence == last + 1
             is_listing = False

@@ -66,7 +66,7 @@ class LoadSettings:
     cache_dtype: torch.dtype | None = None
 
 
-class LoadedModel(Protocol):
+class LoadedReplicaModel(Protocol):
     """Weights in memory."""
 
     @property
@@ -135,6 +135,6 @@ class ModelSource(Protocol):
         """What is known of it."""
         ...
 
-    def load(self, settings: LoadSettings) -> LoadedModel:
+    def load(self, settings: LoadSettings) -> LoadedReplicaModel:
         """Read the weights. Raises StartupError."""
         ...

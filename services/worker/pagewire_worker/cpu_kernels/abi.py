@@ -8,7 +8,7 @@ INT8 = 2
 INT4 = 3
 
 
-class Linear(ctypes.Structure):
+class LinearArgs(ctypes.Structure):
     """PwLinear."""
 
     _fields_ = (
@@ -30,10 +30,10 @@ class Layer(ctypes.Structure):
         ("mlp_norm", ctypes.c_void_p),
         ("query_norm", ctypes.c_void_p),
         ("key_norm", ctypes.c_void_p),
-        ("qkv", Linear),
-        ("output", Linear),
-        ("gate_up", Linear),
-        ("down", Linear),
+        ("qkv", LinearArgs),
+        ("output", LinearArgs),
+        ("gate_up", LinearArgs),
+        ("down", LinearArgs),
         ("key", ctypes.c_void_p),
         ("value", ctypes.c_void_p),
     )
@@ -57,8 +57,8 @@ class Model(ctypes.Structure):
         ("cosines", ctypes.c_void_p),
         ("sines", ctypes.c_void_p),
         ("norm", ctypes.c_void_p),
-        ("embedding", Linear),
-        ("vocabulary", Linear),
+        ("embedding", LinearArgs),
+        ("vocabulary", LinearArgs),
         ("layers", ctypes.POINTER(Layer)),
     )
 
@@ -98,7 +98,7 @@ class Scratch(ctypes.Structure):
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 _STEP = (_POINTER, ctypes.POINTER(Model), ctypes.POINTER(Batch), ctypes.POINTER(Scratch))
-_LINEAR = ctypes.POINTER(Linear)
+_LINEAR = ctypes.POINTER(LinearArgs)
 _PRODUCT = (_POINTER, _INT, _LINEAR, _POINTER, _LONG, _POINTER)
 
 FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {

@@ -12,7 +12,7 @@ from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.decoder import FusedDecoder, FusedLayer
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
-from pagewire_worker.cpu_kernels.packing import PackedLinear
+from pagewire_worker.cpu_kernels.packing import PackedWeights
 from pagewire_worker.cpu_kernels.probe import numerics_probe
 from pagewire_worker.kv.kv_cache import KvCache, LayerCache
 from pagewire_worker.kv.layer_watch import LayerWatch
@@ -188,7 +188,7 @@ class BatchArrays:
         )
 
 
-def _linears(layer: FusedLayer) -> tuple[PackedLinear, ...]:
+def _linears(layer: FusedLayer) -> tuple[PackedWeights, ...]:
     return layer.qkv, layer.output, layer.gate_up, layer.down
 
 

@@ -17,7 +17,7 @@ from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool
 from pagewire_worker.cpu_kernels.packing import (
     PANEL,
-    PackedLinear,
+    PackedWeights,
     Part,
     Storage,
     WeightArena,
@@ -34,10 +34,10 @@ class FusedLayer:
     mlp_norm: Tensor
     query_norm: Tensor | None
     key_norm: Tensor | None
-    qkv: PackedLinear
-    output: PackedLinear
-    gate_up: PackedLinear
-    down: PackedLinear
+    qkv: PackedWeights
+    output: PackedWeights
+    gate_up: PackedWeights
+    down: PackedWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class FusedDecoder:
 
     config: ModelConfig
     dtype: torch.dtype
-    embedding: PackedLinear
-    vocabulary: PackedLinear
+    embedding: PackedWeights
+    vocabulary: PackedWeights
     norm: Tensor
     cosines: Tensor
     sines: Tensor
@@ -120,7 +120,7 @@ class _Packer:
         self._kinds = kinds
         self._arena = WeightArena(_num_bytes(config, kinds))
 
-    def vocabulary_matrix(self, name: str) -> PackedLinear:
+    def vocabulary_matrix(self, name: str) -> PackedWeights:
         shape = (self._config.vocab_size, self._config.hidden_size)
         with self._weights.borrow(name, shape) as rows:
             storage = Storage.of(self._kinds.vocabulary, *shape)
@@ -162,7 +162,7 @@ class _Packer:
     def _head_norm(self, prefix: str) -> Tensor | None:
         return self.norm(prefix, self._config.head_dim) if self._config.has_qk_norm else None
 
-    def _linear(self, pieces: "Sequence[_Piece]", num_inputs: int, has_bias: bool) -> PackedLinear:
+    def _linear(self, pieces: "Sequence[_Piece]", num_inputs: int, has_bias: bool) -> PackedWeights:
         num_outputs = sum(piece.num_outputs for piece in pieces)
         with ExitStack() as borrowed:
 

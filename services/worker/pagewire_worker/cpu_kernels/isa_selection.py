@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pagewire_worker.cpu_kernels import abi, build
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, instruction_sets, pointer
-from pagewire_worker.cpu_kernels.packing import PackedLinear, Part, Storage, WeightArena, pack
+from pagewire_worker.cpu_kernels.packing import PackedWeights, Part, Storage, WeightArena, pack
 from pagewire_worker.host.cpu import processor_identity
 from pagewire_worker.host.kept_facts import KeptFacts
 
@@ -113,7 +113,7 @@ class _Product:
         self._pool, self._type = KernelPool(1, name), TYPES[dtype]
         storage = Storage.of(kind, OUTPUTS, INPUTS)
         weight = torch.linspace(-1, 1, OUTPUTS * INPUTS).view(OUTPUTS, INPUTS).to(dtype)
-        self._linear: PackedLinear = pack(
+        self._linear: PackedWeights = pack(
             self._pool, WeightArena(storage.num_bytes), storage, [Part(weight)]
         )
         self._x = weight[:PROMPT_ROWS].contiguous()

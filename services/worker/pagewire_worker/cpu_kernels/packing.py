@@ -76,9 +76,9 @@ class Storage:
         weight: Tensor | None = None,
         bias: Tensor | None = None,
         scales: Tensor | None = None,
-    ) -> abi.Linear:
+    ) -> abi.LinearArgs:
         """Return it as the kernels take it; valid while the tensors live."""
-        return abi.Linear(
+        return abi.LinearArgs(
             pointer(weight),
             pointer(bias),
             pointer(scales),
@@ -90,7 +90,7 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
-class PackedLinear:
+class PackedWeights:
     """y = x W^T + bias, packed.
 
     Attributes:
@@ -105,7 +105,7 @@ class PackedLinear:
     bias: Tensor | None
     scales: Tensor | None
 
-    def structure(self) -> abi.Linear:
+    def structure(self) -> abi.LinearArgs:
         """Return it as the kernels take it; valid while this object lives."""
         return self.storage.structure(self.weight, self.bias, self.scales)
 
@@ -138,7 +138,7 @@ def pack(
     storage: Storage,
     parts: Sequence[Part],
     biases: Sequence[Part] = (),
-) -> PackedLinear:
+) -> PackedWeights:
     """Return a matrix made of `parts`; every panel belongs to one of them.
 
     Args:
@@ -149,7 +149,7 @@ def pack(
         biases: Biases [rows] where there are any, placed as the weights are.
     """
     scales = torch.zeros(storage.num_outputs) if storage.kind == abi.INT8 else None
-    packed = PackedLinear(storage, arena.take(storage), _pack_biases(storage, biases), scales)
+    packed = PackedWeights(storage, arena.take(storage), _pack_biases(storage, biases), scales)
     structure = packed.structure()
     for part in parts:
         rows = part.rows if part.rows.dtype in TYPES else part.rows.float()

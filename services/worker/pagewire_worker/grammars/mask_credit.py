@@ -72,7 +72,7 @@ class Credit:
         return self.left(now) > (-DEBT_SECONDS if is_proven else 0.0)
 
 
-class Credits:
+class MaskCredits:
     """Those of the tenants seen last."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.grammars.bitmask_source import BitmaskSource
 from pagewire_worker.grammars.compiled import CompiledGrammar, CompiledGrammars
-from pagewire_worker.grammars.mask_credit import Credits, cheap_seconds
+from pagewire_worker.grammars.mask_credit import MaskCredits, cheap_seconds
 from pagewire_worker.grammars.mask_jobs import Bill, IntBits, MaskJob
 from pagewire_worker.grammars.mask_threads import LEAST_WAIT_SECONDS, WAIT_SHARE, MaskThreads
 from pagewire_worker.grammars.matcher import GrammarMatcher
@@ -135,7 +135,7 @@ class GrammarTable:
     def __init__(self, num_tokens: int, compiled: CompiledGrammars) -> None:
         self._num_words = -(-num_tokens // WORD_BITS)
         self._cheap_seconds = cheap_seconds(num_tokens)
-        self._credits = Credits()
+        self._credits = MaskCredits()
         self._compiled = compiled
         self._slots: dict[int, _Slot] = {}
         self._bills: WeakValueDictionary[bytes, Bill] = WeakValueDictionary()

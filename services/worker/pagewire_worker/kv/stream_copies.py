@@ -32,7 +32,7 @@ class Stream(Enum):
     IN = "in"
 
 
-class Streams(Protocol):
+class CopyStreams(Protocol):
     """What is asked of a device. No call waits for it."""
 
     def enqueue(self, stream: Stream, work: Work) -> None:
@@ -62,7 +62,7 @@ class StreamCopies:
         pin: See DeviceCopies.
     """
 
-    def __init__(self, streams: Streams, pin: Pin) -> None:
+    def __init__(self, streams: CopyStreams, pin: Pin) -> None:
         self._streams = streams
         self._pin = pin
         self._leaving: deque[_Leaving] = deque()

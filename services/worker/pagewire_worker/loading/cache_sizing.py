@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from pagewire_shared.process.sizes import format_size
-from pagewire_worker.backend.source import LoadedModel
+from pagewire_worker.backend.source import LoadedReplicaModel
 from pagewire_worker.host.cpu import free_memory_bytes
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
@@ -48,7 +48,7 @@ class CacheSettings:
 
 
 def make_cache(
-    model: LoadedModel,
+    model: LoadedReplicaModel,
     settings: CacheSettings,
     on_layer: LayerWatch,
     probe: MemoryProbe | None = None,
@@ -81,7 +81,10 @@ def make_cache(
 
 
 def _budget(
-    model: LoadedModel, settings: CacheSettings, on_layer: LayerWatch, probe: MemoryProbe | None
+    model: LoadedReplicaModel,
+    settings: CacheSettings,
+    on_layer: LayerWatch,
+    probe: MemoryProbe | None,
 ) -> CacheBudget:
     if probe is None:
         free_bytes = free_memory_bytes()

@@ -9,7 +9,7 @@ from pagewire_worker.grammars.table import GrammarTable
 
 
 @dataclass(frozen=True, slots=True)
-class Grammars:
+class GrammarParts:
     """The two ends of one set of compiled grammars: `compiler` for the link, `table` for the
     model runner."""
 
@@ -17,9 +17,9 @@ class Grammars:
     table: GrammarTable
 
 
-def make_grammars(folder: Path, vocab_size: int) -> Grammars:
+def make_grammars(folder: Path, vocab_size: int) -> GrammarParts:
     """Return the grammars of a model of `vocab_size` logits; reads nothing yet."""
     compiled = CompiledGrammars()
-    return Grammars(
+    return GrammarParts(
         GrammarCompiler(folder, vocab_size, compiled), GrammarTable(vocab_size, compiled)
     )

@@ -14,7 +14,7 @@ from pagewire_shared.identity.ids import mint_id, tokenizer_fingerprint
 from pagewire_shared.kv.arena_facts import boot_id
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.backend.backend import ModelBackend
-from pagewire_worker.backend.source import LoadedModel, LoadSettings
+from pagewire_worker.backend.source import LoadedReplicaModel, LoadSettings
 from pagewire_worker.batch.slots import SlotLimits, SlotTable
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.grammars.compiler import GrammarCompiler
@@ -144,7 +144,7 @@ def load_replica(
 
 def _load_model(
     config: WorkerConfig, shape: ReplicaShape, on_progress: Callable[[float, str], None]
-) -> LoadedModel:
+) -> LoadedReplicaModel:
     return shape.source.load(
         LoadSettings(
             device=shape.device,
@@ -201,7 +201,7 @@ def _make_offloader(
 
 
 def _cache_settings(
-    config: WorkerConfig, shape: ReplicaShape, model: LoadedModel, sampling: MostSampling
+    config: WorkerConfig, shape: ReplicaShape, model: LoadedReplicaModel, sampling: MostSampling
 ) -> CacheSettings:
     # Where it is measured, on CPUs, no step is run to see how much memory it takes.
     num_tokens = shape.max_num_batched_tokens or shape.max_num_seqs

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 from pagewire_worker.attention.registry import make_attention, pick_attention
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind
 from pagewire_worker.backend.backend import DecodeBounds, ModelBackend
-from pagewire_worker.backend.source import LoadedModel, LoadSettings, ModelSummary, Uncaptured
+from pagewire_worker.backend.source import (
+    LoadedReplicaModel,
+    LoadSettings,
+    ModelSummary,
+    Uncaptured,
+)
 from pagewire_worker.checkpoint.dtypes import FP8
 from pagewire_worker.checkpoint.load_format import open_weights
 from pagewire_worker.checkpoint.model_config import ModelConfig
@@ -137,7 +142,7 @@ class NativeSource:
             dtype=self.config.dtype,
         )
 
-    def load(self, settings: LoadSettings) -> LoadedModel:
+    def load(self, settings: LoadSettings) -> LoadedReplicaModel:
         """Read the weights. Raises StartupError naming the tensor at fault."""
         pool = choose_kernels(self.config, settings)
         if pool is not None:
@@ -175,7 +180,7 @@ class NativeSource:
         build = BUILDERS[self.config.architecture]
         return build(self.config, reader, linears, settings.max_model_len, settings.device)
 
-    def _load_fused(self, pool: KernelPool, settings: LoadSettings) -> LoadedModel:
+    def _load_fused(self, pool: KernelPool, settings: LoadSettings) -> LoadedReplicaModel:
         reader = open_weights(self.folder, settings)
         decoder = load_fused_decoder(
             self.config,

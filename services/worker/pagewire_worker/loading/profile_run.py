@@ -16,7 +16,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
 from pagewire_worker.backend.attention import AttentionMetadata
 from pagewire_worker.backend.backend import StepBatch
-from pagewire_worker.backend.source import LoadedModel
+from pagewire_worker.backend.source import LoadedReplicaModel
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.loading.cache_budget import DeviceMemory
@@ -110,7 +110,7 @@ def _request(slot: int) -> NewRequest:
 
 
 def profile_step(
-    model: LoadedModel,
+    model: LoadedReplicaModel,
     step: LargestStep,
     probe: MemoryProbe,
     on_layer: LayerWatch,

@@ -12,7 +12,12 @@ from pagewire_shared.errors import StartupError
 from pagewire_worker.attention.registry import make_attention
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind
 from pagewire_worker.backend.backend import ModelBackend
-from pagewire_worker.backend.source import LoadedModel, LoadSettings, ModelSummary, Uncaptured
+from pagewire_worker.backend.source import (
+    LoadedReplicaModel,
+    LoadSettings,
+    ModelSummary,
+    Uncaptured,
+)
 from pagewire_worker.checkpoint.weights import IGNORED_SUFFIXES
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.layer_watch import LayerCalls, LayerWatch
@@ -88,7 +93,7 @@ class TransformersSource:
                 ),
             )
 
-    def load(self, settings: LoadSettings) -> LoadedModel:
+    def load(self, settings: LoadSettings) -> LoadedReplicaModel:
         """Read the weights, examine the model and check it. Raises StartupError."""
         if settings.cpu_backend == "fused":
             raise StartupError(

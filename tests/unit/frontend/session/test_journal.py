@@ -9,9 +9,9 @@ from pagewire_frontend.session.journal import (
     LEGAL_MOVES,
     ChoiceJournal,
     EntryState,
-    IllegalMoveError,
     Journal,
     JournalEntry,
+    JournalMoveError,
     ReceiveOutcome,
     TokenLogprob,
 )
@@ -179,7 +179,7 @@ def test_only_legal_moves_are_made(state, target):
         MOVES[target](held)
         assert held.state is target
     else:
-        with pytest.raises(IllegalMoveError):
+        with pytest.raises(JournalMoveError):
             MOVES[target](held)
         assert held.state is state
 

@@ -8,7 +8,7 @@ from pagewire_scheduler.core.data.events import TokensEvent
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_scheduler.core.queueing.enqueue import pop_requests
-from pagewire_scheduler.core.state.grammars import MAX_READY, MAX_RELEASED, Grammars
+from pagewire_scheduler.core.state.grammars import MAX_READY, MAX_RELEASED, WorkerGrammars
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
@@ -155,7 +155,7 @@ def test_answers_about_nothing_are_ignored() -> None:
 
 
 def test_the_oldest_unused_grammars_are_released_and_ids_never_come_again() -> None:
-    grammars = Grammars(StreamLimits())
+    grammars = WorkerGrammars(StreamLimits())
     params = StructuredOutputsParams(regex="a")
     keys = [number.to_bytes(16, "big") for number in range(MAX_READY + 3)]
     ids = []
@@ -211,7 +211,7 @@ def test_few_grammars_are_under_way_at_a_time() -> None:
 
 
 def test_the_sources_under_way_are_bounded_in_bytes() -> None:
-    grammars = Grammars(StreamLimits(max_grammar_bytes=10))
+    grammars = WorkerGrammars(StreamLimits(max_grammar_bytes=10))
 
     texts = ["a" * 6, "b" * 6, "\u00e9" * 20, "c"]
     for text in texts:
@@ -239,7 +239,7 @@ def test_what_nobody_needs_any_more_is_not_asked_for() -> None:
 
 
 def test_releases_beyond_those_of_one_plan_are_told_by_the_next() -> None:
-    grammars = Grammars(StreamLimits())
+    grammars = WorkerGrammars(StreamLimits())
     keys = [number.to_bytes(16, "little") for number in range(MAX_READY + MAX_RELEASED + 5)]
     for key in keys:
         grammars.request_compile(key, StructuredOutputsParams(regex="a"))

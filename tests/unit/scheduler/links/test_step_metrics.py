@@ -2,7 +2,7 @@
 
 from prometheus_client import REGISTRY
 
-from pagewire_scheduler.metrics.steps import StepMeter
+from pagewire_scheduler.metrics.steps import ModelStepMeter
 
 
 def value(name: str) -> float:
@@ -10,7 +10,7 @@ def value(name: str) -> float:
 
 
 def test_busy_time_counts_overlap_once_and_idle_never() -> None:
-    meter = StepMeter("metered")
+    meter = ModelStepMeter("metered")
     meter.sent(10.0)
     meter.sent(10.5)
     meter.answered(11.0, 3, 400_000)

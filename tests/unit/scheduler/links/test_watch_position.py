@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagewire_scheduler.peers.watch_position import BlockChange, WatchPosition
+from pagewire_scheduler.peers.watch_position import WatchedChange, WatchPosition
 from pagewire_shared.errors import WireError
 
-STORED, REMOVED, CLEARED = BlockChange.STORED, BlockChange.REMOVED, BlockChange.CLEARED
+STORED, REMOVED, CLEARED = WatchedChange.STORED, WatchedChange.REMOVED, WatchedChange.CLEARED
 STORE = b"a" * 16
 
 
-def position(*heard: tuple[int, BlockChange]) -> WatchPosition:
+def position(*heard: tuple[int, WatchedChange]) -> WatchPosition:
     got = WatchPosition()
     assert got.open(STORE) is None
     for sequence, change in heard:
@@ -28,7 +28,7 @@ def position(*heard: tuple[int, BlockChange]) -> WatchPosition:
         [(5, STORED), (9, CLEARED), (9, STORED), (9, STORED), (10, STORED)],
     ],
 )
-def test_listings_and_events_are_taken(heard: list[tuple[int, BlockChange]]) -> None:
+def test_listings_and_events_are_taken(heard: list[tuple[int, WatchedChange]]) -> None:
     assert position(*heard).open(STORE) == heard[-1][0] + 1
 
 
@@ -43,7 +43,7 @@ def test_listings_and_events_are_taken(heard: list[tuple[int, BlockChange]]) -> 
         [(7, STORED), (8, STORED), (7, CLEARED)],
     ],
 )
-def test_a_gap_and_a_step_back_are_refused(heard: list[tuple[int, BlockChange]]) -> None:
+def test_a_gap_and_a_step_back_are_refused(heard: list[tuple[int, WatchedChange]]) -> None:
     got = position(*heard[:-1])
     with pytest.raises(WireError, match=f"block event {heard[-1][0]} came after"):
         got.advance(*heard[-1])
@@ -77,8 +77,8 @@ def test_a_store_that_forgot_may_begin_its_answer_anywhere() -> None:
     assert got.open(STORE) == 3
 
 
-@given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from(BlockChange)), max_size=12))
-def test_whatever_is_taken_never_goes_back(heard: list[tuple[int, BlockChange]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from(WatchedChange)), max_size=12))
+def test_whatever_is_taken_never_goes_back(heard: list[tuple[int, WatchedChange]]) -> None:
     got, last = position(), None
     for sequence, change in heard:
         try:

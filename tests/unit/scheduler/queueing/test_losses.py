@@ -8,7 +8,7 @@ from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import FinishedEvent, RejectedEvent, TokensEvent
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.step_plan import StepFailure, StepResult
-from pagewire_scheduler.core.data.token_logprobs import TokenLogprobs
+from pagewire_scheduler.core.data.token_logprobs import PackedLogprobs
 from pagewire_scheduler.core.state.frontend import Held
 from pagewire_shared.errors import WireError
 from pagewire_shared.sampling.params import SamplingParams
@@ -105,7 +105,7 @@ def test_logprobs_are_kept_for_a_resend() -> None:
     assert resumed == [4]
     (event,) = said(events)
     assert isinstance(event, TokensEvent)
-    assert event.token_logprobs == (TokenLogprobs(-0.5, 0, (9, 8), (-0.5, -1.5)),)
+    assert event.token_logprobs == (PackedLogprobs(-0.5, 0, (9, 8), (-0.5, -1.5)),)
 
 
 def test_a_culprit_fails_and_its_neighbours_run_again() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
-from pagewire_worker.cpu_kernels.packing import PackedLinear, Part, Storage, WeightArena, pack
+from pagewire_worker.cpu_kernels.packing import PackedWeights, Part, Storage, WeightArena, pack
 from support.kernels.fused_kernels import ROUNDING, multiply, needs_kernels, packed, pools
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -74,7 +74,7 @@ def test_weights_come_in_any_type(pool: KernelPool, stored: torch.dtype) -> None
     assert_close(multiply(pool, linear, x)[:, :40], x, weight.bfloat16(), None)
 
 
-def merged(pool: KernelPool, gate: Tensor, up: Tensor, biases: list[Tensor]) -> PackedLinear:
+def merged(pool: KernelPool, gate: Tensor, up: Tensor, biases: list[Tensor]) -> PackedWeights:
     storage = Storage.of(TYPES[gate.dtype], 2 * len(gate), gate.shape[1])
     parts = [Part(gate, 0, 2), Part(up, 1, 2)]
     bias_parts = [Part(bias, number, 2) for number, bias in enumerate(biases)]

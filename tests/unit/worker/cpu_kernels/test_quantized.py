@@ -7,14 +7,14 @@ from torch import Tensor
 
 from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
-from pagewire_worker.cpu_kernels.packing import PackedLinear
+from pagewire_worker.cpu_kernels.packing import PackedWeights
 from support.kernels.fused_kernels import multiply, packed, pools, quantized_rows
 
 KINDS = {"int8": abi.INT8, "int4": abi.INT4}
 DTYPES = (torch.float32, torch.bfloat16)
 
 
-def stored(linear: PackedLinear) -> Tensor:
+def stored(linear: PackedWeights) -> Tensor:
     """Return the weights that a packed matrix stands for, float64 [outputs, inputs]."""
     storage = linear.storage
     panels = linear.weight[: storage.num_outputs * _panel_bytes(linear) // 16]
@@ -32,7 +32,7 @@ def stored(linear: PackedLinear) -> Tensor:
     return (values * scales.permute(0, 2, 1)[..., None]).reshape(storage.num_outputs, -1)
 
 
-def _panel_bytes(linear: PackedLinear) -> int:
+def _panel_bytes(linear: PackedWeights) -> int:
     storage = linear.storage
     if storage.kind == abi.INT8:
         return 16 * storage.num_inputs

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pagewire_worker.backend.source import LoadedModel
+from pagewire_worker.backend.source import LoadedReplicaModel
 from pagewire_worker.checkpoint.weights import SafetensorsReader
 from pagewire_worker.cpu_kernels import backend as fused_backend
 from pagewire_worker.cpu_kernels.library import KernelPool
@@ -120,7 +120,7 @@ def test_bfloat16_is_as_close_to_float32_as_that_of_torch(
     sequences = Sequences(LENGTHS, block_size, VOCAB)
     batches = [sequences.batch(step) for step in steps_of(LENGTHS, seed=block_size)]
 
-    def states(model: LoadedModel, dtype: torch.dtype) -> Tensor:
+    def states(model: LoadedReplicaModel, dtype: torch.dtype) -> Tensor:
         backend = over_cache(model, sequences.num_blocks, block_size, dtype, silent())
         found = torch.cat(run(backend, batches))
         assert found.dtype == dtype

@@ -11,7 +11,13 @@ import pytest
 
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 from pagewire_worker.grammars import mask_credit
-from pagewire_worker.grammars.mask_credit import DEBT_SECONDS, MOST_SECONDS, SHARE, Credit, Credits
+from pagewire_worker.grammars.mask_credit import (
+    DEBT_SECONDS,
+    MOST_SECONDS,
+    SHARE,
+    Credit,
+    MaskCredits,
+)
 from pagewire_worker.grammars.mask_jobs import Bill, MaskJob
 from pagewire_worker.grammars.mask_threads import REST_SECONDS, MaskThreads, _cpu_seconds
 from pagewire_worker.grammars.tenant_turns import TenantTurns
@@ -72,7 +78,7 @@ def test_a_request_is_proven_by_masks_that_were_cheap():
 
 def test_credits_outlive_requests_and_are_bounded(monkeypatch):
     monkeypatch.setattr(mask_credit, "MAX_TENANTS", 2)
-    tenants = Credits()
+    tenants = MaskCredits()
     first = tenants.of("a")
     assert tenants.of(None) is not first
     assert tenants.of("a") is first

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pagewire_frontend.http.responses.event_log import EventLog, frames
+from pagewire_frontend.http.responses.event_log import ResponseEventLog, frames
 from pagewire_frontend.http.responses.output import Event
 from pagewire_frontend.http.responses.run import ResponseRun
 from pagewire_shared.errors import InternalError, OverloadedError, PagewireError
@@ -26,7 +26,7 @@ class BackgroundRun:
         self.run = run
         self._hold = hold
         self._num_held = 0
-        self.log = EventLog()
+        self.log = ResponseEventLog()
         self._on_end = on_end
         self._is_asked = asyncio.Event()
         self._tell(run.created())

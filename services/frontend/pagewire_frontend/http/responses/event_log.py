@@ -16,7 +16,7 @@ def frames(events: Sequence[Event]) -> list[bytes]:
     ]
 
 
-class EventLog:
+class ResponseEventLog:
     """Grows to the last event, and is then `ended`. Bounded by the output of its response."""
 
     def __init__(self) -> None:

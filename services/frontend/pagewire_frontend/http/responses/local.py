@@ -11,7 +11,7 @@ import orjson
 from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.responses.background import BackgroundRun
 from pagewire_frontend.http.responses.errors import not_found
-from pagewire_frontend.http.responses.event_log import EventLog
+from pagewire_frontend.http.responses.event_log import ResponseEventLog
 from pagewire_frontend.http.responses.items import Item, is_whole
 from pagewire_frontend.http.responses.pending_response import Body, ResponseDraft
 from pagewire_frontend.http.responses.run import ResponseRun
@@ -125,7 +125,7 @@ class LocalResponses:
         """Return the events from number `first` on; see ResponseDirectory."""
         found = self._find(response_id, tenant)
         if isinstance(found, StoredResponse) and found.events is not None:
-            log = EventLog()
+            log = ResponseEventLog()
             log.append(found.events)
             log.end()
             return log.follow(first)

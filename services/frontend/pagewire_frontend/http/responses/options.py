@@ -10,7 +10,7 @@ from pagewire_frontend.http.responses.schemas import (
     LOGPROBS,
     AllowedToolsBody,
     FunctionToolBody,
-    NamedToolBody,
+    NamedResponseToolBody,
     ResponsesBody,
     unsupported,
 )
@@ -83,7 +83,7 @@ def tool_use(body: ResponsesBody) -> ToolUse:
         return ToolUse(tools=tools, mode=mode, is_parallel=is_parallel)
     kind = choice.get("type")
     if kind == "function":
-        name = shaped(NamedToolBody, "tool_choice", choice, field="tool_choice").name
+        name = shaped(NamedResponseToolBody, "tool_choice", choice, field="tool_choice").name
         return ToolUse(tools=tools, mode="required", name=name, is_parallel=is_parallel)
     if kind == "allowed_tools":
         allowed = shaped(AllowedToolsBody, "tool_choice", choice, field="tool_choice")

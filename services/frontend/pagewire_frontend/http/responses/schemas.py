@@ -82,7 +82,7 @@ class FunctionToolBody(BaseModel):
     strict: bool | None = None
 
 
-class NamedToolBody(BaseModel):
+class NamedResponseToolBody(BaseModel):
     """A function by its name."""
 
     model_config = _STRICT
@@ -96,7 +96,7 @@ class AllowedToolsBody(BaseModel):
     model_config = _STRICT
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedToolBody], FIRST_ERROR]
+    tools: Annotated[list[NamedResponseToolBody], FIRST_ERROR]
 
 
 class ResponsesBody(BaseModel):

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.timeline import Timeline
-from pagewire_scheduler.core.data.token_logprobs import OutputLogprobs, PromptPiece, TokenLogprobs
+from pagewire_scheduler.core.data.token_logprobs import OutputLogprobs, PackedLogprobs, PromptPiece
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.identity.ids import RequestId
 
@@ -30,7 +30,7 @@ class TokensEvent(NamedTuple):
     num_cached_tokens: int
 
     @property
-    def token_logprobs(self) -> tuple[TokenLogprobs, ...]:
+    def token_logprobs(self) -> tuple[PackedLogprobs, ...]:
         """The log-probabilities of its tokens, one by one."""
         if self.logprobs is None:
             return ()

@@ -37,7 +37,7 @@ class PromptPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenLogprobs:
+class PackedLogprobs:
     """Log-probability and rank of one emitted token, and the most likely alternatives."""
 
     logprob: float
@@ -97,9 +97,9 @@ class OutputLogprobs:
         ends = self.ends
         return [ends[at] - (ends[at - 1] if at else 0) for at in range(first, end)]
 
-    def between(self, first: int, end: int) -> Iterator[TokenLogprobs]:
+    def between(self, first: int, end: int) -> Iterator[PackedLogprobs]:
         """Yield what is known of the positions [first, end)."""
         for at in range(first, end):
             top = self.tops(at, at + 1)
             ids, values = self.top_token_ids[top], self.top_logprobs[top]
-            yield TokenLogprobs(self.logprobs[at], self.ranks[at], tuple(ids), tuple(values))
+            yield PackedLogprobs(self.logprobs[at], self.ranks[at], tuple(ids), tuple(values))

@@ -24,7 +24,7 @@ GrammarId = bytes
 """Names a grammar on one attach; never used again, so a late release cannot hit a newer one."""
 
 
-class Grammars:
+class WorkerGrammars:
     """What is known of the compiler of one worker."""
 
     __slots__ = (

@@ -16,7 +16,7 @@ from pagewire_scheduler.core.data.model_totals import ModelTotals
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_scheduler.core.state.fault_isolation import FaultIsolation
-from pagewire_scheduler.core.state.grammars import Grammars
+from pagewire_scheduler.core.state.grammars import WorkerGrammars
 from pagewire_scheduler.core.state.handoff import Handoff
 from pagewire_scheduler.core.state.loads import Loads
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep, Release
@@ -113,7 +113,7 @@ class WorkerState:
         self.waiting = waiting
         self.queued = waiting.sums
         self.compiling = WaitingQueue(waiting.sums)
-        self.grammars = Grammars(self.limits)
+        self.grammars = WorkerGrammars(self.limits)
         self.loading = WaitingQueue(waiting.sums)
         self.resting = WaitingQueue(waiting.sums)
         self.loads = Loads()
