@@ -15,7 +15,7 @@ POISON = 6
 
 PROGRAM = f"""
 import runpy
-from pagewire_scheduler.core import MODULE as module
+import pagewire_scheduler.core.MODULE as module
 honest = module.NAME
 def NAME(subject, *rest):
     submission = getattr(getattr(subject, "request", subject), "submission", subject)
@@ -31,7 +31,7 @@ runpy.run_module("pagewire_scheduler", run_name="__main__")
     ("module", "name"),
     [
         pytest.param("scheduler_core", "create_request", marks=pytest.mark.long),
-        ("apply", "_tell_timeline"),
+        ("results.apply", "_tell_timeline"),
     ],
 )
 async def test_a_poison_request_ends_after_two_schedulers(module, name):

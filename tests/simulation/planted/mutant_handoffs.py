@@ -6,7 +6,7 @@ HANDOFFS: list[Mutant] = [
     mutant(
         "lease_without_an_end",
         "The source keeps what it computed after the receiver has it.",
-        CORE + "handoffs",
+        CORE + "transfers.handoffs",
         "        handoff.lease.release()\n",
         "",
         "blocks_add_up",
@@ -15,7 +15,7 @@ HANDOFFS: list[Mutant] = [
     mutant(
         "prefill_for_nobody",
         "A prefill goes on that nobody waits for any more.",
-        CORE + "handoffs",
+        CORE + "transfers.handoffs",
         "    if handoff.prefill is not None and handoff.prefill.is_live:\n",
         "    if False:\n",
         "handoffs_end",
@@ -24,7 +24,7 @@ HANDOFFS: list[Mutant] = [
     mutant(
         "lost_source_awaited",
         "Who waits for a worker that is gone is not told.",
-        CORE + "queues",
+        CORE + "routing.queues",
         "            give_up_source(handoff, self._now())\n",
         "            pass\n",
         "handoffs_end",
@@ -34,7 +34,7 @@ HANDOFFS: list[Mutant] = [
     mutant(
         "lost_receiver_served",
         "A source computes for a worker that is gone.",
-        CORE + "queues",
+        CORE + "routing.queues",
         "        for handoff in list(worker.incoming_handoffs):\n"
         "            end_handoff(handoff)\n",
         "",
@@ -44,7 +44,7 @@ HANDOFFS: list[Mutant] = [
     mutant(
         "late_source_awaited",
         "A hand-off has no deadline.",
-        CORE + "handoffs",
+        CORE + "transfers.handoffs",
         "    for handoff in [one for one in receiver.incoming_handoffs if now >= one.deadline]:\n",
         "    for handoff in []:\n",
         "handoffs_end",
@@ -53,7 +53,7 @@ HANDOFFS: list[Mutant] = [
     mutant(
         "prefill_samples",
         "A token is sampled on the worker that only computes the prompt.",
-        CORE + "builder",
+        CORE + "planning.plan_builder",
         "        is_sampled = end == len(sequence.tokens) + sequence.num_in_flight\n",
         "        is_sampled = end >= sequence.num_prompt\n",
         "no_crash",
@@ -61,7 +61,7 @@ HANDOFFS: list[Mutant] = [
     mutant(
         "prefill_blamed",
         "What makes a prefill fail ends it, and who waits for it is not told.",
-        CORE + "broken_rows",
+        CORE + "results.broken_rows",
         "            if sequence.prefills_for is not None:\n",
         "            if False:\n",
         "handoffs_end",
@@ -70,7 +70,7 @@ HANDOFFS: list[Mutant] = [
     mutant(
         "prefills_counted_as_requests",
         "A request is refused because prompts of others are computed.",
-        CORE + "request",
+        CORE + "state.request",
         "        return not self.is_prefill and self.probe is None\n",
         "        return True\n",
         "one_end_each",
@@ -79,14 +79,14 @@ HANDOFFS: list[Mutant] = [
         "leases_starve_the_source",
         "Nobody can go on for want of blocks that are probe_blocks for younger ones.",
         CORE + "kv_caches",
-        "            yield_leases(worker, self.now)\n",
+        "            yield_leases(worker, self._now())\n",
         "            pass\n",
         "progress",
     ),
     mutant(
         "arrivals_unseen",
         "Who is sent to a worker while others are planned is not looked at.",
-        CORE + "enqueue",
+        CORE + "queueing.enqueue",
         "    worker.waiting.push(sequence)\n    worker.touch()\n",
         "    worker.waiting.push(sequence)\n",
         "progress",
@@ -94,7 +94,7 @@ HANDOFFS: list[Mutant] = [
     mutant(
         "free_leases_unseen",
         "Who waits is not looked at when a lease has given blocks back.",
-        CORE + "handoffs",
+        CORE + "transfers.handoffs",
         "    handoff.source.touch()  # who waits there may find room now\n",
         "",
         "progress",
@@ -110,7 +110,7 @@ HANDOFFS: list[Mutant] = [
     mutant(
         "probe_keeps_for_ever",
         "What probes compared is probe_blocks when they are through.",
-        CORE + "probes",
+        CORE + "state.probes",
         "            table.release()\n",
         "",
         "blocks_add_up",

@@ -14,7 +14,7 @@ LINKS: list[Mutant] = [
     mutant(
         "old_epoch_heard",
         "A submit of an older epoch replaces the newer one.",
-        CORE + "resubmit",
+        CORE + "routing.resubmit",
         "    if submission.epoch < known.submission.epoch:\n",
         "    if submission.epoch < 0:\n",
         "everything_ends",
@@ -33,7 +33,7 @@ LINKS: list[Mutant] = [
     mutant(
         "journal_skips_gaps",
         "A chunk that begins behind the next position is taken.",
-        FRONTEND + "journal",
+        FRONTEND + "session.journal",
         "        if num_known < 0:\n",
         "        if num_known < -99:\n",
         "tokens_of_the_model",
@@ -41,7 +41,7 @@ LINKS: list[Mutant] = [
     mutant(
         "journal_keeps_epoch",
         "A request that is submitted again keeps its epoch.",
-        FRONTEND + "journal",
+        FRONTEND + "session.journal",
         "        self.epoch += 1\n",
         "        self.epoch = max(self.epoch, 0)\n",
         "tokens_of_the_model",
@@ -49,7 +49,7 @@ LINKS: list[Mutant] = [
     mutant(
         "journal_ends_early",
         "An end is believed although tokens before it are missing.",
-        FRONTEND + "journal",
+        FRONTEND + "session.journal",
         "        if journal.next_position != num_tokens or",
         "        if journal.next_position > num_tokens or",
         "tokens_of_the_model",
@@ -59,13 +59,13 @@ LINKS: list[Mutant] = [
         "A gap is noticed and nothing is done about it.",
         (
             (
-                FRONTEND + "link_sessions",
-                "            if verdict is not ACCEPTED and verdict is Verdict.GAP:\n",
+                FRONTEND + "scheduler.link_sessions",
+                "            if verdict is not ACCEPTED and verdict is ReceiveOutcome.GAP:\n",
                 "            if verdict is None:\n",
             ),
             (
-                FRONTEND + "link_sessions",
-                "            if self._alone(session, end) is Verdict.GAP:\n",
+                FRONTEND + "scheduler.link_sessions",
+                "            if self._alone(session, end) is ReceiveOutcome.GAP:\n",
                 "            if self._alone(session, end) is None:\n",
             ),
         ),
@@ -74,7 +74,7 @@ LINKS: list[Mutant] = [
     mutant(
         "link_believes_all_resumed",
         "After a re-attach what the scheduler does not know is waited for.",
-        FRONTEND + "link_sessions",
+        FRONTEND + "scheduler.link_sessions",
         "        for handle in resumed & asked.keys():\n",
         "        for handle in asked.keys():\n",
         "everything_ends",
@@ -82,7 +82,7 @@ LINKS: list[Mutant] = [
     mutant(
         "link_keeps_old_handles",
         "Handles of a broken stream stay in use.",
-        FRONTEND + "link_sessions",
+        FRONTEND + "scheduler.link_sessions",
         "        self._by_handle.clear()\n",
         "",
         "one_end_each",
@@ -90,7 +90,7 @@ LINKS: list[Mutant] = [
     mutant(
         "link_drops_cancel",
         "The scheduler is not told that a client has gone.",
-        FRONTEND + "link_sessions",
+        FRONTEND + "scheduler.link_sessions",
         "        self.forget(session)\n        if handle is not None:\n",
         "        self.forget(session)\n        if handle is None:\n",
         "cancel_frees",

@@ -12,7 +12,7 @@ BLOCKS: list[Mutant] = [
     mutant(
         "missing_increment",
         "A cached block is shared without counting the new holder.",
-        CORE + "block_table",
+        CORE + "blocks.block_table",
         "            self._pool.acquire(block)\n",
         "",
         "blocks_add_up",
@@ -21,7 +21,7 @@ BLOCKS: list[Mutant] = [
     mutant(
         "missing_decrement",
         "The table of a sequence that leaves is never given back.",
-        CORE + "worker_state",
+        CORE + "state.worker",
         "        release.table.release()\n",
         "",
         "blocks_add_up",
@@ -29,7 +29,7 @@ BLOCKS: list[Mutant] = [
     mutant(
         "double_free",
         "A table gives each of its blocks back twice.",
-        CORE + "block_table",
+        CORE + "blocks.block_table",
         "            self._pool.release(block)\n        self.blocks = []",
         "            self._pool.release(block)\n            self._pool.release(block)\n"
         "        self.blocks = []",
@@ -39,7 +39,7 @@ BLOCKS: list[Mutant] = [
     mutant(
         "slot_given_back_twice",
         "A slot enters the free list twice.",
-        CORE + "worker_state",
+        CORE + "state.worker",
         "        heapq.heappush(self.free_slots, release.slot)\n",
         "        heapq.heappush(self.free_slots, release.slot)\n"
         "        heapq.heappush(self.free_slots, release.slot)\n",
@@ -49,7 +49,7 @@ BLOCKS: list[Mutant] = [
     mutant(
         "freed_slots_untold",
         "The worker is not told of slots that came free.",
-        CORE + "worker_state",
+        CORE + "state.worker",
         "untold, self.freed_slots_to_report = self.freed_slots_to_report, []",
         "untold, self.freed_slots_to_report = [], []",
         "step_within_bounds",
@@ -58,7 +58,7 @@ BLOCKS: list[Mutant] = [
     mutant(
         "salt_forgotten",
         "Tenants share blocks.",
-        CORE + "worker_state",
+        CORE + "state.worker",
         "salt=sequence.request.submission.salt,",
         'salt=b"",',
         "names_say_content",
@@ -67,7 +67,7 @@ BLOCKS: list[Mutant] = [
     mutant(
         "whole_prompt_from_cache",
         "A hit may cover the last token, too: off by one.",
-        CORE + "prefix_cache",
+        CORE + "blocks.prefix_cache",
         "range((len(tokens) - 1) // chain.block_size)",
         "range(len(tokens) // chain.block_size)",
         "plans_are_possible",
@@ -75,7 +75,7 @@ BLOCKS: list[Mutant] = [
     mutant(
         "no_copy_on_write",
         "A sequence writes into a block that others hold.",
-        CORE + "growth",
+        CORE + "planning.schedule_running",
         "if offset and table.is_shared(index):",
         "if offset < 0:",
         "one_writer",
@@ -83,7 +83,7 @@ BLOCKS: list[Mutant] = [
     mutant(
         "fork_without_sharing",
         "A forked table does not count as a holder.",
-        CORE + "block_table",
+        CORE + "blocks.block_table",
         "                self._pool.share(block)\n",
         "                pass\n",
         "counts_match_holders",
@@ -92,7 +92,7 @@ BLOCKS: list[Mutant] = [
     mutant(
         "window_off_by_one",
         "A block is given back while the window still reaches into it.",
-        CORE + "apply",
+        CORE + "results.apply",
         "first = (chunk.end - window + 1) // block_size",
         "first = (chunk.end - window + 1) // block_size + 1",
         "tokens_of_the_model",
@@ -104,7 +104,7 @@ STEPS: list[Mutant] = [
     mutant(
         "failed_steps_believed",
         "Steps planned on top of a failed one count.",
-        CORE + "worker_state",
+        CORE + "state.worker",
         "            step.is_void = True\n",
         "            step.is_void = False\n",
         "plans_are_possible",
@@ -112,7 +112,7 @@ STEPS: list[Mutant] = [
     mutant(
         "fork_as_the_same_choice",
         "A fork samples with the choice of its source.",
-        CORE + "builder",
+        CORE + "planning.plan_builder",
         "fork_choices.append(follower.choice)",
         "fork_choices.append(leader.choice)",
         "step_within_bounds",
@@ -120,7 +120,7 @@ STEPS: list[Mutant] = [
     mutant(
         "one_token_too_many",
         "A sequence ends one token too late.",
-        CORE + "admission",
+        CORE + "state.capacity",
         "return len(submission.prompt_token_ids) + (",
         "return 1 + len(submission.prompt_token_ids) + (",
         "tokens_of_the_model",
@@ -128,7 +128,7 @@ STEPS: list[Mutant] = [
     mutant(
         "budget_off_by_one",
         "A step may hold one token more than the worker takes.",
-        CORE + "planner",
+        CORE + "planning.planner",
         "budgets = worker.shared_step_tokens, ",
         "budgets = worker.shared_step_tokens + 1, ",
         "step_within_bounds",
@@ -136,7 +136,7 @@ STEPS: list[Mutant] = [
     mutant(
         "one_step_too_many",
         "One plan more than the credit is sent.",
-        CORE + "worker_state",
+        CORE + "state.worker",
         "len(self.outstanding) < self.info.steps_in_flight",
         "len(self.outstanding) <= self.info.steps_in_flight",
         "step_within_bounds",
@@ -144,7 +144,7 @@ STEPS: list[Mutant] = [
     mutant(
         "unfair_pop",
         "The youngest in the queue is served first.",
-        CORE + "waiting_queue",
+        CORE + "state.waiting_queue",
         "self._members[self._keys[index]]",
         "self._members[self._keys[-1 - index]]",
         "order_of_service",
@@ -152,7 +152,7 @@ STEPS: list[Mutant] = [
     mutant(
         "skips_unbounded",
         "Who does not fit is passed for ever.",
-        CORE + "starting",
+        CORE + "planning.schedule_waiting",
         "    if sequence.num_skipped >= MAX_SKIPS:\n",
         "    if sequence.num_skipped >= 10**6:\n",
         "order_of_service",
@@ -160,7 +160,7 @@ STEPS: list[Mutant] = [
     mutant(
         "older_ones_not_barred",
         "Older sequences of other tenants take the room that one has waited for long enough.",
-        CORE + "starting",
+        CORE + "planning.schedule_waiting",
         "if not _is_barred(sequence, blocked) and start(builder, sequence):",
         "if start(builder, sequence):",
         "tenants_share",
@@ -168,7 +168,7 @@ STEPS: list[Mutant] = [
     mutant(
         "tenants_in_one_queue",
         "Tenants are counted, and served in order of arrival.",
-        CORE + "queue_policy",
+        CORE + "queueing.policy",
         "return TenantQueue(self.ledger, sums)",
         "return WaitingQueue(sums)",
         "tenants_share",
@@ -176,7 +176,7 @@ STEPS: list[Mutant] = [
     mutant(
         "tenants_not_charged",
         "Nobody counts what tenants are served.",
-        CORE + "tenant_queue",
+        CORE + "queueing.tenant_queue",
         "= self.served(tenant) + num_tokens / weight",
         "= self.served(tenant)",
         "tenants_charged",
@@ -184,7 +184,7 @@ STEPS: list[Mutant] = [
     mutant(
         "weights_upside_down",
         "Who has twice the weight gets a half.",
-        CORE + "tenant_queue",
+        CORE + "queueing.tenant_queue",
         "+ num_tokens / weight",
         "+ num_tokens * weight",
         "tenants_charged",
@@ -201,7 +201,7 @@ STEPS: list[Mutant] = [
     mutant(
         "deadlines_ignored",
         "Nothing ends at its deadline.",
-        CORE + "deadlines",
+        CORE + "queueing.deadlines",
         "while self._heap and self._heap[0][0] <= now:",
         "while self._heap and self._heap[0][0] < 0:",
         "one_end_each",
@@ -209,7 +209,7 @@ STEPS: list[Mutant] = [
     mutant(
         "neighbours_fail_too",
         "A step that fails takes all its sequences with it.",
-        CORE + "apply",
+        CORE + "results.apply",
         "culprits = {alone} if alone is not None else set()",
         "culprits = {unit_of(chunk.sequence) for chunk in live}",
         "one_end_each",
@@ -217,7 +217,7 @@ STEPS: list[Mutant] = [
     mutant(
         "deadly_for_ever",
         "A request may end one worker after the other.",
-        CORE + "losses",
+        CORE + "queueing.losses",
         "alone.num_losses >= MAX_LOSSES else",
         "alone.num_losses < 0 else",
         "bounded_losses",
@@ -225,7 +225,7 @@ STEPS: list[Mutant] = [
     mutant(
         "suspects_run_with_others",
         "Who may have ended workers is run with others again, so nobody can be blamed.",
-        CORE + "enqueue",
+        CORE + "queueing.enqueue",
         "if is_suspect(sequence.request):",
         "if False:",
         "everything_ends",
@@ -233,7 +233,7 @@ STEPS: list[Mutant] = [
     mutant(
         "given_up_too_soon",
         "Who was alone on two workers when they were lost fails.",
-        CORE + "losses",
+        CORE + "queueing.losses",
         "MAX_LOSSES: Final = 5",
         "MAX_LOSSES: Final = 2",
         "one_end_each",
@@ -241,7 +241,7 @@ STEPS: list[Mutant] = [
     mutant(
         "beam_score_off_by_one",
         "A hypothesis is scored as if it had one token more.",
-        CORE + "beam_search",
+        CORE + "state.beam_search",
         "branch.score / num_tokens**",
         "branch.score / (num_tokens + 1)**",
         "tokens_of_the_model",
@@ -249,7 +249,7 @@ STEPS: list[Mutant] = [
     mutant(
         "beam_forked_from_itself",
         "The worker is told the wrong source of a beam.",
-        CORE + "beam_group",
+        CORE + "parallel.beam_group",
         "moves.forks.append((child.slot, parent.slot, child.choice))",
         "moves.forks.append((child.slot, live[0].slot or 0, child.choice))",
         "one_writer",

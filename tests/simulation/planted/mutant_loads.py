@@ -6,7 +6,7 @@ LOADS: list[Mutant] = [
     mutant(
         "failed_load_believed",
         "All blocks of a load get their names, whatever came.",
-        CORE + "loading",
+        CORE + "transfers.loading",
         "strict=True))[: answer.num_blocks]:",
         "strict=True)):",
         "names_say_content",
@@ -15,7 +15,7 @@ LOADS: list[Mutant] = [
     mutant(
         "load_gives_back_too_soon",
         "A load that is cancelled gives its blocks back before the worker has answered.",
-        CORE + "loads",
+        CORE + "state.loads",
         "            load.is_cancelled = True\n",
         "            load.is_cancelled = True\n            load.table.release()\n",
         "loads_are_alone",
@@ -23,7 +23,7 @@ LOADS: list[Mutant] = [
     mutant(
         "joined_sequence_forgotten",
         "Who waits for a load of another is not told of its end.",
-        CORE + "loading",
+        CORE + "transfers.loading",
         "    load.sequences.append(sequence)\n",
         "    if not load.sequences:\n        load.sequences.append(sequence)\n",
         "loads_end",
@@ -32,7 +32,7 @@ LOADS: list[Mutant] = [
     mutant(
         "overdue_load_awaited",
         "An answer that does not come is waited for without an end.",
-        CORE + "loading",
+        CORE + "transfers.loading",
         "        if load.is_overdue or now < load.overdue_at:\n",
         "        if True:\n",
         "loads_end",
@@ -40,7 +40,7 @@ LOADS: list[Mutant] = [
     mutant(
         "loading_forgotten_with_the_worker",
         "Who waits for a load is lost with its worker.",
-        CORE + "queues",
+        CORE + "routing.queues",
         "    aside = {*worker.compiling, *worker.loading, *worker.resting}\n",
         "    aside = {*worker.compiling, *worker.resting}\n",
         "everything_ends",
@@ -49,7 +49,7 @@ LOADS: list[Mutant] = [
     mutant(
         "load_for_nobody",
         "A load goes on that nobody waits for any more.",
-        CORE + "loads",
+        CORE + "state.loads",
         "            if not load.is_cancelled and not load.waiting:\n",
         "            if False:\n",
         "loads_end",
@@ -65,7 +65,7 @@ LOADS: list[Mutant] = [
     mutant(
         "loads_take_what_is_set_aside",
         "A load takes blocks that were promised to a sequence.",
-        CORE + "load_ordering",
+        CORE + "transfers.orders",
         "pool.num_free - worker.reservations.num_blocks - num_revived - len(worker.running) - 1",
         "pool.num_free",
         "bounded_preemption",
@@ -75,7 +75,7 @@ LOADS: list[Mutant] = [
     mutant(
         "tier_of_the_whole_load",
         "Tokens count towards a tier that were not found.",
-        CORE + "cached_tokens",
+        CORE + "data.timeline",
         "        tokens = min(block_size, num_cached - index * block_size)\n",
         "        tokens = block_size\n",
         "cached_tokens_add_up",

@@ -6,7 +6,7 @@ REAL: list[Mutant] = [
     mutant(
         "vllm_45388_never_promoted",
         "A sequence that gave way is not queued again when its last step has returned.",
-        CORE + "apply",
+        CORE + "results.apply",
         "    if worker.returning:\n",
         "    if False:\n",
         "progress",
@@ -15,7 +15,7 @@ REAL: list[Mutant] = [
     mutant(
         "vllm_37164_foreign_block",
         "A block given out anew is still found under its old name.",
-        CORE + "block_pool",
+        CORE + "blocks.block_pool",
         "        self.unname(block)\n        self.ref_counts[block] = 1",
         "        self.ref_counts[block] = 1",
         "names_say_content",
@@ -26,14 +26,18 @@ REAL: list[Mutant] = [
         "vllm_49674_preemption_cascade",
         "Who is short evicts all others at once, freed blocks or not, and nobody is ever safe.",
         (
-            (CORE + "growth", "if worker.num_releasing_blocks or victim", "if victim"),
             (
-                CORE + "starting",
+                CORE + "planning.schedule_running",
+                "if worker.num_releasing_blocks or victim",
+                "if victim",
+            ),
+            (
+                CORE + "planning.schedule_waiting",
                 "    if sequence.num_preemptions >= MAX_PREEMPTIONS:\n        guarantee(",
                 "    if sequence.num_preemptions < 0:\n        guarantee(",
             ),
             (
-                CORE + "starting",
+                CORE + "planning.schedule_waiting",
                 "    is_guaranteed = sequence.num_preemptions >= MAX_PREEMPTIONS\n",
                 "    is_guaranteed = False\n",
             ),
@@ -43,7 +47,7 @@ REAL: list[Mutant] = [
     mutant(
         "vllm_31731_head_of_line",
         "A request too large for the free blocks stops all behind it.",
-        CORE + "starting",
+        CORE + "planning.schedule_waiting",
         "            blocked.append(sequence)\n",
         "            break\n",
         "order_of_service",
@@ -51,7 +55,7 @@ REAL: list[Mutant] = [
     mutant(
         "vllm_ascend_14055_no_fence",
         "Blocks come free while a step under way may still write them.",
-        CORE + "worker_state",
+        CORE + "state.worker",
         "        if sequence.num_outstanding:\n",
         "        if False:\n",
         "no_reissue_under_a_step",

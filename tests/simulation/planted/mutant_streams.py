@@ -6,7 +6,7 @@ STREAMS: list[Mutant] = [
     mutant(
         "plans_without_end",
         "Sequences are started whatever a plan can hold.",
-        CORE + "builder",
+        CORE + "planning.plan_builder",
         "        if num_bytes > self.num_bytes_left:\n",
         "        if num_bytes < 0:\n",
         "messages_fit",
@@ -14,7 +14,7 @@ STREAMS: list[Mutant] = [
     mutant(
         "grammars_without_credit",
         "A worker is asked for all grammars at once.",
-        CORE + "grammars",
+        CORE + "state.grammars",
         "len(self._under_way) < self._limits.max_grammars",
         "len(self._under_way) >= 0",
         "messages_within_credit",
@@ -22,7 +22,7 @@ STREAMS: list[Mutant] = [
     mutant(
         "credit_never_returned",
         "A grammar that was answered counts as under way.",
-        CORE + "grammars",
+        CORE + "state.grammars",
         "        if self._under_way.pop(grammar_id, None) is None:\n",
         "        if self._under_way.get(grammar_id) is None:\n",
         "everything_ends",
@@ -30,7 +30,7 @@ STREAMS: list[Mutant] = [
     mutant(
         "prefix_too_long",
         "A worker copies one token more than two prompts have in common.",
-        CORE + "told_prefix",
+        CORE + "planning.told_prefix",
         "ToldPrefix(slot, best * block_size)",
         "ToldPrefix(slot, min(best * block_size + 1, sequence.num_prompt))",
         "tokens_of_the_model",
