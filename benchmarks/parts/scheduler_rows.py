@@ -207,7 +207,7 @@ async def many_waiting(num_waiting: int) -> list[float]:
         cell.submit([number % 32_000, 2, 3])
     await cell.settle()
     step = await per_call(lambda: cell.step(cell.workers[0]))
-    return [step, await per_call(lambda: cell.loop._beat(1))]
+    return [step, await per_call(lambda: cell.loop.driven.beat(1))]
 
 
 async def blocked_prefixes(num_prefix: int) -> list[float]:

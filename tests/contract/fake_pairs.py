@@ -45,8 +45,12 @@ class FakePairs:
     due: list[tuple[int, ProbeOutcome]] = field(default_factory=list)
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> "FakePairs":
-        for name in ("set_roles", "topology", "begin_probe", "take_probes", "end_probe"):
-            monkeypatch.setattr(self.loop.core, name, getattr(self, name), raising=False)
+        core = self.loop.core
+        monkeypatch.setattr(core, "set_roles", self.set_roles)
+        monkeypatch.setattr(core, "topology", self.topology)
+        monkeypatch.setattr(core.probes, "begin", self.begin_probe)
+        monkeypatch.setattr(core.probes, "take_ended", self.take_probes)
+        monkeypatch.setattr(core.probes, "end", self.end_probe)
         return self
 
     def pair(self, prefill: bytes, decode: bytes, refusal: str | None = None) -> None:

@@ -36,8 +36,8 @@ async def running_scheduler(folder: Path, **changes: object) -> AsyncIterator[Ru
     tasks = [asyncio.create_task(loop.run_clock()), *watch_stores(config, loop)]
     try:
         yield RunningScheduler(str(server.address), loop)
-        if loop.failure.done():
-            loop.failure.result()
+        if loop.driven.failure.done():
+            loop.driven.failure.result()
     finally:
         for task in tasks:
             task.cancel()

@@ -131,7 +131,7 @@ async def serve(config: SchedulerConfig, context: ProcessContext) -> None:
     clock = asyncio.create_task(loop.run_clock())
     stop = asyncio.create_task(context.stop.wait())
     watches = watch_stores(config, loop)
-    ends: set[asyncio.Future[Any]] = {loop.failure, clock, stop, *watches}
+    ends: set[asyncio.Future[Any]] = {loop.driven.failure, clock, stop, *watches}
     try:
         done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for finished in done:
@@ -146,14 +146,14 @@ def watch_stores(config: SchedulerConfig, loop: StepLoop) -> list[asyncio.Task[N
     """Return running tasks that watch the KV stores and the counts of the core; none of them ends
     by itself."""
     stores = () if config.kv_load == "never" else config.kvstore
-    watches = [KvStoreLink(store, loop).run() for store in stores]
+    watches = [KvStoreLink(store, loop.driven).run() for store in stores]
     return [asyncio.create_task(watch) for watch in (*watches, _show_counts(loop))]
 
 
 async def _show_counts(loop: StepLoop) -> None:
     meter, cell = DecisionMeter(), CellMeter()
     while True:
-        cell.show_load(loop.newest_load, len(loop.frontends))
+        cell.show_load(loop.driven.newest_load, len(loop.frontends))
         cell.show_totals(loop.core.counts)
         counts = loop.core.counts
         meter.show(counts.loads.verdicts, counts.loads.num_overdue)

@@ -21,7 +21,7 @@ from prometheus_client import REGISTRY
 
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as ks
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_scheduler.core.scheduler_core import SchedulerCore
+from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
 from pagewire_scheduler.links import kvstore_link
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import BlockName
@@ -43,23 +43,23 @@ class Known:
 def known(monkeypatch: pytest.MonkeyPatch) -> Known:
     known = Known()
 
-    def note_stored(_: SchedulerCore, store: str, taken: Sequence[BlockName]) -> None:
+    def stored(_: RemoteIndex, store: str, taken: Sequence[BlockName]) -> None:
         known.names[store].update(taken)
         known.batches.append(len(taken))
 
-    def note_removed(_: SchedulerCore, store: str, taken: Sequence[BlockName]) -> None:
+    def removed(_: RemoteIndex, store: str, taken: Sequence[BlockName]) -> None:
         known.names[store].difference_update(taken)
 
-    def note_cleared(_: SchedulerCore, store: str) -> None:
+    def cleared(_: RemoteIndex, store: str) -> None:
         known.names[store].clear()
         known.num_cleared += 1
 
-    def set_store(_: SchedulerCore, store: str, is_up: bool) -> None:
+    def set_up(_: RemoteIndex, store: str, *, is_up: bool) -> None:
         assert known.up.get(store) != is_up, "told twice"
         known.up[store] = is_up
 
-    for method in (note_stored, note_removed, note_cleared, set_store):
-        monkeypatch.setattr(SchedulerCore, method.__name__, method)
+    for method in (stored, removed, cleared, set_up):
+        monkeypatch.setattr(RemoteIndex, method.__name__, method)
     return known
 
 

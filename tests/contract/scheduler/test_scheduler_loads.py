@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as wa
 from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
-from pagewire_scheduler.core.scheduler_core import SchedulerCore
+from pagewire_scheduler.core.kv_caches import KvCaches
 from pagewire_shared.errors import WireError
 from pagewire_shared.kv.arrays import pack_names, pack_u32
 
@@ -31,13 +31,13 @@ class LoadingCore:
         self.answers: list[LoadAnswer] = []
         self.error: WireError | None = None
         self.is_planning = False  # whether a plan must come before
-        monkeypatch.setattr(SchedulerCore, "take_loads", self._taking(self.orders))
-        monkeypatch.setattr(SchedulerCore, "take_cancelled_loads", self._taking(self.cancels))
-        monkeypatch.setattr(SchedulerCore, "note_load", lambda _, __, answer: self._note(answer))
+        monkeypatch.setattr(KvCaches, "take_loads", self._taking(self.orders))
+        monkeypatch.setattr(KvCaches, "take_cancelled_loads", self._taking(self.cancels))
+        monkeypatch.setattr(KvCaches, "note_load", lambda _, __, answer: self._note(answer))
 
-    def _taking(self, items: list[Any]) -> Callable[[SchedulerCore, bytes], list[Any]]:
-        def take(core: SchedulerCore, worker_id: bytes) -> list[Any]:
-            if self.is_planning and not core.workers[worker_id].outstanding:
+    def _taking(self, items: list[Any]) -> Callable[[KvCaches, bytes], list[Any]]:
+        def take(caches: KvCaches, worker_id: bytes) -> list[Any]:
+            if self.is_planning and not caches._workers[worker_id].outstanding:
                 return []
             taken = items[:]
             items.clear()

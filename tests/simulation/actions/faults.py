@@ -202,7 +202,7 @@ def _claim(cell: Cell, name: str, highest: int) -> None:
     )
     cell.receive(stream)
     assert cell.step_loop is not None
-    assert not cell.step_loop.failure.done(), "a claim ends a scheduler"
+    assert not cell.step_loop.driven.failure.done(), "a claim ends a scheduler"
     stream.cut()
     if stream in cell.streams:
         cell.receive(stream)
@@ -210,5 +210,5 @@ def _claim(cell: Cell, name: str, highest: int) -> None:
 
 def reset_cache(world: World, a: int, b: int, c: int) -> bool:
     cell = world.cells[a % len(world.cells)]
-    cell.core.reset_prefix_cache("tiny")
+    cell.core.kv_caches.reset("tiny")
     return True

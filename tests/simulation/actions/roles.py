@@ -23,7 +23,7 @@ def set_roles(world: World, a: int, b: int, c: int) -> bool:
     worker_id = list(cell.core.workers)[b % len(cell.core.workers)]
     roles = SETS[c % len(SETS)]
     assert cell.step_loop is not None
-    cell.step_loop._guard(lambda: cell.core.set_roles(worker_id, roles))
+    cell.step_loop.driven.guard(lambda: cell.core.set_roles(worker_id, roles))
     cell.step_loop._plan_soon()
     return True
 
@@ -35,14 +35,14 @@ def probe_pair(world: World, a: int, b: int, c: int) -> bool:
         return False
     assert cell.step_loop is not None
     core, ids = cell.core, list(cell.core.workers)
-    world.coverage.facts["probes ended"] += len(core.take_probes())
-    if core.probes and c % 2:
-        number = next(iter(core.probes))
-        cell.step_loop._guard(lambda: core.end_probe(number))
+    world.coverage.facts["probes ended"] += len(core.probes.take_ended())
+    if core.probes.under_way and c % 2:
+        number = next(iter(core.probes.under_way))
+        cell.step_loop.driven.guard(lambda: core.probes.end(number))
         return True
     pair = (ids[b % len(ids)], ids[c // 2 % len(ids)])
     try:
-        cell.step_loop._guard(lambda: core.begin_probe(*pair, 1.0))
+        cell.step_loop.driven.guard(lambda: core.probes.begin(*pair, 1.0))
     except PagewireError:
         return False
     cell.step_loop._plan_soon()
@@ -51,8 +51,8 @@ def probe_pair(world: World, a: int, b: int, c: int) -> bool:
 
 def end_probes(cell: Cell) -> None:
     """Whoever asked for probes is through with them."""
-    for number in list(cell.core.probes):
-        cell.core.end_probe(number)
+    for number in list(cell.core.probes.under_way):
+        cell.core.probes.end(number)
 
 
 def cancel_handed_off(world: World, a: int, b: int, c: int) -> bool:

@@ -168,20 +168,20 @@ class Cell:
         """Take the oldest news of a KV store."""
         kind, store, names = self.news.popleft()
         if kind == "stored":
-            self.core.note_stored(store, names)  # type: ignore[arg-type]
+            self.core.stores.stored(store, names)  # type: ignore[arg-type]
         elif kind == "removed":
-            self.core.note_removed(store, names)  # type: ignore[arg-type]
+            self.core.stores.removed(store, names)  # type: ignore[arg-type]
         elif kind == "cleared":
-            self.core.note_cleared(store)
+            self.core.stores.cleared(store)
         else:
-            self.core.set_store(store, kind == "up")
+            self.core.stores.set_up(store, is_up=kind == "up")
 
     def send_loads(self) -> None:
         """Tell workers of loads, wherever the loop planned."""
         for worker_id, peer in self.step_loop.workers.items() if self.step_loop else ():
-            for order in self.core.take_loads(worker_id):
+            for order in self.core.kv_caches.take_loads(worker_id):
                 peer.send_load(order)
-            for load_id in self.core.take_cancelled_loads(worker_id):
+            for load_id in self.core.kv_caches.take_cancelled_loads(worker_id):
                 peer.send_cancel_load(load_id)
 
     def connect(self, stream: Stream) -> None:
@@ -266,7 +266,9 @@ class Cell:
         elif isinstance(message, tuple) and message[0] == "loaded":
             if peer.is_current:
                 self.hooks.loaded(peer, message[1])
-                self.step_loop._guard(lambda: self.core.note_load(peer.info.worker_id, message[1]))
+                self.step_loop.driven.guard(
+                    lambda: self.core.kv_caches.note_load(peer.info.worker_id, message[1])
+                )
                 self.step_loop._plan_soon()
         elif isinstance(message, tuple):
             self.step_loop.advance(peer, message[1])

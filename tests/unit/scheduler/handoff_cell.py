@@ -85,7 +85,7 @@ class HandoffCell:
         return said(events)
 
     def orders(self, worker_id: bytes = D) -> list[LoadOrder]:
-        return self.core.take_loads(worker_id)
+        return self.core.kv_caches.take_loads(worker_id)
 
     def order(self, worker_id: bytes = D) -> LoadOrder:
         (order,) = self.orders(worker_id)
@@ -109,7 +109,7 @@ class HandoffCell:
             transport=KvTransport.GRPC,
             transfer_seconds=0.004,
         )
-        self.core.note_load(worker_id, answer)
+        self.core.kv_caches.note_load(worker_id, answer)
         check_integrity(self.core)
 
     def tick(self, seconds: float) -> None:

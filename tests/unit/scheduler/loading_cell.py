@@ -20,7 +20,7 @@ class LoadingCell(Cell):
 
     def __init__(self, *, is_up: bool = True, **changes: object) -> None:
         super().__init__(**{"loads_blocks": True, "bytes_per_block": 1000, **changes})
-        self.core.set_store(STORE, is_up)
+        self.core.stores.set_up(STORE, is_up=is_up)
 
     @property
     def worker(self) -> WorkerState:
@@ -43,7 +43,7 @@ class LoadingCell(Cell):
 
     def store(self, tokens: Sequence[int]) -> None:
         """Let the store have all full blocks of `tokens`."""
-        self.core.note_stored(STORE, self.names(tokens))
+        self.core.stores.stored(STORE, self.names(tokens))
 
     def sequence(self, number: int) -> CoreSequence:
         request_id = RequestId(number.to_bytes(16, "little"))
@@ -52,7 +52,7 @@ class LoadingCell(Cell):
     def orders(self) -> list[LoadOrder]:
         """Take a step, if there is one, and return the loads ordered."""
         plan = self.plan()
-        orders = self.core.take_loads(self.info.worker_id)
+        orders = self.core.kv_caches.take_loads(self.info.worker_id)
         if plan is not None:
             self.answer(plan)
         return orders
@@ -62,7 +62,7 @@ class LoadingCell(Cell):
         return order
 
     def cancelled(self) -> list[int]:
-        return self.core.take_cancelled_loads(self.info.worker_id)
+        return self.core.kv_caches.take_cancelled_loads(self.info.worker_id)
 
     def finish(
         self,
@@ -76,7 +76,7 @@ class LoadingCell(Cell):
         values = {"tiers": (("memory", num),) if num else (), "num_bytes": 1000 * num}
         values |= {"seconds": 0.01, **fields}
         answer = LoadAnswer(order.load_id, num, outcome, **values)  # type: ignore[arg-type]
-        self.core.note_load(self.info.worker_id, answer)
+        self.core.kv_caches.note_load(self.info.worker_id, answer)
         check_integrity(self.core)
 
     def tick(self, seconds: float) -> None:

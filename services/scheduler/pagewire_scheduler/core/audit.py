@@ -59,7 +59,7 @@ def check_integrity(core: SchedulerCore) -> None:
 def audit(core: SchedulerCore) -> CoreReport:
     """Walk everything."""
     sequences = [s for request in core.requests.values() for s in request.sequences]
-    probes = [sequence for _, sequence in core.probes.values()]
+    probes = [sequence for _, sequence in core.probes.under_way.values()]
     prefills = [
         handoff.prefill
         for worker in core.workers.values()

@@ -1,24 +1,26 @@
-"""The facade of the pure scheduler: every event of the cell enters here, every plan and token
-leaves here. Owns requests, frontends and workers; knows neither clock nor network (`now` is passed
-in)."""
+"""The facade of the pure scheduler: takes every event of a cell, and returns plans and tokens.
+Knows neither clock nor network: the caller sets `now`."""
 
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
 from pagewire_scheduler.core.data.events import Event, RejectedEvent
-from pagewire_scheduler.core.data.settings import CoreSettings
+from pagewire_scheduler.core.data.settings import CoreCounts, CoreSettings
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
 from pagewire_scheduler.core.data.submission import Submission
-from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
-from pagewire_scheduler.core.exchange import Exchange
+from pagewire_scheduler.core.data.topology import Topology
+from pagewire_scheduler.core.data.worker_info import ModelInfo, Role, WorkerInfo
+from pagewire_scheduler.core.due_workers import DueWorkers
+from pagewire_scheduler.core.kv_caches import KvCaches
+from pagewire_scheduler.core.pair_probes import PairProbes
 from pagewire_scheduler.core.parallel.forks import leaders
 from pagewire_scheduler.core.planning.planner import plan_step
 from pagewire_scheduler.core.queueing.deadlines import Deadlines
 from pagewire_scheduler.core.queueing.enqueue import take_compiled
 from pagewire_scheduler.core.queueing.losses import error_of_losses
 from pagewire_scheduler.core.queueing.overload import OverloadGuard
-from pagewire_scheduler.core.queueing.policy import rank
+from pagewire_scheduler.core.queueing.policy import create_policy, rank
 from pagewire_scheduler.core.results.apply import apply_result
 from pagewire_scheduler.core.results.finish import (
     end_request,
@@ -27,6 +29,8 @@ from pagewire_scheduler.core.results.finish import (
     stop_reason_of,
 )
 from pagewire_scheduler.core.routing.admission import admit, check_submission, error_of
+from pagewire_scheduler.core.routing.draining import Draining
+from pagewire_scheduler.core.routing.queues import ModelQueues
 from pagewire_scheduler.core.routing.resubmit import (
     check_resubmit,
     is_resend,
@@ -44,21 +48,53 @@ from pagewire_scheduler.core.state.grammars import GrammarId
 from pagewire_scheduler.core.state.request import Request, Sequence
 from pagewire_scheduler.core.state.request_creation import create_request
 from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.topology import topology_of
 from pagewire_scheduler.core.transfers.handoffs import complete_prefill
+from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
 from pagewire_shared.errors import DeadlineError, PagewireError
 from pagewire_shared.identity.ids import RequestId
 
 
-class SchedulerCore(Exchange):
-    """The state of one cell. Every method is synchronous and returns what must be sent."""
+class SchedulerCore:
+    """The state of one cell. Every method is synchronous and returns what must be sent.
+
+    Attributes:
+        now: The caller's clock; the caller sets it before each call.
+        workers: The attached workers, by id.
+        due: The workers to plan for.
+        stores: The names of the blocks that KV stores have.
+        queues: Workers and waiting sequences by model.
+        draining: Moves sequences off workers that drain or lose a role.
+        kv_caches: Loads, pulls and resets of cached blocks.
+        probes: Probes of pairs of workers.
+        load: The limits on what the cell takes on.
+    """
 
     def __init__(self, settings: CoreSettings) -> None:
-        super().__init__(settings)
+        self.settings = settings
+        self.now = 0.0
+        self.counts = CoreCounts()
+        self.workers: dict[bytes, WorkerState] = {}
+        self.due = DueWorkers(self.workers)
+        self.stores = RemoteIndex()
+        self.policy = create_policy(settings.policy, settings.tenant_weights)
+        is_caching, moves = settings.is_caching, self.counts.handoffs
+        self.queues = ModelQueues(self.policy, self.stores, settings, moves, self._clock)
+        self.draining = Draining(self.queues, moves, is_caching=is_caching)
+        self.kv_caches = KvCaches(
+            self.workers, self.stores, self.counts, self._clock, is_caching=is_caching
+        )
+        self.probes = PairProbes(
+            self.workers, lambda: self.settings.generation, self._clock, is_caching=is_caching
+        )
         self.requests: dict[RequestId, Request] = {}
         self.frontends: dict[bytes, FrontendState] = {}
         self.load = OverloadGuard(settings.limits)
         self._deadlines = Deadlines()
         self._num_arrivals = 0
+
+    def _clock(self) -> float:
+        return self.now
 
     def set_generation(self, generation: int) -> None:
         """Take another generation, which is that of workers that attach from now on."""
@@ -71,7 +107,9 @@ class SchedulerCore(Exchange):
         """Add a worker with an empty batch; an earlier attach of it must have ended."""
         assert info.worker_id not in self.workers, "a worker attaches twice"
         totals = self.counts.of(info.model.name)
-        worker = WorkerState(info, self.queues.create_queue(), totals, self.settings, self._touched)
+        worker = WorkerState(
+            info, self.queues.create_queue(), totals, self.settings, self.due.touched
+        )
         worker.touch()
         self.workers[info.worker_id] = worker
         return self._enter(self.queues.add_worker(worker))
@@ -83,12 +121,32 @@ class SchedulerCore(Exchange):
         """
         ended: list[Sequence] = []
         lost = self.workers.pop(worker_id)
-        for members in (self._touched, self._stuck, self._timed):
-            members.pop(lost, None)
+        self.due.forget(lost)
         for sequence in self.queues.remove_worker(lost):
             sequence.error = error_of_losses(sequence.request)
             ended.extend(end_with_followers(sequence, State.FINISHED_FAILED))
         return self._conclude(ended)
+
+    def drain_worker(self, worker_id: bytes) -> None:
+        """Place nothing new on a worker; what runs there moves, or runs to its end."""
+        worker = self.workers[worker_id]
+        worker.touch()
+        self.draining.drain(worker)
+
+    def is_drained(self, worker_id: bytes) -> bool:
+        """Whether a draining worker has nothing left to do, and keeps nothing for others."""
+        return self.draining.is_drained(self.workers[worker_id])
+
+    def set_roles(self, worker_id: bytes, roles: frozenset[Role]) -> None:
+        """Use a worker for `roles` from now on; what runs there ends there."""
+        assert roles, "a worker without a role"
+        worker = self.workers[worker_id]
+        worker.touch()
+        self.draining.set_roles(worker, roles)
+
+    def topology(self) -> Topology:
+        """Return the workers and which pairs of them exchange blocks."""
+        return topology_of(self.workers, self.queues, self.settings)
 
     def models(self) -> list[tuple[ModelInfo, int]]:
         """Return the models that attached workers serve, and by how many."""
@@ -97,23 +155,23 @@ class SchedulerCore(Exchange):
     def plan(self, worker_id: bytes) -> StepPlan | None:
         """Return the next plan of a worker, or None when it has no credit or nothing to do."""
         worker = self.workers[worker_id]
-        self._touched.pop(worker, None)
+        self.due.touched.pop(worker, None)
         plan = self._plan(worker)
         if plan is None:
             self.queues.share(worker)
-            self._look_again(worker)
+            self.due.note_planned(worker)
         return plan
 
     def _plan(self, worker: WorkerState) -> StepPlan | None:
         if not worker.has_credit:
-            self._order_loads(worker)  # they run beside the steps that are out
+            self.kv_caches.order_loads(worker)  # they run beside the steps that are out
             return None
         if worker.is_drain_due and not worker.fault_isolation:
-            self.departures.drain(worker)
+            self.draining.drain(worker)
         if worker.is_draining:
-            self.departures.migrate(worker, self.now)
+            self.draining.migrate(worker, self.now)
         self.queues.balance(worker)
-        self._order_loads(worker)
+        self.kv_caches.order_loads(worker)
         builder = plan_step(
             worker,
             worker.generation,
@@ -121,11 +179,11 @@ class SchedulerCore(Exchange):
             self.now,
             is_caching=self.settings.is_caching,
         )
-        self._begin_pulls(worker, builder.found)
+        self.kv_caches.begin_pulls(worker, builder.found)
         self.counts.num_steps += builder.is_sent
         self.counts.num_preemptions += len(builder.preempted)
         if not builder.is_sent:
-            self._yield_blocks(worker)
+            self.kv_caches.yield_blocks(worker)
             return None
         return builder.plan
 
@@ -247,9 +305,8 @@ class SchedulerCore(Exchange):
         """End what is past its deadline, and what belongs to frontends past their lease."""
         self.now = now
         self.load.tick(now)
-        self._give_up_overdue_loads()
-        self._touched.update(self._stuck)
-        self._stuck.clear()
+        self.kv_caches.give_up_overdue(self.due.with_deadlines())
+        self.due.retry_stuck()
         events: list[Event] = []
         for request in self._deadlines.pop_expired(now):
             error = DeadlineError("the deadline of the request passed")

@@ -3,7 +3,7 @@ that it knows the time, and a contradiction ends the process. Owns no stream."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from pagewire_scheduler.core.cell_load import CellLoad, cell_load
@@ -22,13 +22,23 @@ _logger = logging.getLogger(__name__)
 
 
 class DrivenCore:
-    """Runs on one event loop. The step loop is one of these."""
+    """Calls the core at the time of its clock, and sends what every frontend hears.
 
-    def __init__(self, settings: CoreSettings, clock: Callable[[], float]) -> None:
-        """Args: `clock` returns seconds."""
+    Attributes:
+        newest_load: What the last heartbeat said.
+        failure: Ends with the error that ends the process.
+    """
+
+    def __init__(
+        self,
+        settings: CoreSettings,
+        clock: Callable[[], float],
+        frontends: Mapping[bytes, FrontendPeer],
+    ) -> None:
+        """Args: `clock` returns seconds; the caller adds and removes `frontends`."""
         self.core = SchedulerCore(settings)
         self.clock = clock
-        self.frontends: dict[bytes, FrontendPeer] = {}
+        self._frontends = frontends
         self.newest_load = CellLoad({}, {})
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -41,47 +51,54 @@ class DrivenCore:
 
     def note_stored(self, store: str, names: Sequence[BlockName]) -> None:
         """Take note of blocks that a store has."""
-        self._guard(lambda: self.core.note_stored(store, names))
+        self.guard(lambda: self.core.stores.stored(store, names))
 
     def note_removed(self, store: str, names: Sequence[BlockName]) -> None:
         """Take note of blocks that a store has no more."""
-        self._guard(lambda: self.core.note_removed(store, names))
+        self.guard(lambda: self.core.stores.removed(store, names))
 
     def note_cleared(self, store: str) -> None:
         """Forget what a store has."""
-        self._guard(lambda: self.core.note_cleared(store))
+        self.guard(lambda: self.core.stores.cleared(store))
 
     def set_store(self, store: str, *, is_up: bool) -> None:
         """Take note of a store that can be reached, or cannot."""
-        self._guard(lambda: self.core.set_store(store, is_up))
+        self.guard(lambda: self.core.stores.set_up(store, is_up=is_up))
 
-    # Inside
+    # Events and reports
 
-    def _beat(self, counter: int) -> None:
+    def beat(self, counter: int) -> None:
         """Show every frontend that time passes here, and how busy the cell is."""
         core = self.core
-        load = self._guard(lambda: cell_load(core.frontends.values(), core.workers.values()))
+        load = self.guard(lambda: cell_load(core.frontends.values(), core.workers.values()))
         self.newest_load = load
-        for frontend in list(self.frontends.values()):
+        for frontend in list(self._frontends.values()):
             frontend.send_heartbeat(counter)
             frontend.send_load(load)
 
-    def _dispatch(self, events: Sequence[Event]) -> None:
+    def dispatch(self, events: Sequence[Event]) -> None:
+        """Send events to the frontends that are attached."""
         by_frontend: dict[bytes, list[Event]] = {}
         for event in events:
             log_failure(event)
             by_frontend.setdefault(event.frontend_id, []).append(event)
         for frontend_id, own in by_frontend.items():
-            peer = self.frontends.get(frontend_id)
+            peer = self._frontends.get(frontend_id)
             if peer is not None:
                 peer.send_events(own)
 
-    def _models_changed(self) -> None:
+    def send_models(self) -> None:
+        """Send every frontend the models that are served."""
         models = self.core.models()
-        for frontend in list(self.frontends.values()):
+        for frontend in list(self._frontends.values()):
             frontend.send_models(models)
 
-    def _guard(self, call: Callable[[], Result]) -> Result:
+    def guard(self, call: Callable[[], Result]) -> Result:
+        """Call into the core, at the time of the clock.
+
+        Raises:
+            PagewireError: The core refuses. Any other error ends the process.
+        """
         self.core.now = self.clock()
         try:
             return call()
@@ -100,5 +117,5 @@ class DrivenCore:
         culprits = culprits_of(error)
         names = ", ".join(map(short, culprits)) or "no request"
         _logger.error("the core failed at %s", names, exc_info=error)
-        for frontend in list(self.frontends.values()):
+        for frontend in list(self._frontends.values()):
             frontend.send_failing(culprits)

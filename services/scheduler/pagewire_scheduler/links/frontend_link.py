@@ -150,14 +150,14 @@ class FrontendLink:
         asyncio.get_running_loop().call_soon(self.close, UnavailableError(why))
 
     def _receive(self, message: pb.AttachFrontendRequest) -> None:
-        if self._loop.failure.done():
+        if self._loop.driven.failure.done():
             return  # the process ends, and what the last word is about to be written
         try:
             self._take(message)
         except PagewireError:
             raise
         except Exception:
-            if not self._loop.failure.done():
+            if not self._loop.driven.failure.done():
                 raise
 
     def _take(self, message: pb.AttachFrontendRequest) -> None:

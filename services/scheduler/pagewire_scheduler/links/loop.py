@@ -32,8 +32,15 @@ HEARTBEAT_SECONDS = 1.0
 _logger = logging.getLogger(__name__)
 
 
-class StepLoop(DrivenCore):
-    """Runs on one event loop; its methods are called by links and never wait."""
+class StepLoop:
+    """Runs on one event loop; its methods are called by links and never wait.
+
+    Attributes:
+        driven: The core with its clock.
+        core: That core.
+        frontends: The attached frontends, by id.
+        workers: The attached workers, by id.
+    """
 
     def __init__(
         self,
@@ -61,7 +68,10 @@ class StepLoop(DrivenCore):
             is_load_forced=is_load_forced,
             handoff=handoff,
         )
-        super().__init__(settings, clock)
+        self.clock = clock
+        self.frontends: dict[bytes, FrontendPeer] = {}
+        self.driven = DrivenCore(settings, clock, self.frontends)
+        self.core = self.driven.core
         self.is_sharing_between_tenants = is_sharing_between_tenants
         self.workers: dict[bytes, WorkerPeer] = {}
         self._probes: dict[int, asyncio.Future[ProbeOutcome]] = {}
@@ -87,8 +97,8 @@ class StepLoop(DrivenCore):
         generation = self.generation.issue()
         self.workers[info.worker_id] = peer
         _logger.info("worker %s serves %s", short(info.worker_id), info.model.name)
-        self._dispatch(self._guard(lambda: self.core.attach_worker(info)))
-        self._models_changed()
+        self.driven.dispatch(self.driven.guard(lambda: self.core.attach_worker(info)))
+        self.driven.send_models()
         # After the caller has put its welcome into the outbox.
         self._plan_soon()
         return generation
@@ -101,8 +111,8 @@ class StepLoop(DrivenCore):
         del self.workers[worker_id]
         ran = named(self.core.workers[worker_id].running)
         _logger.info("worker %s is gone, which ran %s", short(worker_id), ran)
-        self._dispatch(self._guard(lambda: self.core.detach_worker(worker_id)))
-        self._models_changed()
+        self.driven.dispatch(self.driven.guard(lambda: self.core.detach_worker(worker_id)))
+        self.driven.send_models()
         self._plan_soon()
 
     def apply(self, peer: WorkerPeer, result: StepResult) -> None:
@@ -110,7 +120,7 @@ class StepLoop(DrivenCore):
         worker_id = peer.info.worker_id
         if self.workers.get(worker_id) is not peer:
             return
-        self._dispatch(self._guard(lambda: self.core.apply(worker_id, result)))
+        self.driven.dispatch(self.driven.guard(lambda: self.core.apply(worker_id, result)))
         has_work = bool(self.core.workers[worker_id].outstanding)
         peer.watch.advance(self.clock(), None, has_work=has_work)
         self._plan()
@@ -127,8 +137,8 @@ class StepLoop(DrivenCore):
         """Take the answer about a grammar."""
         worker_id = peer.info.worker_id
         if self.workers.get(worker_id) is peer:
-            self._dispatch(
-                self._guard(lambda: self.core.note_grammar(worker_id, grammar_id, error))
+            self.driven.dispatch(
+                self.driven.guard(lambda: self.core.note_grammar(worker_id, grammar_id, error))
             )
             self._plan_soon()
 
@@ -136,16 +146,16 @@ class StepLoop(DrivenCore):
         """Take the answer to a load. Raises WireError when it contradicts the order."""
         worker_id = peer.info.worker_id
         if self.workers.get(worker_id) is peer:
-            self._guard(lambda: self.core.note_load(worker_id, answer))
+            self.driven.guard(lambda: self.core.kv_caches.note_load(worker_id, answer))
             self._plan_soon()
 
     def drain(self, peer: WorkerPeer) -> None:
         """Give a worker that is to end nothing new; it is told when it has nothing left."""
         worker_id = peer.info.worker_id
         if self.workers.get(worker_id) is peer:
-            self._guard(lambda: self.core.drain_worker(worker_id))
+            self.driven.guard(lambda: self.core.drain_worker(worker_id))
             _logger.info("worker %s drains", short(worker_id))
-            self._models_changed()
+            self.driven.send_models()
             self._plan_soon()
 
     # Frontends
@@ -160,7 +170,7 @@ class StepLoop(DrivenCore):
         generation = self.generation.issue()
         self.frontends[info.frontend_id] = peer
         _logger.info("frontend %s attached", short(info.frontend_id))
-        resumed, events = self._guard(
+        resumed, events = self.driven.guard(
             lambda: self.core.attach_frontend(
                 info.frontend_id,
                 info.held,
@@ -177,26 +187,28 @@ class StepLoop(DrivenCore):
             return
         del self.frontends[frontend_id]
         _logger.info("frontend %s is gone", short(frontend_id))
-        self._guard(lambda: self.core.detach_frontend(frontend_id, self.clock()))
+        self.driven.guard(lambda: self.core.detach_frontend(frontend_id, self.clock()))
 
     def submit(self, peer: FrontendPeer, submission: Submission) -> None:
         """Take a request."""
         if self._is_current(peer):
             frontend_id = peer.info.frontend_id
             now = self.clock()
-            self._dispatch(self._guard(lambda: self.core.submit(frontend_id, submission, now)))
+            self.driven.dispatch(
+                self.driven.guard(lambda: self.core.submit(frontend_id, submission, now))
+            )
             self._plan_soon()
 
     def abort(self, peer: FrontendPeer, handle: int, choice: int | None) -> None:
         """End a request or one choice of it."""
         if self._is_current(peer):
             frontend_id = peer.info.frontend_id
-            self._guard(lambda: self.core.abort(frontend_id, handle, choice))
+            self.driven.guard(lambda: self.core.abort(frontend_id, handle, choice))
             self._plan_soon()
 
     def reset_prefix_cache(self, model: str | None) -> int:
         """Forget cached prefixes of `model`, or of all; return the number of blocks."""
-        num_blocks = self._guard(lambda: self.core.reset_prefix_cache(model))
+        num_blocks = self.driven.guard(lambda: self.core.kv_caches.reset(model))
         # Workers would offer the forgotten names again.
         self._plan_soon()
         return num_blocks
@@ -205,16 +217,16 @@ class StepLoop(DrivenCore):
 
     def set_roles(self, worker_id: bytes, roles: frozenset[Role]) -> None:
         """Use an attached worker for these roles from now on, at least one."""
-        self._guard(lambda: self.core.set_roles(worker_id, roles))
+        self.driven.guard(lambda: self.core.set_roles(worker_id, roles))
         self.workers[worker_id].send_roles(roles)
         named = ", ".join(sorted(role.value for role in roles))
         _logger.info("worker %s is used for %s", short(worker_id), named)
-        self._models_changed()
+        self.driven.send_models()
         self._plan_soon()
 
     def topology(self) -> Topology:
         """Return which workers there are, and which pairs of them exchange blocks."""
-        return self._guard(self.core.topology)
+        return self.driven.guard(self.core.topology)
 
     def begin_probe(
         self, prefill: bytes, decode: bytes, timeout_seconds: float
@@ -225,7 +237,9 @@ class StepLoop(DrivenCore):
         Raises:
             PagewireError: The pair exchanges nothing; nothing is held.
         """
-        probe_id = self._guard(lambda: self.core.begin_probe(prefill, decode, timeout_seconds))
+        probe_id = self.driven.guard(
+            lambda: self.core.probes.begin(prefill, decode, timeout_seconds)
+        )
         outcome = asyncio.get_running_loop().create_future()
         self._probes[probe_id] = outcome
         self._plan_soon()
@@ -234,7 +248,7 @@ class StepLoop(DrivenCore):
     def end_probe(self, probe_id: int) -> None:
         """Let both workers' blocks go; also before it has an outcome."""
         self._probes.pop(probe_id, None)
-        self._guard(lambda: self.core.end_probe(probe_id))
+        self.driven.guard(lambda: self.core.probes.end(probe_id))
         self._plan_soon()
 
     # Time
@@ -250,11 +264,11 @@ class StepLoop(DrivenCore):
             self._tick(now, lateness if lateness > 10 * TICK_SECONDS else 0.0)
             if now - last_beat >= HEARTBEAT_SECONDS:
                 last_beat = now
-                self._beat(self._num_turns)
+                self.driven.beat(self._num_turns)
 
     def _tick(self, now: float, lateness: float) -> None:
         self._num_turns += 1
-        self._dispatch(self._guard(lambda: self.core.tick(now)))
+        self.driven.dispatch(self.driven.guard(lambda: self.core.tick(now)))
         for worker in list(self.workers.values()):
             if lateness:
                 worker.watch.forgive(lateness)
@@ -278,22 +292,22 @@ class StepLoop(DrivenCore):
         """Plan for the workers of which something has changed, and tell them what is new."""
         self._is_planning_due = False
         self._num_turns += 1
-        for worker_id in self.core.take_touched():
+        for worker_id in self.core.due.take():
             peer = self.workers[worker_id]
-            while (plan := self._guard(partial(self.core.plan, worker_id))) is not None:
+            while (plan := self.driven.guard(partial(self.core.plan, worker_id))) is not None:
                 peer.watch.start_work(self.clock())
                 peer.send_plan(plan)
             for grammar_id, params in pop_requests(self.core.workers[worker_id]):
                 peer.send_grammar(grammar_id, params)
-            for order in self.core.take_loads(worker_id):
+            for order in self.core.kv_caches.take_loads(worker_id):
                 peer.send_load(order)
-            for load_id in self.core.take_cancelled_loads(worker_id):
+            for load_id in self.core.kv_caches.take_cancelled_loads(worker_id):
                 peer.send_cancel_load(load_id)
             if not peer.is_drained and self.core.is_drained(worker_id):
                 peer.send_drained()
-        if self.core.is_touched:
+        if self.core.due.touched:
             self._plan_soon()  # planning for one has changed another
-        for probe_id, outcome in self.core.take_probes() if self._probes else ():
+        for probe_id, outcome in self.core.probes.take_ended() if self._probes else ():
             waiting = self._probes.pop(probe_id, None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(outcome)

@@ -196,7 +196,7 @@ def test_names_forgotten_are_told_over_several_plans() -> None:
     forgetful = Cell(settings=CoreSettings(generation=3, stream_limits=limits))
     forgetful.submit(1, list(range(30)), sampling=SamplingParams(max_tokens=1))
     forgetful.run()
-    assert forgetful.core.reset_prefix_cache(None) == 7
+    assert forgetful.core.kv_caches.reset(None) == 7
     counts = []
     while (plan := forgetful.plan()) is not None:
         counts.append(len(plan.named_blocks))

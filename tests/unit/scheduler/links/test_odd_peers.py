@@ -79,7 +79,7 @@ def test_an_idle_worker_is_told_which_names_are_forgotten() -> None:
     cell.submit(1, list(range(1, 20)))
     while (plan := cell.plan()) is not None:
         cell.answer(plan)
-    num_blocks = cell.core.reset_prefix_cache(None)
+    num_blocks = cell.core.kv_caches.reset(None)
     assert num_blocks > 0
     plan = cell.planned()
     assert len(plan.named_blocks) == num_blocks

@@ -187,8 +187,8 @@ def test_a_reset_forgets_all_prefixes() -> None:
     cluster.submit(prompt)
     cluster.run()
     before = sum(cluster.num_computed.values())
-    assert cluster.core.reset_prefix_cache("another model") == 0
-    assert cluster.core.reset_prefix_cache("tiny") == (199 + 19) // BLOCK_SIZE
+    assert cluster.core.kv_caches.reset("another model") == 0
+    assert cluster.core.kv_caches.reset("tiny") == (199 + 19) // BLOCK_SIZE
     cluster.submit(prompt)
     cluster.run()
     assert sum(cluster.num_computed.values()) == 2 * before

@@ -73,7 +73,7 @@ def test_what_is_remembered_is_what_a_walk_finds(
         if dice.random() < 0.05:
             cell.core.abort(FRONTEND, dice.randrange(1, number + 1), None)
         if dice.random() < 0.02:
-            cell.core.reset_prefix_cache(None)
+            cell.core.kv_caches.reset(None)
         while (plan := cell.plan()) is not None:
             plans.append(plan)
         if plans:

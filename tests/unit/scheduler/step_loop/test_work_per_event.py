@@ -139,8 +139,8 @@ async def test_a_heartbeat_walks_no_request() -> None:
     await turns()
     frontend = cell.loop.core.frontends[FRONTEND]
     frontend.requests = _NotWalked(frontend.requests)
-    cell.loop._beat(1)
-    counts = cell.loop.newest_load.sequences[FRONTEND]["tiny"]
+    cell.loop.driven.beat(1)
+    counts = cell.loop.driven.newest_load.sequences[FRONTEND]["tiny"]
     assert (counts.num_running, counts.num_waiting[WaitReason.CAPACITY]) == (2, 3)
 
 

@@ -67,7 +67,7 @@ def test_what_the_source_had_counts_as_cached() -> None:
     cell.step(P)
     cell.finish(cell.order())
     cell.run_out()
-    cell.core.reset_prefix_cache(None)
+    cell.core.kv_caches.reset(None)
     cell.run_out(P)
     # The source's cache was emptied, too: the next computes half of it again for another.
     cell.submit(2, PROMPT[:9], sampling=SamplingParams(max_tokens=1))
@@ -145,7 +145,7 @@ def test_the_source_is_lost(moment: str) -> None:
             cell.answer(P, plan)
     cell.detach(P)
     if order is not None:
-        assert cell.core.take_cancelled_loads(D) == [order.load_id]
+        assert cell.core.kv_caches.take_cancelled_loads(D) == [order.load_id]
         assert cell.plan(D) is None, "the receiver says what has come"
         cell.finish(order, 1, LoadOutcome.CANCELLED)
     plan = cell.plan(D)
@@ -187,7 +187,7 @@ def test_a_failing_prefill_leaves_the_prompt_to_the_receiver() -> None:
         assert plan is not None
         cell.answer(P, plan, failure=StepFailure("broken"), slots=[], counts=[], token_ids=[])
     order = cell.order()
-    assert cell.core.take_cancelled_loads(D) == [order.load_id]
+    assert cell.core.kv_caches.take_cancelled_loads(D) == [order.load_id]
     cell.finish(order, 0, LoadOutcome.CANCELLED)
     assert len(finished(cell.run_out())) == 1
     cell.plan(P)
@@ -204,7 +204,7 @@ def test_the_client_goes_away(moment: str) -> None:
     cell.core.abort(b"f" * 16, 1, None)
     if plan is not None:
         (order,) = cell.orders()
-        assert cell.core.take_cancelled_loads(D) == [order.load_id]
+        assert cell.core.kv_caches.take_cancelled_loads(D) == [order.load_id]
         cell.finish(order, 0, LoadOutcome.CANCELLED)
         if moment == "computing":
             cell.answer(P, plan)

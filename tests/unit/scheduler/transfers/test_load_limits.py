@@ -63,7 +63,7 @@ def test_two_failures_and_the_store_is_left_alone() -> None:
     assert cell.core.counts.loads.verdicts[LoadReason.BROKEN] == 2
     cell.tick(1.0)
     cell.submit(5, [1, *PROMPT[:9]])
-    cell.core.reset_prefix_cache(None)
+    cell.core.kv_caches.reset(None)
     assert len(cell.orders()) == 1
 
 
@@ -78,7 +78,7 @@ def test_a_lost_worker_takes_its_loads_along() -> None:
     cell.core.attach_worker(other)
     cell.core.plan(other.worker_id)
     check_integrity(cell.core)
-    assert len(cell.core.take_loads(other.worker_id)) == 1, "it may load anew elsewhere"
+    assert len(cell.core.kv_caches.take_loads(other.worker_id)) == 1, "it may load anew elsewhere"
 
 
 def test_who_waits_for_a_load_leaves_a_draining_worker() -> None:
@@ -100,7 +100,7 @@ def test_what_was_forgotten_does_not_come_back() -> None:
     cell.store(PROMPT)
     cell.submit(1, PROMPT)
     order = cell.order()
-    cell.core.reset_prefix_cache(None)
+    cell.core.kv_caches.reset(None)
     cell.finish(order)
     assert len(cell.worker.pool.cache) == 0
     plan = cell.planned()
@@ -119,7 +119,7 @@ def test_loads_take_only_what_is_free() -> None:
     order = cell.order()
     assert len(order.blocks) == 4
     cell.submit(3, [9, *PROMPT])
-    cell.core.note_stored(STORE, cell.names([9, *PROMPT]))
+    cell.core.stores.stored(STORE, cell.names([9, *PROMPT]))
     assert cell.orders() == [], "that is less than a load is worth"
 
 
@@ -142,7 +142,7 @@ def test_an_older_one_that_cannot_go_on_stops_the_loads_of_younger_ones() -> Non
     orders, cancelled, plans = [], [], []
     for _ in range(40):
         plan = cell.plan()
-        orders += cell.core.take_loads(cell.info.worker_id)
+        orders += cell.core.kv_caches.take_loads(cell.info.worker_id)
         cancelled += cell.cancelled()
         if plan is not None:
             plans.append(plan)

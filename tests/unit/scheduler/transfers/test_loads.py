@@ -71,7 +71,7 @@ def test_a_part_is_used_up_to_the_first_missing_block() -> None:
     order = cell.order()
     cell.finish(order, 2, LoadOutcome.MISSING)
     plan = cell.planned()
-    assert cell.core.take_loads(cell.info.worker_id) == [], "no second load in this stay"
+    assert cell.core.kv_caches.take_loads(cell.info.worker_id) == [], "no second load in this stay"
     assert (plan.starts, plan.num_new_tokens) == ([8], [9])
     assert cell.worker.pool.num_free == 24 - 5
     # The store is not asked for what it did not have.
@@ -83,7 +83,7 @@ def test_when_nothing_comes_it_is_computed(outcome: LoadOutcome) -> None:
     cell = loading()
     cell.finish(cell.order(), 0, outcome)
     plan = cell.planned()
-    assert cell.core.take_loads(cell.info.worker_id) == []
+    assert cell.core.kv_caches.take_loads(cell.info.worker_id) == []
     assert (plan.starts, plan.num_new_tokens) == ([0], [17])
     cell.answer(plan)
     (end,) = finished(cell.run())
@@ -153,12 +153,12 @@ def test_without_a_store_that_is_up_nothing_is_loaded() -> None:
 def test_what_was_told_last_counts() -> None:
     cell = LoadingCell()
     cell.store(PROMPT)
-    cell.core.note_removed(STORE, cell.names(PROMPT)[2:3])
+    cell.core.stores.removed(STORE, cell.names(PROMPT)[2:3])
     cell.submit(1, PROMPT)
     assert len(cell.order().names) == 2
     cell = LoadingCell()
     cell.store(PROMPT)
-    cell.core.note_cleared(STORE)
+    cell.core.stores.cleared(STORE)
     cell.submit(1, PROMPT)
     assert cell.orders() == []
 
@@ -229,9 +229,9 @@ def test_impossible_answers_change_nothing() -> None:
         LoadAnswer(order.load_id, 2, LoadOutcome.LATE, seconds=float("inf")),
     ):
         with pytest.raises(WireError):
-            cell.core.note_load(cell.info.worker_id, answer)
+            cell.core.kv_caches.note_load(cell.info.worker_id, answer)
     unknown = LoadAnswer(order.load_id + 1, 99, LoadOutcome.COMPLETE)
-    cell.core.note_load(cell.info.worker_id, unknown)
+    cell.core.kv_caches.note_load(cell.info.worker_id, unknown)
     assert cell.sequence(1).state is State.WAITING_FOR_REMOTE_KV
     cell.finish(order)
     cell.finish(order)
@@ -246,7 +246,7 @@ def test_names_say_whose_they_are() -> None:
     assert plan.new_sequences[0].tenant == "a"
     cell.answer(plan)
     cell.run()
-    cell.core.reset_prefix_cache(None)
+    cell.core.kv_caches.reset(None)
     void = cell.planned()
     assert void.named_slots == [NO_SLOT] * len(void.named_blocks) != []
 

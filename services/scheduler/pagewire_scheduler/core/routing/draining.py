@@ -43,6 +43,11 @@ class Draining:
         for sequence in take_loading(worker):
             self._queues.place(sequence)
 
+    def is_drained(self, worker: WorkerState) -> bool:
+        """Whether a draining worker has nothing left to do, and keeps nothing for others."""
+        is_idle = not worker.num_sequences and not worker.outstanding
+        return worker.is_draining and is_idle and not worker.outgoing_handoffs
+
     def set_roles(self, worker: WorkerState, roles: frozenset[Role]) -> None:
         """Use `worker` for `roles` from now on.
 

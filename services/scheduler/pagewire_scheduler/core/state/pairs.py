@@ -60,6 +60,13 @@ def refusal(source: WorkerInfo, receiver: WorkerInfo) -> str | None:
     return _unreachable(source, receiver)
 
 
+def refusal_of(source: WorkerInfo, receiver: WorkerInfo, *, is_caching: bool) -> str | None:
+    """Return why the scheduler moves no block from `source` to `receiver`; None when it does."""
+    if not is_caching:
+        return "prefix caching is off, and what is handed off is found in the cache"
+    return refusal(source, receiver)
+
+
 def _unreachable(source: WorkerInfo, receiver: WorkerInfo) -> str | None:
     is_one_host = bool(source.host_id) and source.host_id == receiver.host_id
     if source.kv_endpoint.startswith(_UNIX) and not is_one_host:
