@@ -31,7 +31,7 @@ runpy.run_module("pagewire_scheduler", run_name="__main__")
     ("module", "name"),
     [
         pytest.param("scheduler_core", "create_request", marks=pytest.mark.long),
-        ("results.apply", "_tell_timeline"),
+        ("results.apply", "_emit_timeline"),
     ],
 )
 async def test_a_poison_request_ends_after_two_schedulers(module, name):

@@ -19,7 +19,9 @@ from pagewire_shared.kv.arrays import pack_names, pack_u32
 
 PROMPT = [5, 6, 7, 8, 9]
 STORE = "127.0.0.1:1"
-ORDER = LoadOrder(7, STORE, tuple(names(1, 2, 3)), (40, 41, 42), 250)
+ORDER = LoadOrder(
+    load_id=7, store=STORE, names=tuple(names(1, 2, 3)), blocks=(40, 41, 42), timeout_ms=250
+)
 
 
 class LoadingCore:

@@ -66,6 +66,7 @@ async def test_roles_that_cannot_be_changed_are_refused(
 async def test_timelines_come_before_the_tokens_of_the_same_round(open_cell) -> None:
     async with open_cell() as cell:
         who = (cell.frontend.frontend_id, 4, 0, 0)
+        named = dict(zip(("frontend_id", "handle", "choice", "epoch"), who, strict=True))
         timeline = Timeline(
             queue_seconds=0.5,
             prefill_seconds=0.25,
@@ -78,7 +79,7 @@ async def test_timelines_come_before_the_tokens_of_the_same_round(open_cell) -> 
             cached_tokens=(("memory", 3),),
         )
         cell.frontend.tokens[4, 0] = []
-        events = [TokensEvent(*who, 0, (5,), None, 3), TimelineEvent(*who, timeline)]
+        events = [TokensEvent(*who, 0, (5,), None, 3), TimelineEvent(**named, timeline=timeline)]
         cell.pairs.loop.frontends[cell.frontend.frontend_id].send_events(events)
         await cell.frontend.until(lambda: bool(cell.frontend.tokens[4, 0]))
         heard = [kind for kind in cell.frontend.heard if kind in ("timelines", "tokens")]

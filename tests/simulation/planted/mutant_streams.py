@@ -30,9 +30,9 @@ STREAMS: list[Mutant] = [
     mutant(
         "prefix_too_long",
         "A worker copies one token more than two prompts have in common.",
-        CORE + "planning.told_prefix",
-        "ToldPrefix(slot, best * block_size)",
-        "ToldPrefix(slot, min(best * block_size + 1, sequence.num_prompt))",
+        CORE + "planning.known_prefix",
+        "KnownPrefix(slot, best * block_size)",
+        "KnownPrefix(slot, min(best * block_size + 1, sequence.num_prompt))",
         "tokens_of_the_model",
         "plans_are_possible",
         "prompts_are_scored",

@@ -24,7 +24,7 @@ class AuditFinding:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolReport:
     """One worker's pool and slots, counted by walking."""
 
@@ -38,7 +38,7 @@ class PoolReport:
     counts: WorkerCounts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoreReport:
     """What the core holds, and its totals."""
 

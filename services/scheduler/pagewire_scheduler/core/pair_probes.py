@@ -54,7 +54,13 @@ class PairProbes:
         if num_blocks < 1:
             raise InvalidRequestError("there is no room for a block of a probe", field="worker")
         self._num_begun += 1
-        probe = Probe(self._num_begun, source, receiver, num_blocks, self._now())
+        probe = Probe(
+            number=self._num_begun,
+            source=source,
+            receiver=receiver,
+            num_blocks=num_blocks,
+            begun_at=self._now(),
+        )
         sequence = probe_sequence(probe, self._generation())
         self.under_way[probe.number] = (probe, sequence)
         begin_handoff(source, receiver, sequence, timeout_seconds, self._now())

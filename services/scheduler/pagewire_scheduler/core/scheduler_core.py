@@ -79,7 +79,9 @@ class SchedulerCore:
         self.stores = RemoteIndex()
         self.policy = create_policy(settings.policy, settings.tenant_weights)
         is_caching, moves = settings.is_caching, self.counts.handoffs
-        self.queues = ModelQueues(self.policy, self.stores, settings, moves, self._clock)
+        self.queues = ModelQueues(
+            policy=self.policy, stores=self.stores, settings=settings, counts=moves, now=self._clock
+        )
         self.draining = Draining(self.queues, moves, is_caching=is_caching)
         self.kv_caches = KvCaches(
             self.workers, self.stores, self.counts, self._clock, is_caching=is_caching
@@ -108,7 +110,11 @@ class SchedulerCore:
         assert info.worker_id not in self.workers, "a worker attaches twice"
         totals = self.counts.of(info.model.name)
         worker = WorkerState(
-            info, self.queues.create_queue(), totals, self.settings, self.due.touched
+            info=info,
+            waiting=self.queues.create_queue(),
+            totals=totals,
+            settings=self.settings,
+            touched=self.due.touched,
         )
         worker.touch()
         self.workers[info.worker_id] = worker

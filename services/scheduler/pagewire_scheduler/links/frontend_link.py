@@ -194,8 +194,13 @@ class FrontendLink:
             self._loop.submit(self, request)
 
     def _refuse(self, message: pb.Submit, error: PagewireError) -> None:
-        refused = RequestId(message.request_id), message.handle, message.epoch
-        refusal = RejectedEvent(self._info.frontend_id, *refused, error)
+        refusal = RejectedEvent(
+            frontend_id=self._info.frontend_id,
+            request_id=RequestId(message.request_id),
+            handle=message.handle,
+            epoch=message.epoch,
+            error=error,
+        )
         log_failure(refusal)
         self.send_events([refusal])
 

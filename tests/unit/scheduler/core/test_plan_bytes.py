@@ -239,7 +239,13 @@ def test_a_load_has_no_more_blocks_than_a_message_can_tell() -> None:
     worker = small.core.workers[small.info.worker_id]
     assert num_free_for_load(worker, []) == 5
     most = StreamLimits().max_load_blocks
-    order = LoadOrder(1, "", (BlockName(b"n" * 16),) * most, (U32,) * most, U32)
+    order = LoadOrder(
+        load_id=1,
+        store="",
+        names=(BlockName(b"n" * 16),) * most,
+        blocks=(U32,) * most,
+        timeout_ms=U32,
+    )
     assert load_message(order).ByteSize() <= MESSAGE_BYTES
 
 

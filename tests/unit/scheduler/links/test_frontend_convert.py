@@ -57,7 +57,16 @@ def test_bad_searches_name_their_field(message: pb.Submit, field: str) -> None:
 def test_an_end_says_where_cached_tokens_were() -> None:
     cached = (("worker", 32), ("memory", 96))
     end = FinishedEvent(
-        b"f" * 16, RequestId(b"r" * 16), 1, 0, 0, 5, State.FINISHED_STOPPED, None, None, cached
+        frontend_id=b"f" * 16,
+        request_id=RequestId(b"r" * 16),
+        handle=1,
+        choice=0,
+        epoch=0,
+        num_tokens=5,
+        state=State.FINISHED_STOPPED,
+        stop_token_id=None,
+        error=None,
+        cached_tokens=cached,
     )
     ((choice,),) = (message.choices for message in finished_messages([end]))
     assert [(entry.tier, entry.num_tokens) for entry in choice.cached_tokens] == [*cached]

@@ -50,7 +50,15 @@ def tokens(handle, first, token_ids, *, scores=False):
 
 def end(handle, num_tokens, **fields):
     fields = {"state": State.FINISHED_LENGTH, "stop_token_id": None, "error": None, **fields}
-    return FinishedEvent(FRONTEND, REQUEST, handle, 0, 0, num_tokens, **fields)
+    return FinishedEvent(
+        frontend_id=FRONTEND,
+        request_id=REQUEST,
+        handle=handle,
+        choice=0,
+        epoch=0,
+        num_tokens=num_tokens,
+        **fields,
+    )
 
 
 class Reader:
@@ -163,13 +171,20 @@ async def test_other_kinds_are_bounded():
         reader.link.send_events([end(handle, 0, **failed) for handle in range(600)])
         reader.link.send_events([end(handle, 0) for handle in handles[600:]])
         reader.link.send_events(
-            [TimelineEvent(FRONTEND, handle, 0, 0, Timeline()) for handle in handles]
+            [
+                TimelineEvent(
+                    frontend_id=FRONTEND, handle=handle, choice=0, epoch=0, timeline=Timeline()
+                )
+                for handle in handles
+            ]
         )
         # Models may differ in the length of their vectors.
         for handle in range(2000):
             vector = b"\0" * (4 * 4096 if handle % 2 else 4 * 64)
-            reader.link.send_events([VectorEvent(FRONTEND, handle, 0, vector, 0)])
-        reader.link.send_events([RejectedEvent(FRONTEND, REQUEST, 1, 0, error)])
+            number = {"frontend_id": FRONTEND, "handle": handle, "epoch": 0}
+            reader.link.send_events([VectorEvent(**number, vector=vector, num_cached_tokens=0)])
+        refused = {"frontend_id": FRONTEND, "request_id": REQUEST, "handle": 1, "epoch": 0}
+        reader.link.send_events([RejectedEvent(**refused, error=error)])
         await reader.read()
         sizes = [message.ByteSize() for message in reader.messages]
         assert max(sizes) <= PIECE + 1024

@@ -38,7 +38,7 @@ class TokensEvent(NamedTuple):
         return tuple(self.logprobs.between(first, first + len(self.token_ids)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedEvent:
     """The end of one choice; `num_tokens` is the length of its whole output.
 
@@ -58,7 +58,7 @@ class FinishedEvent:
     cached_tokens: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedEvent:
     """A submission that was refused and holds nothing."""
 
@@ -71,8 +71,13 @@ class RejectedEvent:
     @classmethod
     def of(cls, frontend_id: bytes, submission: Submission, error: PagewireError) -> Self:
         """Return the refusal of `submission`."""
-        name = submission.request_id, submission.handle, submission.epoch
-        return cls(frontend_id, *name, error)
+        return cls(
+            frontend_id=frontend_id,
+            request_id=submission.request_id,
+            handle=submission.handle,
+            epoch=submission.epoch,
+            error=error,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ class PromptLogprobsEvent:
     piece: PromptPiece
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VectorEvent:
     """The vector of a request that pools, as little-endian f32; it comes before its end."""
 
@@ -96,7 +101,7 @@ class VectorEvent:
     num_cached_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEvent:
     """Where the time of a choice went; it replaces what was said before."""
 

@@ -15,7 +15,7 @@ class WorkerSource:
     worker_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
     """What a worker is asked for.
 

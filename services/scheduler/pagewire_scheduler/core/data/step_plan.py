@@ -11,7 +11,7 @@ from pagewire_shared.sampling.pooling import PoolingParams
 NO_SLOT: Final = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewSequence:
     """A sequence that the worker does not know, in full.
 

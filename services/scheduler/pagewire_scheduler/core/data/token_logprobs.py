@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptPiece:
     """Log-probabilities of consecutive prompt tokens, with `num_top` alternatives for each."""
 
@@ -27,12 +27,12 @@ class PromptPiece:
         own = slice(max(0, begin - self.first_position), end - self.first_position)
         top = slice(own.start * self.num_top, own.stop * self.num_top)
         return PromptPiece(
-            self.first_position + own.start,
-            self.num_top,
-            self.logprobs[own],
-            self.ranks[own],
-            self.top_token_ids[top],
-            self.top_logprobs[top],
+            first_position=self.first_position + own.start,
+            num_top=self.num_top,
+            logprobs=self.logprobs[own],
+            ranks=self.ranks[own],
+            top_token_ids=self.top_token_ids[top],
+            top_logprobs=self.top_logprobs[top],
         )
 
 

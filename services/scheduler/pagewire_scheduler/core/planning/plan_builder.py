@@ -21,7 +21,7 @@ MAX_CANDIDATE_BYTES: Final = 2**20
 184 bytes at most for each of StreamLimits.max_slots."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class PlanBuilder:
     """A plan and the budgets left for it.
 
@@ -34,7 +34,7 @@ class PlanBuilder:
         num_pooled: Vectors that the step returns.
         num_value_bytes: Bytes of log-probabilities of prompts that it returns.
         num_candidate_bytes: Bytes of candidates of beams that it returns.
-        is_telling: Whether it reports log-probabilities of prompts.
+        reports_prompt_logprobs: Whether it reports log-probabilities of prompts.
         prefilled: Prefills that it completes.
         found: Prefills whose blocks were all there.
         due_timelines: Sequences whose frontends are told where their time went.
@@ -62,7 +62,7 @@ class PlanBuilder:
     num_pooled: int = 0
     num_value_bytes: int = 0
     num_candidate_bytes: int = 0
-    is_telling: bool = False
+    reports_prompt_logprobs: bool = False
     is_sent: bool = False
     shares: dict[str, int] | None = None
 
@@ -85,8 +85,10 @@ class PlanBuilder:
         if self.shares is not None and sequence.is_growing:
             num_left = min(num_left, self.shares.get(sequence.request.submission.tenant, 0))
         if sequence.request.needs_prompt_logprobs:
-            num_told = (MAX_PROMPT_VALUE_BYTES - self.num_value_bytes) // _value_bytes(sequence)
-            num_left = min(num_left, num_told)
+            num_reportable = (MAX_PROMPT_VALUE_BYTES - self.num_value_bytes) // _value_bytes(
+                sequence
+            )
+            num_left = min(num_left, num_reportable)
         return num_left
 
     def has_share(self, sequence: Sequence) -> bool:
@@ -135,7 +137,9 @@ class PlanBuilder:
             self.num_candidate_bytes += _candidate_bytes(sequence)
         if sequence.reports_prompt_logprobs:
             self.num_value_bytes += num_tokens * _value_bytes(sequence)
-        self.is_telling |= sequence.reports_prompt_logprobs and start + 1 < sequence.num_prompt
+        self.reports_prompt_logprobs |= (
+            sequence.reports_prompt_logprobs and start + 1 < sequence.num_prompt
+        )
         sequence.num_outstanding += 1
         sequence.last_step = plan.step_id
         self.num_tokens_left -= num_tokens

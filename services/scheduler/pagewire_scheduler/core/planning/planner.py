@@ -32,8 +32,15 @@ def plan_step(
     The worker must have credit for a step.
     """
     plan = StepPlan(generation, worker.info.incarnation, worker.next_step_id)
-    budgets = worker.shared_step_tokens, worker.limits.new_bytes
-    builder = PlanBuilder(worker, plan, policy, is_caching, *budgets, now)
+    builder = PlanBuilder(
+        worker=worker,
+        plan=plan,
+        policy=policy,
+        is_caching=is_caching,
+        num_tokens_left=worker.shared_step_tokens,
+        num_bytes_left=worker.limits.new_bytes,
+        now=now,
+    )
     if worker.fault_isolation:
         worker.fault_isolation.forget_absent(worker)
     if worker.fault_isolation:
@@ -152,7 +159,7 @@ def _complete(builder: PlanBuilder) -> None:
         builder.due_timelines,
         num_tokens=num_tokens,
         num_pooled=builder.num_pooled,
-        is_telling=builder.is_telling,
+        reports_prompt_logprobs=builder.reports_prompt_logprobs,
     )
     worker.outstanding.append(step)
     worker.counts.num_computed_tokens += num_tokens

@@ -19,9 +19,9 @@ from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.step_plan import NewSequence
 from pagewire_scheduler.core.data.timeline import tokens_by_tier
 from pagewire_scheduler.core.parallel.beam_group import start_group
+from pagewire_scheduler.core.planning.known_prefix import KnownPrefix, find_known_prefix
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
 from pagewire_scheduler.core.planning.preemption import victims
-from pagewire_scheduler.core.planning.told_prefix import ToldPrefix, find_told_prefix
 from pagewire_scheduler.core.state.capacity import (
     MAX_PREEMPTIONS,
     num_blocks_ever,
@@ -102,9 +102,9 @@ def start(builder: PlanBuilder, sequence: Sequence) -> bool:
     worker, num_hits = builder.worker, len(place.hits)
     block_size = worker.info.model.block_size
     is_found = sequence.is_prefill and num_hits * block_size == sequence.num_prompt
-    prefix = find_told_prefix(builder, sequence, place.hits)
-    num_told = sequence.num_to_hold - prefix.num_tokens
-    num_bytes = record_bytes(sequence.request.submission, num_told, place.num_blocks)
+    prefix = find_known_prefix(builder, sequence, place.hits)
+    num_sent = sequence.num_to_hold - prefix.num_tokens
+    num_bytes = record_bytes(sequence.request.submission, num_sent, place.num_blocks)
     if not is_found and not builder.take_bytes(num_bytes):
         builder.is_full = True
         return False
@@ -163,7 +163,7 @@ def _place_for(builder: PlanBuilder, sequence: Sequence) -> _Place | None:
     return None
 
 
-def _enter(builder: PlanBuilder, sequence: Sequence, num_cached: int, prefix: ToldPrefix) -> None:
+def _enter(builder: PlanBuilder, sequence: Sequence, num_cached: int, prefix: KnownPrefix) -> None:
     """Let a sequence that has its blocks run, and schedule its first tokens."""
     worker, table = builder.worker, sequence.table
     assert table is not None
@@ -261,7 +261,7 @@ def _preempt_for_blocks(
 
 
 def _describe(
-    worker: WorkerState, sequence: Sequence, table: BlockTable, prefix: ToldPrefix
+    worker: WorkerState, sequence: Sequence, table: BlockTable, prefix: KnownPrefix
 ) -> NewSequence:
     request, submission = sequence.request, sequence.request.submission
     group, key = request.beams, request.grammar_key
@@ -288,7 +288,7 @@ def _describe(
 
 
 def _describe_prefill(
-    worker: WorkerState, sequence: Sequence, table: BlockTable, prefix: ToldPrefix
+    worker: WorkerState, sequence: Sequence, table: BlockTable, prefix: KnownPrefix
 ) -> NewSequence:
     """Only its tokens count: nothing is sampled."""
     submission = sequence.request.submission

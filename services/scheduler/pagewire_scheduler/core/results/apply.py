@@ -88,7 +88,7 @@ def apply_result(worker: WorkerState, result: StepResult, now: float) -> Applied
             sampled = _leave_out(worker, step, result, applied)
         for sequence in step.due_timelines:
             if sequence.is_live and not _is_left_out(step, sequence):
-                _tell_timeline(sequence, applied, now)
+                _emit_timeline(sequence, applied, now)
         if step.num_pooled:
             _apply_vectors(worker, sampled, result.vectors, applied)
             sampled = [sequence for sequence in sampled if not sequence.is_pooling]
@@ -145,7 +145,7 @@ def _apply_tokens(sampled: list[Sequence], token_ids: list[int], applied: Applie
         if sequence.has_logprobs:
             assert sequence.logprobs is not None
             sequence.logprobs.append(math.nan, 0, (), ())
-            _tell_next(sequence, token, applied)
+            _emit_next(sequence, token, applied)
         elif request.handle is not None:
             event = (
                 request.frontend_id,
@@ -199,13 +199,13 @@ def _apply_with_logprobs(
         sequence.tokens.append(token)
         if len(sequence.tokens) > sequence.num_counted:
             count_more(sequence)
-        _tell_next(sequence, token, applied)
+        _emit_next(sequence, token, applied)
         if token in sequence.end_ids or len(sequence.tokens) >= sequence.max_len:
             _end_if_due(sequence, applied)
     for request in searches:
         if request.beams is not None and request.beams.is_ready:
             for sequence in advance_group(worker, request):
-                _tell_timeline(sequence, applied, now)
+                _emit_timeline(sequence, applied, now)
                 event = tokens_event(sequence, 0)
                 if event is not None:
                     applied.tokens.append(event)
@@ -231,7 +231,7 @@ def _apply_vectors(
         applied.finished.append(sequence)
 
 
-def _tell_timeline(sequence: Sequence, applied: Applied, now: float) -> None:
+def _emit_timeline(sequence: Sequence, applied: Applied, now: float) -> None:
     """Say where the time went before the first token of a sequence's stay on this worker."""
     if sequence.is_timeline_due:
         sequence.is_timeline_due = False
@@ -241,7 +241,7 @@ def _tell_timeline(sequence: Sequence, applied: Applied, now: float) -> None:
             applied.timelines.append(event)
 
 
-def _tell_next(sequence: Sequence, token: int, applied: Applied) -> None:
+def _emit_next(sequence: Sequence, token: int, applied: Applied) -> None:
     """Tell the newest token of a sequence, with its log-probabilities."""
     request = sequence.request
     if request.handle is not None:

@@ -23,13 +23,13 @@ def pieces_of(
     Raises:
         WireError: They are not those that the step should have told.
     """
-    if not step.is_telling and result is None:
+    if not step.reports_prompt_logprobs and result is None:
         return []
     result = result or PromptLogprobs()
-    wanted = [(chunk, *_range(chunk, start)) for chunk, start in _telling(step)]
+    wanted = [(chunk, *_range(chunk, start)) for chunk, start in _reporting(step)]
     wanted = [entry for entry in wanted if entry[1] < entry[2]]
-    told = list(zip(result.slots, result.first_positions, result.counts, strict=False))
-    if told != [(chunk.slot, first, end - first) for chunk, first, end in wanted]:
+    reported = list(zip(result.slots, result.first_positions, result.counts, strict=False))
+    if reported != [(chunk.slot, first, end - first) for chunk, first, end in wanted]:
         raise WireError(f"step {step.step_id} tells other parts of prompts than it computed")
     pieces, begin, top = [], 0, 0
     for chunk, first, end in wanted:
@@ -37,12 +37,12 @@ def pieces_of(
         num_top = result.num_top[begin] if result.num_top else 0
         top_end = top + count * num_top
         piece = PromptPiece(
-            first,
-            num_top,
-            array("f", result.logprobs[begin : begin + count]),
-            array("I", result.ranks[begin : begin + count]),
-            array("I", result.top_token_ids[top:top_end]),
-            array("f", result.top_logprobs[top:top_end]),
+            first_position=first,
+            num_top=num_top,
+            logprobs=array("f", result.logprobs[begin : begin + count]),
+            ranks=array("I", result.ranks[begin : begin + count]),
+            top_token_ids=array("I", result.top_token_ids[top:top_end]),
+            top_logprobs=array("f", result.top_logprobs[top:top_end]),
         )
         if len(piece.logprobs) != count or len(piece.top_logprobs) != count * num_top:
             raise WireError(f"step {step.step_id} has too few log-probabilities of prompts")
@@ -69,7 +69,7 @@ def enter_pieces(pieces: Iterable[tuple[Request, PromptPiece]]) -> Iterator[Prom
             yield event
 
 
-def _telling(step: OutstandingStep) -> list[tuple[Chunk, int]]:
+def _reporting(step: OutstandingStep) -> list[tuple[Chunk, int]]:
     return [
         (chunk, start)
         for chunk, start in zip(step.chunks, step.plan.starts, strict=True)

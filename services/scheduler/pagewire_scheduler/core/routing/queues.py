@@ -41,6 +41,7 @@ class ModelQueues:
 
     def __init__(
         self,
+        *,
         policy: QueuePolicy,
         stores: RemoteIndex,
         settings: CoreSettings,

@@ -145,10 +145,10 @@ def cost_of(submission: Submission) -> Cost:
     it."""
     num_prompt, num_choices = len(submission.prompt_token_ids), len(submission.emitted)
     sampling, per_token = submission.sampling, bytes_per_token(submission)
-    num_told = 0 if sampling.prompt_logprobs is None else 1 + sampling.prompt_logprobs
+    num_reported = 0 if sampling.prompt_logprobs is None else 1 + sampling.prompt_logprobs
     # The prompt as it came, with each choice, and once more while another worker computes it.
     held = _REQUEST_BYTES + num_choices * _CHOICE_BYTES + _parameter_bytes(sampling)
-    held += num_prompt * (_TOKEN_BYTES * (2 + num_choices) + num_told * _PROMPT_VALUE_BYTES)
+    held += num_prompt * (_TOKEN_BYTES * (2 + num_choices) + num_reported * _PROMPT_VALUE_BYTES)
     emitted = [len(token_ids) for token_ids in submission.emitted]
     held += sum(emitted) * (_TOKEN_BYTES + per_token)
     num_output = _UNKNOWN_OUTPUT if sampling.max_tokens is None else sampling.max_tokens

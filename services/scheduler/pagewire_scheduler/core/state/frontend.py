@@ -107,7 +107,13 @@ def vector_event(sequence: Sequence) -> VectorEvent | None:
     if request.handle is None or vector is None:
         return None
     epoch, num_cached = request.submission.epoch, sequence.num_cached_tokens or 0
-    return VectorEvent(request.frontend_id, request.handle, epoch, vector, num_cached)
+    return VectorEvent(
+        frontend_id=request.frontend_id,
+        handle=request.handle,
+        epoch=epoch,
+        vector=vector,
+        num_cached_tokens=num_cached,
+    )
 
 
 def timeline_event(sequence: Sequence) -> TimelineEvent | None:
@@ -119,7 +125,13 @@ def timeline_event(sequence: Sequence) -> TimelineEvent | None:
         request.arrived_at, sequence.num_preemptions, sequence.cached_tokens
     )
     epoch = request.submission.epoch
-    return TimelineEvent(request.frontend_id, request.handle, sequence.choice, epoch, timeline)
+    return TimelineEvent(
+        frontend_id=request.frontend_id,
+        handle=request.handle,
+        choice=sequence.choice,
+        epoch=epoch,
+        timeline=timeline,
+    )
 
 
 def finished_event(sequence: Sequence) -> FinishedEvent | None:
@@ -148,8 +160,8 @@ def resend(request: Request, next_positions: Seq[int]) -> list[Event]:
     """
     events: list[Event] = []
     if not all(position == ENDED for position in next_positions):
-        told = (prompt_event(request, piece) for piece in request.prompt_pieces)
-        events.extend(event for event in told if event is not None)
+        new = (prompt_event(request, piece) for piece in request.prompt_pieces)
+        events.extend(event for event in new if event is not None)
     for sequence, position in zip(request.sequences, next_positions, strict=True):
         if position == ENDED:
             continue

@@ -29,7 +29,7 @@ _MOVES: Final = {
 }
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Handoff:
     """Blocks on their way from `source` to `receiver`.
 

@@ -9,7 +9,7 @@ from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.identity.ids import BlockName
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
     """A sequence could not start on a worker without attention window.
 
@@ -46,7 +46,13 @@ def note_lack(
 ) -> Lack:
     """Return that `sequence` lacks so many blocks now."""
     pool, aside = worker.pool, num_aside(worker, sequence)
-    return Lack(pool, num_missing, pool.num_released, aside, next_name)
+    return Lack(
+        pool=pool,
+        num_missing=num_missing,
+        num_released=pool.num_released,
+        num_aside=aside,
+        next_name=next_name,
+    )
 
 
 def num_aside(worker: WorkerState, sequence: Sequence) -> int:

@@ -19,7 +19,7 @@ Look = tuple[int, int, int, int]
 """When a sequence was looked at: the index, loads ordered and under way, and the time."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class KvLoad:
     """A load that was ordered and not answered.
 
@@ -83,10 +83,10 @@ class Loads:
         "under_way",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_forced: bool) -> None:
         self.under_way: dict[int, KvLoad] = {}
         self.prefill = PrefillSpeed()
-        self.is_forced = False
+        self.is_forced = is_forced
         self._links: dict[str, StoreLink] = {}
         self._by_name: dict[BlockName, KvLoad] = {}
         self._to_order: list[LoadOrder] = []

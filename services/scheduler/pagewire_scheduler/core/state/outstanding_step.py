@@ -40,7 +40,7 @@ class OutstandingStep:
         releases: What comes free with its answer, because it is the last step to name it.
         num_tokens: Positions it computes.
         num_pooled: Vectors it returns.
-        is_telling: Whether it reports log-probabilities of prompts.
+        reports_prompt_logprobs: Whether it reports log-probabilities of prompts.
         is_void: A step before it failed, so whatever it answers means nothing.
         left_out: Whom it computes nothing of: it was planned on a token that a step before it did
             not sample.
@@ -55,7 +55,7 @@ class OutstandingStep:
     releases: list[Release] = field(default_factory=list)
     num_tokens: int = 0
     num_pooled: int = 0
-    is_telling: bool = False
+    reports_prompt_logprobs: bool = False
     is_void: bool = False
     left_out: set[Sequence] = field(default_factory=set)
 

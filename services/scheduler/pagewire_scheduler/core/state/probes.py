@@ -22,7 +22,7 @@ NUM_BLOCKS: Final = 4
 _STRIDE: Final = 7919  # a prime beyond most blocks, so that neighbours differ
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Probe:
     """One probe of `source` and `receiver`; `outcome` is None until it has ended."""
 

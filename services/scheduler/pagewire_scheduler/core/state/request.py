@@ -35,7 +35,7 @@ Key = tuple[float, int, int]
 """Rank, arrival and choice of a sequence: smaller runs first."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Request:
     """A request in the scheduler.
 
@@ -120,7 +120,7 @@ class Request:
         return all(sequence.state.is_finished for sequence in self.sequences)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Sequence:
     """One choice of a request.
 

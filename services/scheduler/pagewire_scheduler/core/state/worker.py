@@ -88,6 +88,7 @@ class WorkerState:
 
     def __init__(
         self,
+        *,
         info: WorkerInfo,
         waiting: WaitingQueue,
         totals: ModelTotals,
@@ -116,8 +117,7 @@ class WorkerState:
         self.grammars = WorkerGrammars(self.limits)
         self.loading = WaitingQueue(waiting.sums)
         self.resting = WaitingQueue(waiting.sums)
-        self.loads = Loads()
-        self.loads.is_forced = settings.is_load_forced
+        self.loads = Loads(is_forced=settings.is_load_forced)
         self.outgoing_handoffs: dict[Handoff, None] = {}
         self.incoming_handoffs: dict[Handoff, None] = {}
         self.probe_blocks: dict[Probe, BlockTable] = {}
@@ -272,8 +272,8 @@ class WorkerState:
 
     def collect_freed_slots(self) -> list[int]:
         """Return the slots that the plan being sent tells as freed."""
-        untold, self.freed_slots_to_report = self.freed_slots_to_report, []
-        return untold
+        freed, self.freed_slots_to_report = self.freed_slots_to_report, []
+        return freed
 
     def drop_prefix_cache(self) -> int:
         """Forget the names of all blocks that are VALID; return how many."""

@@ -21,7 +21,14 @@ def begin_handoff(
     """Let `source` compute the full blocks of a WAITING sequence, which waits on `receiver`."""
     tokens, chain = sequence.tokens, source.chain_for(sequence)
     num_blocks = (len(tokens) - 1) // chain.block_size  # the last token is computed by the receiver
-    handoff = Handoff(source, receiver, sequence, num_blocks, now + timeout, begun_at=now)
+    handoff = Handoff(
+        source=source,
+        receiver=receiver,
+        sequence=sequence,
+        num_blocks=num_blocks,
+        deadline=now + timeout,
+        begun_at=now,
+    )
     handoff.num_cached = len(find_prefix(source.pool.cache, chain, tokens))
     _enter(handoff)
     if handoff.num_cached < num_blocks:
@@ -36,7 +43,14 @@ def begin_move(
 ) -> Handoff:
     """Let a WAITING sequence that ran on `source` take its cached blocks along to `receiver`."""
     hits = find_prefix(source.pool.cache, source.chain_for(sequence), sequence.tokens)
-    handoff = Handoff(source, receiver, sequence, len(hits), now + timeout, begun_at=now)
+    handoff = Handoff(
+        source=source,
+        receiver=receiver,
+        sequence=sequence,
+        num_blocks=len(hits),
+        deadline=now + timeout,
+        begun_at=now,
+    )
     handoff.num_cached = len(hits)
     _enter(handoff)
     _hold(handoff, now)

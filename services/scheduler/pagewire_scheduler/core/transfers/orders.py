@@ -105,7 +105,15 @@ def order_load(
     )
     link, num_bytes = loads.link(store), length * worker.info.bytes_per_block
     overdue_at = now + timeout + OVERDUE_SECONDS
-    load = KvLoad(order, len(hits), table, num_bytes, link.num_bytes_under_way, overdue_at, now)
+    load = KvLoad(
+        order=order,
+        first=len(hits),
+        table=table,
+        num_bytes=num_bytes,
+        num_bytes_ahead=link.num_bytes_under_way,
+        overdue_at=overdue_at,
+        ordered_at=now,
+    )
     link.begin(verdict, num_bytes, now)
     loads.enter(load)
     return load

@@ -12,17 +12,17 @@ from pagewire_scheduler.core.state.request import Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class ToldPrefix:
+class KnownPrefix:
     """The first `num_tokens` of the prompt are those of the sequence in `slot`."""
 
     slot: int = 0
     num_tokens: int = 0
 
 
-NO_PREFIX = ToldPrefix()
+NO_PREFIX = KnownPrefix()
 
 
-def find_told_prefix(builder: PlanBuilder, sequence: Sequence, hits: list[int]) -> ToldPrefix:
+def find_known_prefix(builder: PlanBuilder, sequence: Sequence, hits: list[int]) -> KnownPrefix:
     """Return the longest prefix that the worker can copy; `hits` are the cached blocks of
     `sequence`, from its first.
 
@@ -47,7 +47,7 @@ def find_told_prefix(builder: PlanBuilder, sequence: Sequence, hits: list[int]) 
             best, slot = _num_common(table.blocks, hits, best + 1, end), other.slot
             if best == num_most:
                 break
-    return NO_PREFIX if slot is None else ToldPrefix(slot, best * block_size)
+    return NO_PREFIX if slot is None else KnownPrefix(slot, best * block_size)
 
 
 def _num_common(blocks: list[int], hits: list[int], begin: int, end: int) -> int:
