@@ -16,11 +16,12 @@ from pagewire_scheduler.core.kv_caches import KvCaches
 from pagewire_scheduler.core.pair_probes import PairProbes
 from pagewire_scheduler.core.parallel.forks import leaders
 from pagewire_scheduler.core.planning.planner import plan_step
+from pagewire_scheduler.core.planning.preemption import YoungestFirst
 from pagewire_scheduler.core.queueing.deadlines import Deadlines
 from pagewire_scheduler.core.queueing.enqueue import take_compiled
 from pagewire_scheduler.core.queueing.losses import error_of_losses
 from pagewire_scheduler.core.queueing.overload import OverloadGuard
-from pagewire_scheduler.core.queueing.policy import create_policy, rank
+from pagewire_scheduler.core.queueing.policy import PreemptionPolicy, create_policy, rank
 from pagewire_scheduler.core.results.apply import apply_result
 from pagewire_scheduler.core.results.finish import (
     end_request,
@@ -30,6 +31,7 @@ from pagewire_scheduler.core.results.finish import (
 )
 from pagewire_scheduler.core.routing.admission import admit, check_submission, error_of
 from pagewire_scheduler.core.routing.draining import Draining
+from pagewire_scheduler.core.routing.placement import SoonestFirstToken
 from pagewire_scheduler.core.routing.queues import ModelQueues
 from pagewire_scheduler.core.routing.resubmit import (
     check_resubmit,
@@ -78,9 +80,15 @@ class SchedulerCore:
         self.due = DueWorkers(self.workers)
         self.stores = RemoteIndex()
         self.policy = create_policy(settings.policy, settings.tenant_weights)
+        self.preemption: PreemptionPolicy = YoungestFirst()
         is_caching, moves = settings.is_caching, self.counts.handoffs
         self.queues = ModelQueues(
-            policy=self.policy, stores=self.stores, settings=settings, counts=moves, now=self._clock
+            policy=self.policy,
+            placement=SoonestFirstToken(self.stores, is_caching=is_caching),
+            stores=self.stores,
+            settings=settings,
+            counts=moves,
+            now=self._clock,
         )
         self.draining = Draining(self.queues, moves, is_caching=is_caching)
         self.kv_caches = KvCaches(
@@ -182,6 +190,7 @@ class SchedulerCore:
             worker,
             worker.generation,
             self.policy,
+            self.preemption,
             self.now,
             is_caching=self.settings.is_caching,
         )

@@ -1,12 +1,13 @@
 """A plan being made: scheduling one sequence in it, with the budgets that are left."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.planning.preemption import preempt, roll_back
-from pagewire_scheduler.core.queueing.policy import QueuePolicy
+from pagewire_scheduler.core.queueing.policy import PreemptionPolicy, QueuePolicy
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.reservations import may_fork, update_reservation
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -47,6 +48,7 @@ class PlanBuilder:
     worker: WorkerState
     plan: StepPlan
     policy: QueuePolicy
+    preemption: PreemptionPolicy
     is_caching: bool
     num_tokens_left: int
     num_bytes_left: int
@@ -173,6 +175,10 @@ class PlanBuilder:
             # The step that fills a block, or the first after its last id is known, names it.
             room = min(room, (table.num_named + 1) * chain.block_size - 1)
         sequence.fast_path_until = room
+
+    def victims(self, sequence: Sequence) -> Iterator[Sequence]:
+        """Yield the running sequences that `sequence` may preempt, the first victim first."""
+        return self.preemption.victims(self.worker, sequence)
 
     def preempt(self, victim: Sequence) -> None:
         """Let `victim` give way."""

@@ -16,7 +16,7 @@ from pagewire_scheduler.core.planning.schedule_waiting import (
     schedule_waiting,
     start,
 )
-from pagewire_scheduler.core.queueing.policy import QueuePolicy
+from pagewire_scheduler.core.queueing.policy import PreemptionPolicy, QueuePolicy
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.state.worker import WorkerState
 
@@ -25,7 +25,13 @@ MAX_STARTS: Final = 32
 
 
 def plan_step(
-    worker: WorkerState, generation: int, policy: QueuePolicy, now: float, *, is_caching: bool
+    worker: WorkerState,
+    generation: int,
+    policy: QueuePolicy,
+    preemption: PreemptionPolicy,
+    now: float,
+    *,
+    is_caching: bool,
 ) -> PlanBuilder:
     """Plan the worker's next step and enter it as outstanding, unless there is nothing to tell.
 
@@ -36,6 +42,7 @@ def plan_step(
         worker=worker,
         plan=plan,
         policy=policy,
+        preemption=preemption,
         is_caching=is_caching,
         num_tokens_left=worker.shared_step_tokens,
         num_bytes_left=worker.limits.new_bytes,
@@ -60,11 +67,7 @@ def plan_step(
         else:
             schedule_waiting(builder)
     if not plan.slots and not worker.outstanding:
-        for sequence in retries(worker.running):
-            schedule_one(builder, sequence, 1)
-        if worker.resting and not plan.slots:
-            wake(worker)
-            schedule_waiting(builder)
+        _schedule_left_out(builder)
     # With nothing to run, freed slots and forgotten names are told once no answer is under way that
     # could lead to a plan.
     if not plan.slots and (worker.outstanding or not _has_news(worker)):
@@ -72,6 +75,16 @@ def plan_step(
     _complete(builder)
     builder.is_sent = True
     return builder
+
+
+def _schedule_left_out(builder: PlanBuilder) -> None:
+    """Schedule sequences that were left out, in a step that holds no others."""
+    worker = builder.worker
+    for sequence in retries(worker.running):
+        schedule_one(builder, sequence, 1)
+    if worker.resting and not builder.plan.slots:
+        wake(worker)
+        schedule_waiting(builder)
 
 
 def _share_tokens(builder: PlanBuilder) -> None:

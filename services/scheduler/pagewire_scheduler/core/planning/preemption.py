@@ -13,22 +13,20 @@ from pagewire_scheduler.core.state.request import LOADS_PER_STAY, Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 
 
-def victims(worker: WorkerState, sequence: Sequence) -> Iterator[Sequence]:
-    """Yield whom `sequence` may evict: younger ones, the youngest first.
+class YoungestFirst:
+    """The preemption policy of a cell: only younger sequences are preempted."""
 
-    Not the other beams of its own search, which cannot go on without each other.
-    """
-    is_beam, request = sequence.is_beam, sequence.request
-    for running in reversed(worker.running):
-        if running.key <= sequence.key:
-            return
-        if not running.is_guaranteed and not (is_beam and running.request is request):
-            yield running
+    def victims(self, worker: WorkerState, sequence: Sequence) -> Iterator[Sequence]:
+        """Yield whom `sequence` may evict: younger ones, the youngest first.
 
-
-def find_victim(worker: WorkerState, sequence: Sequence) -> Sequence | None:
-    """Return whom `sequence` evicts next, or None."""
-    return next(victims(worker, sequence), None)
+        Not the other beams of its own search, which cannot go on without each other.
+        """
+        is_beam, request = sequence.is_beam, sequence.request
+        for running in reversed(worker.running):
+            if running.key <= sequence.key:
+                return
+            if not running.is_guaranteed and not (is_beam and running.request is request):
+                yield running
 
 
 def preempt(worker: WorkerState, victim: Sequence) -> None:

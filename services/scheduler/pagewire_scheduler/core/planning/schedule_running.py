@@ -2,7 +2,6 @@
 
 from pagewire_scheduler.core.planning.left_out import MAX_RETRIES_PER_STEP
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
-from pagewire_scheduler.core.planning.preemption import find_victim
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.reservations import update_reservation
 
@@ -102,7 +101,7 @@ def _free_blocks_for(builder: PlanBuilder, sequence: Sequence) -> int:
     if builder.is_short and not sequence.is_guaranteed:
         return 0
     while (num_free := worker.num_free_for(sequence)) <= 0:
-        victim = find_victim(worker, sequence)
+        victim = next(builder.victims(sequence), None)
         if worker.num_releasing_blocks or victim is None:
             builder.is_short = True
             return 0

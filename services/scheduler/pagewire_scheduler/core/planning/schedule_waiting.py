@@ -21,7 +21,6 @@ from pagewire_scheduler.core.data.timeline import tokens_by_tier
 from pagewire_scheduler.core.parallel.beam_group import start_group
 from pagewire_scheduler.core.planning.known_prefix import KnownPrefix, find_known_prefix
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
-from pagewire_scheduler.core.planning.preemption import victims
 from pagewire_scheduler.core.state.capacity import (
     MAX_PREEMPTIONS,
     num_blocks_ever,
@@ -58,7 +57,7 @@ def preempt_for_waiting(builder: PlanBuilder) -> None:
         is_pressing = _is_pressing(builder, sequence)
         if not (is_pressing or displaceable) or _place_for(builder, sequence) is not None:
             continue
-        younger = victims(builder.worker, sequence) if is_pressing else iter(())
+        younger = builder.victims(sequence) if is_pressing else iter(())
         if _preempt_for_blocks(builder, sequence, displaceable, younger):
             builder.claimant = sequence
             return
@@ -219,7 +218,7 @@ def _is_pressing(builder: PlanBuilder, sequence: Sequence) -> bool:
     """Whether it has been passed often enough, or is preferred to the youngest that runs."""
     if sequence.num_skipped >= MAX_SKIPS:
         return True
-    youngest = next(victims(builder.worker, sequence), None)
+    youngest = next(builder.victims(sequence), None)
     return youngest is not None and builder.policy.is_preferred(sequence, youngest)
 
 

@@ -3,7 +3,8 @@
 A policy makes the queues, counts the work, and says whose priority counts against whom.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Sequence as Seq
 from typing import Final, Protocol
 
 from pagewire_scheduler.core.data.settings import PolicyName
@@ -72,6 +73,46 @@ class QueuePolicy(Protocol):
     def share_tokens(self, num_tokens: int, wants: Mapping[str, int]) -> dict[str, int]:
         """Return what each tenant may have of `num_tokens` of a step, which are fewer than all of
         them together want."""
+        ...
+
+
+class PreemptionPolicy(Protocol):
+    """Picks the running sequences that may lose slot and blocks when memory is short."""
+
+    def victims(self, worker: WorkerState, sequence: Sequence) -> Iterator[Sequence]:
+        """Yield the running sequences that `sequence` may preempt, the first victim first.
+
+        To let every sequence end, some order must hold: no two sequences preempt each other.
+        """
+        ...
+
+
+class PlacementPolicy(Protocol):
+    """Picks the worker of a sequence."""
+
+    def choose_worker(
+        self, kinds: Iterable[Seq[WorkerState]], sequence: Sequence
+    ) -> WorkerState | None:
+        """Return the best worker for `sequence`, or None when it fits none of them.
+
+        Note in the sequence how many of its tokens are expected to be computed there.
+
+        Args:
+            kinds: Workers that take sequences; those of a kind differ in load and blocks only.
+        """
+        ...
+
+    def take_over(
+        self,
+        donors: Iterable[WorkerState],
+        worker: WorkerState,
+        *,
+        may_take: Callable[[Sequence], bool],
+    ) -> Sequence | None:
+        """Take a sequence that waits with one of `donors` for an idle `worker`; None for none.
+
+        `may_take` says whether `worker` is meant for a sequence.
+        """
         ...
 
 

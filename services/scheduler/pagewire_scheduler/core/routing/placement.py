@@ -35,33 +35,82 @@ def by_kind(workers: Iterable[WorkerState]) -> list[list[WorkerState]]:
     return list(groups.values())
 
 
-def choose_worker(
-    kinds: Iterable[Seq[WorkerState]], sequence: Sequence, stores: RemoteIndex, *, is_caching: bool
-) -> WorkerState | None:
-    """Return the best worker for `sequence`, or None when it fits none of them.
+class SoonestFirstToken:
+    """The placement policy of a cell, by cached prefix and load."""
 
-    Note in the sequence how many of its tokens are expected to be computed there. Of hundreds only
-    some are looked at closely: of those whose caches go about as far the least loaded.
+    def __init__(self, stores: RemoteIndex, *, is_caching: bool) -> None:
+        self._stores = stores
+        self._is_caching = is_caching
 
-    Args:
-        kinds: Workers that take sequences, by kind.
-    """
-    best, best_cost = None, 0
-    sequence.num_expected = len(sequence.tokens)
-    is_looking = is_caching and sequence.request.reads_cache
-    for workers in kinds:
-        if not fits(workers[0], sequence):
-            continue
-        groups = _by_prefix(workers, sequence) if is_looking else [workers]
-        for group in groups:
-            # Who has nothing cached differs by load only, unless a store has something.
-            for worker in heapq.nsmallest(MAX_LOOKED_AT, group, key=_load):
-                expected = num_expected(worker, sequence, stores, is_caching=is_caching)
-                cost = _load(worker) + PREFILL_WEIGHT * expected
-                if best is None or cost < best_cost:
-                    best, best_cost = worker, cost
+    def choose_worker(
+        self, kinds: Iterable[Seq[WorkerState]], sequence: Sequence
+    ) -> WorkerState | None:
+        """Return the best worker for `sequence`, or None when it fits none of them.
+
+        Note in the sequence how many of its tokens are expected to be computed there. Of hundreds
+        of workers only some are looked at closely: the least loaded of those whose caches go about
+        as far.
+
+        Args:
+            kinds: Workers that take sequences, by kind.
+        """
+        best, best_cost = None, 0
+        sequence.num_expected = len(sequence.tokens)
+        is_looking = self._is_caching and sequence.request.reads_cache
+        for workers in kinds:
+            if not fits(workers[0], sequence):
+                continue
+            groups = _by_prefix(workers, sequence) if is_looking else [workers]
+            for group in groups:
+                # Who has nothing cached differs by load only, unless a store has something.
+                for worker in heapq.nsmallest(MAX_LOOKED_AT, group, key=_load):
+                    expected = self._num_expected(worker, sequence)
+                    cost = _load(worker) + PREFILL_WEIGHT * expected
+                    if best is None or cost < best_cost:
+                        best, best_cost = worker, cost
+                        sequence.num_expected = expected
+        return best
+
+    def take_over(
+        self,
+        donors: Iterable[WorkerState],
+        worker: WorkerState,
+        *,
+        may_take: Callable[[Sequence], bool],
+    ) -> Sequence | None:
+        """Take a waiting sequence from a donor that should hand one to an idle `worker`, or None.
+
+        Where slots or blocks are missing, the next sequence comes whatever is cached there: it
+        could wait for long. Where only the budget of tokens was used up, it comes if that is
+        cheaper than to stay. `may_take` says whether `worker` is meant for a sequence.
+        """
+        having = [
+            donor
+            for donor in donors
+            if len(donor.waiting)
+            and not donor.fault_isolation
+            and donor.num_sequences > worker.num_sequences + 1
+        ]
+        for donor in sorted(having, key=lambda donor: -len(donor.waiting)):
+            for index in range(MAX_PASSED):
+                sequence = donor.waiting.at(index)
+                if sequence is None:
+                    break
+                # Who is meant for others or too large holds up nobody behind.
+                if not may_take(sequence) or not fits(worker, sequence):
+                    continue
+                expected = self._num_expected(worker, sequence)
+                num_more = expected - sequence.num_expected
+                if donor.is_blocked or _load(worker) + PREFILL_WEIGHT * num_more < _load(donor):
+                    donor.waiting.remove(sequence)
+                    donor.touch()
                     sequence.num_expected = expected
-    return best
+                    return sequence
+                break  # it is better off there, and its turn comes soon
+        return None
+
+    def _num_expected(self, worker: WorkerState, sequence: Sequence) -> int:
+        return num_expected(worker, sequence, self._stores, is_caching=self._is_caching)
 
 
 def _by_prefix(workers: Seq[WorkerState], sequence: Sequence) -> Iterator[Seq[WorkerState]]:
@@ -77,46 +126,6 @@ def _by_prefix(workers: Seq[WorkerState], sequence: Sequence) -> Iterator[Seq[Wo
         workers, depth = further, 2 * depth
     if workers:
         yield workers
-
-
-def take_over(
-    donors: Iterable[WorkerState],
-    worker: WorkerState,
-    stores: RemoteIndex,
-    *,
-    is_caching: bool,
-    may_take: Callable[[Sequence], bool],
-) -> Sequence | None:
-    """Take a waiting sequence from whoever should hand one to an idle `worker`; None for nobody.
-
-    Where slots or blocks are missing, the next one comes whatever is cached there: it could wait
-    for long. Where only the budget of tokens was used up, it comes if that is cheaper than to stay.
-    `may_take` says whether `worker` is meant for a sequence.
-    """
-    having = [
-        donor
-        for donor in donors
-        if len(donor.waiting)
-        and not donor.fault_isolation
-        and donor.num_sequences > worker.num_sequences + 1
-    ]
-    for donor in sorted(having, key=lambda donor: -len(donor.waiting)):
-        for index in range(MAX_PASSED):
-            sequence = donor.waiting.at(index)
-            if sequence is None:
-                break
-            # Who is meant for others or too large holds up nobody behind.
-            if not may_take(sequence) or not fits(worker, sequence):
-                continue
-            expected = num_expected(worker, sequence, stores, is_caching=is_caching)
-            num_more = expected - sequence.num_expected
-            if donor.is_blocked or _load(worker) + PREFILL_WEIGHT * num_more < _load(donor):
-                donor.waiting.remove(sequence)
-                donor.touch()
-                sequence.num_expected = expected
-                return sequence
-            break  # it is better off there, and its turn comes soon
-    return None
 
 
 def num_tokens_ahead(worker: WorkerState) -> int:

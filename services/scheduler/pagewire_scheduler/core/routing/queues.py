@@ -15,10 +15,10 @@ from pagewire_scheduler.core.data.worker_info import BlockNaming, ModelInfo, Rol
 from pagewire_scheduler.core.parallel.beam_group import restart_group
 from pagewire_scheduler.core.queueing.enqueue import enqueue
 from pagewire_scheduler.core.queueing.losses import note_worker_loss
-from pagewire_scheduler.core.queueing.policy import QueuePolicy
+from pagewire_scheduler.core.queueing.policy import PlacementPolicy, QueuePolicy
 from pagewire_scheduler.core.routing.balance import Balance, is_taker
 from pagewire_scheduler.core.routing.handoff_placement import choose_source, has_room, may_hand_off
-from pagewire_scheduler.core.routing.placement import by_kind, choose_worker, take_over
+from pagewire_scheduler.core.routing.placement import by_kind
 from pagewire_scheduler.core.state.capacity import max_len
 from pagewire_scheduler.core.state.fault_isolation import unit_of
 from pagewire_scheduler.core.state.queue_sums import QueueSums
@@ -43,12 +43,14 @@ class ModelQueues:
         self,
         *,
         policy: QueuePolicy,
+        placement: PlacementPolicy,
         stores: RemoteIndex,
         settings: CoreSettings,
         counts: HandoffCounts,
         now: Callable[[], float],
     ) -> None:
         self._policy = policy
+        self._placement = placement
         self._stores = stores
         self._is_caching = settings.is_caching
         self._is_salted_by_tenant = not settings.is_sharing_between_tenants
@@ -197,7 +199,7 @@ class ModelQueues:
         )
         likely = heapq.nsmallest(MAX_TARGETS, others, key=lambda one: one.num_sequences)
         roomy = by_kind(one for one in likely if has_room(one, sequence))
-        return choose_worker(roomy, sequence, self._stores, is_caching=self._is_caching)
+        return self._placement.choose_worker(roomy, sequence)
 
     def _kinds(self, model: str, role: Role | None) -> list[list[WorkerState]]:
         """Return the workers that take new sequences, by kind: those of a role, or all for None."""
@@ -222,11 +224,11 @@ class ModelQueues:
     def _choose(self, sequence: Sequence) -> WorkerState | None:
         """Return the best worker for `sequence`, or None when it fits none."""
         takers = self._takers_of(sequence)
-        worker = choose_worker(takers, sequence, self._stores, is_caching=self._is_caching)
+        worker = self._placement.choose_worker(takers, sequence)
         if worker is None:
             # None of those that are meant for it is large enough.
             others = self._kinds(sequence.request.submission.model, None)
-            worker = choose_worker(others, sequence, self._stores, is_caching=self._is_caching)
+            worker = self._placement.choose_worker(others, sequence)
         return worker
 
     def _hand_off(self, receiver: WorkerState, sequence: Sequence) -> bool:
@@ -262,11 +264,9 @@ class ModelQueues:
 
     def _pull(self, worker: WorkerState, donors: list[WorkerState]) -> None:
         for _ in range(worker.num_free_slots):
-            sequence = take_over(
+            sequence = self._placement.take_over(
                 donors,
                 worker,
-                self._stores,
-                is_caching=self._is_caching,
                 may_take=lambda one: not one.is_prefill and self._is_meant(worker, one),
             )
             if sequence is None:
