@@ -1,5 +1,5 @@
-"""Walks tables, pools, queues and slots and says what contradicts what. Never trusts a counter,
-changes nothing."""
+"""The core's audit: walks tables, pools, queues and slots and reports contradictions between them.
+It trusts no counter and changes no state."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""How busy a cell is: who runs, who waits and why, per frontend and model, and how full the KV
-caches of a model's workers are. Decides nothing."""
+"""The load of a cell: running and waiting sequences per frontend and model, and the KV cache usage
+of each model's workers."""
 
 import enum
 from collections.abc import Iterable, Mapping

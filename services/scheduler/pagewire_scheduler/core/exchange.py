@@ -1,5 +1,5 @@
-"""The part of the core's facade that is about workers among each other: their roles, which pairs
-exchange blocks, and probes of them."""
+"""The part of the core's facade about pairs of workers: roles, the topology of pairs that exchange
+blocks, and probes of pairs."""
 
 from collections.abc import Iterator
 

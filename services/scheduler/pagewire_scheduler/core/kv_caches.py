@@ -1,5 +1,5 @@
-"""The part of the core's facade that is about cached blocks: those of workers, and those of KV
-stores that workers can load."""
+"""The part of the core's facade about cached blocks: prefix caches of workers, and KV stores that
+workers load from."""
 
 from collections.abc import Iterable
 

@@ -1,6 +1,5 @@
-"""The facade of the pure scheduler: every event of the cell enters here, every plan and token
-leaves here. Owns requests, frontends and workers; knows neither clock nor network (`now` is passed
-in)."""
+"""The facade of the pure scheduler: takes every event of the cell and returns plans and events for
+frontends. It holds requests, frontends and workers. It reads no clock: `now` is passed in."""
 
 from collections.abc import Sequence as Seq
 from dataclasses import replace

@@ -1,5 +1,5 @@
-"""The step loop: the only mutator of the core. Events of all streams come in, plans and tokens go
-out; it awaits nothing, so no peer can hold up another."""
+"""The step loop: the only caller that changes the core. It takes the events of all streams and
+sends plans and tokens. It never waits, so a slow peer delays no other."""
 
 import asyncio
 import logging

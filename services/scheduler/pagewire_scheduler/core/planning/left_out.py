@@ -1,9 +1,9 @@
-"""Sequences that a step was to sample for and did not: their grammars had no mask in time.
+"""Sequences left out of sampling because the worker had no grammar bitmask for them in time.
 
-What a step has computed of such a sequence counts; its last token is computed once more when it is
-sampled, and sampling is a formula, so the token is the same. Steps that were planned on top of the
-missing token leave the sequence out as well. It is planned again after a pause that grows, so that
-others get on, and never alone with many of its kind.
+Computed positions of a left-out sequence count. Only its last token is computed again for sampling,
+and sampling is deterministic, so the result is the same. Steps planned on top of the missing token
+leave the sequence out, too. Each retry comes after a growing pause, and a step holds few retries,
+so that other sequences make progress.
 """
 
 from collections.abc import Iterable

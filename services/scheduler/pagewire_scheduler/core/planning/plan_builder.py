@@ -1,4 +1,4 @@
-"""A plan being made: scheduling one sequence in it, with the budgets that are left."""
+"""Builds one step plan: adds sequences to it and keeps the budgets that are left."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final

@@ -1,6 +1,6 @@
-"""Makes the next step of one worker: running sequences first, then waiting ones, within token, slot
-and block budgets. There is no prefill and no decode: every sequence only lets its computed tokens
-catch up."""
+"""Plans the next step of one worker: running sequences first, then waiting ones, within the budgets
+of tokens, slots and blocks. Prefill and decode are not distinguished: every sequence computes
+tokens until it has caught up."""
 
 from collections import Counter
 from typing import Final

@@ -1,4 +1,4 @@
-"""Lets running sequences catch up: as many tokens as budgets and blocks allow, oldest first."""
+"""Schedules running sequences, the oldest first: as many tokens as budgets and blocks allow."""
 
 from pagewire_scheduler.core.planning.left_out import MAX_RETRIES_PER_STEP
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder

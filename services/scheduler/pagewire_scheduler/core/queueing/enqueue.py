@@ -1,5 +1,5 @@
-"""Where a sequence waits on the worker it was placed on: in the queue for slots and blocks, or
-beside it while its grammar is being compiled there."""
+"""Queues a sequence on the worker that it was placed on: for slots and blocks, or until its grammar
+has been compiled there."""
 
 from collections.abc import Iterator
 

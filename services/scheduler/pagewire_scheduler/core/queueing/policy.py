@@ -1,6 +1,7 @@
-"""The one place that says who is served first: first come first served, or fair between tenants.
+"""Queueing policies: first come first served, or fair between tenants.
 
-A policy makes the queues, counts the work, and says whose priority counts against whom.
+A policy creates the queues, counts served tokens, and decides which sequences a priority may
+preempt.
 """
 
 from collections.abc import Iterator, Mapping

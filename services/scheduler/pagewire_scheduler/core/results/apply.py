@@ -1,5 +1,5 @@
-"""Applies results to sequences: tokens, ends, failures. Tells the caller whom to queue again; emits
-facts, sends nothing."""
+"""Applies step results to sequences: tokens, ends and failures. It returns events and finished
+sequences; the caller sends them."""
 
 import math
 from collections.abc import Sequence as Seq

@@ -1,5 +1,5 @@
-"""Sequences that a worker says are broken, one by one, in a step that holds for all others: their
-numbers are not finite. They fail, and what they named is forgotten."""
+"""Fails sequences that a worker reports as broken (numbers that are not finite) in a step that is
+valid for all others. Hashes of blocks that they computed are dropped from the prefix cache."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,5 @@
-"""How sequences end: by their newest token or otherwise. Releases what they hold."""
+"""Finishes sequences: finds the stop reason of the newest token, and releases slots, blocks and
+hand-offs."""
 
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.beam_group import leave_group

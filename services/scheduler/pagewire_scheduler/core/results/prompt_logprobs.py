@@ -1,6 +1,6 @@
-"""Log-probabilities of prompts: taken from steps piece by piece, kept once per request.
+"""Log-probabilities of prompts: taken from step results piece by piece, and kept once per request.
 
-Nothing predicts the first token of a prompt, so positions count from 1.
+No position predicts the first token of a prompt, so positions count from 1.
 """
 
 from array import array

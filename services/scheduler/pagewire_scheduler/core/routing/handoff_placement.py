@@ -1,5 +1,5 @@
-"""Which worker computes the prompt of a sequence that was placed on another, if any does; and where
-a sequence goes that must leave its worker. Begins nothing."""
+"""Chooses the worker that computes the prompt of a sequence placed on another worker, and whether a
+moved sequence takes its blocks along. `core.transfers.handoffs` begins the hand-off."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

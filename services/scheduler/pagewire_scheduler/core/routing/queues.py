@@ -1,5 +1,5 @@
-"""Where waiting sequences stand: with a worker of their model, or, while none can take them, aside.
-Owns the lists of workers per model; starts nothing."""
+"""Waiting sequences and workers by model. A sequence waits on a worker of its model, or in a queue
+of unplaced sequences while no worker can take it."""
 
 import heapq
 from collections import Counter

@@ -1,5 +1,5 @@
-"""What each tenant has in the cell for each model: sequences that wait, and memory. Counts as
-things change, so that nobody has to walk them; refuses nothing."""
+"""Accounts of tenants by model: waiting sequences and memory, updated with every change so that no
+walk is needed. `core.queueing.overload` applies the limits."""
 
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""The record of a beam search under way."""
+"""Records of a running beam search: its sequences, and the moves that the next plan sends."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,5 @@
-"""A frontend as the core sees it, and what is resent to it. Owns the lease, not the stream."""
+"""A frontend as the core sees it: its requests, its lease, and the events made for it. Its stream
+belongs to `links.frontend_link`."""
 
 import math
 from collections.abc import Sequence as Seq

@@ -1,8 +1,9 @@
-"""The grammars of one worker: which it has compiled, which it is asked for, which it may forget.
+"""The grammars of one worker: compiled ones, requests to compile, and ones that the worker may
+forget.
 
-A worker compiles off its step loop, so that a grammar that takes long delays only who needs it.
-It is asked with credit: few grammars, and few bytes of their sources, are under way at a time, and
-the others wait here. Pure: what is to be sent is taken from here by whoever holds the stream.
+A worker compiles off its step loop, so a slow grammar delays only the sequences that need it.
+Credits bound the number of requests under way and the bytes of their sources; further requests wait
+here. The link takes the requests and sends them.
 """
 
 from collections.abc import Collection, Iterable

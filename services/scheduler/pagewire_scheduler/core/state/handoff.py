@@ -1,5 +1,5 @@
-"""One hand-off: blocks computed on one worker for a sequence that waits on another. Plain data and
-its table of legal moves."""
+"""One hand-off: blocks computed on one worker for a sequence that waits on another, with the table
+of legal phase moves."""
 
 import enum
 from dataclasses import dataclass, field

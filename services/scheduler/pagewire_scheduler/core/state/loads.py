@@ -1,5 +1,6 @@
-"""The loads of one worker: which are under way, who waits for them, which links they use. Owns the
-blocks that they go to until the answer; decides nothing."""
+"""The KV loads of one worker: loads under way, sequences that wait for them, and links to their
+sources. A load holds its destination blocks until the answer. `core.transfers` decides about loads
+and orders them."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final

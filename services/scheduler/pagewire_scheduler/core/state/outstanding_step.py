@@ -1,4 +1,5 @@
-"""Plans that were sent and not answered, and what comes free with their answers; plain data."""
+"""Records of plans that were sent and not answered, and of slots and blocks that come free with the
+answers."""
 
 from dataclasses import dataclass, field
 

@@ -1,5 +1,5 @@
-"""Probes of pairs of workers: real prompts of a few blocks that nobody asked for, computed on one
-and handed to the other. What came is kept on both until it has been compared."""
+"""Probes of pairs of workers: one worker computes a made-up prompt of a few blocks and hands it to
+the other. Both keep the blocks until they have been compared."""
 
 import struct
 from dataclasses import dataclass, field

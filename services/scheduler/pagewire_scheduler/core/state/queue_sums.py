@@ -1,4 +1,4 @@
-"""What waits in several queues together, kept as it comes and goes. Owns no sequence."""
+"""Sums over the sequences of several queues, updated as sequences enter and leave."""
 
 from typing import TYPE_CHECKING
 

@@ -1,5 +1,5 @@
-"""Requests and their sequences (one per choice): what is asked, what is known and what is under
-way. Moves states; decides nothing."""
+"""Requests and their sequences (one per choice): input, output so far, and progress. A sequence
+checks the moves of its state; other modules decide about them."""
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field

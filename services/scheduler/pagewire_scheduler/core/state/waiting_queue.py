@@ -1,7 +1,5 @@
-"""Sequences that wait for a worker's attention, first come first served within what their keys say.
-
-Decides nothing: who is looked at first is `at(0)`, who is started is the planner's affair.
-"""
+"""The waiting queue of a worker, sorted by the keys of its sequences. The planner takes sequences
+out of it."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""One attached worker as the core sees it: pool, slots, queues and the steps under way. Releases
-slots and blocks when no step names them any more; decides nothing."""
+"""One attached worker as the core sees it: pool, slots, queues and outstanding steps. Slots and
+blocks are released when no outstanding step uses them."""
 
 import hashlib
 import heapq

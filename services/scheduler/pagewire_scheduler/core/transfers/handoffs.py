@@ -1,9 +1,9 @@
-"""Begins and ends hand-offs: the prefill on one worker, the wait on the other, and the lease on
-what was computed. Decides nothing, and orders no load.
+"""Begins and ends hand-offs: the prefill on the source, the wait on the receiver, and the lease on
+the computed blocks. `core.transfers.pulls` orders the loads.
 
-The source computes the full blocks of a prompt for a sequence that will run elsewhere. The
-scheduler keeps them from being overwritten (the lease) until the receiver has them. Whatever goes
-wrong ends the hand-off, and the sequence computes itself what has not come.
+The source computes the full blocks of a prompt for a sequence that will run on the receiver. The
+lease keeps these blocks from being overwritten until the receiver has them. Any failure ends the
+hand-off, and the receiver computes the missing blocks.
 """
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable

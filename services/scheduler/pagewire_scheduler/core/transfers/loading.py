@@ -1,9 +1,9 @@
-"""Sequences whose next blocks a KV store has: orders the loads, lets all who want the same wait for
-one, and lets them go on with the answer.
+"""Loads blocks from KV stores for waiting sequences: orders loads, lets several sequences wait for
+one load, and requeues them with the answer.
 
-A load takes only blocks that are free for anybody, and holds them and the cached ones before them.
-It is for a sequence in the queue, before it has slot or blocks; with the answer the blocks become
-cached ones like all others, and the sequence takes its turn and finds them.
+A load takes free blocks that are not reserved. It holds them, and the cached blocks in front of
+them, until the answer. Loads are for queued sequences, which have no slot and no blocks yet. With
+the answer the blocks enter the prefix cache, where the sequence finds them when it starts.
 """
 
 import math

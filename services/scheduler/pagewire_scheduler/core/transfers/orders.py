@@ -1,4 +1,5 @@
-"""What a load takes of a worker's pool, and the making of its order."""
+"""Orders one KV load: chooses the store, counts the blocks that the load may take of the pool, and
+makes the order."""
 
 import math
 from typing import Final

@@ -1,5 +1,5 @@
-"""Loads whose source is another worker: orders them as soon as blocks are being computed there, and
-ends hand-offs with their answers."""
+"""Pulls: KV loads from another worker. They are ordered as soon as that worker computes the blocks,
+and their answers end hand-offs."""
 
 from typing import Final
 
