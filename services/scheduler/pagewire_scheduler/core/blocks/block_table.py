@@ -1,4 +1,4 @@
-"""The block table of one sequence: its blocks in order of position. Only the table releases them."""
+"""The block table of one sequence: its blocks by position. Only the table releases them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -51,7 +51,7 @@ class BlockTable:
         return self._pool.ref_counts[self.blocks[index]] > 1
 
     def replace(self, index: int) -> tuple[int, int]:
-        """Hold a fresh block in place of block `index`; return (old, new). The pool must have one."""
+        """Hold a fresh block in place of block `index`; return (old, new). One must be free."""
         source, destination = self.blocks[index], self._pool.allocate()
         self.blocks[index] = destination
         self._pool.release(source)
