@@ -84,7 +84,7 @@ def audit(core: SchedulerCore) -> CoreReport:
 
 
 def held_slots(worker: WorkerState) -> set[int]:
-    """Return the slots a worker may still hold: in use, named by a step, or not told as freed."""
+    """Return the slots a worker may still hold: used, named by a step, or not reported as freed."""
     free = set(worker.free_slots) - set(worker.freed_slots_to_report)
     return set(range(len(worker.slots))) - free
 

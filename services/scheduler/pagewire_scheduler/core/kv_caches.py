@@ -46,9 +46,9 @@ class KvCaches:
         return bool(self._touched)
 
     def take_touched(self) -> list[bytes]:
-        """Return the workers that are to be planned for: those of which something has changed.
+        """Return the workers to plan for: those that were touched.
 
-        All others would be told nothing. Planning for them may touch others.
+        All others would get no plan. Planning may touch further workers.
         """
         touched = list(self._touched)
         self._touched.clear()
@@ -58,7 +58,7 @@ class KvCaches:
         """Forget the cached prefixes of a model, or of all; return how many blocks that were.
 
         Loads under way do not bring names back. KV stores keep what they have, and later requests
-        may load it again: whoever wants it gone deletes it there, too.
+        may load it again, unless it is deleted there, too.
         """
         num_blocks = 0
         for worker in self.workers.values():
@@ -88,11 +88,11 @@ class KvCaches:
     # Loads; what is to be sent is taken after every `plan`, orders first
 
     def take_loads(self, worker_id: bytes) -> list[LoadOrder]:
-        """Return what a worker is to be told to load."""
+        """Return the load orders to send to a worker."""
         return self.workers[worker_id].loads.take_orders()
 
     def take_cancelled_loads(self, worker_id: bytes) -> list[int]:
-        """Return the ids of loads that a worker is to be told to stop."""
+        """Return the ids of the loads to cancel on a worker."""
         return self.workers[worker_id].loads.take_cancelled()
 
     def note_load(self, worker_id: bytes, answer: LoadAnswer) -> None:
@@ -126,7 +126,7 @@ class KvCaches:
             complete_prefill(prefill, self.now)
         for handoff in note_started(source, self.now):
             order_pulls(handoff.receiver, self.now)
-            handoff.receiver.touch()  # to be told of what was ordered
+            handoff.receiver.touch()  # its link sends the orders
 
     def _yield_blocks(self, worker: WorkerState) -> None:
         if worker.outstanding:

@@ -140,7 +140,7 @@ class StepLoop(DrivenCore):
             self._plan_soon()
 
     def drain(self, peer: WorkerPeer) -> None:
-        """Give a worker that is to end nothing new; it is told when it has nothing left."""
+        """Give a worker that is to end nothing new; it may leave when it has nothing left."""
         worker_id = peer.info.worker_id
         if self.workers.get(worker_id) is peer:
             self._guard(lambda: self.core.drain_worker(worker_id))

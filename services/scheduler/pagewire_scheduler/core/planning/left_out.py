@@ -59,16 +59,16 @@ def note_sampled(sequence: Sequence) -> None:
 
 
 def retries(running: Iterable[Sequence]) -> list[Sequence]:
-    """Return those left out that have waited longest, for a step that holds nobody else."""
+    """Return the left-out sequences that have waited longest, for a step of their own."""
     waiting = [one for one in running if one.is_left_out]
     waiting.sort(key=lambda sequence: sequence.pauses_until)
     return waiting[:MAX_RETRIES_ALONE]
 
 
 def share_slots(worker: WorkerState, step_id: int) -> None:
-    """Let one that pauses give its slot to whoever waits for one, and come back when there is room.
+    """Give the slot of a pausing sequence to a waiting one; let it return when there is room.
 
-    It takes no part in the queue meanwhile: it would stand in front, since it is older.
+    It is not queued meanwhile: it would be first in the queue, since it is older.
     """
     if worker.resting and worker.num_free_slots > len(worker.waiting):
         rested = [one for one in worker.resting if one.pauses_until <= step_id]
@@ -104,7 +104,7 @@ def _is_pausing(sequence: Sequence, step_id: int) -> bool:
 
 
 def given_up_error(reason: str) -> InvalidRequestError:
-    """Return what the request is told whose grammar the worker does not follow any further."""
+    """Return the error of a request whose grammar the worker cannot follow any further."""
     return InvalidRequestError(f"{FIELD}: {reason}", field=FIELD, code="invalid_grammar")
 
 

@@ -58,7 +58,7 @@ def plan_step(
         if worker.resting and not plan.slots:
             wake(worker)
             schedule_waiting(builder)
-    # With nothing to run, freed slots and forgotten names are told once no answer is under way that
+    # With nothing to run, freed slots and forgotten names are sent once no answer is under way that
     # could lead to a plan.
     if not plan.slots and (worker.outstanding or not _has_news(worker)):
         return builder
@@ -94,7 +94,7 @@ def _wanted_tokens(builder: PlanBuilder) -> Counter[str]:
     for index in range(min(worker.num_free_slots, MAX_STARTS)):
         waiting = worker.waiting.at(index)
         if waiting is None or waiting is builder.claimant:
-            break  # nobody is started behind it
+            break  # none is started behind it
         if waiting.lack is None or not waiting.lack.is_left(worker, waiting):
             wants[waiting.request.submission.tenant] += max(1, waiting.num_expected)
     return wants
@@ -108,7 +108,7 @@ def _has_news(worker: WorkerState) -> bool:
 
 
 def _schedule_trial(builder: PlanBuilder) -> None:
-    """Run suspects and nobody else, one step at a time: then a failure says something."""
+    """Run suspects only, one step at a time, so that a failure is due to one of them."""
     worker = builder.worker
     if worker.outstanding:
         return

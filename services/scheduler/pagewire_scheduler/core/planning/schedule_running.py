@@ -75,7 +75,7 @@ def schedule_one(builder: PlanBuilder, sequence: Sequence, num_tokens: int) -> N
 
 
 def _own_tail(builder: PlanBuilder, sequence: Sequence) -> bool:
-    """See to it that nobody else holds the block that is written next: copy on write.
+    """Ensure that the block written next has no other holder: copy on write.
 
     Return False when there is no block for the copy.
     """

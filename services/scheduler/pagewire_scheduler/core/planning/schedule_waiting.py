@@ -80,7 +80,7 @@ def schedule_waiting(builder: PlanBuilder) -> None:
         elif builder.is_full:
             break  # it is first in the next plan, and fits there
         elif sequence is builder.claimant:
-            break  # its room is on its way back, and for nobody else
+            break  # its room is on its way back, and for it alone
         else:
             blocked.append(sequence)
     is_short = builder.num_tokens_left > 0 and not builder.is_full and builder.shares is None

@@ -26,9 +26,8 @@ def find_told_prefix(builder: PlanBuilder, sequence: Sequence, hits: list[int]) 
     """Return the longest prefix that the worker can copy; `hits` are the cached blocks of
     `sequence`, from its first.
 
-    Only sequences that keep their slots to the end of this plan are copied from: whoever runs when
-    others are started does. And only those whose slots were filled before new sequences are: forks
-    that this plan tells are filled later.
+    The source must keep its slot to the end of this plan, as every sequence does that runs when
+    others are started. Its slot must be filled before new ones: forks in this plan come later.
     """
     worker = builder.worker
     block_size = worker.info.model.block_size

@@ -41,7 +41,7 @@ def note_worker_loss(worker: WorkerState) -> set[Unit]:
 
 
 def error_of_losses(request: Request) -> InternalError:
-    """Return what a request that was given up is told."""
+    """Return the error of a request that was given up."""
     return InternalError(
         f"{request.num_losses} workers were lost, one after the other, while they ran this request"
     )

@@ -86,16 +86,16 @@ class FirstComeFirstServed:
         return WaitingQueue(sums)
 
     def enter(self, tenant: str) -> None:
-        """Nobody counts."""
+        """Do nothing: no work is counted."""
 
     def leave(self, tenant: str) -> None:
-        """Nobody counts."""
+        """Do nothing: no work is counted."""
 
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
-        """Nobody counts."""
+        """Do nothing: no work is counted."""
 
     def charge_samples(self, step: OutstandingStep) -> None:
-        """Nobody counts."""
+        """Do nothing: no work is counted."""
 
     def is_preferred(self, sequence: Sequence, running: Sequence) -> bool:
         """Priorities count between all."""
@@ -104,11 +104,11 @@ class FirstComeFirstServed:
     def displaceable(
         self, worker: WorkerState, sequence: Sequence, num_slots: int
     ) -> Iterator[Sequence]:
-        """Nobody: there are no shares."""
+        """Yield nothing: there are no shares."""
         return iter(())
 
     def share_tokens(self, num_tokens: int, wants: Mapping[str, int]) -> dict[str, int]:
-        """Whoever is older takes what it wants."""
+        """Return `wants`: older sequences take tokens first."""
         return dict(wants)
 
 

@@ -30,7 +30,7 @@ def divide(
     weight_left = sum(weights.values())
     for num_behind, tenant in zip(reversed(range(len(order))), order, strict=True):
         share = int(num_tokens * weights[tenant] / weight_left) if num_behind else num_tokens
-        # Rounding down, and a last one that takes the rest: nobody's token is lost.
+        # Shares are rounded down and the last tenant takes the rest: no token is lost.
         share = min(wants[tenant], max(1, min(share, num_tokens - num_behind)))
         shares[tenant] = share
         num_tokens -= share

@@ -153,7 +153,7 @@ class TenantQueue(WaitingQueue):
             self._front.append(tenant)
         if index < len(self._front):
             return self._tenants[self._front[index]].at(0)
-        # All of them are in front: there are no more than somebody looks at.
+        # All tenants are in front: there are fewer than the planner examines.
         level, depth = self._front, 0
         while level:
             if index < len(level):

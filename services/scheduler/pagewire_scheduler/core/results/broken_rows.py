@@ -29,8 +29,8 @@ def have_shared(worker: WorkerState, step: OutstandingStep, units: set[Unit]) ->
 
 
 def fail_units(units: Iterable[Unit], message: str, now: float) -> list[Sequence]:
-    """End the sequences of `units` with an error, and return them; those that were computed for
-    another worker are given up, and fail nobody."""
+    """End the sequences of `units` with an error, and return them. Prefills for another worker
+    are given up without failing a request."""
     failed = []
     for unit in units:
         for sequence in sequences_of(unit):

@@ -75,7 +75,7 @@ def end_request(request: Request, state: State, error: PagewireError | None) -> 
 
 
 def _end_beam(sequence: Sequence, worker: WorkerState | None) -> None:
-    """A search ends without a result: what its beams hold is nobody's output."""
+    """End a search without a result: tokens of its beams are not output."""
     del sequence.tokens[sequence.num_prompt :]
     for follower in sequence.followers:
         follower.leader = None

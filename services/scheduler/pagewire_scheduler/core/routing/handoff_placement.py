@@ -29,7 +29,7 @@ _NO_FACTS: Final = PairFacts()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where a prompt is computed and why; `source` is None for where its tokens are generated."""
+    """The place of a prefill, and why; without `source` it is where tokens are generated."""
 
     verdict: HandoffReason
     source: WorkerState | None = None

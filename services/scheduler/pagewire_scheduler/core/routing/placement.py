@@ -87,7 +87,7 @@ def take_over(
     is_caching: bool,
     may_take: Callable[[Sequence], bool],
 ) -> Sequence | None:
-    """Take a waiting sequence from whoever should hand one to an idle `worker`; None for nobody.
+    """Take a waiting sequence from a donor for an idle `worker`; None without one.
 
     Where slots or blocks are missing, the next one comes whatever is cached there: it could wait
     for long. Where only the budget of tokens was used up, it comes if that is cheaper than to stay.
@@ -105,7 +105,7 @@ def take_over(
             sequence = donor.waiting.at(index)
             if sequence is None:
                 break
-            # Who is meant for others or too large holds up nobody behind.
+            # A sequence that is too large or meant for others does not block the ones behind.
             if not may_take(sequence) or not fits(worker, sequence):
                 continue
             expected = num_expected(worker, sequence, stores, is_caching=is_caching)

@@ -26,7 +26,7 @@ class BeamGroup:
     Attributes:
         live: The sequences that carry the running beams, the best first.
         scores: Their sums of log-probabilities.
-        moves: What the worker has not been told yet.
+        moves: Moves that were not sent to the worker yet.
     """
 
     search: BeamSearch

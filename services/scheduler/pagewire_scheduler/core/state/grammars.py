@@ -16,7 +16,7 @@ MAX_READY: Final = 64
 """Compiled grammars that a worker keeps beyond those in use: the newest may well come again."""
 
 MAX_RELEASED: Final = 1024
-"""Grammars that one plan tells as released; further ones are told by the next."""
+"""Most grammars that one plan releases; the next plan releases further ones."""
 
 Key = bytes
 """Names a grammar by its content."""
@@ -114,7 +114,7 @@ class WorkerGrammars:
         return None
 
     def release_unused(self, in_use: Iterable[Key]) -> None:
-        """Let the worker forget the oldest grammars that nobody needs, beyond MAX_READY."""
+        """Let the worker forget the oldest unused grammars beyond MAX_READY."""
         if len(self._ready) <= MAX_READY:
             return
         probe_blocks = set(in_use)

@@ -37,7 +37,7 @@ class OutstandingStep:
         named_blocks: Blocks that get a name with it; the plan's own list holds void ones, too.
         branched: Beam requests whose forks and tokens it tells.
         prefilled: Prefills that are complete with it.
-        due_timelines: Sequences whose frontends are told where their time went.
+        due_timelines: Sequences whose timelines are reported with the result.
         releases: What comes free with its answer, because it is the last step to name it.
         num_tokens: Positions it computes.
         num_pooled: Vectors it returns.

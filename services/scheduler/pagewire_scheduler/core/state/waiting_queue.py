@@ -44,7 +44,7 @@ class WaitingQueue:
         assert sequence.key not in self._members, "two sequences have one key"
         sequence.queue = self
         if not sequence.num_expected:
-            # Nobody has looked what is cached of it.
+            # Its cached prefix was not looked up.
             sequence.num_expected = len(sequence.tokens)
         self._members[sequence.key] = sequence
         self.num_expected += sequence.num_expected

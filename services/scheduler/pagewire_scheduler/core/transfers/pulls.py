@@ -47,8 +47,8 @@ def finish_pull(
     counts: HandoffCounts,
     now: float,
 ) -> None:
-    """Take the answer to a load from another worker, whose blocks are published already; let go on
-    who is `waiting` for it."""
+    """Take the answer to a load from another worker, whose blocks are published already;
+    requeue the sequences `waiting` for it."""
     handoff = load.handoff
     assert handoff is not None, "a load from a worker is for no hand-off"
     exposed = 0.0
