@@ -1,4 +1,4 @@
-"""Architecture name to builder. A new architecture is an entry here, and a file if it needs one."""
+"""Maps architecture names to builders. A new architecture is an entry here, or also a file."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

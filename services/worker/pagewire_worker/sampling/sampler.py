@@ -25,8 +25,8 @@ PURPOSE_TOKEN = 0
 """Last word of the counter: the kind of the random decision."""
 
 DENSE_SHARE = 1 / 8
-"""Noise for a single token computes four words to use one. From this share of the vocabulary on
-(half of the gain goes to gathering), noise for all tokens is cheaper."""
+"""Noise for a single token computes four words to use one, and gathering costs as much again. From
+this share of the vocabulary on, noise for all tokens is cheaper."""
 
 DENSE_CHUNK_COUNTERS = 16 * 1024
 """Counters computed at once: their intermediate words fit in a core's second-level cache."""
