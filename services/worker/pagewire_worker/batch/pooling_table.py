@@ -14,7 +14,7 @@ from pagewire_worker.plan.step import Int64Array, NewRequest
 class StateSum:
     """Sum of the hidden states of the first `num_positions` tokens, [hidden] float64 on the device.
 
-    `values` is None for the sum of no tokens.
+    The sum of no tokens has None as `values`.
     """
 
     num_positions: int

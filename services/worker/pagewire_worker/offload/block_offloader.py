@@ -42,7 +42,7 @@ MIN_BUSY_BLOCKS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """Outcome of a batch; `names` is None if it was not stored."""
+    """Outcome of a batch; without `names` it was not stored."""
 
     batch: PutBatch
     names: frozenset[bytes] | None

@@ -71,7 +71,7 @@ class IncomingBlocks:
         return self._finish(piece) if piece.is_last else None
 
     def add_whole(self, name: bytes, payload: bytes | memoryview | None) -> LoadedBlock | None:
-        """Add a whole block that was verified; `payload` is None if it is damaged.
+        """Add a whole block that was verified; a damaged one has no `payload`.
 
         Raises:
             WireError: The block is not the next one.

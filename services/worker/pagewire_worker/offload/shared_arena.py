@@ -46,7 +46,7 @@ class SharedArena:
         It stops before the next payload once `is_cancelled`, which may be asked in any thread.
 
         Raises:
-            WireError: An offset lies outside; then some may be written, which nobody will publish.
+            WireError: An offset lies outside; payloads before it are written, and never published.
         """
         checksums = []
         for offset, payload in zip(offsets, payloads, strict=True):

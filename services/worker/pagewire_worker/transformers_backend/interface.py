@@ -1,7 +1,7 @@
 """The two functions that transformers calls in place of its own attention and masks.
 
-They are registered once under one name and call the current handler. That is a recorder while a
-model is examined, and a step over the paged cache while it serves.
+They are registered once under one name and call the current handler: a recorder while a model is
+examined, and a step over the paged cache while it serves.
 """
 
 from collections.abc import Callable, Iterator, Mapping
