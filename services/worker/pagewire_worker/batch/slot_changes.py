@@ -19,7 +19,8 @@ class Undo:
 
     Attributes:
         new_slots: Slots filled by new requests.
-        grown_slots, previous_num_blocks: Scheduled slots and their former numbers of blocks.
+        grown_slots, previous_num_blocks: Scheduled slots and their former numbers of blocks,
+            [slots] each.
         changed_slots, saved: State that forks, appended tokens and copies overwrote; else None.
     """
 

@@ -20,10 +20,10 @@ from pagewire_worker.grammars.matcher import GrammarError, GrammarMatcher
 _logger = logging.getLogger(__name__)
 
 CREDIT_SECONDS = 5.0
-"""CPU time that the slow masks of a request may take in total,"""
+"""CPU time that the slow masks of a request may take, apart from MASK_SECONDS for each of them."""
 
 MASK_SECONDS = 0.005
-"""plus this for each of them: a limit on the average."""
+"""CPU time that is added for each slow mask: a limit on the average."""
 
 SLICE_SECONDS = 0.005
 """CPU time after which reading a long output lets other jobs run."""

@@ -219,7 +219,7 @@ class GrammarTable:
         return _Waiting(self._threads, where, jobs, bits, len(slots), began)
 
     def _note_others(self, rows: Sequence[int], slots: Int64Array) -> None:
-        """Note in the credits that tenants share a step: `rows` of `slots` have a grammar."""
+        """Note that tenants share a step: `rows` of `slots` [samples] have a grammar."""
         parties = {self._slots[int(slots[row])].bill.credit for row in rows}
         if len(rows) < len(slots) or len(parties) > 1:
             now = time.monotonic()

@@ -106,7 +106,7 @@ class LayerCache:
 
 
 def _finite(side: Tensor, faults: Tensor) -> Tensor:
-    """Return `side` with 0 for values that are not finite; set the `faults` of their tokens."""
+    """Return `side` with 0 for values that are not finite; set their `faults` [tokens]."""
     if side.device.type == "cpu" and math.isfinite(side.sum(dtype=torch.float64).item()):
         return side  # a value that is not finite would make the sum not finite
     is_finite = side.isfinite()

@@ -1,6 +1,7 @@
 """Selects launch options of attention kernels.
 
-Each choice keeps sums in registers, on every device that benchmarks/gpu/compile_table compiles for.
+With each choice the kernels fit in registers, on every device that benchmarks/gpu/compile_table
+compiles for.
 """
 
 from dataclasses import dataclass

@@ -12,8 +12,8 @@ from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS
 
 TILE_BYTES = 32 * 1024
-"""Bytes of the keys of a tile. With as many of values, and half as many of queries, a program fits
-in the 99 KiB of shared memory that every device since compute capability 8.0 has."""
+"""Bytes of the keys of a tile. Values take as many, queries half as many. Together they fit in the
+99 KiB of shared memory that every device since compute capability 8.0 has."""
 
 QUERY_BYTES = TILE_BYTES // 2
 

@@ -1,7 +1,7 @@
 """A matrix product whose rows have the same bits in any batch.
 
-There is one tile shape per type and weight, and one order of sums, without splits of the sum (He et
-al., "Defeating Nondeterminism in LLM Inference", Thinking Machines, 2025). Tiles are numbered in
+There is one tile shape per type and weight, and one order of sums; a sum is never split. See He et
+al., "Defeating Nondeterminism in LLM Inference", Thinking Machines, 2025. Tiles are numbered in
 groups of rows, as in Triton's tutorial on matrix products, so that concurrent tiles share data in
 the L2 cache.
 """
