@@ -166,7 +166,7 @@ class TritonAttention:
 
     @property
     def cut(self) -> Cut:
-        """How positions are cut into splits."""
+        """The cut of positions into splits."""
         return self._cut
 
 

@@ -2,8 +2,8 @@
 
 A payload has, per layer, the block's keys and then its values, each [block_size, kv_heads,
 head_dim] in the cache's type. This is the memory of a whole block on CUDA. Copies between a device
-and pinned host memory are enqueued on the current stream, one per run of adjacent blocks. The
-caller orders them (see device_copies).
+and pinned host memory are enqueued on the current stream for the device's copy engine, one per run
+of adjacent blocks. The caller orders them (see device_copies).
 """
 
 from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ from pagewire_worker.kv.kv_cache import CacheGroup
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """Makes two blocks of one name interchangeable. A store keeps different layouts apart.
+    """The facts that make two blocks of one name interchangeable. A store keeps layouts apart.
 
     Attributes:
         model_fingerprint: SHA-256 over configuration and weights.

@@ -51,7 +51,7 @@ class Staging:
     ) -> None:
         self.num_bytes = -(-num_bytes // GRANULE_BYTES) * GRANULE_BYTES
         self.facts: ArenaFacts | None = None
-        """How other workers find it; None before it is made, and if it is private."""
+        """Location of the file for other workers; None before it is made, and if it is private."""
         self._is_shared = is_shared
         self._folder = folder
         self._arena: Arena | None = None
