@@ -188,7 +188,7 @@ class AttachStream:
         _logger.info("attached to the scheduler, generation %d", welcome.generation)
 
     async def _say_leaving(self) -> None:
-        """Send this scheduler once, as soon as it is known, that the process is to end."""
+        """Inform this scheduler once, as soon as it is known, that the process is to end."""
         await self._attached.wait()
         await self._leaving.wait()
         leaving = wire.WorkerLeaving()
