@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 
-from pagewire_worker.attention.triton import TritonAttention
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.checkpoint.model_config import ModelConfig
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.capture import CudaCapture
-from pagewire_worker.cuda.decode_graphs import DecodeGraphs, decode_buckets
+from pagewire_worker.cuda.decode_graphs import CapturableAttention, DecodeGraphs, decode_buckets
 from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
 
@@ -25,7 +24,7 @@ ROWS_AT_ONCE = 8
 def captured(
     eager: TorchBackend,
     model: DecoderModel,
-    attention: TritonAttention,
+    attention: CapturableAttention,
     bounds: DecodeBounds,
     on_layer: LayerWatch,
     advance: Callable[[], None],
