@@ -113,7 +113,12 @@ def microseconds(
     num_blocks = batch * -(-MAX_LEN // BLOCK_SIZE)
     limits = SlotLimits(batch, num_blocks, BLOCK_SIZE, MAX_LEN, VOCAB_SIZE)
     model_runner = ModelRunner(
-        NoModel(num_blocks), limits, batch * PROMPT, CPU, 2, sampler=first_tokens
+        backend=NoModel(num_blocks),
+        limits=limits,
+        max_num_batched_tokens=batch * PROMPT,
+        device=CPU,
+        steps_in_flight=2,
+        sampler=first_tokens,
     )
     source = plans(batch, sampling)
 

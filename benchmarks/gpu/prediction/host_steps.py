@@ -238,10 +238,10 @@ def _executor(shape: Shape, work: Work, counts: Counts, graphs: NoGraphs) -> Mod
     if work.is_captured:
         captured = DecodeGraphs(decoder, cache, attention, bounds, graphs, _nothing)
     return ModelRunner(
-        _Backend(eager, captured, watch),
-        limits,
-        MAX_TOKENS,
-        CPU,
+        backend=_Backend(eager, captured, watch),
+        limits=limits,
+        max_num_batched_tokens=MAX_TOKENS,
+        device=CPU,
         steps_in_flight=2,
         sampler=_sample,
         readback=NoReadback(counts),

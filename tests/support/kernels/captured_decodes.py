@@ -25,7 +25,7 @@ class CountedGraphs(DecodeGraphs):
 
 def capture_decodes(model_runner: ModelRunner) -> CountedGraphs:
     """Make `model_runner`, of a model on Triton's kernels, run as on CUDA; return its graphs."""
-    eager, table = model_runner._backend, model_runner._slots
+    eager, table = model_runner.backend, model_runner._slots
     watch = eager._on_layer
     bounds = DecodeBounds(table.limits.num_slots, table.limits.max_model_len)
     scratch = eager._attention.scratch

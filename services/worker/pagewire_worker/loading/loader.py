@@ -123,17 +123,18 @@ def load_replica(
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
     on_progress(0.95, "warming up")
     step_tokens = _step_tokens(config, shape, backend)
+    observers = (offloader, sharer, CopyOrder(copies))
     model_runner = ModelRunner(
-        backend,
-        limits,
-        step_tokens.most,
-        shape.device,
-        config.steps_in_flight,
-        grammars.table,
-        BlockObservers(*(w for w in (offloader, sharer, CopyOrder(copies)) if w is not None)),
-        names,
-        copies,
-        sampler,
+        backend=backend,
+        limits=limits,
+        max_num_batched_tokens=step_tokens.most,
+        device=shape.device,
+        steps_in_flight=config.steps_in_flight,
+        grammars=grammars.table,
+        observer=BlockObservers(*(one for one in observers if one is not None)),
+        names=names,
+        copies=copies,
+        sampler=sampler,
         slots=slots,
     )
     warm_up(model_runner, limits, step_tokens.shared)

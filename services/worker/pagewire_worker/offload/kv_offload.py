@@ -47,7 +47,7 @@ class KvOffload:
         *,
         num_blocks: int,
     ) -> None:
-        self._executor = model_runner
+        self._model_runner = model_runner
         self._offloader = offloader
         self._thread = thread
         self._connector = connector
@@ -128,4 +128,4 @@ class KvOffload:
         names: Sequence[bytes],
         payloads: Sequence[memoryview | bytes],
     ) -> None:
-        self._executor.load_blocks(blocks, names, payloads, self._staging)
+        self._model_runner.blocks.load_blocks(blocks, names, payloads, self._staging)

@@ -67,7 +67,7 @@ class _Captured:
     """A model on the kernels, over blocks and limits of a replica that runs by torch."""
 
     def __init__(self, replica, enforce_eager):
-        eager = replica.model_runner._backend
+        eager = replica.model_runner.backend
         self.watch = eager._on_layer
         self.model = CudaModel(
             decoder=eager._model,

@@ -35,7 +35,11 @@ def compiler(compiled):
 
 
 class NoModel:
-    """An executor that is asked for nothing but what an attach needs."""
+    """A model runner with what an attach needs: no blocks, and no slots."""
+
+    @property
+    def blocks(self):
+        return self
 
     def held_names(self):
         return {}

@@ -156,7 +156,7 @@ def test_torch_computes_by_the_builder_of_the_architecture(pretend, cpu_backend,
     pretend.has(TORCH_ROW, load_decoder)
     replica = pretend.load(cpu_backend=cpu_backend)
     (decoder,) = pretend.built
-    assert replica.model_runner._backend._model is decoder
+    assert replica.model_runner.backend._model is decoder
     said = f"not the kernels for CPUs: they have no decoder for {PRETEND}" in caplog.text
     assert said is (cpu_backend == "auto")
 
@@ -182,7 +182,7 @@ def test_on_cuda_the_default_is_attention_that_the_architecture_has(pretend, mon
     monkeypatch.setenv("CC", "cc")
     monkeypatch.setattr(native_source, "device_capability", lambda device: (9, 0))
     pretend.has(TORCH_ROW, load_decoder)
-    backend = pretend.load(cpu_backend="torch").model_runner._backend
+    backend = pretend.load(cpu_backend="torch").model_runner.backend
     assert isinstance(backend._model, Decoder)
     assert "attention=sdpa" in backend.kernel_set
     assert f"{PRETEND} attends by sdpa: no decoder of it takes triton" in caplog.text
@@ -206,8 +206,8 @@ def test_a_captured_decode_runs_the_decoder_of_the_architecture(pretend, checkpo
     pretend.has(CAPTURED_ROW, build)
     limits = {"attention_backend": "triton", "max_num_seqs": 2, "max_model_len": 64}
     replica = pretend.load(kv_cache_memory=2**20, **limits)
-    assert isinstance(replica.model_runner._backend, CudaBackend)
-    assert replica.model_runner._backend._graphs._model is pretend.built[0]
+    assert isinstance(replica.model_runner.backend, CudaBackend)
+    assert replica.model_runner.backend._graphs._model is pretend.built[0]
     sizes.clear()
     tokens = Driver.of(replica).generate([PROMPT[:9]], max_tokens=3)
     assert sizes
@@ -220,4 +220,4 @@ def test_attention_that_cannot_be_captured_is_refused_by_name(pretend):
     with pytest.raises(StartupError, match=r"^--attention-backend: sdpa cannot be captured"):
         pretend.load(attention_backend="sdpa")
     replica = pretend.load(attention_backend="sdpa", enforce_eager=True)
-    assert isinstance(replica.model_runner._backend, CudaBackend)
+    assert isinstance(replica.model_runner.backend, CudaBackend)

@@ -99,7 +99,7 @@ def break_once(patch, owner, name):
 @pytest.mark.parametrize("place", ["forward", "commit"])
 def test_a_chunk_that_failed_is_repeated(place, llama, expected, monkeypatch):
     model_runner = llama.model_runner
-    owner = {"forward": model_runner._backend, "commit": model_runner._slots}[place]
+    owner = {"forward": model_runner.backend, "commit": model_runner._slots}[place]
     new = request(0, pooling=MEAN)
     llama.run_well([(0, 0, 15, 0, 0)], new_requests=[new])
     break_once(monkeypatch, owner, place)
