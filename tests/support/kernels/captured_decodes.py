@@ -32,7 +32,12 @@ def capture_decodes(model_runner: ModelRunner) -> CountedGraphs:
     capture_as = RecordedCapture if are_checked() else NoCapture
     capture = capture_as((scratch.sums, scratch.greatest, scratch.total))
     graphs = CountedGraphs(
-        eager._model, eager.kv_cache, eager._attention, bounds, capture, lambda: None
+        model=eager._model,
+        kv_cache=eager.kv_cache,
+        attention=eager._attention,
+        bounds=bounds,
+        capture=capture,
+        advance=lambda: None,
     )
     model_runner._backend = CudaBackend(eager, graphs, watch)
     model_runner._sampler = sample

@@ -70,14 +70,28 @@ class History:
         self.dice = random.Random(seed)
         self.streams = FakeStreams(seed)
         self.copies = make_copies(self.streams, pin=lambda memory: lambda: None)
-        self.cache = KvCache(SHAPE, NUM_BLOCKS, 4, CPU, torch.float32, has_whole_blocks=True)
+        self.cache = KvCache(
+            shape=SHAPE,
+            num_blocks=NUM_BLOCKS,
+            block_size=4,
+            device=CPU,
+            dtype=torch.float32,
+            has_whole_blocks=True,
+        )
         self.outlet = Outlet()
         self.offloader = BlockOffloader(self.cache, copies=self.copies)
         self.offloader.connect(self.outlet)
         self.offloader.follow(plan(new_requests=[request(0)]))
         self.model_runner = ModelRunner(
             backend=SimpleNamespace(kv_cache=self.cache),
-            limits=SlotLimits(1, NUM_BLOCKS, 4, 16, 8, None),
+            limits=SlotLimits(
+                num_slots=1,
+                num_blocks=NUM_BLOCKS,
+                block_size=4,
+                max_model_len=16,
+                vocab_size=8,
+                window=None,
+            ),
             max_num_batched_tokens=8,
             device=CPU,
             observer=BlockObservers(self.offloader, CopyOrder(self.copies)),
@@ -186,7 +200,7 @@ class History:
 
     def settle(self):
         while self.outlet.batches:
-            self.offloader.settle(self.outlet.batches.popleft(), None, False)
+            self.offloader.finish_put(self.outlet.batches.popleft(), None, False)
 
     def read(self):
         """Copy named blocks out, as digests do."""

@@ -94,7 +94,13 @@ def over_cache(
     watch: LayerCalls,
 ) -> ModelBackend:
     """Return `model` over a cache whose blocks hold what no step may read."""
-    cache = KvCache(model.cache_shape, num_blocks, block_size, CPU, dtype)
+    cache = KvCache(
+        shape=model.cache_shape,
+        num_blocks=num_blocks,
+        block_size=block_size,
+        device=CPU,
+        dtype=dtype,
+    )
     for layer in cache.layers:
         layer.key.fill_(float("nan"))
         layer.value.fill_(float("nan"))

@@ -10,7 +10,7 @@ from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.kv.kv_cache import KvCache
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepBatch:
     """One flat batch of prefill chunks and decodes, without padding.
 

@@ -90,6 +90,7 @@ class DecodeGraphs:
 
     def __init__(
         self,
+        *,
         model: DecoderModel,
         kv_cache: KvCache,
         attention: CapturableAttention,

@@ -38,7 +38,14 @@ def captured(
         on_layer: Called for each layer of a step.
         advance: Called while it captures.
     """
-    graphs = DecodeGraphs(model, eager.kv_cache, attention, bounds, CudaCapture(), advance)
+    graphs = DecodeGraphs(
+        model=model,
+        kv_cache=eager.kv_cache,
+        attention=attention,
+        bounds=bounds,
+        capture=CudaCapture(),
+        advance=advance,
+    )
     return CudaBackend(eager, graphs, on_layer)
 
 

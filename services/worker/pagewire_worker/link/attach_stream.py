@@ -68,13 +68,13 @@ class AttachStream:
 
     def __init__(
         self,
+        *,
         info: ReplicaInfo,
         model_runner: ModelRunner,
         thread: ModelThread,
         grammars: GrammarCompiler | None,
         offload: KvOffload | None,
         transfer: KvTransfer | None,
-        *,
         attached: asyncio.Event,
         leaving: asyncio.Event,
         drained: asyncio.Event,
@@ -122,11 +122,11 @@ class AttachStream:
         stub = worker_attach_pb2_grpc.WorkerAttachServiceStub(channel)
         call = self._call = stub.AttachWorker(self._outbox.drain())
         runner = self._runner = StepRunner(
-            self._model_runner,
-            self._thread,
-            asyncio.get_running_loop(),
-            self._send_result,
-            self._break,
+            model_runner=self._model_runner,
+            thread=self._thread,
+            loop=asyncio.get_running_loop(),
+            on_result=self._send_result,
+            on_failure=self._break,
         )
         progress = asyncio.create_task(self._report_progress())
         farewell = asyncio.create_task(self._say_leaving())

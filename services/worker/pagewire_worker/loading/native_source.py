@@ -81,11 +81,11 @@ class NativeModel(Uncaptured):
         """Return the decoder over `kv_cache`."""
         parts = (self.decoder, self.attention, self.linears)
         return TorchBackend(
-            self.decoder,
-            kv_cache,
-            self.attention,
-            self.linears.name,
-            on_layer,
+            model=self.decoder,
+            kv_cache=kv_cache,
+            attention=self.attention,
+            linear_name=self.linears.name,
+            on_layer=on_layer,
             is_exact=all(part.is_batch_invariant for part in parts),
         )
 

@@ -191,7 +191,7 @@ class ModelRunner:
         self._slots.write_sampled(step.sampling_slots, step.sampled_positions, sampled.token_ids)
         copy = self._readback.start(replace(sampled, kv_faults=step.batch.faults))
         self._observer.launched(plan)
-        launched = LaunchedStep(step, hidden, copy, masks, started)
+        launched = LaunchedStep(step=step, hidden=hidden, copy=copy, masks=masks, started=started)
         in_flight = StepInFlight(plan, launched, gives_names=self._promise_names(plan))
         sums: dict[int, StateSum] = {}
         if copy.event is None or step.needs_states:

@@ -75,7 +75,12 @@ async def attach(tmp_path):
             thread = ModelThread(asyncio.get_running_loop())
             thread.start()
             link = SchedulerLink(
-                f"unix:{tmp_path}/s", INFO, NoModel(), thread, asyncio.Event(), compiler
+                address=f"unix:{tmp_path}/s",
+                info=INFO,
+                model_runner=NoModel(),
+                thread=thread,
+                attached=asyncio.Event(),
+                grammars=compiler,
             )
             task = asyncio.create_task(link.run())
             ended.append((task, thread))

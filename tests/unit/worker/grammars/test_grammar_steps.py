@@ -54,7 +54,13 @@ class Rig:
     def __init__(self):
         self.backend = DiceBackend()
         self.grammars = make_grammars(MODEL, VOCAB)
-        limits = SlotLimits(32, BLOCKS, BLOCK_SIZE, 512, VOCAB)
+        limits = SlotLimits(
+            num_slots=32,
+            num_blocks=BLOCKS,
+            block_size=BLOCK_SIZE,
+            max_model_len=512,
+            vocab_size=VOCAB,
+        )
         model_runner = ModelRunner(
             backend=self.backend,
             limits=limits,

@@ -91,19 +91,19 @@ async def attached(tmp_path, replica):
         thread = ModelThread(asyncio.get_running_loop())
         thread.start()
         offload = KvOffload(
-            replica.model_runner,
-            replica.offloader,
-            thread,
-            KvStoreConnector(),
-            replica.info.layout,
+            model_runner=replica.model_runner,
+            offloader=replica.offloader,
+            thread=thread,
+            connector=KvStoreConnector(),
+            layout=replica.info.layout,
             num_blocks=replica.info.num_blocks,
         )
         link = SchedulerLink(
-            f"unix:{tmp_path}/s",
-            replica.info,
-            replica.model_runner,
-            thread,
-            asyncio.Event(),
+            address=f"unix:{tmp_path}/s",
+            info=replica.info,
+            model_runner=replica.model_runner,
+            thread=thread,
+            attached=asyncio.Event(),
             offload=offload,
         )
         tasks = [asyncio.create_task(link.run()), asyncio.create_task(offload.run())]
@@ -209,7 +209,11 @@ async def test_a_worker_without_offload_says_so(tmp_path, replica):
         thread.start()
         info = replace(replica.info, loads_blocks=False)
         link = SchedulerLink(
-            f"unix:{tmp_path}/s", info, replica.model_runner, thread, asyncio.Event()
+            address=f"unix:{tmp_path}/s",
+            info=info,
+            model_runner=replica.model_runner,
+            thread=thread,
+            attached=asyncio.Event(),
         )
         task = asyncio.create_task(link.run())
         _, hello = await scheduler.attach()
@@ -229,7 +233,11 @@ async def test_a_worker_whose_device_is_lost_ends(tmp_path, replica, monkeypatch
         thread.start()
         info = replace(replica.info, loads_blocks=False)
         link = SchedulerLink(
-            f"unix:{tmp_path}/s", info, replica.model_runner, thread, asyncio.Event()
+            address=f"unix:{tmp_path}/s",
+            info=info,
+            model_runner=replica.model_runner,
+            thread=thread,
+            attached=asyncio.Event(),
         )
         task = asyncio.create_task(link.run())
         stream, hello = await scheduler.attach()

@@ -161,7 +161,9 @@ whole_or_not = pytest.mark.parametrize("is_whole", [False, True], ids=["by layer
 
 
 def random_cache(seed, is_whole=False):
-    cache = KvCache(SHAPE, 10, 4, CPU, FP8, has_whole_blocks=is_whole)
+    cache = KvCache(
+        shape=SHAPE, num_blocks=10, block_size=4, device=CPU, dtype=FP8, has_whole_blocks=is_whole
+    )
     generator = torch.Generator().manual_seed(seed)
     for side in sides(cache):
         # All 256 of them, those that are no number too.

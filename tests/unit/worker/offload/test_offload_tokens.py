@@ -50,11 +50,11 @@ async def working(folder, address, **settings):
     thread = ModelThread(asyncio.get_running_loop())
     thread.start()
     offload = KvOffload(
-        replica.model_runner,
-        replica.offloader,
-        thread,
-        KvStoreConnector(stall_seconds=5.0),
-        replica.info.layout,
+        model_runner=replica.model_runner,
+        offloader=replica.offloader,
+        thread=thread,
+        connector=KvStoreConnector(stall_seconds=5.0),
+        layout=replica.info.layout,
         num_blocks=replica.info.num_blocks,
     )
     running = asyncio.create_task(offload.run())

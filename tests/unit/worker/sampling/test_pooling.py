@@ -189,7 +189,9 @@ def test_a_prompt_as_long_as_the_context_gives_a_vector(llama):
 
 
 def chunk(params, num_states, end):
-    return PoolingChunk(0, params, EMPTY_SUM, num_states, end, is_due=True)
+    return PoolingChunk(
+        slot=0, params=params, before=EMPTY_SUM, num_states=num_states, end=end, is_due=True
+    )
 
 
 def test_zeros_stay_zeros():

@@ -176,7 +176,9 @@ async def test_blocks_that_are_written_anew_are_not_sent(holder):
     await eventually(lambda: pull.num_done > 0)
     num_staged = pull.num_done
     assert num_staged < len(NAMES) - 1
-    await holder.thread.submit(lambda: holder.model_runner.blocks.begin_load(HELD_BLOCKS[num_staged:]))
+    await holder.thread.submit(
+        lambda: holder.model_runner.blocks.begin_load(HELD_BLOCKS[num_staged:])
+    )
     await grant(call, 100)
     complete = 0
     while (message := await call.read()).WhichOneof("message") == "layers":

@@ -33,8 +33,8 @@ async def device(monkeypatch):
             made.append(PumpedStreams(len(made)))
             return StreamCopies(made[-1], pin=lambda memory: lambda: None)
 
-        def cache(*arguments):
-            return KvCache(*arguments, has_whole_blocks=is_device)
+        def cache(**arguments):
+            return KvCache(**{**arguments, "has_whole_blocks": is_device})
 
         monkeypatch.setattr(cache_sizing, "KvCache", cache)
         if is_device:

@@ -76,7 +76,14 @@ async def test_what_had_come_is_used(tmp_path, holder, transport, signal_number,
     stream.send(plan=prefill(hello))
     async with peer(tmp_path / "model", f"unix:{tmp_path}/d", transport=transport) as receiver:
         address = hello.kv_endpoints[0]
-        order = LoadOrder(1, address, NAMES, BLOCKS, seconds, hello.worker_id)
+        order = LoadOrder(
+            load_id=1,
+            address=address,
+            names=NAMES,
+            blocks=BLOCKS,
+            timeout_seconds=seconds,
+            worker_id=hello.worker_id,
+        )
         pull = receiver.transfer.begin_load(order)
         await eventually(lambda: len(receiver.model_runner.blocks.held_names()) == 2 or pull.done())
         assert not pull.done()
