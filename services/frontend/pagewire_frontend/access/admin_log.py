@@ -1,4 +1,4 @@
-"""A log line for every administrative call: which key asked for what, and what came of it."""
+"""Logs every administrative call: the key, the request and the outcome."""
 
 import logging
 import time
