@@ -1,4 +1,4 @@
-"""Who a frontend is in its group, and who the others are. Pure but for the dice."""
+"""Parses the name of a frontend process and its peers, and mints the tag of this process."""
 
 import re
 import secrets
@@ -30,7 +30,7 @@ class Membership:
 
 
 def parse_membership(name: str, peers: Sequence[str]) -> Membership:
-    """Return who a process is.
+    """Return the membership of a process.
 
     Args:
         name: As --frontend-name; drawn when empty.
@@ -38,7 +38,7 @@ def parse_membership(name: str, peers: Sequence[str]) -> Membership:
             its own name is left out.
 
     Raises:
-        StartupError: A name that is none or occurs twice, or an address that is none.
+        StartupError: A name is malformed or occurs twice, or an address is malformed.
     """
     own = name or secrets.token_hex(_NAME_BYTES)
     _check_name(own, "--frontend-name")
@@ -56,7 +56,7 @@ def parse_membership(name: str, peers: Sequence[str]) -> Membership:
         if other == own:
             continue
         if slot_of(other) in map(slot_of, (own, *others)):
-            # Whose an id is could not be told.
+            # The owner of an id would be ambiguous.
             raise StartupError(f"--peer: give {other!r} another name", field="peer")
         others[other] = listens
     return Membership(own, mint_tag(own), others)
