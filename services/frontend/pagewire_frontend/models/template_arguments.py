@@ -1,4 +1,4 @@
-"""What a client may pass to a chat template besides the turns. Pure."""
+"""Checks the arguments that a client may pass to a chat template besides the turns."""
 
 from collections.abc import Mapping
 from typing import Any, Final
