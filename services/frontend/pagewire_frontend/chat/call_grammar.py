@@ -44,7 +44,7 @@ def forced_calls(rules: CallRules, *, is_parallel: bool, thought: ThoughtRules =
 def free_calls(rules: CallRules, *, is_parallel: bool, thought: ThoughtRules = NO_THOUGHT) -> str:
     """Return the grammar of any answer, in which text that begins like a call must be a call.
 
-    Args: As of `forced_calls`.
+    Takes the arguments of `forced_calls`.
     """
     ways = ["CALL_TEXT"]
     more = [f"CALL_TEXT: {_text_without(rules.lead)}"]

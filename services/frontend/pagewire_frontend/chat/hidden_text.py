@@ -10,8 +10,10 @@ class HiddenText:
     """Removes given texts from a stream of text, however it is cut."""
 
     def __init__(self, hidden: Collection[str]) -> None:
-        """Args:
-        hidden: Texts to leave out; of several at one place the longest.
+        """Create the hidden text.
+
+        Args:
+            hidden: Texts to leave out; of several at one place the longest.
         """
         longest_first = sorted(hidden, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")

@@ -26,9 +26,11 @@ class GroupMetrics:
     """Adds up this process and its peers."""
 
     def __init__(self, own: Callable[[], str], peers: Sequence[MetricsPeer]) -> None:
-        """Args:
-        own: Returns the exposition of this process.
-        peers: The other processes.
+        """Create the group metrics.
+
+        Args:
+            own: Returns the exposition of this process.
+            peers: The other processes.
         """
         self._own = own
         self._peers = peers

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pagewire_shared.kv.tier import WORKER_TIER
 
 CachedTiers = Mapping[str, int]
-"""Tier to number of tokens; empty when there are none, or nothing is known about them."""
+"""Tier to number of tokens; empty without cached tokens, or when their tiers are not known."""
 
 
 def joined(left: CachedTiers, right: CachedTiers) -> CachedTiers:

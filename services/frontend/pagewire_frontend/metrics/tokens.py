@@ -32,8 +32,10 @@ class InterTokenLatency:
     __slots__ = ("_counter", "_first_at", "_last_at")
 
     def __init__(self, counter: TokenCounter) -> None:
-        """Args:
-        counter: Token counter of the model.
+        """Create the inter token latency.
+
+        Args:
+            counter: Token counter of the model.
         """
         self._counter = counter
         self._first_at = 0.0

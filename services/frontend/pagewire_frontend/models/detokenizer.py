@@ -76,14 +76,14 @@ class Detokenizer:
             # Byte-fallback decoders may rewrite text that they returned; go on from here.
             self._pending_ids.append(token_id)
             text = self._pending_text()
-            self._settle()
+            self._mark_shown()
             self._step = self._open()
             return text
         if text is None:
             self._pending_ids.append(token_id)
             return self._give_up_waiting() if self.num_pending >= MAX_PENDING_TOKENS else ""
         if self._pending_ids:
-            self._settle()
+            self._mark_shown()
         self._shown_ids.append(token_id)
         return text
 
@@ -96,7 +96,7 @@ class Detokenizer:
         if not self._pending_ids:
             return ""
         text = self._pending_text()
-        self._settle()
+        self._mark_shown()
         return text
 
     def _give_up_waiting(self) -> str:
@@ -105,13 +105,13 @@ class Detokenizer:
         if read is not None:
             self._from_bytes = _ByteText(read)
             waiting = list(self._pending_ids)
-            self._settle()
+            self._mark_shown()
             return self._push_bytes(waiting)
         newest = self._pending_ids[1 - MAX_PENDING_TOKENS :]
         del self._pending_ids[1 - MAX_PENDING_TOKENS :]
         if not self._pending_text():
             # These have no text at all; a character may have begun behind them.
-            self._settle()
+            self._mark_shown()
             self._step = self._open()
             return "".join(map(self.push, newest))
         self._pending_ids += newest
@@ -136,7 +136,7 @@ class Detokenizer:
             list(self._shown_ids), skip_special_tokens=self._skip_special_tokens
         )
 
-    def _settle(self) -> None:
+    def _mark_shown(self) -> None:
         self._shown_ids.extend(self._pending_ids)
         self._pending_ids.clear()
 

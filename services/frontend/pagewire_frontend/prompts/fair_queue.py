@@ -57,7 +57,7 @@ class FairQueue(Generic[Item]):
         self._num_items += 1
 
     def pop(self) -> Item:
-        """Return the next item. Raises IndexError where there is none."""
+        """Return the next item. Raises IndexError for an empty queue."""
         if not self._waiting:
             raise IndexError("the queue is empty")
         tenant, items = next(iter(self._waiting.items()))

@@ -57,12 +57,14 @@ class SchedulerLink:
         on_lost: Callable[["SchedulerLink"], None],
         holdings: Callable[["SchedulerLink"], HeldResources],
     ) -> None:
-        """Args:
-        address: Address of the scheduler.
-        settings: Settings of all links.
-        on_change: Called after an attach, a loss or new models.
-        on_lost: Called when other schedulers may take the detached sessions.
-        holdings: Answers audit queries.
+        """Create the scheduler link.
+
+        Args:
+            address: Address of the scheduler.
+            settings: Settings of all links.
+            on_change: Called after an attach, a loss or new models.
+            on_lost: Called when other schedulers may take the detached sessions.
+            holdings: Answers audit queries.
         """
         self.address = address
         self.served: dict[str, OfferedModel] = {}

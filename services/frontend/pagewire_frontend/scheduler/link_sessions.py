@@ -43,9 +43,11 @@ class LinkSessions:
         send: Callable[[pb.AttachFrontendRequest], None],
         send_each: Callable[[Iterator[pb.AttachFrontendRequest]], None],
     ) -> None:
-        """Args:
-        send: Queues a message.
-        send_each: Queues messages that are made when they are written.
+        """Create the link sessions.
+
+        Args:
+            send: Queues a message.
+            send_each: Queues messages that are made when they are written.
         """
         self._send = send
         self._by_handle: dict[int, Session] = {}

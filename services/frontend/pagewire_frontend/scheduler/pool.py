@@ -33,11 +33,13 @@ class SchedulerPool:
         *,
         max_waiting: int,
     ) -> None:
-        """Args:
-        addresses: One per scheduler.
-        settings: Settings of all links.
-        journal: All open requests.
-        max_waiting: Requests that may wait here for a worker of their model.
+        """Create the scheduler pool.
+
+        Args:
+            addresses: One per scheduler.
+            settings: Settings of all links.
+            journal: All open requests.
+            max_waiting: Requests that may wait here for a worker of their model.
         """
         self._journal = journal
         self._max_waiting = max_waiting

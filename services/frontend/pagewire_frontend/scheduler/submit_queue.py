@@ -30,9 +30,11 @@ class SubmitQueue(Generic[Message]):
         pack: Callable[[Session], Message | None],
         send_each: Callable[[Iterator[Message]], None],
     ) -> None:
-        """Args:
-        pack: Makes the message of a session, None when nothing is left to submit; does not raise.
-        send_each: Gives the stream messages that are made one by one.
+        """Create the submit queue.
+
+        Args:
+            pack: Makes the message of a session, None with nothing left to submit; does not raise.
+            send_each: Gives the stream messages that are made one by one.
         """
         self.max_new_bytes = MAX_NEW_BYTES
         self._pack = pack

@@ -44,8 +44,10 @@ class OutputBuffer:
     """Output of a request, filled by the session and emptied by its reader."""
 
     def __init__(self, selection: Selection | None) -> None:
-        """Args:
-        selection: Chooses among all choices once they have ended; None for all.
+        """Create the output buffer.
+
+        Args:
+            selection: Chooses among all choices once they have ended; None for all.
         """
         self._selection = selection
         self._prompt = PromptOutputBuffer()

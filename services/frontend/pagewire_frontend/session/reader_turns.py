@@ -19,8 +19,10 @@ class ReaderTurns:
     """Lets the streams of one event loop write; the stream that has waited longest comes first."""
 
     def __init__(self, per_turn: int = STREAMS_PER_TURN) -> None:
-        """Args:
-        per_turn: Streams that write in one turn of the event loop.
+        """Create the reader turns.
+
+        Args:
+            per_turn: Streams that write in one turn of the event loop.
         """
         self._per_turn = per_turn
         self._num_left = 0

@@ -69,12 +69,14 @@ class Session:
         deadline: float | None,
         selection: Selection | None = None,
     ) -> None:
-        """Args:
-        entry: The journal entry.
-        tokenizer: Tokenizer of the model.
-        arrived_at: Time of arrival, in seconds of time.monotonic().
-        deadline: End of the time for the request, likewise; None without one.
-        selection: Holds everything back until all choices have ended.
+        """Create the session.
+
+        Args:
+            entry: The journal entry.
+            tokenizer: Tokenizer of the model.
+            arrived_at: Time of arrival, in seconds of time.monotonic().
+            deadline: End of the time for the request, likewise; None without one.
+            selection: Holds everything back until all choices have ended.
         """
         self.entry = entry
         self.carrier: SessionLink | None = None

@@ -22,9 +22,11 @@ class StopMatcher:
     """
 
     def __init__(self, stops: Sequence[str], *, is_kept: bool = False) -> None:
-        """Args:
-        stops: Non-empty strings.
-        is_kept: Leave the match in the text.
+        """Create the stop matcher.
+
+        Args:
+            stops: Non-empty strings.
+            is_kept: Leave the match in the text.
         """
         self._stops = tuple(stops)
         self._is_kept = is_kept
