@@ -1,7 +1,7 @@
 """The client's label of a request, for the log: x-request-id of HTTP or of gRPC metadata.
 
-It is set where a request comes in and read where its session is opened; tasks in between inherit
-it.
+The label is set where a request comes in and read where its session is opened; tasks in between
+inherit it.
 """
 
 import re

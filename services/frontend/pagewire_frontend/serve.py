@@ -1,6 +1,5 @@
 """Runs a frontend: wires models, links and servers together, watches readiness and drains at the
-end.
-"""
+end."""
 
 import asyncio
 import contextlib
@@ -46,8 +45,7 @@ _logger = logging.getLogger(__name__)
 
 HOLD_BACK_SECONDS = 5.0
 """A process that shares its ports takes no connection before it could answer, for at most this
-long: a deployment without a worker should say so, rather than refuse connections.
-"""
+long: a deployment without a worker should say so, rather than refuse connections."""
 
 FAREWELL_SECONDS = 1.0
 """Time for the error that ends requests which are still open after the drain."""
@@ -147,8 +145,7 @@ async def _serve_until_stopped(
 
 async def _drain(seconds: float, engine: Engine, rpc: RpcServer, http: HttpServer | None) -> None:
     """Take nothing new, and let open requests go on for `seconds`; the rest then ends with an
-    error.
-    """
+    error."""
     engine.drain()
     late = asyncio.get_running_loop().call_later(seconds, engine.give_up)
     ends = [rpc.stop(seconds + FAREWELL_SECONDS)]

@@ -1,6 +1,5 @@
 """The API keys of a frontend, and the caller of the request being served. One check for HTTP and
-gRPC; holds no key in the clear and logs none.
-"""
+gRPC; holds no key in the clear and logs none."""
 
 import contextlib
 import hmac

@@ -1,6 +1,5 @@
 """Usage of each API key and its limits: requests and tokens of a minute, and requests open at once.
-Counts in this process only; knows neither HTTP nor gRPC.
-"""
+Counts in this process only; knows neither HTTP nor gRPC."""
 
 import time
 from collections.abc import Callable, Collection
@@ -16,7 +15,7 @@ _MINUTE: Final = 60.0
 class Bucket:
     """An amount that refills steadily, `size` in a minute, and never above `size`.
 
-    It may be overdrawn: the tokens of a request are not known when it begins.
+    The amount may be overdrawn: the tokens of a request are not known when it begins.
     """
 
     __slots__ = ("_at", "_level", "size")
@@ -134,10 +133,10 @@ class Ticket:
 
 
 class KeyUsages:
-    """Usage by key, of those keys that exist.
+    """Usage by key, of the keys that exist.
 
     Args:
-        max_open_requests: Of the process.
+        max_open_requests: Most open requests of the process.
         streams_per_key: Requests open at once of a key that has no limit of its own; None for half
             of all where there is more than one key.
     """

@@ -1,6 +1,5 @@
 """Builds the grammar of a whole answer with tool calls, in the Lark form of llguidance
-(docs/syntax.md there: special tokens, lazy lexemes, tool calling).
-"""
+(docs/syntax.md there: special tokens, lazy lexemes, tool calling)."""
 
 import json
 from collections.abc import Sequence
@@ -17,8 +16,7 @@ _ANY: Final = r"/(.|\n)*/"
 @dataclass(frozen=True, slots=True)
 class ThoughtRules:
     """The grammar of a thought before the answer: a Lark expression and the rules that it refers
-    to.
-    """
+    to."""
 
     expression: str = ""
     rules: Sequence[str] = ()
@@ -59,8 +57,7 @@ def free_calls(rules: CallRules, *, is_parallel: bool, thought: ThoughtRules = N
 
 def thought_rules(style: ReasoningFormat, marker: Marker, *, is_open: bool) -> ThoughtRules:
     """Return the rules that let a model think first. If the prompt has opened a thought the model
-    must, otherwise it may.
-    """
+    must, otherwise it may."""
     rules = [
         f"CALL_THOUGHT: {_ANY}",
         r"CALL_GAP: /\n{0,2}/",
@@ -74,8 +71,7 @@ def thought_rules(style: ReasoningFormat, marker: Marker, *, is_open: bool) -> T
 
 def marker_in(tokenizer: TextTokenizer) -> Marker:
     """Return a function that writes a marker in grammars for a tokenizer: as the token of the
-    marker if it has its own, because llguidance takes no text for such tokens.
-    """
+    marker if it has its own, because llguidance takes no text for such tokens."""
 
     def marker(text: str) -> str:
         token_id = tokenizer.added_tokens.get(text)
@@ -106,8 +102,7 @@ def _grammar(
 
 def _up_to(rule: str, text: str, marker: str) -> str:
     """Return `rule`: a text up to and with a marker. A marker of letters ends a lazy text; a text
-    never contains the token of any other marker.
-    """
+    never contains the token of any other marker."""
     is_token = marker.startswith("<[")
     return f"{rule}{'' if is_token else '[lazy]'}: {text} {marker}"
 

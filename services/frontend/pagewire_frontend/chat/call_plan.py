@@ -1,6 +1,5 @@
 """Plans the tool calls of one request: the format in which they are read, and the grammar, if any,
-that holds the model to them.
-"""
+that holds the model to them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -101,8 +100,7 @@ def _format_with_rules(
     own: CallFormat | None, tools: Sequence[HeldTool], marker: Marker, is_forced: bool
 ) -> tuple[CallFormat, CallRules]:
     """Return the model's own format with its grammar. A forced model without such a grammar writes
-    calls as Hermes does.
-    """
+    calls as Hermes does."""
     rules = own.rules(tools, marker) if own is not None else None
     if own is not None and rules is not None:
         return own, rules

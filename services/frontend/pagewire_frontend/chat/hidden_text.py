@@ -35,8 +35,7 @@ class HiddenText:
 
     def _first_begun(self, text: str) -> int:
         """Return the index where the end of `text` begins that may become a hidden text, and that
-        no whole hidden text before it overlaps.
-        """
+        no whole hidden text before it overlaps."""
         first = max(0, len(text) - self._most_held)
         for match in self._pattern.finditer(text):
             begun = self._search(text, first, match.start() + 1)

@@ -1,6 +1,5 @@
 """Plans the messages of a request from its tools and reasoning: parameters, tools for the template,
-and the reader of the text. HTTP, gRPC and the Responses API all go through this module.
-"""
+and the reader of the text. HTTP, gRPC and the Responses API all go through this module."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

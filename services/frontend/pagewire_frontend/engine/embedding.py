@@ -1,6 +1,5 @@
 """Computes the vectors of texts: one session per input, all at once, and shortens and scales each.
-Knows neither HTTP nor generated messages.
-"""
+Knows neither HTTP nor generated messages."""
 
 import asyncio
 from collections.abc import Sequence

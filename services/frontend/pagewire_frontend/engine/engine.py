@@ -1,6 +1,5 @@
 """Opens a session for a checked request, for gRPC and HTTP alike. Owns the journal, the tokenizer
-threads and the limits; knows neither HTTP nor generated messages.
-"""
+threads and the limits; knows neither HTTP nor generated messages."""
 
 import asyncio
 import logging
@@ -44,8 +43,7 @@ _logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
     """Bounds of a frontend, in requests and seconds; of one text in characters, and of all texts
-    that wait to be rendered or tokenized in bytes of memory.
-    """
+    that wait to be rendered or tokenized in bytes of memory."""
 
     max_open_requests: int
     max_request_seconds: float
@@ -81,8 +79,7 @@ class Engine:
 
     async def start(self) -> None:
         """Start the threads and processes that the first request would wait for. Raises
-        InternalError.
-        """
+        InternalError."""
         await self._encoder.start(self.models)
 
     def is_ready(self, model: LoadedModel) -> bool:
@@ -108,8 +105,7 @@ class Engine:
 
     def served_context_length(self, model: LoadedModel) -> int | None:
         """Return the longest sequence that attached workers take; None while no worker serves the
-        model.
-        """
+        model."""
         if not self.is_ready(model):
             return None
         return self._pool.known_context_length(model.name)
@@ -120,8 +116,7 @@ class Engine:
 
     def embedding_size(self, model: LoadedModel) -> int | None:
         """Return the length of the vectors of `model`; None while it is unknown or there are no
-        vectors.
-        """
+        vectors."""
         return self._pool.known_embedding_size(model.name)
 
     async def tokenize(
@@ -140,8 +135,7 @@ class Engine:
 
     async def prompt_end(self, model: LoadedModel, arguments: Mapping[str, Any] | None) -> str:
         """Return the text that the chat template writes before an answer; see
-        PromptEncoder.prompt_end.
-        """
+        PromptEncoder.prompt_end."""
         return await self._encoder.prompt_end(model, arguments, tenant=current_tenant())
 
     async def open(self, request: GenerationRequest) -> Session:
@@ -262,8 +256,7 @@ class Engine:
 
     async def _with_token_ids(self, request: GenerationRequest) -> GenerationRequest:
         """Return the request with its bad words as token ids; every token id in its parameters is
-        checked.
-        """
+        checked."""
         params = request.params
         if params.bad_words:
             work = partial(with_bad_sequences, params, request.model.tokenizer)

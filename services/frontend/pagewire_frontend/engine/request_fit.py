@@ -1,6 +1,5 @@
 """Checks that a request fits its model: token ids within the vocabulary, prompt and answer within
-the context. Cuts the prompt where the client allows it.
-"""
+the context. Cuts the prompt where the client allows it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -79,8 +78,7 @@ def _named_ids(params: SamplingParams) -> Iterator[tuple[str, Sequence[int]]]:
 
 def check_dimensions(request: GenerationRequest, embedding_size: int | None) -> None:
     """Raise InvalidRequestError for more dimensions than vectors have; `embedding_size` None while
-    it is not known.
-    """
+    it is not known."""
     wanted = request.pooling.dimensions if request.pooling is not None else None
     if wanted is not None and embedding_size is not None and wanted > embedding_size:
         raise InvalidRequestError(

@@ -1,6 +1,5 @@
 """Tokenizes and detokenizes for clients that ask for it: the same checks and bounds for HTTP and
-gRPC.
-"""
+gRPC."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence

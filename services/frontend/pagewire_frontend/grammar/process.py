@@ -24,8 +24,7 @@ _ENVIRONMENT = {
     "RUST_BACKTRACE": "0",
 }
 """The address space is limited, and every thread reserves much of it and uses little. Running out
-of memory is worth a line in the log; a backtrace is not.
-"""
+of memory is worth a line in the log; a backtrace is not."""
 
 
 class CheckerEndedError(Exception):

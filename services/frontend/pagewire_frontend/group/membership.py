@@ -20,8 +20,9 @@ class Membership:
 
     Attributes:
         name: Stays when the process is started again.
-        peers: Where the others listen, by their names.
-        tag: Names this process, and no earlier one of this name, in the ids of what it stores.
+        peers: Addresses of the other processes, by their names.
+        tag: Names this process in the ids of its responses; an earlier process of this name has
+            another tag.
     """
 
     name: str

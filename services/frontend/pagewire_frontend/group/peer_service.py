@@ -1,6 +1,5 @@
 """The gRPC service that peers of the group call, on a private address. Answers from this process
-only and never passes a question on.
-"""
+only and never passes a question on."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence

@@ -1,6 +1,5 @@
 """The admin API of a frontend: passes an operator's queries on to its schedulers. `key_interceptor`
-checks before that the key may administrate.
-"""
+checks before that the key may administrate."""
 
 import asyncio
 from typing import Any

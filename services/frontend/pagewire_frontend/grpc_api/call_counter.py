@@ -16,8 +16,7 @@ _CANCELLED = grpc.StatusCode.CANCELLED.name
 
 class CallCounter(grpc.aio.ServerInterceptor):
     """Counts calls; sits inside the interceptor that turns errors into statuses. Leaves out health
-    checks and reflection, whose streams stay open as long as they are watched.
-    """
+    checks and reflection, whose streams stay open as long as they are watched."""
 
     def __init__(self, services: Sequence[str]) -> None:
         """Create the call counter.

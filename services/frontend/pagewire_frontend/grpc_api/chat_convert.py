@@ -1,6 +1,5 @@
 """Converts turns and tools of the public gRPC messages to plain data. Checks constraints that the
-wire types cannot express; `chat.tool_use` checks tools, for HTTP as well.
-"""
+wire types cannot express; `chat.tool_use` checks tools, for HTTP as well."""
 
 import json
 from collections.abc import Mapping, Sequence

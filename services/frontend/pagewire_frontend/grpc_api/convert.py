@@ -1,6 +1,5 @@
 """Converts public gRPC messages to plain data. Checks constraints that the wire types cannot
-express.
-"""
+express."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -73,8 +72,7 @@ async def chat_request(
     prompt_end: Callable[[LoadedModel, Mapping[str, Any] | None], Awaitable[str]],
 ) -> GrpcStreamOptions:
     """Return the request of a Chat call; `prompt_end` is Engine.prompt_end. Raises
-    InvalidRequestError naming the field.
-    """
+    InvalidRequestError naming the field."""
     goes_on = message.continue_final_message
     has_add = message.HasField("add_generation_prompt")
     add = message.add_generation_prompt if has_add else not goes_on
@@ -159,8 +157,7 @@ def conversation_prompt(
 
 def _template_arguments(message: struct_pb2.Struct) -> dict[str, Any] | None:
     """Return the values as a template expects them: a whole number as int, which a Struct holds as
-    float.
-    """
+    float."""
     for name, value in message.fields.items():
         if value.WhichOneof("kind") is None:
             raise InvalidRequestError(

@@ -1,6 +1,5 @@
 """Checks API keys in front of every gRPC method but health and reflection: that the key is valid,
-may call the method, and is within its limits.
-"""
+may call the method, and is within its limits."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -22,8 +21,7 @@ _METADATA_KEY = "authorization"
 class KeyInterceptor(grpc.aio.ServerInterceptor):
     """Ends calls without a valid key with UNAUTHENTICATED, calls that the key may not make with
     PERMISSION_DENIED, and calls beyond its limits with RESOURCE_EXHAUSTED. Sits behind the
-    ErrorInterceptor.
-    """
+    ErrorInterceptor."""
 
     def __init__(self, keys: ApiKeys) -> None:
         self._keys = keys
@@ -52,8 +50,7 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):
 
 def _check(caller: Caller, method: str) -> None:
     """Raise the error that keeps `caller` from calling `method`. All methods but inference are
-    administration.
-    """
+    administration."""
     if method.startswith(_INFERENCE):
         if method not in _FREE_METHODS:
             caller.usage.begin_request()

@@ -1,6 +1,5 @@
 """Finds streams whose client takes nothing, with one timer for all of them: a timer per message
-would cost more than the message's own bookkeeping. Knows no protocol.
-"""
+would cost more than the message's own bookkeeping."""
 
 import asyncio
 import logging

@@ -1,6 +1,5 @@
 """/openapi.json and /docs: describes the API, from the routes, the models of the bodies and the
-schemas of the answers.
-"""
+schemas of the answers."""
 
 import base64
 import hashlib

@@ -1,6 +1,5 @@
 """Reads a tool call in JSON, also from its beginning alone. Its keys are name and arguments, or
-parameters as in Llama's form.
-"""
+parameters as in Llama's form."""
 
 import json
 import re
@@ -34,8 +33,7 @@ def is_other(text: str, names: Container[str]) -> bool:
 
 def whole_call(text: str, names: Container[str]) -> tuple[str, str] | None:
     """Return name and arguments, as JSON text, of a whole object; None for an object that is not a
-    call.
-    """
+    call."""
     try:
         value: Any = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):

@@ -1,6 +1,5 @@
 """Collects the content and the calls that a reader has found. Numbers the calls and mints their
-ids; knows no format.
-"""
+ids; knows no format."""
 
 import secrets
 import string

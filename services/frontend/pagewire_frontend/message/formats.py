@@ -1,6 +1,5 @@
 """The formats of tool calls and reasoning by name, with plug-ins, and the choice of a model's
-formats.
-"""
+formats."""
 
 import importlib
 import importlib.util

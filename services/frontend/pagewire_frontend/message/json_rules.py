@@ -8,8 +8,7 @@ from pagewire_frontend.message.call_format import HeldTool
 
 JSON_WHITESPACE: Final = r" ?|\n {0,20}"
 """White space of all JSON outputs: see pagewire_shared.sampling.grammar_source, whose import would
-bring the compiler into this process.
-"""
+bring the compiler into this process."""
 
 
 def object_rules(tools: Sequence[HeldTool], key: str) -> list[str]:
@@ -26,8 +25,7 @@ def object_rules(tools: Sequence[HeldTool], key: str) -> list[str]:
 
 def argument_rules(tools: Sequence[HeldTool], before: Callable[[str], str], rule: str) -> list[str]:
     """Return the rules of `rule`: one of the tools, with its arguments behind the expression that
-    `before` makes of its name.
-    """
+    `before` makes of its name."""
     ways = [f"{rule}_{index}" for index in range(len(tools))]
     bodies = [
         f"{way}: {before(tool.name)} {json_term(tool.schema)}"

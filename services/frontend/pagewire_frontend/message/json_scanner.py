@@ -1,7 +1,7 @@
 """Scans JSON text while it arrives and finds where it ends or breaks. Keeps no text.
 
-Libraries that read half a document (jiter, ijson) return its values, not how many characters of a
-piece still belong to it, which is needed to pass arguments on.
+Libraries that read half a document (jiter, ijson) return its values. They do not return how many
+characters of a piece belong to it, which is needed to pass arguments on.
 """
 
 from typing import Final

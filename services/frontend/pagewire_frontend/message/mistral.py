@@ -1,5 +1,5 @@
 """Tool calls in the form of Mistral's models: a list of objects (tokenizers up to v7), or a name
-and its arguments behind a marker each (from v11 on), perhaps with a marker between the two.
+and its arguments behind a marker each (from v11 on). A marker may stand between the two.
 
     [TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}]
     [TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g{}

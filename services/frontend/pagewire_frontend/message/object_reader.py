@@ -1,6 +1,5 @@
 """Base of the readers of calls that are JSON objects: the states between the first brace of a call
-and its last. Each format adds the states around them.
-"""
+and its last. Each format adds the states around them."""
 
 from abc import abstractmethod
 from collections.abc import Collection
@@ -96,8 +95,7 @@ class ObjectReader(TextMachine):
 
     def _in_arguments(self) -> bool:
         """Pass arguments on up to their last brace. Text that breaks them is content: a call whose
-        arguments are cut off never looks whole.
-        """
+        arguments are cut off never looks whole."""
         self._writer.add_arguments(self._drop(self._scanner.feed(self._buffer)))
         if self._scanner.is_broken:
             self._state = self._in_text

@@ -1,6 +1,5 @@
 """Pieces of an assistant's message, and the interface of the readers that find them in a model's
-text.
-"""
+text."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -14,8 +14,7 @@ _JSON_WORDS: Final = {"true": True, "false": False, "null": None}
 
 class ValueScanner:
     """Finds the end of a value: the first comma or bracket outside of it. `is_broken` once its
-    brackets cannot match.
-    """
+    brackets cannot match."""
 
     def __init__(self) -> None:
         self.is_broken = False
@@ -25,8 +24,7 @@ class ValueScanner:
 
     def feed(self, text: str) -> int | None:
         """Return the position in `text` of the character that ends the value; None while it goes
-        on.
-        """
+        on."""
         for index, char in enumerate(text):
             if self._quote:
                 self._in_string(char)
@@ -57,8 +55,7 @@ class ValueScanner:
 
 def value_as_json(text: str) -> str | None:
     """Return JSON text for a value: unchanged if it is JSON, else read as a Python literal. None if
-    it is neither.
-    """
+    it is neither."""
     text = text.strip()
     try:
         json.loads(text, parse_constant=_refuse)

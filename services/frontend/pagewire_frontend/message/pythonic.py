@@ -23,8 +23,7 @@ _KEYWORD_SO_FAR = re.compile(r"\s*(?:[^\W\d]\w*\s*=?)?")
 
 class PythonicReader(TextMachine):
     """Reads a list of calls at the beginning of a message. A call begins with the first keyword;
-    each argument is passed on, in JSON, once it is whole.
-    """
+    each argument is passed on, in JSON, once it is whole."""
 
     def __init__(self, writer: CallWriter, names: Collection[str]) -> None:
         super().__init__(writer)

@@ -26,8 +26,7 @@ _UNDERSTOOD: Final = frozenset(
 
 def keyword_rules(tools: Sequence[HeldTool], rule: str) -> list[str]:
     """Return the rules of `rule`: a call of one of the tools. Raises InvalidRequestError naming
-    tools.
-    """
+    tools."""
     ways = [f"{rule}_{index}" for index in range(len(tools))]
     rules = [f"{rule}: {' | '.join(ways)}"]
     for way, tool in zip(ways, tools, strict=True):

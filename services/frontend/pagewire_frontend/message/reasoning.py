@@ -61,8 +61,7 @@ def find_reasoning(template: str) -> ReasoningFormat | None:
 class ThoughtReader:
     """Takes text up to the end tag as reasoning, where a thought is open or a tag opens it at the
     beginning. The rest goes to another reader. White space around a thought belongs to its tags. A
-    thought that is cut off is reasoning to its end.
-    """
+    thought that is cut off is reasoning to its end."""
 
     def __init__(self, inner: MessageReader, style: ReasoningFormat, *, is_open: bool) -> None:
         self._inner = inner

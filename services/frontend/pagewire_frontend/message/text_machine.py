@@ -1,6 +1,5 @@
 """Base of the readers of calls: a state machine over a buffer of text. A state looks only at the
-beginning of the buffer, so the outcome does not depend on how the text was cut.
-"""
+beginning of the buffer, so the outcome does not depend on how the text was cut."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,6 +1,5 @@
 """Upper bounds of histogram buckets, in seconds or counts: those of vLLM, by which its dashboards
-are made, and ours, which add finer ones below.
-"""
+are made, and ours, which add finer ones below."""
 
 from typing import Final
 

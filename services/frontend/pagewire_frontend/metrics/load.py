@@ -42,8 +42,7 @@ class StepSizes(Collector):
 
     def show(self, model: str, steps_by_tokens: tuple[int, ...], num_tokens: int) -> None:
         """Show these counts, one per bound of buckets.STEP and one for larger steps. While a cell
-        reports none, its last counts stay.
-        """
+        reports none, its last counts stay."""
         if len(steps_by_tokens) == len(STEP) + 1:
             self._counts[model] = steps_by_tokens, num_tokens
         else:

@@ -1,6 +1,5 @@
 """Shows a metric under another name: the same samples with other labels. Samples whose labels
-become equal are added up.
-"""
+become equal are added up."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

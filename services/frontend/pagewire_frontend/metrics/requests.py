@@ -49,8 +49,7 @@ _REASONS = ("stop", "length", "aborted", "deadline", "failed")
 
 def introduce(model: str) -> None:
     """Show the metrics of a configured model from now on, as zeros: rate() ignores a counter's
-    first sample.
-    """
+    first sample."""
     by_model = (_GENERATIONS_OPEN, _PROMPT_TOKENS, _CACHED_TOKENS, _FIRST_TOKEN, _WHOLE, _RESUMES)
     for metric in by_model:
         metric.labels(model)

@@ -1,6 +1,5 @@
 """Metrics of the stages of a choice, of request lengths, preemptions and transfers. Counted when a
-choice or a request ends, never per token.
-"""
+choice or a request ends, never per token."""
 
 from functools import cache
 
@@ -117,8 +116,7 @@ class StageMetrics:
 
     def looked_up(self, num_prompt: int, num_cached: int, tiers: CachedTiers) -> None:
         """Count a cache look-up of a prompt. Without `tiers` all cached tokens count as the
-        worker's. Schedulers may report any number.
-        """
+        worker's. Schedulers may report any number."""
         reported = tiers or {WORKER_TIER: num_cached}
         self._queried.inc(num_prompt)
         self._not_in_worker.inc(max(0, num_prompt - reported.get(WORKER_TIER, 0)))

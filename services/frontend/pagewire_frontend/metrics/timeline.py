@@ -1,6 +1,5 @@
 """The time of a choice by stage: the scheduler's reports, added up over re-submits, and this
-frontend's own measurements.
-"""
+frontend's own measurements."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,8 +20,7 @@ def joined(left: CachedTiers, right: CachedTiers) -> CachedTiers:
 
 def tier_details(tiers: CachedTiers) -> dict[str, Any]:
     """Return the fields that usage in HTTP bodies has beyond OpenAI's. Nothing unless tokens came
-    from a KV store, so that clients without a store see no new field.
-    """
+    from a KV store, so that clients without a store see no new field."""
     if not any(num for tier, num in tiers.items() if tier != WORKER_TIER):
         return {}
     return {"cached_tokens_by_tier": dict(tiers)}
@@ -60,8 +58,7 @@ class CellTimeline:
 
     def followed_by(self, later: "CellTimeline") -> "CellTimeline":
         """Return both as one: durations and counts add up. Cached tokens are those of the first
-        run, whose tokens the client saw first.
-        """
+        run, whose tokens the client saw first."""
         return CellTimeline(
             queue_seconds=self.queue_seconds + later.queue_seconds,
             prefill_seconds=self.prefill_seconds + later.prefill_seconds,
@@ -148,8 +145,7 @@ class TimelineKeeper:
 
 def timeline_details(timelines: Timelines) -> dict[str, Any]:
     """Return the timeline field of usage in HTTP bodies: one entry per choice, nothing where no
-    scheduler has reported.
-    """
+    scheduler has reported."""
     if not any(timelines):
         return {}
     return {"timeline": _bodies(timelines)}

@@ -1,6 +1,5 @@
 """Counts tokens and the time between them, once per chunk on the path of every token. Plain numbers
-without the locks of a library's counter, read when metrics are collected.
-"""
+without the locks of a library's counter, read when metrics are collected."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -48,8 +47,7 @@ class InterTokenLatency:
 
     def chunk(self, num_tokens: int, now: float) -> None:
         """Count a chunk that came at `now`, in seconds of one clock. Its tokens count as evenly
-        spaced since the chunk before; in the first chunk, as 0 s apart.
-        """
+        spaced since the chunk before; in the first chunk, as 0 s apart."""
         counter, last, self._last_at = self._counter, self._last_at, now
         counter.num_tokens += num_tokens
         if last is None:

@@ -117,8 +117,7 @@ class ChatTemplate:
 
 def _open_turn(text: str) -> str:
     """Return `text` up to the mark. As in transformers (apply_chat_template), the text before the
-    mark is stripped where the template stripped the turn.
-    """
+    mark is stripped where the template stripped the turn."""
     begin = text.rfind(_END_OF_TURN.strip())
     if begin < 0:
         raise InvalidRequestError(

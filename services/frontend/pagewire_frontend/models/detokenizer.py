@@ -1,6 +1,5 @@
 """Incremental detokenizer of one choice: emits whole characters only, and the rest at the end. The
-tokenizer itself stays behind a protocol.
-"""
+tokenizer itself stays behind a protocol."""
 
 import codecs
 from collections import deque
@@ -12,8 +11,7 @@ DecodeStep = Callable[[int], str | None]
 
 NUM_PRIMING_TOKENS = 6
 """Number of last prompt tokens that the decoder sees first: tokenizers that mark word starts drop
-the space of the very first token they decode.
-"""
+the space of the very first token they decode."""
 
 MAX_PENDING_TOKENS = 4
 """Most tokens that wait for a whole character, which has at most four bytes. A stream that has none
@@ -34,8 +32,7 @@ class StreamTokenizer(Protocol):
 
     def byte_reader(self, *, skip_special_tokens: bool) -> Callable[[int], bytes] | None:
         """Return a function from token to bytes, where texts are these bytes and nothing else; None
-        for other tokenizers.
-        """
+        for other tokenizers."""
         ...
 
 

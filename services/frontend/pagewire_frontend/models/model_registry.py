@@ -1,6 +1,5 @@
 """The models that this frontend serves: tokenizer, chat template, end-of-sequence ids, defaults and
-limits. Fixed when the process starts; the schedulers report which of them run at the moment.
-"""
+limits. Fixed when the process starts; the schedulers report which of them run at the moment."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-# Canonical composition makes one character of at most so many: no decomposition is longer
+# Canonical composition joins at most this many characters: no decomposition is longer
 # (https://www.unicode.org/faq/normalization.html).
 _MAX_COMPOSED: Final = 4
 _NORMALIZERS: Final = {

@@ -21,8 +21,7 @@ _NUM_BYTES = 256
 
 class TextTokenizer:
     """The tokenizer of one model; thread-safe for encoding and decoding, without state of any
-    stream.
-    """
+    stream."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         # Left over from training; a prompt is never cut or padded silently.
@@ -50,7 +49,7 @@ class TextTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the ids of `text`; releases the interpreter lock while it works."""
-        # Of a single text the library keeps the lock, of a list of texts it does not.
+        # The library keeps the lock for a single text, but not for a list of texts.
         [encoding] = self._tokenizer.encode_batch_fast(
             [text], add_special_tokens=add_special_tokens
         )
@@ -81,8 +80,7 @@ class TextTokenizer:
 
     def byte_reader(self, *, skip_special_tokens: bool) -> Callable[[int], bytes] | None:
         """Return a function from token to bytes, where texts are these bytes and nothing else; None
-        for other tokenizers.
-        """
+        for other tokenizers."""
         if not self._is_bytes:
             return None
         skipped = self._special_ids if skip_special_tokens else frozenset()

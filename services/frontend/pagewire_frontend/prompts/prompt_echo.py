@@ -1,6 +1,5 @@
 """Implements `echo` for HTTP and gRPC: the text before an answer, and answers that hold only the
-prompt.
-"""
+prompt."""
 
 from collections.abc import Sequence
 from dataclasses import replace

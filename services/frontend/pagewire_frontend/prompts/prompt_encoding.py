@@ -1,6 +1,5 @@
 """Encodes prompts to token ids, within bounds: short texts in the event loop, all others outside
-it.
-"""
+it."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -21,8 +20,7 @@ LARGE_TOKENS: Final = 4096
 
 class LargePrompts:
     """Gives turns to large prompts, fairly between tenants. The event loop does other work between
-    turns.
-    """
+    turns."""
 
     def __init__(self) -> None:
         self._turns = FairTurns(1)
@@ -112,8 +110,7 @@ class PromptEncoder:
         self, model: LoadedModel, arguments: Mapping[str, Any] | None, *, tenant: str | None
     ) -> str:
         """Return the text that the chat template writes before an answer. Empty for a model without
-        a reasoning format, which does not need it.
-        """
+        a reasoning format, which does not need it."""
         if model.formats.reasoning is None:
             return ""
         return await self._templates.prompt_end(model, arguments, tenant)

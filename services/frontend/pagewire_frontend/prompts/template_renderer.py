@@ -1,6 +1,5 @@
 """Renders chat templates in separate processes, with limits on time and memory: templates come with
-models and are not trusted, and a long conversation takes long in any of them.
-"""
+models and are not trusted, and a long conversation takes long in any of them."""
 
 import asyncio
 import json
@@ -88,8 +87,7 @@ class TemplateRenderer:
         self, model: LoadedModel, arguments: Mapping[str, Any] | None, tenant: str | None
     ) -> str:
         """Return the text that the chat template writes behind a user's turn: the opening of an
-        answer. Empty where it refuses a lone turn, or there is no template.
-        """
+        answer. Empty where it refuses a lone turn, or there is no template."""
         key = model.name, orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
         found = self._ends.get(key)
         if found is None:

@@ -1,7 +1,6 @@
 """Threads for long texts: bounded by bytes, fair between tenants. Very long texts have a lane of
 their own, so that they do not delay shorter ones. The work in the threads releases the interpreter
-lock.
-"""
+lock."""
 
 import asyncio
 import sys
@@ -18,12 +17,10 @@ from pagewire_shared.process.heap import give_back_free_memory
 NUM_SHORT_THREADS: Final = 2
 LONG_BYTES: Final = 256 * 1024
 """From this size on texts are worked on one at a time: tokenizing takes some 115 bytes of memory
-for each character.
-"""
+for each character."""
 MAX_OVERTAKING: Final = 64
 """Short texts that are worked on at once, in the event loop, although others wait for a thread,
-until one of the waiting had its turn.
-"""
+until one of the waiting had its turn."""
 
 Result = TypeVar("Result")
 

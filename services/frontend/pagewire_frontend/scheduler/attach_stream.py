@@ -1,6 +1,5 @@
 """The transport of one attach stream: dial, hello, welcome, then messages both ways until it ends.
-Handles gRPC, heartbeats and silence; knows no request.
-"""
+Handles gRPC, heartbeats and silence; knows no request."""
 
 import asyncio
 import time
@@ -131,8 +130,7 @@ class AttachStream:
 
     async def _end(self) -> PagewireError:
         """Return the error of the ended call; a peer that closes the stream is as gone as one that
-        breaks it.
-        """
+        breaks it."""
         code, details = await self._call.code(), await self._call.details()
         if code is grpc.StatusCode.FAILED_PRECONDITION:
             return PeerRefusedError(details or code.name)

@@ -1,6 +1,5 @@
 """Remembers the cells that have seen the beginnings of prompts, so that a conversation goes to the
-cell that has its KV blocks. A hint: cells drop blocks without notice.
-"""
+cell that has its KV blocks. A hint: cells drop blocks without notice."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -38,6 +37,5 @@ class CellAffinity:
 
 def prefixes_of(prompt: Sequence[int], *names: object) -> list[int]:
     """Return a hash per prefix of LENGTHS tokens, the shortest first. Prompts with different
-    `names` share no prefix.
-    """
+    `names` share no prefix."""
     return [hash((*names, *prompt[:length])) for length in LENGTHS if length <= len(prompt)]

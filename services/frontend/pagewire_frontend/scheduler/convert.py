@@ -1,6 +1,5 @@
 """Converts between the messages of AttachFrontend and plain data. Besides the link no other module
-knows these messages.
-"""
+knows these messages."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -319,8 +318,7 @@ def token_chunks(batch: pb.TokenBatch) -> Iterator[TokenChunk]:
 
 def prompt_pieces(batch: pb.PromptLogprobBatch) -> Iterator[PromptPiece]:
     """Yield the pieces of prompts. Raises WireError when arrays disagree in length or a piece
-    begins at position 0, which nothing predicts.
-    """
+    begins at position 0, which nothing predicts."""
     handles, epochs = unpack_u32(batch.handles), unpack_u32(batch.epochs)
     firsts, counts = unpack_u32(batch.first_positions), unpack_u32(batch.counts)
     require_one_length(handles=handles, epochs=epochs, first_positions=firsts, counts=counts)

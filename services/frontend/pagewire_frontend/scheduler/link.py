@@ -1,6 +1,5 @@
 """The link to one scheduler: keeps its attach stream dialled, introduces this frontend, resumes
-requests and reports the served models. Never looks into text or tokens.
-"""
+requests and reports the served models. Never looks into text or tokens."""
 
 import asyncio
 import logging
@@ -102,8 +101,7 @@ class SchedulerLink:
 
     async def reset_prefix_cache(self, model: str | None, timeout_seconds: float) -> int:
         """Make the scheduler drop the prefix cache of `model`, or of all; return the number of
-        blocks. Raises UnavailableError.
-        """
+        blocks. Raises UnavailableError."""
         num_blocks: int = await self._ask(
             lambda query_id: link_messages.reset_prefix_cache_message(query_id, model),
             timeout_seconds,
@@ -116,8 +114,7 @@ class SchedulerLink:
         timeout_seconds: float,
     ) -> pb.AdminAnswer:
         """Send an operator's query to the scheduler. Raises UnavailableError, and the error of its
-        answer.
-        """
+        answer."""
         answer: pb.AdminAnswer = await self._ask(
             lambda query_id: link_messages.admin_query_message(query_id, query), timeout_seconds
         )
@@ -201,8 +198,7 @@ class SchedulerLink:
 
     def _held_generation(self) -> int | None:
         """Return the generation that has the held requests, if it is of the cell that the hello
-        names.
-        """
+        names."""
         cell, generation = self._held or ("", None)
         return generation if cell == self._seen.cell else None
 

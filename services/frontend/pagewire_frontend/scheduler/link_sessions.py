@@ -1,6 +1,5 @@
 """The sessions of one scheduler link: handles, submits, re-submits and aborts, and the hand-out of
-the scheduler's messages. Knows messages but no stream, which is the link's.
-"""
+the scheduler's messages. Knows messages but no stream, which is the link's."""
 
 import asyncio
 import logging
@@ -79,8 +78,7 @@ class LinkSessions:
 
     def resume(self, session: Session) -> None:
         """Take a request that was accepted before, here or for another scheduler: it waits until it
-        is written, before all new requests.
-        """
+        is written, before all new requests."""
         self._hold(session)
         self.submits.add_resumed(session)
 
@@ -128,8 +126,7 @@ class LinkSessions:
 
     def introduce(self) -> tuple[dict[int, Session], list[HeldRecord]]:
         """Return the detached sessions that the scheduler may still have, by their handles on a new
-        stream, and a hello's list. As many as a message has room for.
-        """
+        stream, and a hello's list. As many as a message has room for."""
         self._next_handle = 0
         asked: dict[int, Session] = {}
         num_bytes = 0
@@ -143,8 +140,7 @@ class LinkSessions:
 
     def resubmit_open(self, asked: Mapping[int, Session], resumed: set[int]) -> None:
         """Go on with the sessions of a hello: the resumed as they were. All others are submitted,
-        sessions with output first.
-        """
+        sessions with output first."""
         for handle in resumed & asked.keys():
             session = asked[handle]
             # The client may have gone while the scheduler read the hello.
@@ -292,8 +288,7 @@ class LinkSessions:
 
     def on_failing(self, message: pb.Failing) -> None:
         """Give up a request at which schedulers fail; after its first fault a request is submitted
-        again.
-        """
+        again."""
         for session in list(self._by_handle.values()):
             named = session.entry.request_id in message.request_ids
             if named and session.entry.note_fault():

@@ -1,6 +1,5 @@
 """All schedulers of this frontend: routes a request to a scheduler that serves its model, and keeps
-requests that none serves at the moment. Owns the links; never looks into tokens.
-"""
+requests that none serves at the moment. Owns the links; never looks into tokens."""
 
 import asyncio
 from collections import Counter
@@ -84,8 +83,7 @@ class SchedulerPool:
 
     def known_context_length(self, model: str) -> int | None:
         """Return the longest sequence that workers of `model` take, now or when last attached; else
-        None.
-        """
+        None."""
         return self._context_lengths.get(model)
 
     def known_embedding_size(self, model: str) -> int | None:
@@ -130,8 +128,7 @@ class SchedulerPool:
 
     def submit(self, session: Session) -> None:
         """Give a request to a scheduler that serves its model, or keep it without one. Raises
-        OverloadedError.
-        """
+        OverloadedError."""
         link = self._choose(session)
         if link is not None:
             link.carried.submit(session)
@@ -141,8 +138,7 @@ class SchedulerPool:
     def _choose(self, session: Session) -> SchedulerLink | None:
         """Return the scheduler for a request, of those that serve its model. Prefers the one that
         has had most of the prompt, unless it has many more requests than another; else the one with
-        the fewest.
-        """
+        the fewest."""
         entry = session.entry
         loads = {
             cell: len(link.carried)
@@ -193,8 +189,7 @@ class SchedulerPool:
 
     def _place(self, session: Session) -> None:
         """Give a request that was accepted before to a scheduler that serves its model. It cannot
-        be refused any more: it waits there until it is written.
-        """
+        be refused any more: it waits there until it is written."""
         link = self._choose(session)
         assert link is not None, "who is placed is served"
         link.carried.resume(session)

@@ -1,6 +1,5 @@
 """Queue of the sessions that are to be submitted over one stream: resumed requests before new ones.
-Each becomes a message when the stream asks for it. Knows no message and no stream.
-"""
+Each becomes a message when the stream asks for it. Knows no message and no stream."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
@@ -22,8 +21,7 @@ Message = TypeVar("Message")
 
 class SubmitQueue(Generic[Message]):
     """Holds sessions and no messages. A crowd that is submitted again so costs no memory here, and
-    a request that ends while it waits is not written at all.
-    """
+    a request that ends while it waits is not written at all."""
 
     def __init__(
         self,

@@ -1,6 +1,5 @@
 """Parses the messages of the choices of one stream as their text comes. Knows neither HTTP nor
-generated messages.
-"""
+generated messages."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

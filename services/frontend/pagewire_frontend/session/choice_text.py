@@ -1,6 +1,5 @@
 """Turns the tokens of one choice into shown text and finds its stop string. Owns the detokenizer
-and the stop matcher of the choice, not its tokens.
-"""
+and the stop matcher of the choice, not its tokens."""
 
 from collections.abc import Sequence
 
@@ -11,8 +10,7 @@ from pagewire_shared.sampling.params import SamplingParams
 
 ChoiceEvent = tuple[int, str, str | None]
 """Outcome of a push: how many of its tokens belong to the output (fewer than all after a match),
-the text that is shown, and the stop string that ended it. A plain tuple: one is made per token.
-"""
+the text that is shown, and the stop string that ended it. A plain tuple: one is made per token."""
 
 
 class ChoiceText:
@@ -57,8 +55,7 @@ class ChoiceText:
 
     def flush(self) -> ChoiceEvent:
         """Return the text that was held back; the choice ended. The text may hold a stop string: a
-        last token that also begins a character kept the string back.
-        """
+        last token that also begins a character kept the string back."""
         can_stop = self._num_tokens > self._min_tokens
         match = self._matcher.push(self._detokenizer.flush(), can_match=can_stop)
         if match.stop is not None:

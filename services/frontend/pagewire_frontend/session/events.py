@@ -30,8 +30,7 @@ class Opened:
 @dataclass(frozen=True, slots=True)
 class PromptLogprobs:
     """Log-probabilities of the next tokens of the prompt, from `first_position`, at least 1. All
-    come before any delta.
-    """
+    come before any delta."""
 
     first_position: int
     logprobs: tuple[TokenLogprob, ...]
@@ -40,8 +39,7 @@ class PromptLogprobs:
 @dataclass(slots=True)
 class Delta:
     """New tokens of one choice, all that are ready; `text` may be empty while a character is
-    incomplete.
-    """
+    incomplete."""
 
     choice: int
     first_position: int
@@ -64,8 +62,7 @@ class Finished:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of a request, its cached tokens by tier where that is known, and a timeline per
-    choice.
-    """
+    choice."""
 
     prompt_tokens: int
     completion_tokens: int

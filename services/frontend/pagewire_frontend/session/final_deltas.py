@@ -1,6 +1,5 @@
 """Merges the deltas of each choice into one, given when the choice ends, for readers of whole
-answers. A message per token costs more than all else that a frontend does for it.
-"""
+answers. A message per token costs more than all else that a frontend does for it."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
 """The journal of open requests: the only truth about a stream. A pure core that never sends, waits,
 reads a clock or draws a number; its callers act on the outcomes that it returns.
 
-It holds prompt, parameters and seed, and per choice every emitted token with its position. It also
-holds the progress of the prompt's log-probabilities.
+An entry holds prompt, parameters and seed, every emitted token per choice with its position, and
+the progress of the prompt's log-probabilities.
 """
 
 import enum
@@ -25,13 +25,11 @@ from pagewire_shared.sampling.pooling import PoolingParams
 
 MAX_GAPS = 8
 """Gaps in a row, with nothing new between them, after which a request is given up: a scheduler that
-does not send the missing tokens would be asked for ever.
-"""
+does not send the missing tokens would be asked for ever."""
 
 MAX_FAULTS = 2
 """Schedulers that failed at a request, after which the request is given up: it would end each of
-them.
-"""
+them."""
 
 ENDED = 0xFFFFFFFF
 """Next position of a choice that has ended, in the hello's list of held requests."""
@@ -195,8 +193,7 @@ class JournalEntry:
 
     def reattach(self, handle: int) -> None:
         """Go on under a new handle: the scheduler still has the request and resends from the next
-        positions, in the same epoch.
-        """
+        positions, in the same epoch."""
         assert self.state is EntryState.DETACHED, "only a detached request is attached again"
         self._advance(EntryState.SUBMITTED)
         self.handle = handle

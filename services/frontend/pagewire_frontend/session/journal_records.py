@@ -1,6 +1,5 @@
 """Records of the journal: the output of one choice, a request for a scheduler, and the outcomes of
-received messages.
-"""
+received messages."""
 
 import enum
 from collections.abc import Sequence
@@ -15,8 +14,7 @@ from pagewire_shared.sampling.pooling import PoolingParams
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
     """Natural log-probability of a token before temperature, its alternatives, most likely first,
-    and its rank: the number of tokens at least as likely, 0 when it is not known.
-    """
+    and its rank: the number of tokens at least as likely, 0 when it is not known."""
 
     token_id: int
     logprob: float

@@ -1,6 +1,5 @@
 """Holds the events of a request until its reader takes them. Deltas are merged per choice, so the
-buffer is bounded by the request's own output.
-"""
+buffer is bounded by the request's own output."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,6 +1,5 @@
 """Names the blocks of a prompt before it is submitted, which saves time of the scheduler's loop:
-that loop serves every worker. Names never come from clients.
-"""
+that loop serves every worker. Names never come from clients."""
 
 import asyncio
 import time

@@ -1,6 +1,5 @@
 """Selects the choices that a reader gets once all have ended: the best of more than were asked for,
-or the outcome of a beam search.
-"""
+or the outcome of a beam search."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -224,8 +224,7 @@ class Session:
 
     def end_complete_choices(self) -> None:
         """End the choices whose tokens are a whole output, before the request is submitted again. A
-        beam search is computed again as a whole.
-        """
+        beam search is computed again as a whole."""
         if self.entry.params.use_beam_search:
             return
         for index, choice in enumerate(self.entry.choices):

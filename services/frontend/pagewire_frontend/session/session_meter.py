@@ -121,8 +121,7 @@ class SessionMeter:
 
     def usage(self, selection: Selection | None) -> Usage:
         """Return the tokens of all choices, and the timelines of those in `selection`; None for
-        all.
-        """
+        all."""
         choices = self._entry.choices
         order = range(len(choices)) if selection is None else selection.order(choices)
         return Usage(

@@ -1,6 +1,5 @@
 """Finds stop strings in a stream of text, across token borders, and holds back a possible beginning
-of one.
-"""
+of one."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -36,8 +35,7 @@ class StopMatcher:
 
     def push(self, text: str, *, can_match: bool = True) -> StopMatch:
         """Take the next piece of text. With `can_match` false no match ends in the piece, but a
-        match that a later piece completes may begin in it, as in vLLM.
-        """
+        match that a later piece completes may begin in it, as in vLLM."""
         if not self._stops:
             return StopMatch(text)
         buffer = self._held + text

@@ -1,6 +1,5 @@
 """The frontend's link to a process that parses bodies: starts, asks and kills it. All calls block,
-and release the interpreter lock meanwhile.
-"""
+and release the interpreter lock meanwhile."""
 
 import contextlib
 import marshal
@@ -27,8 +26,7 @@ class ParserEndedError(Exception):
 
 class JsonLink:
     """One parser process; answers one question at a time. Raises OSError where it cannot be
-    started.
-    """
+    started."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()

@@ -1,6 +1,5 @@
-"""Reads JSON bodies: small ones in the event loop, large ones one at a time in another process, so
-that a large body does not delay the streams of other requests.
-"""
+"""Reads JSON bodies: small ones in the event loop, large ones one at a time in another process. A
+large body so does not delay the streams of other requests."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -16,12 +15,10 @@ _logger = logging.getLogger(__name__)
 
 LARGE_BYTES: Final = LONG_BYTES
 """From this size on a body is parsed in the other process. Below it parsing takes at most some ten
-milliseconds, and mostly less than one.
-"""
+milliseconds, and mostly less than one."""
 MAX_WAITING_BYTES: Final = 256 * 1024**2
 """Most bytes of large bodies that wait or are read. One tenant has half of them, and two of the
-largest bodies always fit.
-"""
+largest bodies always fit."""
 NUM_ATTEMPTS: Final = 2
 """The process may die once for reasons outside of the body."""
 

@@ -11,8 +11,7 @@ from typing import Any, Final, cast
 
 PIECE_COST: Final = 2**19
 """Approximate cost of a piece: bytes of its texts and objects. A piece is made in about a
-millisecond.
-"""
+millisecond."""
 _ITEM_COST: Final = 32
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
 

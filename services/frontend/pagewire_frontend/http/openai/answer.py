@@ -1,6 +1,5 @@
 """Joins the sessions behind one HTTP answer to one stream of events over numbered choices, or to
-one whole answer. Choices are numbered prompt by prompt.
-"""
+one whole answer. Choices are numbered prompt by prompt."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,8 +22,7 @@ ChoiceEvent = tuple[int, Delta | Finished]
 @dataclass(slots=True)
 class AnsweredPrompt:
     """A prompt as it may be shown with its answer; `logprobs` begins at its second token, because
-    nothing predicts the first.
-    """
+    nothing predicts the first."""
 
     token_ids: Sequence[int]
     text: str = ""
@@ -110,8 +108,7 @@ class Answer:
 
     def listen(self, on_ready: Callable[[], None], on_text: OnText | None = None) -> None:
         """Call `on_ready` whenever there are events to take, and at once if there are already;
-        `on_text` as in `Session.listen`, for an answer with one choice.
-        """
+        `on_text` as in `Session.listen`, for an answer with one choice."""
         self._on_ready = on_ready
         is_single = self.num_choices == 1 and self._has_output
         for session in self._sessions:

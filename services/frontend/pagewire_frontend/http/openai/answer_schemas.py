@@ -1,6 +1,5 @@
 """JSON Schemas of the gateway's answers, for /openapi.json. An optional field may be absent, and is
-then not null.
-"""
+then not null."""
 
 from typing import Any
 
@@ -194,5 +193,4 @@ ANSWERS: dict[str, tuple[str, str | None]] = {
     "/version": ("Version", None),
 }
 """Schemas of the answer, and of the events of a stream or None. By path, or by method and path
-where methods differ.
-"""
+where methods differ."""

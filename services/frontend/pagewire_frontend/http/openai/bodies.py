@@ -39,8 +39,7 @@ class Bodies:
 
     async def read_as(self, request: Request, shaped: Callable[[dict[str, Any]], Result]) -> Result:
         """Return what `shaped` makes of the object in the body, maybe in a thread. Raises what
-        `shaped` raises, and what `read` raises.
-        """
+        `shaped` raises, and what `read` raises."""
         chunks = await read_body(request, self._max_bytes)
         work = self._json.read(current_tenant(), chunks, shaped)
         return await (while_connected(request, work) if is_large(chunks) else work)

@@ -1,6 +1,5 @@
 """Shapes the bodies of /v1/chat/completions, whole and streamed. Owns the readers of the text of
-each choice.
-"""
+each choice."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -49,8 +48,7 @@ class ChatFormat:
 
     def opening(self, num_choices: int) -> list[Json]:
         """Return one chunk per choice that names the role; the first also has the fields of the
-        prompt.
-        """
+        prompt."""
         delta = {"role": "assistant", "content": self._parts.prompts[0].text}
         chunks = [
             self._chunk([{"index": number, "delta": delta, "finish_reason": None}])

@@ -26,8 +26,7 @@ class ChunkSource:
 
     def listen(self, on_ready: Callable[[], None], on_text: OnText) -> None:
         """Call `on_ready` whenever there are events to take; `on_text` is offered the text of an
-        answer that has one choice.
-        """
+        answer that has one choice."""
         self._answer.listen(on_ready, on_text)
 
     def take(self) -> bytes:

@@ -63,8 +63,7 @@ class CompletionFormat:
 
     def chunk(self, number: int, event: Delta | Finished) -> Json | None:
         """Return the chunk of an event, or None when it has nothing to show. The first chunk of a
-        choice also has the fields of the prompt, and begins with its text for an echo.
-        """
+        choice also has the fields of the prompt, and begins with its text for an echo."""
         finished = event if isinstance(event, Finished) else None
         delta = event if isinstance(event, Delta) else Delta(number, 0)
         is_first = number not in self._begun
@@ -123,8 +122,7 @@ class CompletionFormat:
 
     def _of_prompt(self, number: int) -> Json:
         """Return the fields that every choice of a prompt repeats; made once, because they may be
-        large.
-        """
+        large."""
         index = number // self._parts.choices_per_prompt
         if index not in self._prompts:
             self._prompts[index] = self._parts.about_prompt(index)

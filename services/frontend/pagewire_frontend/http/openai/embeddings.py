@@ -1,6 +1,5 @@
 """POST /v1/embeddings: turns texts, token ids or a conversation into vectors, as numbers or as
-base64 of little-endian f32, which OpenAI's Python client asks for.
-"""
+base64 of little-endian f32, which OpenAI's Python client asks for."""
 
 import base64
 import time

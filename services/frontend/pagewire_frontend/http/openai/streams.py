@@ -1,6 +1,5 @@
 """Makes the streaming response of an answer: written where its tokens arrive, or shaped in a thread
-where shaping is long work. Owns the flush rounds that all streams share.
-"""
+where shaping is long work. Owns the flush rounds that all streams share."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,6 +1,5 @@
 """Runs a response that goes on without its client: the task that drives it, and the log of its
-events.
-"""
+events."""
 
 import asyncio
 import logging

@@ -1,6 +1,5 @@
 """The interface to stored responses, between the HTTP endpoints and the process that holds a
-response: this one, or another of the group.
-"""
+response: this one, or another of the group."""
 
 from collections.abc import AsyncIterator
 from typing import Protocol

@@ -39,8 +39,7 @@ def response_stream(
 
 ASKED_SECONDS: Final = 1.0
 """How long the creation of a background response waits until the engine accepts or refuses it.
-Errors are so reported at once, and a model without a worker delays no client.
-"""
+Errors are so reported at once, and a model without a worker delays no client."""
 
 
 def make_router(
@@ -90,8 +89,7 @@ async def _answer(
 
 def _checked(data: dict[str, Any]) -> tuple[ResponsesBody, list[Item]]:
     """Return a body and its input items. Checking tens of thousands of parts may take a tenth of a
-    second.
-    """
+    second."""
     body = body_of(ResponsesBody, data)
     check_body(body)
     return body, input_items(body.input)

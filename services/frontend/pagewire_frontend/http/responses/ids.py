@@ -1,6 +1,5 @@
 """Mints the ids of responses and of their items. A response's id holds the tag of the frontend
-process that made it, and nothing else.
-"""
+process that made it, and nothing else."""
 
 import os
 import re

@@ -1,6 +1,5 @@
 """The responses of this process: running ones, stored ones, and the background tasks of those
-without a client.
-"""
+without a client."""
 
 import time
 from collections.abc import AsyncIterator
@@ -45,8 +44,7 @@ class LocalResponses:
 
     async def open(self, pending: PendingResponse) -> ResponseRun:
         """Return a response that its caller drives and gives to `end`. Raises what `Engine.open`
-        raises.
-        """
+        raises."""
         run = ResponseRun(self._engine, pending)
         await run.open()
         if pending.is_stored:
@@ -55,8 +53,7 @@ class LocalResponses:
 
     def end(self, run: ResponseRun) -> None:
         """Take a response from its caller; a response that still runs is cancelled. Again is
-        allowed.
-        """
+        allowed."""
         run.cancel()
         run.close()
         self._store_ended(run, None)

@@ -1,6 +1,5 @@
 """Drives one response from its request to its last event: reads the session, fills the output and
-keeps the status. Owns the session.
-"""
+keeps the status. Owns the session."""
 
 import time
 from collections.abc import AsyncIterator
@@ -74,8 +73,7 @@ class ResponseRun:
 
     async def events(self) -> AsyncIterator[list[Event]]:
         """Yield everything after `created`, in lists that are ready together, to the last event. An
-        error is one of the events.
-        """
+        error is one of the events."""
         assert self._session is not None, "opened before"
         yield [self._lifecycle("in_progress")]
         try:
@@ -114,8 +112,7 @@ class ResponseRun:
 
     def cancel(self) -> list[Event]:
         """End the response where it is; return the events that report it. A cancelled response has
-        no event of its own in the API.
-        """
+        no event of its own in the API."""
         if self.is_over:
             return []
         self.status = "cancelled"

@@ -1,6 +1,5 @@
 """Stores responses that have ended, bounded by count, bytes and age; the oldest are dropped first.
-They are stored as JSON text, so that their size is known. The caller passes the time.
-"""
+They are stored as JSON text, so that their size is known. The caller passes the time."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -61,8 +60,7 @@ class ResponseStore:
 
     def put(self, response_id: str, response: StoredResponse, now: float) -> None:
         """Keep a response; `now` in seconds of a clock that never goes back. A response larger than
-        the limit is not kept, and no other is dropped for it.
-        """
+        the limit is not kept, and no other is dropped for it."""
         self.drop(response_id)
         if response.num_bytes <= self._limits.max_bytes and self._limits.max_responses > 0:
             self._kept[response_id] = now, response
@@ -71,8 +69,7 @@ class ResponseStore:
 
     def hold(self, num_bytes: int, now: float) -> bool:
         """Count bytes of responses that still run, which come before stored ones; a negative number
-        releases bytes. Return False, and count none, beyond the limit.
-        """
+        releases bytes. Return False, and count none, beyond the limit."""
         if num_bytes > 0 and self._num_held + num_bytes > self._limits.max_bytes:
             return False
         self._num_held += num_bytes

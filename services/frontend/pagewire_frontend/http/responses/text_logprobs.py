@@ -1,6 +1,5 @@
 """Assigns log-probabilities of tokens to the visible text of an answer, after a reader has split
-that text.
-"""
+that text."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,6 +1,5 @@
 """Checks access over HTTP: API keys with their rights and limits, and CORS for browsers. Plain
-ASGI.
-"""
+ASGI."""
 
 from collections.abc import Sequence
 
@@ -29,9 +28,8 @@ _EXPOSED = (REQUEST_ID, "retry-after", "retry-after-ms", *_LIMIT_HEADERS)
 
 
 class KeyMiddleware:
-    """Refuses requests without a valid key with 401, requests that the key may not make with 403,
-    and requests beyond its limits with 429, before their body is read.
-    """
+    """Refuses requests before their body is read: without a valid key with 401, with a key that may
+    not make them with 403, and beyond its limits with 429."""
 
     def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
         self._app = app

@@ -147,8 +147,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _probe(self) -> None:
         """Find out whether a client that sends no more is there: a client that is gone resets the
         connection, which the next write reports. A client may get any number of these answers (RFC
-        9110, 15.2).
-        """
+        9110, 15.2)."""
         running = self._running
         is_due = running is not None and not running.response_started
         if is_due and self.parser.get_http_version() == "1.1":

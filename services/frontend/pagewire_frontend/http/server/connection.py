@@ -1,6 +1,5 @@
 """The client's side of one HTTP request: reads its body, within a limit, and notices when it
-leaves.
-"""
+leaves."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -17,8 +16,7 @@ _CHARSETS = ("utf-8", "utf8", "us-ascii")
 
 async def read_body(request: Request, max_bytes: int) -> list[bytes]:
     """Return the body in the chunks that came. Raises MediaTypeError, BodyTooLargeError or
-    ClientGoneError.
-    """
+    ClientGoneError."""
     _check_media_type(request)
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > max_bytes:

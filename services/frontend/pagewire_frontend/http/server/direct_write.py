@@ -23,8 +23,7 @@ class DirectWriter:
 
     def write(self, body: bytes) -> bool:
         """Write a piece of the body, as uvicorn's `send` does; return whether there is room for
-        more.
-        """
+        more."""
         cycle = self._cycle
         if cycle.disconnected:
             return True
@@ -50,8 +49,7 @@ class DirectWrites:
 
 def direct_writer(scope: Scope) -> DirectWriter:
     """Return the writer of an HTTP request. Only `http.server` serves the gateway, which provides
-    it.
-    """
+    it."""
     writer = scope["extensions"][_EXTENSION]
     assert isinstance(writer, DirectWriter)
     return writer

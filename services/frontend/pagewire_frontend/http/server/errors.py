@@ -1,6 +1,5 @@
 """The OpenAI error envelope, for every error of the gateway. The one mapping from errors to HTTP
-statuses; docs/api.md has the same as a table.
-"""
+statuses; docs/api.md has the same as a table."""
 
 from dataclasses import dataclass
 from typing import Any

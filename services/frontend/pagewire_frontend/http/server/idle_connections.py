@@ -57,8 +57,7 @@ class IdleConnections:
 
     def make_room(self, for_whom: Closable) -> bool:
         """Close the connection that has been idle for longest; return whether there was one besides
-        `for_whom`.
-        """
+        `for_whom`."""
         oldest = next((item for item in self._all if item is not for_whom), None)
         if oldest is None:
             return False

@@ -11,8 +11,7 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 
 class MethodsMiddleware:
     """Serves HEAD as GET, whose body the server leaves out, and OPTIONS with the methods of the
-    path.
-    """
+    path."""
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]) -> None:
         self._app = app

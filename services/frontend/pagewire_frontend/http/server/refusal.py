@@ -1,6 +1,5 @@
 """Answers to input that never becomes a request: malformed or oversized HTTP, time-outs, too many
-connections, offers of another protocol.
-"""
+connections, offers of another protocol."""
 
 from collections.abc import Sequence
 from http import HTTPStatus

@@ -1,6 +1,5 @@
 """Runs uvicorn in the event loop of the process: binds the socket early, leaves signals to the
-process.
-"""
+process."""
 
 import asyncio
 import contextlib

@@ -1,6 +1,5 @@
 """Writes all streams with new output together, once per turn of the event loop: all tokens of a
-step are in their sessions by then.
-"""
+step are in their sessions by then."""
 
 import asyncio
 from typing import Protocol

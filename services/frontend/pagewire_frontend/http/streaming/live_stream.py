@@ -1,6 +1,5 @@
 """A stream of server-sent events that is written where its tokens arrive, without a task switch per
-token. Output for a slow client waits merged in its session.
-"""
+token. Output for a slow client waits merged in its session."""
 
 import asyncio
 import enum
@@ -35,8 +34,7 @@ class StreamSource(Protocol):
 
     def listen(self, on_ready: Callable[[], None], on_text: OnText) -> None:
         """Call `on_ready` whenever there is something to take, at once if there is already; text
-        may be offered to `on_text` while there is not.
-        """
+        may be offered to `on_text` while there is not."""
         ...
 
     def take(self) -> bytes:
