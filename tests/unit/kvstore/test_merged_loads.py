@@ -43,7 +43,7 @@ async def filled(cell, count=6):
 
 
 def held(cell):
-    return cell.store._memory._num_readers
+    return cell.store._memory._num_refs
 
 
 async def test_loads_at_the_same_time_are_one_read(tmp_path, disk):

@@ -37,7 +37,7 @@ async def take_step(cell, dice, reserved):
             if loaded is not None:
                 assert bytes(loaded.record.payload) == block_payload(number)
                 # Without room in memory it is a copy, and the disk may have evicted it meanwhile.
-                assert loaded.hold is None or block_key(number).name in cell.store.names()
+                assert loaded.pin is None or block_key(number).name in cell.store.names()
     elif act == "reserve" and len(reserved) < 2:
         key = block_key(number)
         reservation = cell.store.reserve(key, SIZE, tenant_of(number))

@@ -17,7 +17,9 @@ NAME, OTHER = BlockName(b"n" * 16), BlockName(b"o" * 16)
 
 
 def sent(data, *, name=NAME, group=0, offset=0, is_last=False, **more):
-    message = encode_piece(KvPiece(name, group, offset, is_last, data, **more), field=2)
+    message = encode_piece(
+        KvPiece(name=name, group=group, offset=offset, is_last=is_last, data=data, **more), field=2
+    )
     piece = decode_piece(message, field=2)
     assert piece is not None
     return piece

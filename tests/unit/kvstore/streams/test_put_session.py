@@ -42,13 +42,13 @@ def piece(number, group, offset, size):
     whole = payload_of(number, LAYOUT.group_bytes[group], group)
     data = whole[offset : offset + size]
     is_last = offset + len(data) == len(whole)
-    made = KvPiece(name_of(number), group, offset, is_last, data)
+    made = KvPiece(name=name_of(number), group=group, offset=offset, is_last=is_last, data=data)
     return KvPiece(
-        name_of(number),
-        group,
-        offset,
-        is_last,
-        data,
+        name=name_of(number),
+        group=group,
+        offset=offset,
+        is_last=is_last,
+        data=data,
         checksum=checksum_of(made),
         payload_checksum=crc32c(whole) if is_last else None,
     )

@@ -279,7 +279,7 @@ def test_where_an_arena_lies(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from pagewire_shared.arena import Arena
+from pagewire_shared.kv.arena import Arena
 arena = Arena(65536, Path(sys.argv[1]))
 print("made", flush=True)
 time.sleep(100)

@@ -19,7 +19,7 @@ CAPACITY_BYTES = 1024 * 1024
 HOLDER = """
 import sys, time
 from pathlib import Path
-from pagewire_shared.arena import Arena
+from pagewire_shared.kv.arena import Arena
 arena = Arena(int(sys.argv[2]), Path(sys.argv[1]))
 arena.write(0, b"old")
 print("holds", flush=True)
@@ -29,7 +29,7 @@ time.sleep(60)
 STARTER = """
 import sys
 from pathlib import Path
-from pagewire_shared.arena import Arena
+from pagewire_shared.kv.arena import Arena
 from pagewire_shared.errors import StartupError
 try:
     Arena(int(sys.argv[2]), Path(sys.argv[1]))

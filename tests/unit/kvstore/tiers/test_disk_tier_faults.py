@@ -237,10 +237,10 @@ FULL_DISK = """
 import pathlib, subprocess, sys
 folder = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
-from support.disk_blocks import block_record, check_agrees, holds
-from pagewire_kvstore.disk_tier import DiskTier
-from pagewire_kvstore.tier_errors import TierUnavailableError
-tier = DiskTier(folder, 1 << 30)
+from support.processes.disk_blocks import block_record, check_agrees, holds
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
+from pagewire_kvstore.tiers.errors import TierUnavailableError
+tier = DiskBlocks(folder, 1 << 30)
 size = 100_000
 num_put = 0
 try:
@@ -256,7 +256,7 @@ assert all(holds(tier, number, size) for number in range(num_put))
 assert tier.remove(tier.keys()[0])
 assert tier.put(block_record(30, size)) == []
 tier.close()
-check_agrees(DiskTier(folder, 1 << 30), folder)
+check_agrees(DiskBlocks(folder, 1 << 30), folder)
 """
 
 

@@ -44,15 +44,15 @@ def name_of(number: int) -> BlockName:
 def send(session: PutSession, number: int) -> bytes:
     payload = bytes([number, 1, 2, 3]) * (SIZE // 4)
     session.announce(LAYOUT, [name_of(number)], "")
-    piece = KvPiece(name_of(number), 0, 0, True, payload)
+    piece = KvPiece(name=name_of(number), group=0, offset=0, is_last=True, data=payload)
     checksum = crc32c(payload)
     session.add(
         KvPiece(
-            name_of(number),
-            0,
-            0,
-            True,
-            payload,
+            name=name_of(number),
+            group=0,
+            offset=0,
+            is_last=True,
+            data=payload,
             checksum=checksum_of(piece),
             payload_checksum=checksum,
         )

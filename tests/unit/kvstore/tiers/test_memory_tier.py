@@ -117,7 +117,7 @@ def test_a_block_that_is_read_is_not_evicted() -> None:
     tier = make(2)
     tier.put(block(1))
     tier.put(block(2))
-    hold = tier.hold(key_of(1))
+    hold = tier.pin(key_of(1))
     assert hold is not None
     assert tier.put(block(3)) == [key_of(2)]
     with tier.read_in_place(key_of(3)), pytest.raises(OverloadedError):
@@ -157,7 +157,7 @@ def test_another_process_reads_a_block_at_its_offset(tmp_path: Path) -> None:
     tier = make(path=path)
     for number in range(5):
         tier.put(block(number))
-    hold = tier.hold(key_of(4))
+    hold = tier.pin(key_of(4))
     assert hold is not None
     command = [sys.executable, "-c", READER, str(path), str(hold.offset), str(GRANULE_BYTES)]
     done = subprocess.run(command, capture_output=True, check=True)

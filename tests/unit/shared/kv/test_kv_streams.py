@@ -44,7 +44,7 @@ async def test_chunks_of_ours_and_of_others_arrive_alike():
     server = Server()
     running, address = await started(server)
     publish = pb.PutRequest(publish=pb.PutPublish(names=NAME))
-    piece = KvPiece(NAME, 1, 5, True, b"data")
+    piece = KvPiece(name=NAME, group=1, offset=5, is_last=True, data=b"data")
     try:
         async with grpc.aio.insecure_channel(address) as channel:
             own = channel.stream_stream(
