@@ -1,4 +1,4 @@
-"""Configuration of a subcommand from its flags, the environment and a file. Reads nothing else."""
+"""Configuration of a subcommand from its flags, the environment and a file."""
 
 import dataclasses
 import os
@@ -29,7 +29,7 @@ def make_parser(command: str, config_class: type[Any], description: str) -> Hint
 def load(
     parser: HintingParser, config_class: type[Config], argv: Sequence[str]
 ) -> tuple[Loaded[Config], dict[str, Any]]:
-    """Return the configuration, and by name what `parser` has besides its settings.
+    """Return the configuration, and by name the arguments that are not settings.
 
     Exits with 2 on misuse. Raises StartupError for a value that does not parse.
     """
@@ -38,7 +38,7 @@ def load(
     settings = {item.name for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     others = {key: flags.pop(key) for key in list(flags) if key not in settings}
     if others.get("MODEL") is not None:
-        # MODEL and --model say the same.
+        # MODEL means the same as --model.
         flags["model"] = [others["MODEL"], *flags.get("model", [])]
     return resolve(config_class, flags, os.environ, Path(file) if file else None), others
 

@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY
 
 from pagewire_kvstore.blocks.event_log import EventLog
 from pagewire_kvstore.blocks.leases import Leases
+from pagewire_kvstore.blocks.tenants import Tenants
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_kvstore.service import SERVICE_NAME, KvStoreService, add_service
 from pagewire_kvstore.store.create import TierSettings, create_store
@@ -49,14 +50,7 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
     leases = Leases(_MAX_LEASES, _MAX_LEASE_SECONDS, _MAX_PINNED, first_id)
     tenants = config.tenants()
     path = arena_path(config.shared_memory_path, config.memory_size)
-    settings = TierSettings(
-        memory_bytes=config.memory_size,
-        shared_memory_path=path,
-        disk_path=None if config.disk_path is None else Path(config.disk_path),
-        disk_bytes=None if config.disk_path is None else config.disk_size,
-        redis_url=config.redis,
-        quota=tenants.quota,
-    )
+    settings = _tier_settings(config, path, tenants)
     # Touching memory and listing a folder take seconds; signals must be handled meanwhile.
     store = await asyncio.to_thread(
         create_store, settings, is_pinned=leases.is_pinned, events=events
@@ -96,6 +90,17 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(store.close)
+
+
+def _tier_settings(config: KvStoreConfig, path: Path | None, tenants: Tenants) -> TierSettings:
+    return TierSettings(
+        memory_bytes=config.memory_size,
+        shared_memory_path=path,
+        disk_path=None if config.disk_path is None else Path(config.disk_path),
+        disk_bytes=None if config.disk_path is None else config.disk_size,
+        redis_url=config.redis,
+        quota=tenants.quota,
+    )
 
 
 async def _serve_until_stopped(

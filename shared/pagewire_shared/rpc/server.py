@@ -78,11 +78,15 @@ class RpcServer:
             self._socket_file.remove()
         await asyncio.gather(*(one.stop(grace_seconds) for one in (self.server, *self._ended)))
 
-    def keep_listening(self) -> None:
-        """Start a task that replaces a server that ended by itself; `stop` ends the task."""
+    async def _begin(self) -> None:
+        """Set the health of the start, and watch the server until `stop`."""
+        await self.set_serving(False)
+        await self._set(STARTUP, False)
+        await self.set_alive(True)
         self._keeper = asyncio.create_task(self._keep_listening())
 
     async def _keep_listening(self) -> None:
+        """Replace a server that has ended by itself."""
         while True:
             # True while the server serves. grpcio has logged the reason of its end.
             with contextlib.suppress(Exception):
@@ -104,13 +108,14 @@ class RpcServer:
         del self._ended[server]
 
 
-def _warn_of_open(address: Address, setting: str) -> None:
-    _logger.warning(
-        "%s %s is open to whoever reaches it, without authentication or encryption: let only "
-        "Pagewire's own processes reach it (network policy, firewall)",
-        setting,
-        address,
-    )
+def _warn_if_open(address: Address, setting: str, *, is_public: bool) -> None:
+    if not (is_public or address.is_local):
+        _logger.warning(
+            "%s %s is open to whoever reaches it, without authentication or encryption: let only "
+            "Pagewire's own processes reach it (network policy, firewall)",
+            setting,
+            address,
+        )
 
 
 async def start_server(
@@ -132,15 +137,13 @@ async def start_server(
         service_names: Full names of the services, for health and reflection.
         setting: Setting that the StartupError names when the address is taken.
         is_port_shared: Several processes may listen on this port.
-        is_public: Callers are authenticated; otherwise an address that other machines can reach is
-            logged as a warning.
+        is_public: Callers are authenticated; else a warning is logged for a non-local address.
         interceptors: Interceptors behind the one that turns errors into statuses.
         options: Options of the server; None for those of control streams.
     """
     if not is_port_shared:
         require_free(address, setting=setting)
-    if not (is_public or address.is_local):
-        _warn_of_open(address, setting)
+    _warn_if_open(address, setting, is_public=is_public)
     servicer = health.aio.HealthServicer()
     names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
     socket_file = SocketFile(address.path) if address.is_unix else None
@@ -167,17 +170,13 @@ async def start_server(
         server, port = await open_server(address)
     except (RuntimeError, OSError) as error:
         raise StartupError(f"{setting}: cannot listen on {address}", field=setting) from error
-    bound = address if address.is_unix else Address(host=address.host, port=port)
     started = RpcServer(
         server=server,
         health=servicer,
-        address=bound,
+        address=address if address.is_unix else Address(host=address.host, port=port),
         service_names=tuple(service_names),
         _open=open_server,
         _socket_file=socket_file,
     )
-    await started.set_serving(False)
-    await started._set(STARTUP, False)
-    await started.set_alive(True)
-    started.keep_listening()
+    await started._begin()
     return started

@@ -87,7 +87,15 @@ def target() -> Iterator[Target]:
 
 def test_a_load_against_a_server(target: Target) -> None:
     assert first_model(target) == "served"
-    load = Workload(5, math.inf, 2, input_len=10, output_len=2, ignore_eos=True, seed=0)
+    load = Workload(
+        num_prompts=5,
+        request_rate=math.inf,
+        max_concurrency=2,
+        input_len=10,
+        output_len=2,
+        ignore_eos=True,
+        seed=0,
+    )
     results, seconds = run_load(target, load)
     assert seconds > 0
     assert [result.error for result in results] == [None] * 5
@@ -100,6 +108,14 @@ def test_failures_are_told_not_raised(target: Target, body: bytes, error: str) -
 
 
 def test_a_server_that_refuses_ends_the_load(target: Target) -> None:
-    load = Workload(1, math.inf, 1, 1, 1, False, 0)
+    load = Workload(
+        num_prompts=1,
+        request_rate=math.inf,
+        max_concurrency=1,
+        input_len=1,
+        output_len=1,
+        ignore_eos=False,
+        seed=0,
+    )
     with pytest.raises(UnavailableError, match="status 500"):
         run_load(Target(target.base_url, "fail", is_chat=False), load)

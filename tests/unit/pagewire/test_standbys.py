@@ -46,7 +46,9 @@ class Launched:
 
     def launch(self, spec: ChildSpec, *, is_standby: bool) -> ChildProcess:
         command = [*spec.command, *(["--standby"] if is_standby else [])]
-        process = ChildProcess(spec.name, spec.role, command, os.environ, self._post)
+        process = ChildProcess(
+            name=spec.name, role=spec.role, command=command, environ=os.environ, post=self._post
+        )
         self.processes.append(process)
         return process
 
@@ -173,7 +175,11 @@ def test_without_a_parent_nobody_could_tell_it(launched: Launched) -> None:
     spec = launched.spec
     command = [word for word in spec.command if word != "--exit-with-parent"]
     process = ChildProcess(
-        spec.name, spec.role, [*command, "--standby"], os.environ, launched._post
+        name=spec.name,
+        role=spec.role,
+        command=[*command, "--standby"],
+        environ=os.environ,
+        post=launched._post,
     )
     launched.processes.append(process)
     _, before = launched.until("exited")
