@@ -159,5 +159,5 @@ asyncio.run(main())
 """
 
 
-def test_a_full_disk_costs_nothing_but_itself_and_is_tried_again(tmp_path):
+def test_a_full_disk_leaves_memory_working_and_is_tried_again(tmp_path):
     run_with_mounts(FULL_DISK, tmp_path)

@@ -65,7 +65,7 @@ async def take_step(cell, dice, reserved):
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_any_order_of_calls(tmp_path, seed):
+async def test_any_order_of_calls_keeps_the_invariants(tmp_path, seed):
     dice = random.Random(seed)
     pinned = {block_key(number) for number in dice.sample(range(NUM_BLOCKS), seed % 3)}
     reserved = []

@@ -44,7 +44,7 @@ def same(one: KvPiece, other: KvPiece) -> bool:
     return fields(one) == fields(other)
 
 
-def test_the_checksum_is_known():
+def test_the_checksum_has_a_known_answer():
     """CRC-32C of "123456789" is e3069283 (RFC 3720, appendix B.4 uses the same polynomial)."""
     assert crc32c(b"123456789") == 0xE3069283
     piece = KvPiece(name=NAME, group=0, offset=0, is_last=True, data=b"abc")
@@ -55,7 +55,7 @@ def test_the_checksum_is_known():
 
 
 @given(PIECES)
-def test_any_decoder_reads_what_is_written_here(piece):
+def test_protobuf_decodes_encoded_chunks(piece):
     message = encode_piece(piece, field=2)
     put = kv_store_pb2.PutRequest.FromString(message)
     assert put.WhichOneof("message") == "chunk"
@@ -71,7 +71,7 @@ def test_any_decoder_reads_what_is_written_here(piece):
 
 
 @given(PIECES)
-def test_what_is_written_here_is_read_here(piece):
+def test_chunks_round_trip(piece):
     read = decode_piece(encode_piece(piece, field=1), field=1)
     assert read is not None
     assert same(read, piece)
@@ -79,7 +79,7 @@ def test_what_is_written_here_is_read_here(piece):
 
 
 @given(PIECES, st.randoms(use_true_random=False))
-def test_what_another_encoder_writes_is_read_here(piece, rng):
+def test_chunks_of_protobufs_encoder_are_decoded(piece, rng):
     """Fields in another order, as the encodings of one field each, one after the other."""
     whole = KvChunk(
         name=piece.name,
@@ -172,7 +172,7 @@ def test_every_flipped_bit_is_noticed():
 
 
 @pytest.mark.parametrize("length", range(1, 60))
-def test_what_is_cut_off_is_refused(length):
+def test_a_truncated_chunk_is_refused(length):
     message = encode_piece(
         KvPiece(
             name=NAME,
