@@ -212,6 +212,44 @@ def test_prose_is_wrapped(path: Path) -> None:
     assert long == []
 
 
+def change_lists() -> dict[str, list[str]]:
+    """Example -> the paths of its list, from "Where usual changes go" of CONTRIBUTING.md."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    part = text.partition("## Where usual changes go")[2].partition("\n## ")[0]
+    lists = {}
+    for section in part.split("\n### ")[1:]:
+        title, _, body = section.partition("\n")
+        example = re.search(r"\((\S+)\)$", title)
+        assert example is not None, title
+        paths = (word for word in spans(body) if "/" in word.strip("/") and "." in word)
+        lists[example.group(1)] = [path for path in paths if not path.startswith("/")]
+    return lists
+
+
+CHANGES = change_lists()
+
+
+@pytest.mark.parametrize("example", CHANGES)
+def test_every_file_of_a_usual_change_has_its_example(example: str) -> None:
+    assert len(CHANGES[example]) >= 4
+    spellings = {example, example.replace("_", "-"), example.strip("/")}
+    shared_seams = {"slow_tier.py", "app.py"}
+    without = [
+        path
+        for path in CHANGES[example]
+        if Path(path).name not in shared_seams
+        and not any(word in (ROOT / path).read_text().lower() for word in spellings)
+    ]
+    assert without == []
+
+
+def test_contributing_names_every_folder_of_tests() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    folders = [path.name for path in (ROOT / "tests").iterdir() if any(path.glob("*.*"))]
+    named = set(re.findall(r"`tests/(\w+)/`", text))
+    assert {name for name in folders if not name.startswith(("_", "."))} <= named
+
+
 def test_missing_names_are_found() -> None:
     assert not is_place("core/planning/no_such_module.py")
     assert is_place("core/planning/planner.py")
