@@ -39,6 +39,11 @@ MODULE = re.compile(r"pagewire_(?:frontend|scheduler|worker|kvstore|shared)(?:\.
 CLASS = re.compile(r"(?:[A-Z][a-z0-9]+){2,}(?:\.[a-z_]\w*)?|[A-Z][a-z]+\.[a-z_]\w*")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
 
+BANNED_WORDS = re.compile(
+    r"\b(nobody|somebody|everybody|whoever|told|untold|gives? way)\b", re.IGNORECASE
+)
+"""Words that stand for a noun that is missing; CONTRIBUTING.md has the rule."""
+
 FOREIGN_FLAGS = {
     "--build",  # docker compose
     *("--from-file", "--from-literal", "--install", "--set", "--watch"),  # helm and kubectl
@@ -210,6 +215,15 @@ def test_prose_is_wrapped(path: Path) -> None:
     lines = prose_lines(path.read_text())
     long = [number for number, line in lines if len(line) > MAX_WIDTH and " " in line.strip()]
     assert long == []
+
+
+NAMES_BANNED_WORDS = {"CONTRIBUTING.md", "glossary.md"}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_prose_names_what_it_speaks_of(path: Path) -> None:
+    prose = "\n".join(line for _, line in prose_lines(path.read_text()))
+    assert path.name in NAMES_BANNED_WORDS or BANNED_WORDS.findall(prose) == []
 
 
 def change_lists() -> dict[str, list[str]]:
