@@ -193,7 +193,7 @@ def attention_row(backend: FusedBackend, ran: StepBatch) -> Row:
 
 def table(replica: Replica, batch: int, context: int, bandwidth: float) -> str:
     """Return the table of one batch size."""
-    backend = replica.model_runner._backend
+    backend = replica.model_runner.backend
     assert isinstance(backend, FusedBackend), "the kernels do not run this model here"
     rate = best_rate(backend)
     decodes = Decodes(replica, batch, context)

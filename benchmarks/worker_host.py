@@ -46,7 +46,13 @@ class NoModel:
     embedding_size = 1
 
     def __init__(self, num_blocks: int) -> None:
-        self.kv_cache = KvCache(CacheShape(1, 1, 1), num_blocks, BLOCK_SIZE, CPU, torch.float32)
+        self.kv_cache = KvCache(
+            shape=CacheShape(1, 1, 1),
+            num_blocks=num_blocks,
+            block_size=BLOCK_SIZE,
+            device=CPU,
+            dtype=torch.float32,
+        )
 
     def forward(self, batch: StepBatch) -> Tensor:
         """Return states of zeros."""
@@ -111,9 +117,20 @@ def microseconds(
 ) -> list[float]:
     """Return the time per step of each of REPEATS runs."""
     num_blocks = batch * -(-MAX_LEN // BLOCK_SIZE)
-    limits = SlotLimits(batch, num_blocks, BLOCK_SIZE, MAX_LEN, VOCAB_SIZE)
+    limits = SlotLimits(
+        num_slots=batch,
+        num_blocks=num_blocks,
+        block_size=BLOCK_SIZE,
+        max_model_len=MAX_LEN,
+        vocab_size=VOCAB_SIZE,
+    )
     model_runner = ModelRunner(
-        NoModel(num_blocks), limits, batch * PROMPT, CPU, 2, sampler=first_tokens
+        backend=NoModel(num_blocks),
+        limits=limits,
+        max_num_batched_tokens=batch * PROMPT,
+        device=CPU,
+        steps_in_flight=2,
+        sampler=first_tokens,
     )
     source = plans(batch, sampling)
 

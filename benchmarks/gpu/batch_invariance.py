@@ -102,7 +102,7 @@ def measure(shape: Shape, arguments: argparse.Namespace) -> tuple[str, Row]:
     with tempfile.TemporaryDirectory() as folder:
         replica = load(shape, Path(folder), settings_of(arguments))
     requests = draw_requests(random.Random(0), arguments.requests, arguments.longest, shape.vocab)
-    backend = replica.model_runner._backend
+    backend = replica.model_runner.backend
     mode = f"{backend.kernel_set}; promises to be exact: {'yes' if backend.is_exact else 'no'}"
     return mode, compare(
         replica, requests, arguments.mixed_batches, arguments.longest, arguments.minutes

@@ -111,7 +111,7 @@ def measure(shape: Shape, variant: Variant, limits: Limits) -> list[Row]:
     """Return the rows of one variant."""
     with tempfile.TemporaryDirectory() as folder:
         replica = load(shape, Path(folder), settings_of(shape, variant))
-    fill_cache(replica.model_runner._backend.kv_cache)
+    fill_cache(replica.model_runner.backend.kv_cache)
     points = variant.points
     return [
         _row(shape, variant, replica, batch, context, steps_in_flight, limits)

@@ -99,7 +99,9 @@ def test_an_architecture_passes_the_check(model_type: str) -> None:
     }
 
     def backend(cache: KvCache) -> TransformersBackend:
-        return TransformersBackend(model, cache, attentions, "0", lambda: None)
+        return TransformersBackend(
+            model=model, kv_cache=cache, attentions=attentions, version="0", on_layer=lambda: None
+        )
 
     check_against_plain(model, backend, MAX_LENGTH, VOCAB, CPU, torch.float32)
     assert len(model.layers) >= NUM_LAYERS

@@ -116,7 +116,7 @@ def test_greedy_equals_transformers(
 ) -> None:
     checkpoint, expected = prepare(name)
     engine = Engine(checkpoint, setup_of(combination, cpu_backend))
-    assert engine.replica.model_runner._backend.kernel_set.startswith(cpu_backend)
+    assert engine.replica.model_runner.backend.kernel_set.startswith(cpu_backend)
     prompts = make_prompts()
     if combination.is_warm:
         engine.generate(prompts, GREEDY.with_(max_tokens=1))
@@ -178,7 +178,7 @@ class Damage:
             assert sequence.table is not None
             middle = sequence.num_prompt // 2
             block = sequence.table.blocks[middle // size]
-            for layer in engine.replica.model_runner._backend.kv_cache.layers:
+            for layer in engine.replica.model_runner.backend.kv_cache.layers:
                 for states in (layer.key, layer.value):
                     if self.kind == "block":
                         states[block] = states[sequence.table.blocks[0]]

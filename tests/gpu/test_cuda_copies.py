@@ -41,7 +41,9 @@ def copies():
 
 @pytest.fixture
 def cache() -> KvCache:
-    made = KvCache(SHAPE, NUM_BLOCKS, BLOCK_SIZE, CUDA, torch.bfloat16)
+    made = KvCache(
+        shape=SHAPE, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, device=CUDA, dtype=torch.bfloat16
+    )
     assert made.block_bytes is not None
     made.block_bytes.copy_(torch.randint(256, made.block_bytes.shape, dtype=torch.uint8))
     return made
@@ -102,7 +104,13 @@ def test_layers_come_back_as_they_went(seed: int, copies: DeviceCopies, cache: K
     event = copies.copy_out(blocks, lambda: copy_layers_out(cache, index, first, count, payload))
     assert not event.query()
     event.synchronize()
-    on_host = KvCache(SHAPE, NUM_BLOCKS, BLOCK_SIZE, torch.device("cpu"), torch.bfloat16)
+    on_host = KvCache(
+        shape=SHAPE,
+        num_blocks=NUM_BLOCKS,
+        block_size=BLOCK_SIZE,
+        device=torch.device("cpu"),
+        dtype=torch.bfloat16,
+    )
     for layer, stored in enumerate(on_host.layers):
         assert cache.blocks is not None
         stored.key.copy_(cache.blocks[:, layer, 0])

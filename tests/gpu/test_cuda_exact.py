@@ -86,7 +86,7 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Case]:
             linear_backend="fixed-tile",
             kv_cache_dtype=kv_cache_dtype,
         )
-        assert cell.replica.model_runner._backend.is_exact
+        assert cell.replica.model_runner.backend.is_exact
         requests = draw_requests(len(name))
         alone = [cell.run([request], SOLO)[0] for request in requests]
         return cell, requests, alone

@@ -88,7 +88,7 @@ def logits_of(tmp_path: Path) -> Callable[..., Tensor]:
 
     def run(**settings: str) -> Tensor:
         replica = load(folder, device="cuda", dtype="bfloat16", max_model_len=512, **settings)
-        one, backend = Driver.of(replica), replica.model_runner._backend
+        one, backend = Driver.of(replica), replica.model_runner.backend
         steps: list[Tensor] = []
         logits = backend.logits
 

@@ -32,7 +32,7 @@ def test_graphs_compute_what_single_launches_do(tmp_path: Path, name: str, dtype
     """States of a graph against those of the same batch without one, for each size of a batch."""
     folder = make_golden_checkpoint(tmp_path, name)
     replica = load(folder, **SETTINGS, dtype=dtype)
-    backend = replica.model_runner._backend
+    backend = replica.model_runner.backend
     graphs, num_checked = backend._graphs, 0
     assert graphs is not None
     run = graphs.run

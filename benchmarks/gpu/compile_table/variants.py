@@ -106,7 +106,14 @@ def _attend(
 def _cache(heads: Heads, dtype: torch.dtype, *, fp8: bool) -> KvCache:
     shape = CacheShape(num_layers=2, num_kv_heads=heads.keys, head_dim=heads.size)
     kept = torch.float8_e4m3fn if fp8 else dtype
-    return KvCache(shape, 2, BLOCK_SIZE, CPU, kept, has_whole_blocks=True)
+    return KvCache(
+        shape=shape,
+        num_blocks=2,
+        block_size=BLOCK_SIZE,
+        device=CPU,
+        dtype=kept,
+        has_whole_blocks=True,
+    )
 
 
 def _layers(dtype: str) -> Iterator[Variant]:

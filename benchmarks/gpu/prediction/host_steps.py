@@ -227,21 +227,41 @@ def _executor(shape: Shape, work: Work, counts: Counts, graphs: NoGraphs) -> Mod
     attention.reserve(shape.heads, shape.head_dim, bounds)
     # All sequences have the same block: nothing reads what is in it.
     cache = KvCache(
-        decoder.config.cache_shape, 1, BLOCK_SIZE, CPU, torch.bfloat16, has_whole_blocks=True
+        shape=decoder.config.cache_shape,
+        num_blocks=1,
+        block_size=BLOCK_SIZE,
+        device=CPU,
+        dtype=torch.bfloat16,
+        has_whole_blocks=True,
     )
-    limits = SlotLimits(bounds.max_num_seqs, 1, BLOCK_SIZE, MAX_MODEL_LEN, shape.vocab)
+    limits = SlotLimits(
+        num_slots=bounds.max_num_seqs,
+        num_blocks=1,
+        block_size=BLOCK_SIZE,
+        max_model_len=MAX_MODEL_LEN,
+        vocab_size=shape.vocab,
+    )
     slots = SlotTable(limits, CPU, has_resident_tables=True)
     slots._host_tokens = None
     watch = LayerCalls(_nothing)
-    eager = TorchBackend(decoder, cache, attention, "none", watch)
+    eager = TorchBackend(
+        model=decoder, kv_cache=cache, attention=attention, linear_name="none", on_layer=watch
+    )
     captured = None
     if work.is_captured:
-        captured = DecodeGraphs(decoder, cache, attention, bounds, graphs, _nothing)
+        captured = DecodeGraphs(
+            model=decoder,
+            kv_cache=cache,
+            attention=attention,
+            bounds=bounds,
+            capture=graphs,
+            advance=_nothing,
+        )
     return ModelRunner(
-        _Backend(eager, captured, watch),
-        limits,
-        MAX_TOKENS,
-        CPU,
+        backend=_Backend(eager, captured, watch),
+        limits=limits,
+        max_num_batched_tokens=MAX_TOKENS,
+        device=CPU,
         steps_in_flight=2,
         sampler=_sample,
         readback=NoReadback(counts),

@@ -56,14 +56,14 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         offload = _make_offload(replica, thread, connector)
         transfer = _make_transfer(replica, thread, ends)
         link = SchedulerLink(
-            str(scheduler),
-            info,
-            replica.model_runner,
-            thread,
-            attached,
-            replica.grammars,
-            offload,
-            transfer,
+            address=str(scheduler),
+            info=info,
+            model_runner=replica.model_runner,
+            thread=thread,
+            attached=attached,
+            grammars=replica.grammars,
+            offload=offload,
+            transfer=transfer,
         )
         # Liveness from here on only: nothing shows how far a download has come.
         liveness = answer_liveness(server, context, thread, config.stuck_seconds)
@@ -136,11 +136,11 @@ def _make_offload(
     if connector is None or replica.offloader is None:
         return None
     return KvOffload(
-        replica.model_runner,
-        replica.offloader,
-        thread,
-        connector,
-        replica.info.layout,
+        model_runner=replica.model_runner,
+        offloader=replica.offloader,
+        thread=thread,
+        connector=connector,
+        layout=replica.info.layout,
         num_blocks=replica.info.num_blocks,
     )
 

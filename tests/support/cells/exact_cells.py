@@ -156,7 +156,7 @@ class _Run:
         """Attach a worker that holds nothing: whatever is left in its cache is NaN."""
         self._replica.model_runner.drop_slots()
         with torch.inference_mode():
-            for layer in self._replica.model_runner._backend.kv_cache.layers:
+            for layer in self._replica.model_runner.backend.kv_cache.layers:
                 layer.key.fill_(float("nan"))
                 layer.value.fill_(float("nan"))
         hello = hello_to_message(

@@ -28,7 +28,13 @@ class Bench:
     slots: SlotTable = field(init=False)
 
     def __post_init__(self):
-        limits = SlotLimits(NUM_SLOTS, 64, 16, 1024, self.vocab)
+        limits = SlotLimits(
+            num_slots=NUM_SLOTS,
+            num_blocks=64,
+            block_size=16,
+            max_model_len=1024,
+            vocab_size=self.vocab,
+        )
         self.slots = SlotTable(limits, torch.device("cpu"))
         grammars = make_grammars(MODEL, self.vocab)
         self.compiler, self.table = grammars.compiler, grammars.table

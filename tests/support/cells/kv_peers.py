@@ -88,7 +88,7 @@ class Peer:
     async def payloads(self, names: Sequence[bytes] = NAMES) -> dict[bytes, bytes]:
         """Return the payloads of blocks by name; those that are not there are left out."""
         staging = torch.empty((len(names), self.replica.info.layout.bytes_per_block)).byte()
-        found = await self.thread.submit(lambda: self.model_runner.copy_out(names, staging))
+        found = await self.thread.submit(lambda: self.model_runner.blocks.copy_out(names, staging))
         return {names[n]: bytes(row.numpy()) for n, row in zip(found, staging, strict=False)}
 
     def pull_from(self, holder: "Peer", **fields: Any) -> Any:

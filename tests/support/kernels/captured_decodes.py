@@ -25,14 +25,19 @@ class CountedGraphs(DecodeGraphs):
 
 def capture_decodes(model_runner: ModelRunner) -> CountedGraphs:
     """Make `model_runner`, of a model on Triton's kernels, run as on CUDA; return its graphs."""
-    eager, table = model_runner._backend, model_runner._slots
+    eager, table = model_runner.backend, model_runner._slots
     watch = eager._on_layer
     bounds = DecodeBounds(table.limits.num_slots, table.limits.max_model_len)
     scratch = eager._attention.scratch
     capture_as = RecordedCapture if are_checked() else NoCapture
     capture = capture_as((scratch.sums, scratch.greatest, scratch.total))
     graphs = CountedGraphs(
-        eager._model, eager.kv_cache, eager._attention, bounds, capture, lambda: None
+        model=eager._model,
+        kv_cache=eager.kv_cache,
+        attention=eager._attention,
+        bounds=bounds,
+        capture=capture,
+        advance=lambda: None,
     )
     model_runner._backend = CudaBackend(eager, graphs, watch)
     model_runner._sampler = sample

@@ -70,17 +70,31 @@ class History:
         self.dice = random.Random(seed)
         self.streams = FakeStreams(seed)
         self.copies = make_copies(self.streams, pin=lambda memory: lambda: None)
-        self.cache = KvCache(SHAPE, NUM_BLOCKS, 4, CPU, torch.float32, has_whole_blocks=True)
+        self.cache = KvCache(
+            shape=SHAPE,
+            num_blocks=NUM_BLOCKS,
+            block_size=4,
+            device=CPU,
+            dtype=torch.float32,
+            has_whole_blocks=True,
+        )
         self.outlet = Outlet()
         self.offloader = BlockOffloader(self.cache, copies=self.copies)
         self.offloader.connect(self.outlet)
         self.offloader.follow(plan(new_requests=[request(0)]))
         self.model_runner = ModelRunner(
-            SimpleNamespace(kv_cache=self.cache),
-            SlotLimits(1, NUM_BLOCKS, 4, 16, 8, None),
-            8,
-            CPU,
-            watch=BlockObservers(self.offloader, CopyOrder(self.copies)),
+            backend=SimpleNamespace(kv_cache=self.cache),
+            limits=SlotLimits(
+                num_slots=1,
+                num_blocks=NUM_BLOCKS,
+                block_size=4,
+                max_model_len=16,
+                vocab_size=8,
+                window=None,
+            ),
+            max_num_batched_tokens=8,
+            device=CPU,
+            observer=BlockObservers(self.offloader, CopyOrder(self.copies)),
             copies=self.copies,
         )
         self.numbers = dict.fromkeys(range(NUM_BLOCKS), 0)
@@ -117,9 +131,8 @@ class History:
         written = self.dice.sample(range(NUM_BLOCKS), count)
         read = [block for block in self.dice.sample(range(NUM_BLOCKS), 3) if block not in written]
         numbers = [self.number() for _ in written]
-        watch = self.model_runner._watch
-        watch.follow(plan())
-        self.model_runner._begin_blocks(written)
+        self.model_runner._observer.follow(plan())
+        self.model_runner.blocks.overwrite(written)
         expected = {block: self.numbers[block] for block in read}
         self.streams.enqueue(Stream.COMPUTE, partial(self.check_blocks, expected))
         for block, number in zip(written, numbers, strict=True):
@@ -134,10 +147,10 @@ class History:
     def copy_blocks(self):
         """Copy blocks within the pool, by a step whose result waits for nothing."""
         source, destination = self.dice.sample(range(NUM_BLOCKS), 2)
-        self.model_runner._watch.follow(
+        self.model_runner._observer.follow(
             plan(copy_sources=[source], copy_destinations=[destination])
         )
-        self.model_runner._begin_blocks([destination])
+        self.model_runner.blocks.overwrite([destination])
         blocks = torch.tensor([source]), torch.tensor([destination])
         self.streams.enqueue(Stream.COMPUTE, partial(self.cache.copy_blocks, *blocks))
         self.numbers[destination] = self.numbers[source]
@@ -169,32 +182,32 @@ class History:
     def load(self):
         blocks, numbers, names = self.loaded(2)
         payloads = [np.full(32 * NUM_LAYERS, number, np.float32).tobytes() for number in numbers]
-        self.model_runner.load_blocks(blocks, names, payloads, self.offloader.load_staging)
+        self.model_runner.blocks.load_blocks(blocks, names, payloads, self.offloader.load_staging)
 
     def load_layers(self):
         blocks, numbers, names = self.loaded(2)
         if not blocks:
             return
-        self.model_runner.begin_load(blocks)
+        self.model_runner.blocks.begin_load(blocks)
         side = np.repeat(np.array(numbers, np.float32), 16)
         for layer in range(NUM_LAYERS):
             payload = torch.from_numpy(np.concatenate((side, side))).view(torch.uint8)
-            self.model_runner.load_layers(blocks, layer, 1, payload)
-        self.model_runner.name_loaded(blocks, names)
+            self.model_runner.blocks.load_layers(blocks, layer, 1, payload)
+        self.model_runner.blocks.name_loaded(blocks, names)
 
     def turn(self):
         self.offloader.turn(is_idle=True)
 
     def settle(self):
         while self.outlet.batches:
-            self.offloader.settle(self.outlet.batches.popleft(), None, False)
+            self.offloader.finish_put(self.outlet.batches.popleft(), None, False)
 
     def read(self):
         """Copy named blocks out, as digests do."""
-        names = list(self.model_runner.held_names().values())
+        names = list(self.model_runner.blocks.held_names().values())
         some = self.dice.sample(names, min(2, len(names)))
         staging = torch.zeros((2, self.cache.bytes_per_block), dtype=torch.uint8)
-        for row, index in enumerate(self.model_runner.copy_out(some, staging)):
+        for row, index in enumerate(self.model_runner.blocks.copy_out(some, staging)):
             check(staging[row].view(torch.float32), number_of(some[index]))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from pagewire_worker.backend.attention import AttentionMetadata
 from pagewire_worker.backend.backend import ModelBackend, StepBatch
-from pagewire_worker.backend.source import LoadedModel, LoadSettings
+from pagewire_worker.backend.source import LoadedReplicaModel, LoadSettings
 from pagewire_worker.checkpoint.weights import SafetensorsReader
 from pagewire_worker.cpu_kernels.decoder import load_decoder
 from pagewire_worker.cpu_kernels.library import KernelPool
@@ -71,7 +71,7 @@ def fused_model(folder: Path, pool: KernelPool, dtype: torch.dtype) -> FusedMode
     return FusedModel(decoder, pool)
 
 
-def torch_model(folder: Path, dtype: torch.dtype, block_size: int) -> LoadedModel:
+def torch_model(folder: Path, dtype: torch.dtype, block_size: int) -> LoadedReplicaModel:
     """Load a checkpoint for torch's ops."""
     settings = LoadSettings(
         device=CPU,
@@ -87,10 +87,20 @@ def torch_model(folder: Path, dtype: torch.dtype, block_size: int) -> LoadedMode
 
 
 def over_cache(
-    model: LoadedModel, num_blocks: int, block_size: int, dtype: torch.dtype, watch: LayerCalls
+    model: LoadedReplicaModel,
+    num_blocks: int,
+    block_size: int,
+    dtype: torch.dtype,
+    watch: LayerCalls,
 ) -> ModelBackend:
     """Return `model` over a cache whose blocks hold what no step may read."""
-    cache = KvCache(model.cache_shape, num_blocks, block_size, CPU, dtype)
+    cache = KvCache(
+        shape=model.cache_shape,
+        num_blocks=num_blocks,
+        block_size=block_size,
+        device=CPU,
+        dtype=dtype,
+    )
     for layer in cache.layers:
         layer.key.fill_(float("nan"))
         layer.value.fill_(float("nan"))

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from support.source_tree import ROOT
 
-FUSED = ROOT / "services" / "worker" / "pagewire_worker" / "fused"
+FUSED = ROOT / "services" / "worker" / "pagewire_worker" / "cpu_kernels"
 
 
 def copy_of_build(folder: Path) -> ModuleType:

@@ -14,10 +14,10 @@ from pagewire_worker.triton_kernels.decode_attention import (
     decode_attention,
     first_splits,
 )
-from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedLayer, PagedSequences
+from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan
 
 NUM_LAYERS = 2
-CUT = Cut(split=32, tile=16)
+SPLIT_PLAN = SplitPlan(split=32, tile=16)
 UNTOUCHED = 7.0
 CPU = torch.device("cpu")
 
@@ -104,12 +104,12 @@ def on_device(case, device):
     return case.query.to(device), PagedLayer(cache, case.key_scale, case.value_scale)
 
 
-def decode(case, which=None, cut=CUT, device=CPU, num_splits=None):
+def decode(case, which=None, split_plan=SPLIT_PLAN, device=CPU, num_splits=None):
     """Attention of the sequences `which`, all of them by default, as decodes."""
     which = range(len(case.lengths)) if which is None else which
     query, layer = on_device(case, device)
     attended = torch.full_like(query, UNTOUCHED)
-    counts = cut.seen_splits(case.metadata.seq_lens[list(which)], case.kind.window)
+    counts = split_plan.seen_splits(case.metadata.seq_lens[list(which)], case.kind.window)
     size = max(num_splits or 0, int(counts.sum()))
     partials = Partials.allocate(size, case.heads, case.head_dim, device)
     for part in (partials.sums, partials.greatest, partials.total):
@@ -118,11 +118,11 @@ def decode(case, which=None, cut=CUT, device=CPU, num_splits=None):
     rows = (list(which), first_splits(counts).tolist())
     index, firsts = (torch.tensor(row, dtype=torch.int32, device=device) for row in rows)
     decodes = Decodes(index, firsts, num_splits or int(counts.max()))
-    decode_attention(query, layer, sequences, decodes, attended, partials, case.kind, cut)
+    decode_attention(query, layer, sequences, decodes, attended, partials, case.kind, split_plan)
     return attended.cpu()
 
 
-def chunks(case, which=None, num_rows=16, cut=CUT, device=CPU):
+def chunks(case, which=None, num_rows=16, split_plan=SPLIT_PLAN, device=CPU):
     """The same as chunks."""
     which = range(len(case.lengths)) if which is None else which
     query, layer = on_device(case, device)
@@ -131,7 +131,7 @@ def chunks(case, which=None, num_rows=16, cut=CUT, device=CPU):
     group = case.heads // case.kv_heads
     index = np.array(list(which), dtype=np.int64)
     tiles = QueryTiles.of(case.metadata, index, group, num_rows, device)
-    chunk_attention(query, layer, sequences, tiles, attended, case.kind, cut)
+    chunk_attention(query, layer, sequences, tiles, attended, case.kind, split_plan)
     return attended.cpu()
 
 

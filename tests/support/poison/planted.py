@@ -195,7 +195,7 @@ ORDER = [
         "copy_waits_for_no_step",
         "A copy out of the cache does not wait for the step that writes what it copies.",
         {
-            (WORKER + "stream_copies", "        self._streams.wait(Stream.OUT, computed)\n"): (
+            (WORKER + "kv.stream_copies", "        self._streams.wait(Stream.OUT, computed)\n"): (
                 "        assert computed\n"
             )
         },
@@ -206,7 +206,7 @@ ORDER = [
         "A step writes blocks while they are copied out.",
         {
             (
-                WORKER + "stream_copies",
+                WORKER + "kv.stream_copies",
                 "self._streams.wait(Stream.COMPUTE, leaving.event)",
             ): "assert leaving.event",
         },

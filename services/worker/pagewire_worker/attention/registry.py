@@ -25,7 +25,9 @@ def _fused(
         return ReferenceAttention(kind)
     if kind.window is None:
         return SdpaAttention(device, dtype, block_size, kind.scale)
-    return WindowedAttention(device, dtype, block_size, kind.window, kind.scale)
+    return WindowedAttention(
+        device=device, dtype=dtype, block_size=block_size, window=kind.window, scale=kind.scale
+    )
 
 
 def _triton(

@@ -78,7 +78,7 @@ class SdpaAttention:
             bias = self._bias(positions[None, :] > positions[seq_len - num_new :, None])
         num_blocks = -(-seq_len // self._block_size)
         blocks = self._tensor(metadata.block_tables[index, :num_blocks])
-        return _Chunk(begin, end, seq_len, blocks, bias)
+        return _Chunk(begin=begin, end=end, seq_len=seq_len, blocks=blocks, bias=bias)
 
     def _bias(self, is_hidden: "np.typing.NDArray[np.bool_]") -> Tensor:
         """Return 0 where visible and -inf where hidden, of the model's type."""
@@ -108,7 +108,7 @@ def group_by_length(members: Int64Array, lengths: Int64Array) -> list[Int64Array
     return groups
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _DecodeGroup:
     rows: Tensor  # [size], token index of each sequence
     blocks: Tensor  # [size * num_blocks]
@@ -117,7 +117,7 @@ class _DecodeGroup:
     bias: Tensor | None  # [size, 1, 1, longest]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Chunk:
     begin: int
     end: int

@@ -20,10 +20,10 @@ from pagewire_worker.triton_kernels.decode_attention import (
     first_splits,
 )
 from pagewire_worker.triton_kernels.paged_sequences import (
-    Cut,
     PagedLayer,
     PagedSequences,
-    fitting_rows,
+    SplitPlan,
+    fit_rows,
 )
 
 
@@ -69,7 +69,7 @@ class TritonAttention:
     Args:
         device: Where they run; the CPU only in Triton's interpreter.
         kind: How the layers of the model attend.
-        cut: How positions are cut.
+        split_plan: How positions are cut.
         chunk_rows: Rows of a tile of a chunk, a power of 2.
     """
 
@@ -79,13 +79,13 @@ class TritonAttention:
         self,
         device: torch.device,
         kind: AttentionKind,
-        cut: Cut | None = None,
+        split_plan: SplitPlan | None = None,
         *,
         chunk_rows: int = CHUNK_ROWS,
     ) -> None:
         self._device = device
         self._kind = kind
-        self._cut = Cut() if cut is None else cut
+        self._split_plan = SplitPlan() if split_plan is None else split_plan
         self._chunk_rows = chunk_rows
         self._scratch: Partials | None = None
 
@@ -93,7 +93,7 @@ class TritonAttention:
     def name(self) -> str:
         """With what fixes the order of sums."""
         rows = "" if self._chunk_rows == CHUNK_ROWS else f"-{self._chunk_rows}"
-        return f"triton-{self._cut.split}-{self._cut.tile}{rows}"
+        return f"triton-{self._split_plan.split}-{self._split_plan.tile}{rows}"
 
     @property
     def is_batch_invariant(self) -> bool:
@@ -129,11 +129,17 @@ class TritonAttention:
 
     def seen_splits(self, seq_lens: Int64Array) -> Int64Array:
         """Return how many splits a decode of each sequence sees, [num_seqs]."""
-        return self._cut.seen_splits(seq_lens, self._kind.window)
+        return self._split_plan.seen_splits(seq_lens, self._kind.window)
 
     def prepare(self, metadata: AttentionMetadata) -> "TritonStep":
         """Copy the small arrays to the device."""
-        return TritonStep(self, metadata, self._device, self._kind, self._chunk_rows)
+        return TritonStep(
+            attention=self,
+            metadata=metadata,
+            device=self._device,
+            kind=self._kind,
+            chunk_rows=self._chunk_rows,
+        )
 
     def prepare_decodes(
         self, sequences: PagedSequences, firsts: Tensor, max_model_len: int
@@ -147,7 +153,13 @@ class TritonAttention:
         """
         which = torch.arange(len(sequences.seq_lens), dtype=torch.int32, device=self._device)
         decodes = Decodes(which, firsts, self._most_splits(max_model_len))
-        return TritonDecodes(sequences, decodes, self.scratch, self._kind, self._cut)
+        return TritonDecodes(
+            sequences=sequences,
+            decodes=decodes,
+            partials=self.scratch,
+            kind=self._kind,
+            split_plan=self._split_plan,
+        )
 
     def scratch_for(self, num_splits: int, num_heads: int, head_dim: int) -> Partials:
         """Return the memory reserved; where none was, as much as a step needs, within bounds."""
@@ -159,16 +171,18 @@ class TritonAttention:
     def _most_splits(self, max_model_len: int) -> int:
         """Return the most splits that one decode of such a length or less sees."""
         window = self._kind.window
-        longest = max_model_len if window is None else min(max_model_len, window + self._cut.split)
-        return self._cut.num_splits(longest)
+        longest = (
+            max_model_len if window is None else min(max_model_len, window + self._split_plan.split)
+        )
+        return self._split_plan.num_splits(longest)
 
     @property
-    def cut(self) -> Cut:
+    def split_plan(self) -> SplitPlan:
         """How positions are cut."""
-        return self._cut
+        return self._split_plan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TritonDecodes:
     """Attention of decodes; see decode_attention for its attributes."""
 
@@ -176,7 +190,7 @@ class TritonDecodes:
     decodes: Decodes
     partials: Partials
     kind: AttentionKind
-    cut: Cut
+    split_plan: SplitPlan
 
     def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
         """Attend over one layer, [tokens, heads, head_dim]."""
@@ -189,7 +203,7 @@ class TritonDecodes:
             attended,
             self.partials,
             self.kind,
-            self.cut,
+            self.split_plan,
         )
         return attended
 
@@ -199,6 +213,7 @@ class TritonStep:
 
     def __init__(
         self,
+        *,
         attention: TritonAttention,
         metadata: AttentionMetadata,
         device: torch.device,
@@ -210,7 +225,7 @@ class TritonStep:
         self._chunk_rows = chunk_rows
         self._device = device
         self._kind = kind
-        self._cut = attention.cut
+        self._split_plan = attention.split_plan
         is_decode = metadata.query_lens == 1
         self._chunks: Int64Array = np.flatnonzero(~is_decode)
         self._which: Int64Array = np.flatnonzero(is_decode)
@@ -235,16 +250,18 @@ class TritonStep:
                 attended,
                 self._partials,
                 self._kind,
-                self._cut,
+                self._split_plan,
             )
-        chunk_attention(query, layer, self._sequences, self._tiles, attended, self._kind, self._cut)
+        chunk_attention(
+            query, layer, self._sequences, self._tiles, attended, self._kind, self._split_plan
+        )
         return attended
 
     def _plan(self, query: Tensor, cache: LayerCache) -> tuple[QueryTiles, Partials]:
         """Return what all layers share, once their shape is known."""
         _, num_heads, head_dim = query.shape
         group = num_heads // cache.num_kv_heads
-        num_rows = fitting_rows(self._chunk_rows, query)
+        num_rows = fit_rows(self._chunk_rows, query)
         tiles = QueryTiles.of(self._metadata, self._chunks, group, num_rows, self._device)
         counts = self._attention.seen_splits(self._metadata.seq_lens[self._which])
         partials = self._attention.scratch_for(int(counts.sum()), num_heads, head_dim)

@@ -29,6 +29,7 @@ class WindowedAttention:
 
     def __init__(
         self,
+        *,
         device: torch.device,
         dtype: torch.dtype,
         block_size: int,
@@ -91,7 +92,7 @@ class WindowedAttention:
         return torch.from_numpy(array.reshape(-1)).to(self._device, non_blocking=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
     rows: Tensor  # [size * num_new], token indices
     slot_mapping: Tensor  # [size * longest], positions read

@@ -1,7 +1,7 @@
 """The seam between the model runner and whatever computes the model. Owns no computation."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -10,7 +10,7 @@ from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.kv.kv_cache import KvCache
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepBatch:
     """One flat batch of prefill chunks and decodes, without padding.
 
@@ -42,6 +42,20 @@ class DecodeBounds:
 
     max_num_seqs: int
     max_model_len: int
+
+
+@runtime_checkable
+class ReservingAttention(Protocol):
+    """Attention with scratch memory that is allocated once."""
+
+    def reserve(self, num_heads: int, head_dim: int, bounds: DecodeBounds) -> None:
+        """Allocate the scratch memory of all steps to come.
+
+        Args:
+            num_heads, head_dim: Of the queries.
+            bounds: Most that decodes may be.
+        """
+        ...
 
 
 class ModelBackend(Protocol):

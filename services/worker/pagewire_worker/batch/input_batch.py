@@ -21,7 +21,7 @@ from pagewire_worker.sampling.sampling_table import SamplingRows
 from pagewire_worker.sampling.token_history import TokenHistory
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedStep:
     """A step ready to run.
 

@@ -16,7 +16,7 @@ from pagewire_worker.batch.slots import SlotTable
 from pagewire_worker.plan.step import NO_FLOATS, Floats, Int64Array, PlanError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingChunk:
     """A part of one slot's sequence whose states count towards its vector.
 
@@ -97,7 +97,16 @@ def pooling_rows(
             text = f"a mean from position {start} on, {before.num_positions} states are summed"
             raise PlanError(f"slot {slot}: {text}", (slot,))
         num_states = end - start if is_mean else 1
-        chunks.append(PoolingChunk(slot, params, before, num_states, end, bool(is_due[index])))
+        chunks.append(
+            PoolingChunk(
+                slot=slot,
+                params=params,
+                before=before,
+                num_states=num_states,
+                end=end,
+                is_due=bool(is_due[index]),
+            )
+        )
         rows.append(np.arange(num_states) + last_rows[index] + 1 - num_states)
     return PoolingRows(tuple(chunks), np.concatenate(rows)) if chunks else NO_ROWS
 

@@ -20,7 +20,7 @@ PIECE_ROWS = 256
 """States whose logits exist at once; all of a chunk would take its length times the vocabulary."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRows:
     """The states of a step that predict prompt tokens somebody asked about.
 

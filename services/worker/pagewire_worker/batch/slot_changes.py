@@ -13,7 +13,7 @@ from pagewire_worker.batch.slots import SavedSlots, SlotTable
 from pagewire_worker.plan.step import Int64Array, Ints, PlanError, StepPlan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Undo:
     """How to take back what a plan did to the slots.
 
@@ -56,9 +56,24 @@ def apply_plan(table: SlotTable, plan: StepPlan) -> Undo:
         _append_blocks(table, plan, slots)
         _replace_copied(table, plan)
     except PlanError:
-        undo_plan(table, Undo(tuple(new_slots), grown, previous, changed, saved))
+        undo_plan(
+            table,
+            Undo(
+                new_slots=tuple(new_slots),
+                grown_slots=grown,
+                previous_num_blocks=previous,
+                changed_slots=changed,
+                saved=saved,
+            ),
+        )
         raise
-    return Undo(tuple(new_slots), grown, previous, changed, saved)
+    return Undo(
+        new_slots=tuple(new_slots),
+        grown_slots=grown,
+        previous_num_blocks=previous,
+        changed_slots=changed,
+        saved=saved,
+    )
 
 
 def undo_plan(table: SlotTable, undo: Undo) -> None:

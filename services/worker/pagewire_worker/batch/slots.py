@@ -20,7 +20,7 @@ from pagewire_worker.sampling.sampling_table import SamplingTable, SavedSampling
 from pagewire_worker.sampling.token_rules import largest_token_id
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLimits:
     """Bounds that a plan may not pass; `window` is that of the attention, None for all."""
 
@@ -37,7 +37,7 @@ class SlotLimits:
         return -(-self.max_model_len // self.block_size)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SavedSlots:
     """State of some slots, apart from the table.
 

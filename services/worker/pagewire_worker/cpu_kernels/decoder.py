@@ -26,7 +26,7 @@ from pagewire_worker.cpu_kernels.packing import (
 from pagewire_worker.layers.rotary import rotary_angles
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FusedLayer:
     """Weights of one layer; norms are float32."""
 
@@ -40,7 +40,7 @@ class FusedLayer:
     down: PackedWeights
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FusedDecoder:
     """Weights of a model.
 
@@ -89,7 +89,14 @@ def load_decoder(
         vocabulary = packer.vocabulary_matrix("lm_head.weight")
     angles = rotary_angles(config.rope, config.head_dim, num_positions)
     return FusedDecoder(
-        config, dtype, embedding, vocabulary, norm, angles.cos(), angles.sin(), layers
+        config=config,
+        dtype=dtype,
+        embedding=embedding,
+        vocabulary=vocabulary,
+        norm=norm,
+        cosines=angles.cos(),
+        sines=angles.sin(),
+        layers=layers,
     )
 
 

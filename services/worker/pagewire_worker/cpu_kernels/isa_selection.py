@@ -70,7 +70,7 @@ def choose_instruction_set(dtype: torch.dtype, quantization: str, folder: Path) 
     speeds = measure(names, dtype, _KINDS.get(quantization, TYPES[dtype]))
     name = fastest(names, speeds)
     kept.keep(key, name)
-    return name, _told(names[0], name, speeds)
+    return name, _reason(names[0], name, speeds)
 
 
 def fastest(names: list[str], speeds: Mapping[str, Speeds]) -> str:
@@ -133,7 +133,7 @@ class _Product:
         return max(time.thread_time() - began, 1e-9)
 
 
-def _told(first: str, name: str, speeds: Mapping[str, Speeds]) -> str:
+def _reason(first: str, name: str, speeds: Mapping[str, Speeds]) -> str:
     if name == first:
         return "no other is clearly faster, as measured now"
     speed = speeds[name]

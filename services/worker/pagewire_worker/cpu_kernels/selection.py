@@ -17,6 +17,7 @@ from pagewire_worker.cpu_kernels.library import (
 from pagewire_worker.cpu_kernels.packing import PANEL
 from pagewire_worker.host.cpu import has_amx
 from pagewire_worker.host.kept_facts import cache_folder
+from pagewire_worker.models.variants import FUSED, decoders_with, variants_of
 
 MEASURED_LOSS = "a token takes 1.4 times as long, and a prompt 1.7 times"
 """Of torch's own ops against the kernels, on processors without AMX; docs/performance.md has the
@@ -33,9 +34,6 @@ AMX_HINT = (
     "bfloat16 several times as fast, but not exactly (docs/performance.md)"
 )
 
-QUANTIZATIONS = ("int8", "int4")
-"""What they compute with besides weights of the model's type; they alone."""
-
 MAX_HEAD_DIM = 512
 MAX_QUERY_GROUPS = 64
 
@@ -49,7 +47,7 @@ def choose_kernels(config: ModelConfig, settings: LoadSettings) -> KernelPool | 
         StartupError: `settings` asks for the kernels, and they do not run it.
     """
     wanted = settings.cpu_backend
-    is_quantized = settings.quantization in QUANTIZATIONS
+    is_quantized = decoders_with(config.architecture, settings.quantization) == {FUSED}
     if is_quantized and wanted == "torch":
         raise _refused(settings, "--cpu-backend torch does not quantize")
     if wanted == "torch" or (
@@ -95,7 +93,7 @@ def _pool(settings: LoadSettings) -> KernelPool:
 
 
 def _is_for_amx(settings: LoadSettings) -> bool:
-    is_quantized = settings.quantization in QUANTIZATIONS
+    is_quantized = settings.quantization != "none"
     return settings.dtype == torch.bfloat16 and not is_quantized and has_amx()
 
 
@@ -107,7 +105,11 @@ def _refused(settings: LoadSettings, reason: str) -> StartupError:
 
 
 def _why_not(config: ModelConfig, settings: LoadSettings) -> str | None:
-    if settings.device.type != "cpu":
+    variants = variants_of(config.architecture, FUSED)
+    if not variants:
+        return f"they have no decoder for {config.architecture}"
+    (variant,) = variants
+    if settings.device.type not in variant.devices:
         return f"the device is {settings.device.type}"
     for flag, value in (
         ("--attention-backend", settings.attention_backend),
@@ -115,8 +117,9 @@ def _why_not(config: ModelConfig, settings: LoadSettings) -> str | None:
     ):
         if value != "auto":
             return f"{flag} {value} is an implementation in torch"
-    if settings.quantization not in ("none", *QUANTIZATIONS):
-        return f"--quantization {settings.quantization} is none of {', '.join(QUANTIZATIONS)}"
+    if settings.quantization not in variant.linears:
+        names = (name for name in variant.linears if name != "none")
+        return f"--quantization {settings.quantization} is none of {', '.join(names)}"
     if settings.cache_dtype not in (None, settings.dtype):
         return "--kv-cache-dtype is another type than theirs"
     if settings.dtype not in TYPES:

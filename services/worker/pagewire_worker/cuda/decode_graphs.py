@@ -5,15 +5,17 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from pagewire_worker.attention.triton import TritonAttention
+from pagewire_worker.backend.attention import Int64Array, StepAttention
 from pagewire_worker.backend.backend import DecodeBounds, StepBatch
 from pagewire_worker.cuda.capture import Capture, CapturedWork
 from pagewire_worker.cuda.static_inputs import StaticInputs
 from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.models.torch_backend import DecoderModel
+from pagewire_worker.triton_kernels.paged_sequences import PagedSequences
 
 FIRST = (1, 2, 4)
 FINE_STEP, FINE_END = 8, 256
@@ -39,6 +41,25 @@ def bucket_of(buckets: Sequence[int], num_seqs: int) -> int | None:
 
 
 _logger = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class CapturableAttention(Protocol):
+    """Attention whose decodes can be captured: TritonAttention says what its methods do."""
+
+    def takes_at_once(self, seq_lens: Int64Array) -> bool:
+        """Return whether the reserved memory is enough for decodes of such lengths."""
+        ...
+
+    def seen_splits(self, seq_lens: Int64Array) -> Int64Array:
+        """Return how many splits a decode of each sequence sees, [num_seqs]."""
+        ...
+
+    def prepare_decodes(
+        self, sequences: PagedSequences, firsts: Tensor, max_model_len: int
+    ) -> StepAttention:
+        """Return attention of one token per sequence, for arrays that change between its calls."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +90,10 @@ class DecodeGraphs:
 
     def __init__(
         self,
+        *,
         model: DecoderModel,
         kv_cache: KvCache,
-        attention: TritonAttention,
+        attention: CapturableAttention,
         bounds: DecodeBounds,
         capture: Capture,
         advance: Callable[[], None],

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 
-from pagewire_worker.attention.triton import TritonAttention
 from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.checkpoint.model_config import ModelConfig
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.capture import CudaCapture
-from pagewire_worker.cuda.decode_graphs import DecodeGraphs, decode_buckets
+from pagewire_worker.cuda.decode_graphs import CapturableAttention, DecodeGraphs, decode_buckets
 from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
 
@@ -25,7 +24,7 @@ ROWS_AT_ONCE = 8
 def captured(
     eager: TorchBackend,
     model: DecoderModel,
-    attention: TritonAttention,
+    attention: CapturableAttention,
     bounds: DecodeBounds,
     on_layer: LayerWatch,
     advance: Callable[[], None],
@@ -39,7 +38,14 @@ def captured(
         on_layer: Called for each layer of a step.
         advance: Called while it captures.
     """
-    graphs = DecodeGraphs(model, eager.kv_cache, attention, bounds, CudaCapture(), advance)
+    graphs = DecodeGraphs(
+        model=model,
+        kv_cache=eager.kv_cache,
+        attention=attention,
+        bounds=bounds,
+        capture=CudaCapture(),
+        advance=advance,
+    )
     return CudaBackend(eager, graphs, on_layer)
 
 

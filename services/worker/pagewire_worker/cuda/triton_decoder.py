@@ -40,6 +40,7 @@ class TritonDecoder:
 
     def __init__(
         self,
+        *,
         config: ModelConfig,
         embedding: Tensor,
         layers: Sequence[TritonLayer],
@@ -127,7 +128,9 @@ def load_triton_decoder(
     norm = weights.take("model.norm.weight", (config.hidden_size,))
     output = load_output(config, weights, linears.output, embedding)
     angles = rotary_angles(config.rope, config.head_dim, num_positions)
-    return TritonDecoder(config, embedding, layers, norm, output, angles)
+    return TritonDecoder(
+        config=config, embedding=embedding, layers=layers, norm=norm, output=output, angles=angles
+    )
 
 
 def _load_layer(

@@ -89,7 +89,7 @@ class GrammarCompiler:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[CompiledGrammar] = loop.create_future()
 
-        def settle(outcome: CompiledGrammar | PagewireError) -> None:
+        def complete(outcome: CompiledGrammar | PagewireError) -> None:
             if future.done():
                 return
             if isinstance(outcome, PagewireError):
@@ -102,7 +102,7 @@ class GrammarCompiler:
                 return
             outcome = _outcome(job)
             if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, outcome)
+                loop.call_soon_threadsafe(complete, outcome)
 
         self._start_threads()
         self._jobs.put(run)

@@ -157,7 +157,7 @@ class MaskThreads:
         owed = 0.0
         while (job := self._next(self._unread)) is not None:
             held = 0.0 if job.bill.is_exceeded else job.read()
-            self._settle(job)
+            self._complete(job)
             share = SHARED_READING_SHARE if job.has_others else READING_SHARE
             owed = self._rest(owed + held * (1 / share - 1))
 
@@ -168,11 +168,11 @@ class MaskThreads:
         share, owed = min(1.0, SHARED_CORES * (os.cpu_count() or 1)), 0.0
         while (job := self._next(self._read)) is not None:
             seconds = 0.0 if job.bill.is_exceeded else job.fill()
-            self._settle(job)
+            self._complete(job)
             if job.has_others:
                 owed = self._rest(owed + seconds * (1 / share - 1))
 
-    def _settle(self, job: MaskJob) -> None:
+    def _complete(self, job: MaskJob) -> None:
         """Charge what a slow thread has done for a job, which goes on or is done."""
         with self._done:
             job.charge(is_fast=False)

@@ -81,7 +81,7 @@ class _Slot:
             self.follower.replace(tokens)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Waiting:
     """The masks of one step.
 
@@ -215,7 +215,14 @@ class GrammarTable:
         if begun:
             self._threads.submit(begun)
         where = np.asarray(rows, dtype=np.int64)
-        return _Waiting(self._threads, where, jobs, bits, len(slots), began)
+        return _Waiting(
+            threads=self._threads,
+            rows=where,
+            jobs=jobs,
+            bits=bits,
+            num_rows=len(slots),
+            began=began,
+        )
 
     def _note_others(self, rows: Sequence[int], slots: Int64Array) -> None:
         """Let tenants know that they share a step: `rows` of `slots` [samples] have a grammar."""

@@ -22,16 +22,16 @@ class BlockHolder:
     Args:
         kv_cache: The blocks.
         names: Those that they have.
-        watch: Told of blocks that are written anew.
+        observer: Called before blocks are written anew.
         copies: How blocks come from the host and go there.
     """
 
     def __init__(
-        self, kv_cache: KvCache, names: BlockNames, watch: BlockObserver, copies: DeviceCopies
+        self, kv_cache: KvCache, names: BlockNames, observer: BlockObserver, copies: DeviceCopies
     ) -> None:
         self._kv_cache = kv_cache
         self._names = names
-        self._watch = watch
+        self._observer = observer
         self._copies = copies
 
     @torch.inference_mode()
@@ -47,7 +47,7 @@ class BlockHolder:
         Raises:
             ValueError: A payload has another size than a block; the blocks have no names then.
         """
-        self._begin_blocks(blocks)
+        self.overwrite(blocks)
         self._copies.wait_for_loads()
         rows = fill_staging(self._kv_cache, payloads, staging)
         self._copies.load(lambda: write_blocks(self._kv_cache, blocks, rows))
@@ -56,7 +56,7 @@ class BlockHolder:
 
     def begin_load(self, blocks: Sequence[int]) -> None:
         """Take blocks that no plan uses for what comes layer by layer; they have no names then."""
-        self._begin_blocks(blocks)
+        self.overwrite(blocks)
 
     def load_layers(
         self, blocks: Sequence[int], first_layer: int, num_layers: int, payload: Tensor
@@ -86,6 +86,7 @@ class BlockHolder:
         """Return the names of VALID blocks by block id."""
         return self._names.held()
 
-    def _begin_blocks(self, blocks: Sequence[int]) -> None:
-        self._watch.overwrite(blocks)
+    def overwrite(self, blocks: Sequence[int]) -> None:
+        """Forget the names of blocks that are about to be written anew."""
+        self._observer.overwrite(blocks)
         self._names.forget(blocks)

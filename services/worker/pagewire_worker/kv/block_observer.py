@@ -78,45 +78,45 @@ class NullObserver:
 class BlockObservers:
     """Tells several, in order."""
 
-    def __init__(self, *watches: BlockObserver) -> None:
-        self._watches = watches
+    def __init__(self, *observers: BlockObserver) -> None:
+        self._observers = observers
 
     def leave(self, slots: Ints) -> None:
-        """See BlockWatch."""
-        for watch in self._watches:
-            watch.leave(slots)
+        """See BlockObserver."""
+        for observer in self._observers:
+            observer.leave(slots)
 
     def follow(self, plan: StepPlan) -> None:
-        """See BlockWatch."""
-        for watch in self._watches:
-            watch.follow(plan)
+        """See BlockObserver."""
+        for observer in self._observers:
+            observer.follow(plan)
 
     def overwrite(self, blocks: Sequence[int]) -> None:
-        """See BlockWatch."""
-        for watch in self._watches:
-            watch.overwrite(blocks)
+        """See BlockObserver."""
+        for observer in self._observers:
+            observer.overwrite(blocks)
 
     def begin(self, plan: StepPlan) -> None:
-        """See BlockWatch."""
-        for watch in self._watches:
-            watch.begin(plan)
+        """See BlockObserver."""
+        for observer in self._observers:
+            observer.begin(plan)
 
     def launched(self, plan: StepPlan) -> None:
-        """See BlockWatch."""
-        for watch in self._watches:
-            watch.launched(plan)
+        """See BlockObserver."""
+        for observer in self._observers:
+            observer.launched(plan)
 
     def named(self, plan: StepPlan) -> None:
-        """See BlockWatch."""
-        for watch in self._watches:
-            watch.named(plan)
+        """See BlockObserver."""
+        for observer in self._observers:
+            observer.named(plan)
 
     def failed(self) -> None:
-        """See BlockWatch."""
-        for watch in self._watches:
-            watch.failed()
+        """See BlockObserver."""
+        for observer in self._observers:
+            observer.failed()
 
     def drop_slots(self) -> None:
-        """See BlockWatch."""
-        for watch in self._watches:
-            watch.drop_slots()
+        """See BlockObserver."""
+        for observer in self._observers:
+            observer.drop_slots()

@@ -130,12 +130,12 @@ class KvCache:
 
     def __init__(
         self,
+        *,
         shape: CacheShape,
         num_blocks: int,
         block_size: int,
         device: torch.device,
         dtype: torch.dtype,
-        *,
         has_whole_blocks: bool | None = None,
     ) -> None:
         size = (block_size, shape.num_kv_heads, shape.head_dim)

@@ -17,6 +17,7 @@ class SelfAttention:
 
     def __init__(
         self,
+        *,
         config: ModelConfig,
         qkv: Linear,
         output: Linear,

@@ -31,6 +31,7 @@ class RotaryTable:
 
     def __init__(
         self,
+        *,
         rope: RopeConfig,
         head_dim: int,
         num_positions: int,

@@ -68,20 +68,20 @@ class AttachStream:
 
     def __init__(
         self,
+        *,
         info: ReplicaInfo,
         model_runner: ModelRunner,
         thread: ModelThread,
         grammars: GrammarCompiler | None,
         offload: KvOffload | None,
         transfer: KvTransfer | None,
-        *,
         attached: asyncio.Event,
         leaving: asyncio.Event,
         drained: asyncio.Event,
         on_roles: Callable[[tuple[WorkerRole, ...]], None],
     ) -> None:
         self._info = info
-        self._executor = model_runner
+        self._model_runner = model_runner
         self._thread = thread
         self._grammars = grammars
         self._offload = offload
@@ -110,7 +110,7 @@ class AttachStream:
             WireError: The peer broke the rules.
             DeviceLostError: The model cannot run here any more.
         """
-        held = await self._thread.submit(self._executor.held_names)
+        held = await self._thread.submit(self._model_runner.blocks.held_names)
         hello = hello_to_message(
             self._info,
             incarnation=self._incarnation,
@@ -122,11 +122,11 @@ class AttachStream:
         stub = worker_attach_pb2_grpc.WorkerAttachServiceStub(channel)
         call = self._call = stub.AttachWorker(self._outbox.drain())
         runner = self._runner = StepRunner(
-            self._executor,
-            self._thread,
-            asyncio.get_running_loop(),
-            self._send_result,
-            self._break,
+            model_runner=self._model_runner,
+            thread=self._thread,
+            loop=asyncio.get_running_loop(),
+            on_result=self._send_result,
+            on_failure=self._break,
         )
         progress = asyncio.create_task(self._report_progress())
         farewell = asyncio.create_task(self._say_leaving())
@@ -179,7 +179,7 @@ class AttachStream:
 
     async def _welcome(self, welcome: wire.WorkerWelcome) -> None:
         self.generation = welcome.generation
-        await self._thread.submit(self._executor.drop_slots)
+        await self._thread.submit(self._model_runner.drop_slots)
         if self._grammars is not None:
             self._grammars.clear()
         if self._offload is not None:
@@ -238,7 +238,7 @@ class AttachStream:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer_audit(self, query_id: int) -> None:
-        audit = await self._thread.submit(self._executor.audit)
+        audit = await self._thread.submit(self._model_runner.audit)
         reply = audit_to_message(
             audit,
             query_id=query_id,

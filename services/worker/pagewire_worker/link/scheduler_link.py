@@ -49,6 +49,7 @@ class SchedulerLink:
 
     def __init__(
         self,
+        *,
         address: str,
         info: ReplicaInfo,
         model_runner: ModelRunner,
@@ -63,7 +64,7 @@ class SchedulerLink:
         self._offload = offload
         self._grammars = grammars
         self._info = info
-        self._executor = model_runner
+        self._model_runner = model_runner
         self._thread = thread
         self._attached = attached
         self._seen = SeenGenerations()
@@ -109,12 +110,12 @@ class SchedulerLink:
             self._address, options=control_channel_options()
         ) as channel:
             attach = AttachStream(
-                self._info,
-                self._executor,
-                self._thread,
-                self._grammars,
-                self._offload,
-                self._transfer,
+                info=self._info,
+                model_runner=self._model_runner,
+                thread=self._thread,
+                grammars=self._grammars,
+                offload=self._offload,
+                transfer=self._transfer,
                 attached=self._attached,
                 leaving=self._leaving,
                 drained=self._drained,

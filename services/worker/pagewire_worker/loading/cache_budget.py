@@ -19,19 +19,19 @@ class CacheBudget:
     Attributes:
         num_bytes: How much; 0 or less for none.
         field: The setting that decides it.
-        told: What it is, for an error.
+        description: What it is, for an error.
         advice: What to change where it is too little.
         is_asked_for: Whether all of it is to be used, also beyond what sequences can need.
     """
 
     num_bytes: int
     field: str
-    told: str
+    description: str
     advice: str
     is_asked_for: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMemory:
     """Memory of a device as a profile run found it, all in bytes.
 
@@ -130,8 +130,8 @@ def plan_num_blocks(
         num_blocks = min(num_blocks, blocks_per_seq * max_num_seqs)
     if num_blocks < blocks_per_seq:
         raise StartupError(
-            f"{budget.told} hold {num_blocks * block_size} tokens, less than one sequence of "
-            f"{max_model_len}, which takes {format_size(blocks_per_seq * block_bytes)}; "
+            f"{budget.description} hold {num_blocks * block_size} tokens, less than one sequence "
+            f"of {max_model_len}, which takes {format_size(blocks_per_seq * block_bytes)}; "
             f"{budget.advice}",
             field=budget.field,
         )

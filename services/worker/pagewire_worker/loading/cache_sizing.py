@@ -23,7 +23,7 @@ from pagewire_worker.loading.profile_run import LargestStep, MostSampling, profi
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
     """What decides the size of a cache.
 
@@ -76,7 +76,11 @@ def make_cache(
         max_num_seqs=settings.step.num_seqs,
     )
     return KvCache(
-        model.cache_shape, num_blocks, settings.block_size, settings.device, settings.dtype
+        shape=model.cache_shape,
+        num_blocks=num_blocks,
+        block_size=settings.block_size,
+        device=settings.device,
+        dtype=settings.dtype,
     )
 
 

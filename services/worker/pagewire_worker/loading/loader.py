@@ -31,7 +31,7 @@ from pagewire_worker.loading.cache_sizing import CacheSettings, make_cache
 from pagewire_worker.loading.grammars import make_grammars
 from pagewire_worker.loading.profile_run import LargestStep, MostSampling
 from pagewire_worker.loading.replica import ReplicaInfo
-from pagewire_worker.loading.replica_shape import ReplicaShape, settle
+from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
 from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
 from pagewire_worker.loading.warm_up import warm_up
 from pagewire_worker.offload.block_offloader import BlockOffloader
@@ -101,7 +101,7 @@ def load_replica(
     """
     torch.manual_seed(config.seed)
     on_progress(0.0, "finding the model")
-    shape = settle(config)
+    shape = resolve_shape(config)
     if shape.device.type == "cpu":
         torch.set_num_threads(config.cpu_threads or num_physical_cores())
     model = _load_model(config, shape, on_progress)
@@ -123,17 +123,18 @@ def load_replica(
     grammars = make_grammars(shape.folder, shape.model.vocab_size)
     on_progress(0.95, "warming up")
     step_tokens = _step_tokens(config, shape, backend)
+    observers = (offloader, sharer, CopyOrder(copies))
     model_runner = ModelRunner(
-        backend,
-        limits,
-        step_tokens.most,
-        shape.device,
-        config.steps_in_flight,
-        grammars.table,
-        BlockObservers(*(w for w in (offloader, sharer, CopyOrder(copies)) if w is not None)),
-        names,
-        copies,
-        sampler,
+        backend=backend,
+        limits=limits,
+        max_num_batched_tokens=step_tokens.most,
+        device=shape.device,
+        steps_in_flight=config.steps_in_flight,
+        grammars=grammars.table,
+        observer=BlockObservers(*(one for one in observers if one is not None)),
+        names=names,
+        copies=copies,
+        sampler=sampler,
         slots=slots,
     )
     warm_up(model_runner, limits, step_tokens.shared)

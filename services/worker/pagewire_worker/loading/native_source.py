@@ -1,14 +1,17 @@
 """The way of architectures with a decoder of our own: config.json, weights, and kernels for CPUs or
 torch's ops."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pagewire_worker.attention.registry import make_attention, pick_attention
+import torch
+
+from pagewire_shared.errors import StartupError
+from pagewire_worker.attention.registry import AUTO, make_attention, pick_attention
 from pagewire_worker.backend.attention import AttentionBackend, AttentionKind
-from pagewire_worker.backend.backend import DecodeBounds, ModelBackend
+from pagewire_worker.backend.backend import DecodeBounds, ModelBackend, ReservingAttention
 from pagewire_worker.backend.source import (
     LoadedReplicaModel,
     LoadSettings,
@@ -26,14 +29,33 @@ from pagewire_worker.cpu_kernels.library import KernelPool
 from pagewire_worker.cpu_kernels.selection import choose_kernels
 from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.kv.layer_watch import LayerWatch
-from pagewire_worker.layers.fp8 import check_fp8_cache, device_capability
+from pagewire_worker.layers.fp8 import Capability, check_fp8_cache, device_capability
 from pagewire_worker.layers.linear import LinearKind
+from pagewire_worker.models.decoder import load_decoder
 from pagewire_worker.models.linear_choice import choose_linears
-from pagewire_worker.models.registry import BUILDERS
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
+from pagewire_worker.models.variants import attention_names, find_variant
 
-if TYPE_CHECKING:
-    from pagewire_worker.attention.triton import TritonAttention
+_logger = logging.getLogger(__name__)
+
+Builder = Callable[[ModelConfig, WeightReader, LinearKind, int, torch.device], DecoderModel]
+"""(shape, weights, linear layers, longest position, device) -> model."""
+
+
+def _build_triton(
+    config: ModelConfig,
+    weights: WeightReader,
+    linears: LinearKind,
+    num_positions: int,
+    device: torch.device,
+) -> DecoderModel:
+    from pagewire_worker.cuda.triton_decoder import load_triton_decoder
+
+    return load_triton_decoder(config, weights, linears, num_positions)
+
+
+DECODERS: Mapping[str, Builder] = {"torch": load_decoder, "triton": _build_triton}
+"""Decoders by the names of models/variants.py; the kernels for CPUs are loaded apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,34 +73,26 @@ class NativeModel(Uncaptured):
 
     def reserve(self, bounds: DecodeBounds) -> None:
         """Allocate the scratch memory of attention."""
-        # Only its own attention asks for any; Triton is not imported for others.
-        if self.attention.takes_fp8_cache:
+        if isinstance(self.attention, ReservingAttention):
             config = self.decoder.config
-            self._triton.reserve(config.num_heads, config.head_dim, bounds)
+            self.attention.reserve(config.num_heads, config.head_dim, bounds)
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the decoder over `kv_cache`."""
         parts = (self.decoder, self.attention, self.linears)
         return TorchBackend(
-            self.decoder,
-            kv_cache,
-            self.attention,
-            self.linears.name,
-            on_layer,
+            model=self.decoder,
+            kv_cache=kv_cache,
+            attention=self.attention,
+            linear_name=self.linears.name,
+            on_layer=on_layer,
             is_exact=all(part.is_batch_invariant for part in parts),
         )
 
-    @property
-    def _triton(self) -> "TritonAttention":
-        from pagewire_worker.attention.triton import TritonAttention
 
-        assert isinstance(self.attention, TritonAttention)
-        return self.attention
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CudaModel(NativeModel):
-    """A decoder on Triton's kernels; its decodes are captured in graphs, if that is wanted."""
+    """A decoder on CUDA; its decodes are captured in graphs, if that is wanted."""
 
     enforce_eager: bool
     block_size: int
@@ -100,12 +114,19 @@ class CudaModel(NativeModel):
     ) -> ModelBackend:
         """Return `backend` with its decodes captured."""
         from pagewire_worker.cuda.backend import CudaBackend
+        from pagewire_worker.cuda.decode_graphs import CapturableAttention
         from pagewire_worker.cuda.selection import captured
 
         assert isinstance(backend, TorchBackend)
         if self.enforce_eager:
             return CudaBackend(backend, None, on_layer)
-        return captured(backend, self.decoder, self._triton, bounds, on_layer, advance)
+        if not isinstance(self.attention, CapturableAttention):
+            raise StartupError(
+                f"--attention-backend: {self.attention.name} cannot be captured in graphs, "
+                "give it --enforce-eager",
+                field="attention_backend",
+            )
+        return captured(backend, self.decoder, self.attention, bounds, on_layer, advance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +169,17 @@ class NativeSource:
         if pool is not None:
             return self._load_fused(pool, settings)
         capability = device_capability(settings.device)
-        name = pick_attention(settings.attention_backend, capability)
-        settings = replace(settings, attention_backend=name)
-        linears = choose_linears(self.config, settings, capability)
+        name = self._attention_name(settings, capability)
+        variant = find_variant(
+            architecture=self.config.architecture,
+            device=settings.device.type,
+            attention=name,
+            quantization=settings.quantization,
+        )
+        layers = variant.linears[settings.quantization]
+        linears = choose_linears(layers, self.config, settings, capability)
         attention = make_attention(
-            settings.attention_backend,
+            name,
             settings.device,
             settings.dtype,
             settings.block_size,
@@ -162,23 +189,30 @@ class NativeSource:
         if settings.cache_dtype == FP8:
             check_fp8_cache(settings.device, capability, attention)
         reader = open_weights(self.folder, settings)
-        decoder = self._load_decoder(reader, linears, settings)
+        build = DECODERS[variant.decoder]
+        decoder = build(self.config, reader, linears, settings.max_model_len, settings.device)
         reader.finish()
-        if name == "triton" and settings.device.type == "cuda":
+        if settings.device.type in variant.graphs:
             return CudaModel(
-                decoder, attention, linears, settings.enforce_eager, settings.block_size
+                decoder=decoder,
+                attention=attention,
+                linears=linears,
+                enforce_eager=settings.enforce_eager,
+                block_size=settings.block_size,
             )
         return NativeModel(decoder, attention, linears)
 
-    def _load_decoder(
-        self, reader: WeightReader, linears: LinearKind, settings: LoadSettings
-    ) -> DecoderModel:
-        if settings.attention_backend == "triton":
-            from pagewire_worker.cuda.triton_decoder import load_triton_decoder
-
-            return load_triton_decoder(self.config, reader, linears, settings.max_model_len)
-        build = BUILDERS[self.config.architecture]
-        return build(self.config, reader, linears, settings.max_model_len, settings.device)
+    def _attention_name(self, settings: LoadSettings, capability: Capability | None) -> str:
+        """Return the implementation of attention that is asked for, or for "auto" the fastest."""
+        if settings.attention_backend != "auto":
+            return settings.attention_backend
+        picked = pick_attention("auto", capability)
+        name = AUTO if picked == "auto" else picked
+        architecture = self.config.architecture
+        if name == AUTO or name in attention_names(architecture, settings.device.type):
+            return name
+        _logger.info("%s attends by %s: no decoder of it takes %s", architecture, AUTO, name)
+        return AUTO
 
     def _load_fused(self, pool: KernelPool, settings: LoadSettings) -> LoadedReplicaModel:
         reader = open_weights(self.folder, settings)

@@ -138,7 +138,13 @@ def profile_step(
     sampling = MostSampling.by_torch(step, device) if sampling is None else sampling
     num_blocks = -(-step.num_tokens // block_size)
     try:
-        cache = KvCache(model.cache_shape, num_blocks, block_size, device, dtype)
+        cache = KvCache(
+            shape=model.cache_shape,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            device=device,
+            dtype=dtype,
+        )
         backend = model.backend(cache, on_layer)
         probe.begin()
         hidden = backend.forward(_batch(step, cache))

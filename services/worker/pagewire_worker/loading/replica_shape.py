@@ -17,7 +17,7 @@ from pagewire_worker.cuda.defaults import step_defaults
 from pagewire_worker.loading.source_selection import choose_source
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaShape:
     """Settings after the model and the device have filled the gaps."""
 
@@ -46,7 +46,7 @@ class ReplicaShape:
         return DecodeBounds(self.max_num_seqs, self.max_model_len)
 
 
-def settle(config: WorkerConfig) -> ReplicaShape:
+def resolve_shape(config: WorkerConfig) -> ReplicaShape:
     """Understand the checkpoint and the device. Raises StartupError naming the setting."""
     folder = resolve_model(config.model, has_weights=True)
     source = choose_source(folder, config.model_impl, config.load_format)

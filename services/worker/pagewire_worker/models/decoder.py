@@ -58,6 +58,7 @@ class Decoder:
 
     def __init__(
         self,
+        *,
         config: ModelConfig,
         embedding: Tensor,
         layers: Sequence[DecoderLayer],
@@ -121,8 +122,16 @@ def load_decoder(
     ]
     norm = _load_norm(config, weights, "model.norm", config.hidden_size)
     output = load_output(config, weights, linears.output, embedding)
-    rotary = RotaryTable(config.rope, config.head_dim, num_positions, device, embedding.dtype)
-    return Decoder(config, embedding, layers, norm, output, rotary)
+    rotary = RotaryTable(
+        rope=config.rope,
+        head_dim=config.head_dim,
+        num_positions=num_positions,
+        device=device,
+        dtype=embedding.dtype,
+    )
+    return Decoder(
+        config=config, embedding=embedding, layers=layers, norm=norm, output=output, rotary=rotary
+    )
 
 
 def _load_layer(
@@ -137,7 +146,13 @@ def _load_layer(
     ]
     return DecoderLayer(
         _load_norm(config, weights, f"{prefix}.input_layernorm", config.hidden_size),
-        SelfAttention(config, linears.qkv, linears.output, norms[0], norms[1]),
+        SelfAttention(
+            config=config,
+            qkv=linears.qkv,
+            output=linears.output,
+            query_norm=norms[0],
+            key_norm=norms[1],
+        ),
         _load_norm(config, weights, f"{prefix}.post_attention_layernorm", config.hidden_size),
         GatedMlp(linears.gate_up, linears.down),
     )

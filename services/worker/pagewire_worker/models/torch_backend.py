@@ -65,12 +65,12 @@ class TorchBackend:
 
     def __init__(
         self,
+        *,
         model: DecoderModel,
         kv_cache: KvCache,
         attention: AttentionBackend,
         linear_name: str,
         on_layer: Callable[[], None],
-        *,
         is_exact: bool = False,
     ) -> None:
         self._model = model

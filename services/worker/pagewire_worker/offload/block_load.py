@@ -33,6 +33,7 @@ class BlockLoad(LoadRun):
 
     def __init__(
         self,
+        *,
         order: LoadOrder,
         connector: KvConnector,
         submit: Submit,

@@ -41,7 +41,7 @@ MIN_BUSY_BLOCKS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Settled:
+class _FinishedPut:
     """How a batch ended; None for names when it was not stored."""
 
     batch: PutBatch
@@ -106,16 +106,18 @@ class BlockOffloader:
         self._free = [make_staging(cache, num_bytes) for _ in range(size.num_buffers)]
         self.load_staging = make_staging(cache, num_bytes)
         self._outlet: PutOutlet | None = None
-        self._settled: deque[_Settled] = deque()
+        self._finished: deque[_FinishedPut] = deque()
         self._has_failed = False
 
     def connect(self, outlet: PutOutlet | None) -> None:
         """Offload to `outlet` what gets a name from now on; None for nothing."""
         self._outlet = outlet
 
-    def settle(self, batch: PutBatch, names: frozenset[bytes] | None, is_new_store: bool) -> None:
+    def finish_put(
+        self, batch: PutBatch, names: frozenset[bytes] | None, is_new_store: bool
+    ) -> None:
         """Give a batch back, from any thread; `names` are those stored, None when it failed."""
-        self._settled.append(_Settled(batch, names, is_new_store))
+        self._finished.append(_FinishedPut(batch, names, is_new_store))
 
     def leave(self, slots: Ints) -> None:
         """See BlockWatch."""
@@ -204,13 +206,13 @@ class BlockOffloader:
 
     def _take_back(self) -> None:
         """Free the buffers of batches that are settled."""
-        while self._settled:
-            settled = self._settled.popleft()
-            self._free.append(settled.batch.staging)
-            if settled.is_new_store:
+        while self._finished:
+            finished = self._finished.popleft()
+            self._free.append(finished.batch.staging)
+            if finished.is_new_store:
                 self._known.clear()
-            if settled.names is not None:
+            if finished.names is not None:
                 now = self._clock()
-                left_out = {entry.name for entry in settled.batch.entries} - settled.names
-                self._known.add(settled.names, now + KNOWN_SECONDS)
+                left_out = {entry.name for entry in finished.batch.entries} - finished.names
+                self._known.add(finished.names, now + KNOWN_SECONDS)
                 self._known.add(left_out, now + DECLINED_SECONDS)

@@ -39,15 +39,15 @@ class KvOffload:
 
     def __init__(
         self,
+        *,
         model_runner: ModelRunner,
         offloader: BlockOffloader,
         thread: ModelThread,
         connector: KvConnector,
         layout: BlockLayout,
-        *,
         num_blocks: int,
     ) -> None:
-        self._executor = model_runner
+        self._model_runner = model_runner
         self._offloader = offloader
         self._thread = thread
         self._connector = connector
@@ -56,8 +56,8 @@ class KvOffload:
         self.loads: OpenLoads[BlockLoad] = OpenLoads(num_blocks, MAX_LOADS)
         self._addresses: tuple[str, ...] = ()
         self._is_registered = True
-        self._told_faults: set[str] = set()
-        self._sender = PutSender(connector, offloader.settle, thread.nudge)
+        self._logged_faults: set[str] = set()
+        self._sender = PutSender(connector, offloader.finish_put, thread.nudge)
         thread.add_low_priority(offloader.turn)
 
     async def run(self) -> None:
@@ -104,7 +104,11 @@ class KvOffload:
 
     def _make_load(self, order: LoadOrder) -> BlockLoad:
         return BlockLoad(
-            order, self._connector, self._thread.submit, self._write, len(self._staging)
+            order=order,
+            connector=self._connector,
+            submit=self._thread.submit,
+            write=self._write,
+            max_blocks=len(self._staging),
         )
 
     def _note(self, load: BlockLoad | None, answer: LoadAnswer) -> None:
@@ -115,11 +119,11 @@ class KvOffload:
         metrics.LOADED_BYTES.inc(answer.num_bytes)
         for tier, num_blocks in answer.tiers.items():
             metrics.LOADED_BLOCKS.labels(tier_label(tier)).inc(num_blocks)
-        self._tell_fault(load.connector_fault)
+        self._log_fault(load.connector_fault)
 
-    def _tell_fault(self, fault: str | None) -> None:
-        if fault is not None and fault not in self._told_faults:
-            self._told_faults.add(fault)
+    def _log_fault(self, fault: str | None) -> None:
+        if fault is not None and fault not in self._logged_faults:
+            self._logged_faults.add(fault)
             _logger.error("loads fail, the connector is at fault: %s", fault)
 
     def _write(
@@ -128,4 +132,4 @@ class KvOffload:
         names: Sequence[bytes],
         payloads: Sequence[memoryview | bytes],
     ) -> None:
-        self._executor.load_blocks(blocks, names, payloads, self._staging)
+        self._model_runner.blocks.load_blocks(blocks, names, payloads, self._staging)

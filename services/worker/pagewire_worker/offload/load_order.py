@@ -18,7 +18,7 @@ class LoadOutcome(Enum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
     """Names to load into blocks of the pool, one each, in order of position.
 

@@ -37,8 +37,8 @@ class PutSender:
 
     Args:
         connector: Where blocks go.
-        settle: Gives a batch back: with the names that are stored, or None, and whether the store
-            is another one than before.
+        finish_put: Gives a batch back: with the names that are stored, or None, and whether the
+            store is another one than before.
         nudge: Tells the model thread that there is something to do.
         put_seconds: How long a put may take.
         backoff: Makes the pauses.
@@ -47,14 +47,14 @@ class PutSender:
     def __init__(
         self,
         connector: KvConnector,
-        settle: Callable[[PutBatch, frozenset[bytes] | None, bool], None],
+        finish_put: Callable[[PutBatch, frozenset[bytes] | None, bool], None],
         nudge: Callable[[], None],
         *,
         put_seconds: float = PUT_SECONDS,
         backoff: Backoff | None = None,
     ) -> None:
         self._connector = connector
-        self._settle = settle
+        self._finish_put = finish_put
         self._nudge = nudge
         self._put_seconds = put_seconds
         self._backoff = backoff or Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
@@ -100,7 +100,7 @@ class PutSender:
                 store_id = self._connector.store_id
                 is_new, self._store_id = store_id != self._store_id, store_id
                 for batch in batches:
-                    self._settle(batch, names, is_new)
+                    self._finish_put(batch, names, is_new)
                     is_new = False
                 self._nudge()
 

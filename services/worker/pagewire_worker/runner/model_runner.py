@@ -45,7 +45,7 @@ from pagewire_worker.sampling.sampler import sample
 _logger = logging.getLogger(__name__)
 
 
-class ModelRunner(BlockHolder):
+class ModelRunner:
     """One model replica as a function from plans to results.
 
     Args:
@@ -55,7 +55,7 @@ class ModelRunner(BlockHolder):
         device: Where the backend runs.
         steps_in_flight: Steps that may have been planned before the result of one is known.
         grammars: Says which tokens requests with a grammar may sample; without it they are refused.
-        watch: Told of blocks that get names and are written anew.
+        observer: Called when blocks get names and when they are written anew.
         names: Those of the blocks, for whoever else reads them; none yet.
         copies: How blocks come from the host and go there; at once by default.
         sampler: Chooses tokens where that takes more than the likeliest one.
@@ -65,13 +65,14 @@ class ModelRunner(BlockHolder):
 
     def __init__(
         self,
+        *,
         backend: ModelBackend,
         limits: SlotLimits,
         max_num_batched_tokens: int,
         device: torch.device,
         steps_in_flight: int = 1,
         grammars: BitmaskSource | None = None,
-        watch: BlockObserver | None = None,
+        observer: BlockObserver | None = None,
         names: BlockNames | None = None,
         copies: DeviceCopies | None = None,
         sampler: Sampler = sample,
@@ -82,12 +83,10 @@ class ModelRunner(BlockHolder):
         self._max_num_batched_tokens = max_num_batched_tokens
         self._device = device
         self._slots = SlotTable(limits, device) if slots is None else slots
-        super().__init__(
-            backend.kv_cache,
-            BlockNames() if names is None else names,
-            NullObserver() if watch is None else watch,
-            ImmediateCopies() if copies is None else copies,
-        )
+        self._names = BlockNames() if names is None else names
+        self._observer = NullObserver() if observer is None else observer
+        copies = ImmediateCopies() if copies is None else copies
+        self._blocks = BlockHolder(backend.kv_cache, self._names, self._observer, copies)
         self._grammars = NoBitmasks() if grammars is None else grammars
         self._steps_in_flight = steps_in_flight
         self._num_suspect_steps = 0
@@ -96,6 +95,16 @@ class ModelRunner(BlockHolder):
         self._sampler = sampler
         self._unread: deque[StepInFlight] = deque()
         self._last_ended = 0.0
+
+    @property
+    def backend(self) -> ModelBackend:
+        """The loaded model."""
+        return self._backend
+
+    @property
+    def blocks(self) -> BlockHolder:
+        """The KV blocks of the replica and their names."""
+        return self._blocks
 
     def hurry_when(self, is_hurried: Callable[[], bool]) -> None:
         """Let no step wait for late masks once `is_hurried`: another one is there to be run."""
@@ -116,7 +125,7 @@ class ModelRunner(BlockHolder):
             DeviceLostError: As of `collect`.
         """
         forget_grammars(self._grammars, plan, self._slots.limits.num_slots)
-        self._watch.leave(plan.freed_slots)
+        self._observer.leave(plan.freed_slots)
         try:
             undo = apply_plan(self._slots, plan)
         except PlanError as error:
@@ -152,7 +161,7 @@ class ModelRunner(BlockHolder):
         self._slots.clear()
         self._broken.clear()
         self._grammars.clear()
-        self._watch.drop_slots()
+        self._observer.drop_slots()
 
     def audit(self) -> SlotAudit:
         """Walk what is held."""
@@ -160,7 +169,7 @@ class ModelRunner(BlockHolder):
 
     def _launch_applied(self, plan: StepPlan) -> StepInFlight:
         follow_grammars(self._grammars, plan)
-        self._watch.follow(plan)
+        self._observer.follow(plan)
         if len(plan.slots) == 0:
             self._copy_blocks(plan)
             if self._promise_names(plan):
@@ -172,17 +181,17 @@ class ModelRunner(BlockHolder):
         step = prepare_step(self._slots, run, self._max_num_batched_tokens)
         # From here on the plan is known to be good: only now may KV and names change.
         self._copy_blocks(plan)
-        self._begin_blocks(step.begun_blocks.tolist())
+        self._blocks.overwrite(step.begun_blocks.tolist())
         if self._num_suspect_steps == 0:
-            self._watch.begin(plan)
+            self._observer.begin(plan)
         started = time.perf_counter()
         hidden, wait_for_masks = self._forward(step)
         masks = AwaitedMasks(wait_for_masks)
         sampled = sample_step(self._backend, self._sampler, step, hidden, masks)
         self._slots.write_sampled(step.sampling_slots, step.sampled_positions, sampled.token_ids)
         copy = self._readback.start(replace(sampled, kv_faults=step.batch.faults))
-        self._watch.launched(plan)
-        launched = LaunchedStep(step, hidden, copy, masks, started)
+        self._observer.launched(plan)
+        launched = LaunchedStep(step=step, hidden=hidden, copy=copy, masks=masks, started=started)
         in_flight = StepInFlight(plan, launched, gives_names=self._promise_names(plan))
         sums: dict[int, StateSum] = {}
         if copy.event is None or step.needs_states:
@@ -258,8 +267,8 @@ class ModelRunner(BlockHolder):
         destinations = np.asarray(plan.copy_destinations, dtype=np.int64)
         if len(destinations) == 0:
             return
-        self._begin_blocks(destinations.tolist())
-        self._kv_cache.copy_blocks(
+        self._blocks.overwrite(destinations.tolist())
+        self._backend.kv_cache.copy_blocks(
             to_device(np.asarray(plan.copy_sources, dtype=np.int64), self._device),
             to_device(destinations, self._device),
         )
@@ -292,7 +301,7 @@ class ModelRunner(BlockHolder):
                     int(plan.named_slots[place]) for place in kept if len(plan.named_slots)
                 ],
             )
-        self._watch.named(plan)
+        self._observer.named(plan)
 
     def _named(self, slots: Iterable[int]) -> str:
         ids = (self._slots.request_ids[slot] for slot in slots)
@@ -303,7 +312,7 @@ class ModelRunner(BlockHolder):
     ) -> StepInFlight:
         self._num_suspect_steps = self._steps_in_flight - 1
         self._names.break_promises(np.asarray(plan.named_blocks, dtype=np.int64).tolist())
-        self._watch.failed()
+        self._observer.failed()
         message = " ".join(f"{type(error).__name__}: {error}".split())
         failure = StepFailure(message, culprit_slots)
         return StepInFlight(plan, result=replace(empty_result(plan), failure=failure))

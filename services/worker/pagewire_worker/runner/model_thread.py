@@ -105,7 +105,7 @@ class ModelThread:
     def _deliver(
         self, future: "asyncio.Future[Any]", result: object, error: BaseException | None
     ) -> None:
-        def settle() -> None:
+        def complete_job() -> None:
             if future.cancelled():
                 return
             if error is not None:
@@ -114,7 +114,7 @@ class ModelThread:
                 future.set_result(result)
 
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(settle)
+            self._loop.call_soon_threadsafe(complete_job)
 
     def _work(self) -> None:
         with torch.inference_mode():

@@ -11,7 +11,7 @@ from pagewire_worker.runner.left_out import AwaitedMasks
 from pagewire_worker.runner.readback import HostCopy
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class LaunchedStep:
     """What the device computes for a step.
 

@@ -47,13 +47,14 @@ class StepRunner:
 
     def __init__(
         self,
+        *,
         model_runner: ModelRunner,
         thread: ModelThread,
         loop: asyncio.AbstractEventLoop,
         on_result: Callable[[RunStep], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._executor = model_runner
+        self._model_runner = model_runner
         self._thread = thread
         self._loop = loop
         self._on_result = on_result
@@ -78,7 +79,7 @@ class StepRunner:
         if self._is_over:
             return
         began = time.perf_counter()
-        launched = _Launched(self._executor.launch(plan), received, began)
+        launched = _Launched(self._model_runner.launch(plan), received, began)
         if self._num_under_way == 0 and launched.in_flight.is_done:
             self._collect(launched)
             return
@@ -104,25 +105,25 @@ class StepRunner:
         return collect
 
     def _collect(self, launched: _Launched) -> None:
-        result = self._executor.collect(launched.in_flight)
+        result = self._model_runner.collect(launched.in_flight)
         ended = time.perf_counter()
         result = replace(result, step_time_us=int((ended - launched.received) * 1e6))
         seconds = ended - max(launched.began, self._last_ended)
         self._last_ended = ended
         step = RunStep(launched.in_flight.plan, result, seconds)
-        self._tell(lambda: self._on_result(step))
+        self._notify(lambda: self._on_result(step))
 
     def _guard(self, job: Callable[[], None]) -> None:
         try:
             job()
         except Exception as error:  # noqa: BLE001 - belongs to the attach, not to the model thread
             failure = error
-            self._tell(lambda: self._on_failure(failure))
+            self._notify(lambda: self._on_failure(failure))
 
-    def _tell(self, call: Callable[[], None]) -> None:
-        def tell() -> None:
+    def _notify(self, call: Callable[[], None]) -> None:
+        def notify() -> None:
             if not self._is_over:
                 call()
 
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(tell)
+            self._loop.call_soon_threadsafe(notify)

@@ -19,7 +19,7 @@ LOWEST_TEMPERATURE = 1e-5
 NO_IDS: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingRows:
     """What the sampler needs to know about each row; tensors are on the device, arrays on the host.
 

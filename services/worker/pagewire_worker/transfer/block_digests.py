@@ -29,7 +29,7 @@ async def digests_of(
     digests: list[bytes] = []
     for begin in range(0, len(names), num_rows):
         some = names[begin : begin + num_rows]
-        found = await thread.submit(partial(model_runner.copy_out, some, staging))
+        found = await thread.submit(partial(model_runner.blocks.copy_out, some, staging))
         rows = await asyncio.to_thread(_digests, staging, len(found))
         by_index = dict(zip(found, rows, strict=True))
         digests += [by_index.get(index, bytes(DIGEST_BYTES)) for index in range(len(some))]

@@ -81,7 +81,7 @@ class BlockSource:
             await stream.run()
         except PagewireError as error:
             stream, outcome = None, label_of(error)
-            self._tell(outcome, error)
+            self._warn_once(outcome, error)
             raise
         finally:
             # A receiver that leaves cancels this, also where it has all it wants.
@@ -110,7 +110,7 @@ class BlockSource:
         await write(accepted_to_message(request.protocol, shared))
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
-        def tell() -> None:
+        def notify() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(news.set)
 
@@ -118,15 +118,15 @@ class BlockSource:
             request.names,
             self._staging,
             self._staging.num_bytes // _SHARE_OF_STAGING,
-            tell,
+            notify,
             num_layers=self._layout.groups[0].num_layers,
         )
         stream = PullStream(
-            pull,
-            self._staging,
-            self._sharer.wake,
-            read,
-            write,
+            pull=pull,
+            staging=self._staging,
+            wake=self._sharer.wake,
+            read=read,
+            write=write,
             news=news,
             in_shared_memory=shared is not None,
             seconds=request.seconds,
@@ -149,7 +149,7 @@ class BlockSource:
             num_blocks=self._num_blocks,
         )
 
-    def _tell(self, reason: str, error: PagewireError) -> None:
+    def _warn_once(self, reason: str, error: PagewireError) -> None:
         if reason not in self._reasons:
             self._reasons.add(reason)
             _logger.warning("a pull was ended (%s): %s", reason, error)

@@ -44,7 +44,7 @@ class KvTransfer:
         may_share_memory: bool,
     ) -> None:
         self.loads: OpenLoads[PeerLoad] = OpenLoads(num_blocks, MAX_LOADS)
-        self._executor = model_runner
+        self._model_runner = model_runner
         self._thread = thread
         self._layout = layout
         self._links = HolderLinks(layout_to_message(layout), may_share_memory=may_share_memory)
@@ -65,7 +65,7 @@ class KvTransfer:
         """Return the SHA-256 of each payload, zeros for a block that is not here."""
         async with self._one_query:
             return await digests_of(
-                self._executor, self._thread, names, self._layout.bytes_per_block
+                self._model_runner, self._thread, names, self._layout.bytes_per_block
             )
 
     async def close(self) -> None:
@@ -78,7 +78,7 @@ class KvTransfer:
             order,
             self._links.to(order.address, order.worker_id),
             self._thread.submit,
-            self._executor,
+            self._model_runner.blocks,
             num_layers=num_layers,
             bytes_per_layer=self._layout.bytes_per_block // num_layers,
         )

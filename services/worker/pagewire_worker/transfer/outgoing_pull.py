@@ -61,7 +61,7 @@ class OutgoingPull:
         names: Theirs, in order of position.
         staging: Where copies lie until they are sent.
         max_staged_bytes: Most that lies there for this pull, but one piece may always.
-        tell: Called from the model thread when there is news for the event loop.
+        notify: Called from the model thread when there is news for the event loop.
         num_layers: Layers of a block.
 
     Attributes:
@@ -75,7 +75,7 @@ class OutgoingPull:
         names: Sequence[bytes],
         staging: Staging,
         max_staged_bytes: int,
-        tell: Callable[[], None],
+        notify: Callable[[], None],
         *,
         num_layers: int,
     ) -> None:
@@ -86,7 +86,7 @@ class OutgoingPull:
         self.runs: deque[Run] = deque()
         self._staging = staging
         self._max_staged_bytes = max_staged_bytes
-        self._tell = tell
+        self._notify = notify
         self._guard = threading.Lock()
         self._outbox: deque[StagedLayers] = deque()
         self._num_staged_bytes = 0
@@ -138,7 +138,7 @@ class OutgoingPull:
                 self._outbox.append(piece)
             self._expected.discard(piece.offset)
             if not self._is_closed:
-                self._tell()
+                self._notify()
                 return
         self.give_back(piece)
 
@@ -166,7 +166,7 @@ class OutgoingPull:
         """Note that the first run is copied."""
         self.num_done += self.runs.popleft().num_blocks
         if self.is_staged:
-            self._tell()
+            self._notify()
 
     def split_head(self, num_blocks: int) -> Run:
         """Cut the first run after `num_blocks` blocks and return it."""
@@ -192,5 +192,5 @@ class OutgoingPull:
             return False
         self.num_wanted = min(begun)
         if self.is_staged:
-            self._tell()
+            self._notify()
         return True

@@ -52,12 +52,12 @@ class PullStream:
 
     def __init__(
         self,
+        *,
         pull: OutgoingPull,
         staging: Staging,
         wake: Callable[[], None],
         read: Read,
         write: Write,
-        *,
         news: asyncio.Event,
         in_shared_memory: bool,
         seconds: float,

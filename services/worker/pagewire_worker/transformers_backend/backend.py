@@ -28,6 +28,7 @@ class TransformersBackend:
 
     def __init__(
         self,
+        *,
         model: SplitModel,
         kv_cache: KvCache,
         attentions: Mapping[AttentionKind, AttentionBackend],
@@ -65,13 +66,13 @@ class TransformersBackend:
     def forward(self, batch: StepBatch) -> Tensor:
         """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
         step = PagedStep(
-            self._model.layers,
-            self._kv_cache.layers,
-            {kind: one.prepare(batch.attention) for kind, one in self._attentions.items()},
-            batch.slot_mapping,
-            batch.faults,
-            self._markers,
-            self._on_layer,
+            layers=self._model.layers,
+            caches=self._kv_cache.layers,
+            attends={kind: one.prepare(batch.attention) for kind, one in self._attentions.items()},
+            slot_mapping=batch.slot_mapping,
+            faults=batch.faults,
+            markers=self._markers,
+            on_layer=self._on_layer,
         )
         with handled_by(step):
             hidden = self._model.hidden_states(batch.token_ids, batch.positions)

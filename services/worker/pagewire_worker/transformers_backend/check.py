@@ -49,7 +49,13 @@ def check_against_plain(
         max_length: Longest sequence that the model takes; at least 2.
         vocab_size, device, dtype: Of the model.
     """
-    cache = KvCache(model.cache_shape, NUM_BLOCKS, BLOCK_SIZE, device, dtype)
+    cache = KvCache(
+        shape=model.cache_shape,
+        num_blocks=NUM_BLOCKS,
+        block_size=BLOCK_SIZE,
+        device=device,
+        dtype=dtype,
+    )
     sequences = _sequences(min(MAX_LENGTH, max_length), vocab_size)
     paged = _run_paged(make_backend(cache), sequences, device)
     plain = _run_plain(model, sequences, device)

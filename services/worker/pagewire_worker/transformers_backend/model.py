@@ -22,7 +22,7 @@ from pagewire_worker.transformers_backend.refusal import Refusal
 NUM_PROBE_TOKENS = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SplitModel:
     """A causal language model, taken apart.
 

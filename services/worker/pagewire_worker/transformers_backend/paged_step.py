@@ -28,6 +28,7 @@ class PagedStep:
 
     def __init__(
         self,
+        *,
         layers: Sequence[AttentionLayer],
         caches: Sequence[LayerCache],
         attends: Mapping[AttentionKind, StepAttention],

@@ -46,7 +46,7 @@ _FAR = 1 << 20
 """A position behind every chunk or block that a mask may be made of."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionLayer:
     """One call of attention in a forward pass.
 
@@ -121,7 +121,13 @@ class Recorder:
         head_dim = query.shape[3]
         scale, softcap = _scores(options, head_dim)
         kind = AttentionKind(self._markers.window_of(mask), scale, softcap)
-        layer = AttentionLayer(module, query.shape[1], key.shape[1], head_dim, kind)
+        layer = AttentionLayer(
+            module=module,
+            num_heads=query.shape[1],
+            num_kv_heads=key.shape[1],
+            head_dim=head_dim,
+            kind=kind,
+        )
         self.layers.append(layer)
         return query.transpose(1, 2)
 

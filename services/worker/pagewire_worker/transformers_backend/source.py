@@ -56,7 +56,11 @@ class TransformersModel(Uncaptured):
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
         """Return the model over `kv_cache`."""
         return TransformersBackend(
-            self.model, kv_cache, self.attentions, transformers_version(), on_layer
+            model=self.model,
+            kv_cache=kv_cache,
+            attentions=self.attentions,
+            version=transformers_version(),
+            on_layer=on_layer,
         )
 
 

@@ -15,7 +15,7 @@ from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, Attenti
 from pagewire_worker.triton_kernels.attention_scores import ScoreScale
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
-from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedLayer, PagedSequences
+from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def chunk_attention(
     tiles: QueryTiles,
     attended: Tensor,
     kind: AttentionKind,
-    cut: Cut,
+    split_plan: SplitPlan,
 ) -> None:
     """Write what the tokens of chunks attend to.
 
@@ -73,11 +73,11 @@ def chunk_attention(
         sequences: Of the step.
         tiles: The tokens to compute.
         attended: As `query`; rows of the tokens of the tiles are written.
-        kind, cut: How.
+        kind, split_plan: How.
     """
     if len(tiles.sequences) == 0:
         return
-    cut = cut.fitting(query)
+    split_plan = split_plan.fit_to(query)
     num_heads, head_dim = query.shape[1:]
     num_kv_heads = layer.cache.num_kv_heads
     scale = ScoreScale.of(kind, head_dim, layer.key_scale)
@@ -104,8 +104,8 @@ def chunk_attention(
         GROUP=num_heads // num_kv_heads,
         WINDOW=kind.window or 0,
         HAS_SOFTCAP=kind.softcap is not None,
-        SPLIT=cut.split,
-        TILE=cut.tile,
+        SPLIT=split_plan.split,
+        TILE=split_plan.tile,
         BLOCK_SIZE=layer.cache.block_size,
         ROWS=tiles.num_rows,
         WIDTH=width,

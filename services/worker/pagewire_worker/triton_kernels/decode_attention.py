@@ -14,7 +14,7 @@ from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, Attenti
 from pagewire_worker.triton_kernels.attention_scores import ScoreScale
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
-from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedLayer, PagedSequences
+from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan
 
 MOST_PROGRAMS = 1024
 """About as many as a large device runs at once. Where that does not allow a program for each split
@@ -104,7 +104,7 @@ def decode_attention(
     attended: Tensor,
     partials: Partials,
     kind: AttentionKind,
-    cut: Cut,
+    split_plan: SplitPlan,
 ) -> None:
     """Write what the token of each sequence in `decodes` attends to.
 
@@ -115,13 +115,15 @@ def decode_attention(
         decodes: Which sequences.
         attended: As `query`; rows of the tokens of `decodes` are written.
         partials: Scratch, with room for the splits of all `decodes`.
-        kind, cut: How.
+        kind, split_plan: How.
     """
     if len(decodes.which) == 0:
         return
-    cut = cut.fitting(query)
-    _launch_splits(query, layer, sequences, decodes, partials, kind, cut)
-    _launch_merge(attended, sequences, decodes, partials, layer.value_scale, kind.window or 0, cut)
+    split_plan = split_plan.fit_to(query)
+    _launch_splits(query, layer, sequences, decodes, partials, kind, split_plan)
+    _launch_merge(
+        attended, sequences, decodes, partials, layer.value_scale, kind.window or 0, split_plan
+    )
 
 
 def _launch_splits(
@@ -131,7 +133,7 @@ def _launch_splits(
     decodes: Decodes,
     partials: Partials,
     kind: AttentionKind,
-    cut: Cut,
+    split_plan: SplitPlan,
 ) -> None:
     num_heads, head_dim = query.shape[1:]
     num_decodes, num_kv_heads = len(decodes.which), layer.cache.num_kv_heads
@@ -162,8 +164,8 @@ def _launch_splits(
         GROUP=group,
         WINDOW=kind.window or 0,
         HAS_SOFTCAP=kind.softcap is not None,
-        SPLIT=cut.split,
-        TILE=cut.tile,
+        SPLIT=split_plan.split,
+        TILE=split_plan.tile,
         BLOCK_SIZE=layer.cache.block_size,
         ROWS=num_rows,
         WIDTH=width,
@@ -180,7 +182,7 @@ def _launch_merge(
     partials: Partials,
     value_scale: float,
     window: int,
-    cut: Cut,
+    split_plan: SplitPlan,
 ) -> None:
     num_heads, head_dim = attended.shape[1:]
     _merge_splits[(len(decodes.which), num_heads)](
@@ -196,7 +198,7 @@ def _launch_merge(
         head_dim,
         NUM_HEADS=num_heads,
         WINDOW=window,
-        SPLIT=cut.split,
+        SPLIT=split_plan.split,
         WIDTH=max(16, triton.next_power_of_2(head_dim)),
     )
 

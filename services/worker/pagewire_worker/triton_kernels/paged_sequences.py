@@ -48,7 +48,7 @@ class PagedSequences:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SplitPlan:
     """How the positions of a sequence are cut; part of what fixes the bits of a result.
 
     Positions are cut into splits of fixed size, at its multiples, whatever else is in the batch.
@@ -69,8 +69,8 @@ class Cut:
         assert self.tile & (self.tile - 1) == 0
         assert self.split % self.tile == 0
 
-    def fitting(self, query: Tensor) -> "Cut":
-        """Return the cut for `query` [tokens, heads, head_dim]: a tile of wide heads is smaller."""
+    def fit_to(self, query: Tensor) -> "SplitPlan":
+        """Return the plan for `query` [tokens, heads, head_dim]: wide heads have small tiles."""
         return replace(self, tile=min(self.tile, max(16, TILE_BYTES // _row_bytes(query))))
 
     def num_splits(self, num_positions: int) -> int:
@@ -107,7 +107,7 @@ class PagedLayer:
         return key.stride(0), key.stride(1), key.stride(2)
 
 
-def fitting_rows(num_rows: int, query: Tensor) -> int:
+def fit_rows(num_rows: int, query: Tensor) -> int:
     """Return how many rows of `query` [tokens, heads, head_dim] a tile has, at most `num_rows`."""
     return min(num_rows, max(LEAST_ROWS, QUERY_BYTES // _row_bytes(query)))
 

@@ -289,7 +289,7 @@ def test_without_kernels_one_line_says_what_it_costs_and_how_to_get_them(
 
 def test_without_kernels_torch_computes(broken: str, checkpoint: Any) -> None:
     replica = load(checkpoint("llama"), cpu_backend="auto", max_num_batched_tokens=64)
-    assert replica.model_runner._backend.kernel_set.startswith("torch,"), broken
+    assert replica.model_runner.backend.kernel_set.startswith("torch,"), broken
 
 
 @needs_kernels

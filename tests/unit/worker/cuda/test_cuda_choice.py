@@ -67,9 +67,15 @@ class _Captured:
     """A model on the kernels, over blocks and limits of a replica that runs by torch."""
 
     def __init__(self, replica, enforce_eager):
-        eager = replica.model_runner._backend
+        eager = replica.model_runner.backend
         self.watch = eager._on_layer
-        self.model = CudaModel(eager._model, eager._attention, None, enforce_eager, 16)
+        self.model = CudaModel(
+            decoder=eager._model,
+            attention=eager._attention,
+            linears=None,
+            enforce_eager=enforce_eager,
+            block_size=16,
+        )
         self.bounds = DecodeBounds(3, 64)
         self.num_advances = 0
         self.backend = self.model.captured(eager, self.bounds, self.watch, self.advance)

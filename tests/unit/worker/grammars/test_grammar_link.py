@@ -35,7 +35,11 @@ def compiler(compiled):
 
 
 class NoModel:
-    """An executor that is asked for nothing but what an attach needs."""
+    """A model runner with what an attach needs: no blocks, and no slots."""
+
+    @property
+    def blocks(self):
+        return self
 
     def held_names(self):
         return {}
@@ -71,7 +75,12 @@ async def attach(tmp_path):
             thread = ModelThread(asyncio.get_running_loop())
             thread.start()
             link = SchedulerLink(
-                f"unix:{tmp_path}/s", INFO, NoModel(), thread, asyncio.Event(), compiler
+                address=f"unix:{tmp_path}/s",
+                info=INFO,
+                model_runner=NoModel(),
+                thread=thread,
+                attached=asyncio.Event(),
+                grammars=compiler,
             )
             task = asyncio.create_task(link.run())
             ended.append((task, thread))

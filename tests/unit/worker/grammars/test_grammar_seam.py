@@ -56,13 +56,13 @@ def test_output_stays_within_the_masks(masked):
 
 
 def test_masks_are_begun_before_and_awaited_after_the_forward_pass(masked, masks, monkeypatch):
-    forward = masked.model_runner._backend.forward
+    forward = masked.model_runner.backend.forward
 
     def watched(batch):
         masks.calls.append(("forward",))
         return forward(batch)
 
-    monkeypatch.setattr(masked.model_runner._backend, "forward", watched)
+    monkeypatch.setattr(masked.model_runner.backend, "forward", watched)
     result = masked.run_well([(4, 0, 40, 1, 0)], new_requests=[following(4)])
     assert masks.calls == [
         ("install", 4),

@@ -54,9 +54,19 @@ class Rig:
     def __init__(self):
         self.backend = DiceBackend()
         self.grammars = make_grammars(MODEL, VOCAB)
-        limits = SlotLimits(32, BLOCKS, BLOCK_SIZE, 512, VOCAB)
+        limits = SlotLimits(
+            num_slots=32,
+            num_blocks=BLOCKS,
+            block_size=BLOCK_SIZE,
+            max_model_len=512,
+            vocab_size=VOCAB,
+        )
         model_runner = ModelRunner(
-            self.backend, limits, 512, torch.device("cpu"), grammars=self.grammars.table
+            backend=self.backend,
+            limits=limits,
+            max_num_batched_tokens=512,
+            device=torch.device("cpu"),
+            grammars=self.grammars.table,
         )
         self.driver = Driver(model_runner, num_blocks=BLOCKS, block_size=BLOCK_SIZE)
 

@@ -22,7 +22,14 @@ def copy_in(cache, blocks, payloads, staging):
 
 def make_cache(has_whole_blocks, dtype, seed=0, num_blocks=10):
     cpu = torch.device("cpu")
-    cache = KvCache(SHAPE, num_blocks, BLOCK_SIZE, cpu, dtype, has_whole_blocks=has_whole_blocks)
+    cache = KvCache(
+        shape=SHAPE,
+        num_blocks=num_blocks,
+        block_size=BLOCK_SIZE,
+        device=cpu,
+        dtype=dtype,
+        has_whole_blocks=has_whole_blocks,
+    )
     generator = torch.Generator().manual_seed(seed)
     for layer in cache.layers:
         for side in (layer.key, layer.value):

@@ -112,7 +112,9 @@ def flags_at(tensor: Tensor) -> set[str]:
 @pytest.mark.skipif(not LARGE_PAGES.exists(), reason="this kernel has no large pages")
 def test_a_cache_asks_for_large_pages() -> None:
     shape = CacheShape(1, 8, 128, None)
-    (layer,) = KvCache(shape, 512, 16, torch.device("cpu"), torch.float32).layers
+    (layer,) = KvCache(
+        shape=shape, num_blocks=512, block_size=16, device=torch.device("cpu"), dtype=torch.float32
+    ).layers
     assert "hg" in flags_at(layer.key)
     assert "hg" in flags_at(layer.value)
     assert not layer.key.any()

@@ -115,7 +115,13 @@ async def attach(tmp_path):
         async def start(model_runner):
             thread = ModelThread(asyncio.get_running_loop())
             thread.start()
-            link = SchedulerLink(f"unix:{tmp_path}/s", INFO, model_runner, thread, asyncio.Event())
+            link = SchedulerLink(
+                address=f"unix:{tmp_path}/s",
+                info=INFO,
+                model_runner=model_runner,
+                thread=thread,
+                attached=asyncio.Event(),
+            )
             task = asyncio.create_task(link.run())
             ended.append((task, thread))
             return scheduler, *(await scheduler.attach())
@@ -170,12 +176,12 @@ async def test_one_report_of_progress_waits_at_a_time(monkeypatch):
         progress = 0
 
     stream = attach_stream.AttachStream(
-        INFO,
-        NoModel(),
-        Thread(),
-        None,
-        None,
-        None,
+        info=INFO,
+        model_runner=NoModel(),
+        thread=Thread(),
+        grammars=None,
+        offload=None,
+        transfer=None,
         attached=attached,
         leaving=event,
         drained=event,

@@ -86,24 +86,24 @@ def replica(tmp_path_factory):
 async def attached(tmp_path, replica):
     scheduler, store = FakeScheduler(), FakeStore()
     address = f"unix:{tmp_path}/kv"
-    replica.model_runner.load_blocks([], [], [], replica.offloader.load_staging)
+    replica.model_runner.blocks.load_blocks([], [], [], replica.offloader.load_staging)
     async with listening(scheduler, Address(path=f"{tmp_path}/s")), storing(store, address):
         thread = ModelThread(asyncio.get_running_loop())
         thread.start()
         offload = KvOffload(
-            replica.model_runner,
-            replica.offloader,
-            thread,
-            KvStoreConnector(),
-            replica.info.layout,
+            model_runner=replica.model_runner,
+            offloader=replica.offloader,
+            thread=thread,
+            connector=KvStoreConnector(),
+            layout=replica.info.layout,
             num_blocks=replica.info.num_blocks,
         )
         link = SchedulerLink(
-            f"unix:{tmp_path}/s",
-            replica.info,
-            replica.model_runner,
-            thread,
-            asyncio.Event(),
+            address=f"unix:{tmp_path}/s",
+            info=replica.info,
+            model_runner=replica.model_runner,
+            thread=thread,
+            attached=asyncio.Event(),
             offload=offload,
         )
         tasks = [asyncio.create_task(link.run()), asyncio.create_task(offload.run())]
@@ -133,7 +133,7 @@ async def test_a_load_is_answered_with_what_came(attached):
     assert answer.num_bytes == 3 * attached.replica.info.layout.bytes_per_block
     assert answer.time_us > 0
     assert [(tier.tier, tier.num_blocks) for tier in answer.tiers] == [("redis", 3)]
-    held = attached.replica.model_runner.held_names()
+    held = attached.replica.model_runner.blocks.held_names()
     assert [held.get(block) for block in (6, 2, 8, 4)] == [*NAMES[:3], None]
 
 
@@ -209,7 +209,11 @@ async def test_a_worker_without_offload_says_so(tmp_path, replica):
         thread.start()
         info = replace(replica.info, loads_blocks=False)
         link = SchedulerLink(
-            f"unix:{tmp_path}/s", info, replica.model_runner, thread, asyncio.Event()
+            address=f"unix:{tmp_path}/s",
+            info=info,
+            model_runner=replica.model_runner,
+            thread=thread,
+            attached=asyncio.Event(),
         )
         task = asyncio.create_task(link.run())
         _, hello = await scheduler.attach()
@@ -222,14 +226,18 @@ async def test_a_worker_without_offload_says_so(tmp_path, replica):
 async def test_a_worker_whose_device_is_lost_ends(tmp_path, replica, monkeypatch):
     scheduler, readback = FakeScheduler(), HeldReadback()
     monkeypatch.setattr(replica.model_runner, "_readback", readback)
-    monkeypatch.setattr(replica.model_runner._backend, "forward", lambda batch: 1 / 0)
+    monkeypatch.setattr(replica.model_runner.backend, "forward", lambda batch: 1 / 0)
     readback.has_failed = True
     async with listening(scheduler, Address(path=f"{tmp_path}/s")):
         thread = ModelThread(asyncio.get_running_loop())
         thread.start()
         info = replace(replica.info, loads_blocks=False)
         link = SchedulerLink(
-            f"unix:{tmp_path}/s", info, replica.model_runner, thread, asyncio.Event()
+            address=f"unix:{tmp_path}/s",
+            info=info,
+            model_runner=replica.model_runner,
+            thread=thread,
+            attached=asyncio.Event(),
         )
         task = asyncio.create_task(link.run())
         stream, hello = await scheduler.attach()

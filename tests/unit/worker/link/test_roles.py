@@ -99,11 +99,11 @@ class attached:
             self.thread = self.own_thread = ModelThread(asyncio.get_running_loop())
             self.thread.start()
         link = SchedulerLink(
-            f"unix:{self.address}",
-            replace(self.replica.info),
-            self.replica.model_runner,
-            self.thread,
-            asyncio.Event(),
+            address=f"unix:{self.address}",
+            info=replace(self.replica.info),
+            model_runner=self.replica.model_runner,
+            thread=self.thread,
+            attached=asyncio.Event(),
             transfer=self.transfer,
         )
         self.task = asyncio.create_task(link.run())

@@ -22,7 +22,9 @@ from pagewire_worker.loading.cache_budget import (
 
 GIB = 1024**3
 QWEN3_8B = CacheShape(num_layers=36, num_kv_heads=8, head_dim=128)
-MEMORY = DeviceMemory(80 * GIB, 17 * GIB, 16 * GIB, 3 * GIB, num_tokens=2048, graphs=GIB)
+MEMORY = DeviceMemory(
+    total=80 * GIB, used=17 * GIB, model=16 * GIB, step=3 * GIB, num_tokens=2048, graphs=GIB
+)
 
 
 def num_blocks(budget, shape=QWEN3_8B, **settings):
@@ -43,10 +45,10 @@ def test_nothing_is_given_twice_and_nothing_is_left(seed):
     shape = CacheShape(dice.randint(1, 80), dice.choice([1, 4, 8]), dice.choice([64, 128]))
     block_size = dice.choice([16, 32])
     memory = DeviceMemory(
-        dice.randrange(60, 150) * GIB,
-        dice.randrange(1, 20 * GIB),
-        dice.randrange(1, GIB),
-        dice.randrange(1, 5 * GIB),
+        total=dice.randrange(60, 150) * GIB,
+        used=dice.randrange(1, 20 * GIB),
+        model=dice.randrange(1, GIB),
+        step=dice.randrange(1, 5 * GIB),
         num_tokens=2048,
         graphs=dice.randrange(GIB),
     )

@@ -47,7 +47,13 @@ class TimedBackend:
         self.kernel_set = kernel_set
         self.embedding_size = 64
         shape = CacheShape(1, 1, 16, None)
-        self.kv_cache = KvCache(shape, 16, 16, torch.device("cpu"), torch.float32)
+        self.kv_cache = KvCache(
+            shape=shape,
+            num_blocks=16,
+            block_size=16,
+            device=torch.device("cpu"),
+            dtype=torch.float32,
+        )
         self.now = 0.0
         self.seconds: list[float] = []
         self.batches: list[StepBatch] = []

@@ -45,7 +45,13 @@ def test_every_kind_equals_the_formula(name, kind):
     generator = torch.Generator().manual_seed(3)
     lengths, new = [11, 9, 16, 3], [1, 4, 1, 3]
     device = torch.device("cpu")
-    cache = KvCache(CacheShape(1, KV_HEADS, HEAD_DIM), 16, BLOCK_SIZE, device, torch.float32)
+    cache = KvCache(
+        shape=CacheShape(1, KV_HEADS, HEAD_DIM),
+        num_blocks=16,
+        block_size=BLOCK_SIZE,
+        device=device,
+        dtype=torch.float32,
+    )
     tables = np.arange(16, dtype=np.int64)[::-1].reshape(4, 4).copy()
     keys = [torch.randn(n, KV_HEADS, HEAD_DIM, generator=generator) * 2 for n in lengths]
     values = [torch.randn(n, KV_HEADS, HEAD_DIM, generator=generator) for n in lengths]

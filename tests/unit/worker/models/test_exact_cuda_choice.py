@@ -25,7 +25,7 @@ EXACT = {"attention_backend": "triton", "linear_backend": "fixed-tile"}
     ],
 )
 def test_all_parts_have_to_be(settings, is_exact, replica):
-    assert replica("llama", **SMALL, **settings).model_runner._backend.is_exact is is_exact
+    assert replica("llama", **SMALL, **settings).model_runner.backend.is_exact is is_exact
 
 
 def test_fingerprints_tell_exact_workers_apart(replica):

@@ -31,7 +31,7 @@ def compiler(monkeypatch):
 
 @pytest.mark.parametrize("capability", [(8, 9), HOPPER, (10, 0), (12, 0)])
 def test_devices_that_have_them(capability):
-    linears = choose_linears(MODEL, FP8_WEIGHTS, capability)
+    linears = choose_linears("fp8", MODEL, FP8_WEIGHTS, capability)
     assert (linears.name, linears.is_batch_invariant) == ("fp8", False)
     assert linears.output is TorchLinear
     check_fp8_cache(CUDA, capability, attention("triton"))
@@ -43,7 +43,7 @@ def test_devices_that_have_them(capability):
 def test_older_devices(capability, text):
     said = f"needs a device of compute capability 8.9, this one has {text}"
     with pytest.raises(StartupError, match=f"^--quantization: fp8 {said}") as refusal:
-        choose_linears(MODEL, FP8_WEIGHTS, capability)
+        choose_linears("fp8", MODEL, FP8_WEIGHTS, capability)
     assert refusal.value.field == "quantization"
     with pytest.raises(StartupError, match=f"^--kv-cache-dtype: fp8_e4m3 {said}") as refusal:
         check_fp8_cache(CUDA, capability, attention("triton"))
@@ -69,13 +69,13 @@ def attention(name):
 def test_what_they_do_not_compute(model, settings, reason):
     config, given = replace(MODEL, **model), replace(FP8_WEIGHTS, **settings)
     with pytest.raises(StartupError, match=f"^--quantization: fp8 .*{reason}") as refusal:
-        choose_linears(config, given, HOPPER)
+        choose_linears("fp8", config, given, HOPPER)
     assert refusal.value.field == "quantization"
 
 
 def test_torch_may_be_asked_for():
     given = replace(FP8_WEIGHTS, linear_backend="torch")
-    assert choose_linears(MODEL, given, HOPPER).name == "fp8"
+    assert choose_linears("fp8", MODEL, given, HOPPER).name == "fp8"
 
 
 @pytest.mark.parametrize("name", ["reference", "sdpa"])

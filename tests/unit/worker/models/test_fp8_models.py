@@ -76,7 +76,7 @@ def logits_of(driver, checkpoint):
 
     def run(name, prompt, **settings):
         one = driver(name, **{**SMALL, **settings})
-        backend, steps = one.model_runner._backend, []
+        backend, steps = one.model_runner.backend, []
         logits = backend.logits
 
         def greedy(hidden):
@@ -111,7 +111,7 @@ def test_weights_of_eight_bits_stay_close(name, logits_of):
     settings = {"dtype": "float16", "attention_backend": "sdpa"}
     expected, _ = logits_of(name, prompt, **settings)
     found, one = logits_of(name, prompt, quantization="fp8", **settings)
-    assert one.model_runner._backend.kernel_set == "torch,attention=sdpa,linear=fp8"
+    assert one.model_runner.backend.kernel_set == "torch,attention=sdpa,linear=fp8"
     assert_close_but_not_equal(found, expected, least=0.98)
 
 
@@ -122,9 +122,9 @@ def test_a_cache_of_eight_bits_stays_close(name, dtype, logits_of):
     expected, plain = logits_of(name, prompt, dtype=dtype)
     found, one = logits_of(name, prompt, dtype=dtype, kv_cache_dtype="fp8_e4m3")
     assert_close_but_not_equal(found, expected, least=0.99)
-    assert one.model_runner._backend.kernel_set.endswith(",kv=float8_e4m3fn")
-    (group,) = one.model_runner._backend.kv_cache.layout()
-    (wide,) = plain.model_runner._backend.kv_cache.layout()
+    assert one.model_runner.backend.kernel_set.endswith(",kv=float8_e4m3fn")
+    (group,) = one.model_runner.backend.kv_cache.layout()
+    (wide,) = plain.model_runner.backend.kv_cache.layout()
     assert group.dtype == "float8_e4m3fn"
     assert group.bytes_per_block * (4 if dtype == "float32" else 2) == wide.bytes_per_block
 
@@ -143,7 +143,7 @@ def test_weights_and_cache_of_eight_bits_go_together(logits_of):
     settings = {"dtype": "float16", "quantization": "fp8", "kv_cache_dtype": "fp8_e4m3"}
     found, one = logits_of("qwen3", prompt, **settings)
     names = "triton,attention=triton-256-64,linear=fp8,kv=float8_e4m3fn"
-    assert one.model_runner._backend.kernel_set == names
+    assert one.model_runner.backend.kernel_set == names
     assert_close_but_not_equal(found, expected, least=0.98)
 
 
@@ -161,7 +161,9 @@ whole_or_not = pytest.mark.parametrize("is_whole", [False, True], ids=["by layer
 
 
 def random_cache(seed, is_whole=False):
-    cache = KvCache(SHAPE, 10, 4, CPU, FP8, has_whole_blocks=is_whole)
+    cache = KvCache(
+        shape=SHAPE, num_blocks=10, block_size=4, device=CPU, dtype=FP8, has_whole_blocks=is_whole
+    )
     generator = torch.Generator().manual_seed(seed)
     for side in sides(cache):
         # All 256 of them, those that are no number too.

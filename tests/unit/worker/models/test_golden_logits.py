@@ -41,7 +41,7 @@ def captured(monkeypatch):
     steps = []
 
     def record(driver):
-        backend = driver.model_runner._backend
+        backend = driver.model_runner.backend
         logits_of = backend.logits
 
         def wrapped(hidden):
@@ -103,7 +103,7 @@ def test_a_foreign_block_changes_the_output(driver):
     sequence = Running(slot=0, prompt=prompt, sampling=GREEDY, max_tokens=12)
     one.step([sequence], budget=64)
     with torch.inference_mode():
-        for layer in one.model_runner._backend.kv_cache.layers:
+        for layer in one.model_runner.backend.kv_cache.layers:
             layer.value[sequence.blocks[1]] = layer.value[sequence.blocks[0]]
     while len(sequence.output) < 12:
         one.step([sequence], budget=64)

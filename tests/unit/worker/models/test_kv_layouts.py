@@ -20,7 +20,7 @@ from pagewire_worker.kv.layer_copy import (
     copy_layers_in,
     copy_layers_out,
 )
-from pagewire_worker.triton_kernels.paged_sequences import Cut
+from pagewire_worker.triton_kernels.paged_sequences import SplitPlan
 from pagewire_worker.triton_kernels.rotary_kv_write import rotary_kv_write
 
 CPU = torch.device("cpu")
@@ -44,8 +44,14 @@ class Pair:
             other.copy_(one)
 
     def _cache(self, whole):
-        size = (self.num_blocks, self.block_size, CPU, self.dtype)
-        return KvCache(self.shape, *size, has_whole_blocks=whole)
+        return KvCache(
+            shape=self.shape,
+            num_blocks=self.num_blocks,
+            block_size=self.block_size,
+            device=CPU,
+            dtype=self.dtype,
+            has_whole_blocks=whole,
+        )
 
     def sides(self, cache):
         return [side for layer in cache.layers for side in (layer.key, layer.value)]
@@ -164,8 +170,10 @@ def test_attention_sees_the_same_bits(seed, name):
     attention = {
         "reference": lambda: ReferenceAttention(AttentionKind()),
         "sdpa": lambda: SdpaAttention(CPU, pair.dtype, pair.block_size),
-        "windowed": lambda: WindowedAttention(CPU, pair.dtype, pair.block_size, window),
-        "triton": lambda: TritonAttention(CPU, AttentionKind(), Cut(16, 16)),
+        "windowed": lambda: WindowedAttention(
+            device=CPU, dtype=pair.dtype, block_size=pair.block_size, window=window
+        ),
+        "triton": lambda: TritonAttention(CPU, AttentionKind(), SplitPlan(16, 16)),
     }[name]()
     metadata = _metadata(pair.dice, pair.block_size, pair.num_blocks)
     heads = 2 * pair.shape.num_kv_heads
@@ -204,4 +212,9 @@ def test_kernels_for_cpus_refuse_blocks_that_lie_whole(pair):
 
 
 def test_layers_lie_by_themselves_on_a_cpu():
-    assert KvCache(CacheShape(2, 1, 8), 4, 4, CPU, torch.float32).blocks is None
+    assert (
+        KvCache(
+            shape=CacheShape(2, 1, 8), num_blocks=4, block_size=4, device=CPU, dtype=torch.float32
+        ).blocks
+        is None
+    )

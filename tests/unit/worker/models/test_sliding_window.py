@@ -114,7 +114,7 @@ def test_blocks_before_the_window_may_hold_anything(attention, mistral):
             damaged += sequence.blocks[:first_needed]
             num_damaged += first_needed
         with torch.inference_mode():
-            for layer in one.model_runner._backend.kv_cache.layers:
+            for layer in one.model_runner.backend.kv_cache.layers:
                 layer.key[damaged] = float("nan")
                 layer.value[damaged] = float("nan")
     assert num_damaged > 100

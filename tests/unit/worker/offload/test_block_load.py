@@ -69,8 +69,16 @@ def load(thread, pool):
     """Return a function that makes a load of all NAMES."""
 
     def make(source, *, seconds=LONG, write=None, max_blocks=4):
-        order = LoadOrder(11, "store", NAMES, BLOCKS, seconds)
-        return BlockLoad(order, source, thread.submit, write or pool.write, max_blocks)
+        order = LoadOrder(
+            load_id=11, address="store", names=NAMES, blocks=BLOCKS, timeout_seconds=seconds
+        )
+        return BlockLoad(
+            order=order,
+            connector=source,
+            submit=thread.submit,
+            write=write or pool.write,
+            max_blocks=max_blocks,
+        )
 
     return make
 

@@ -38,7 +38,13 @@ class Clock:
 @pytest.fixture
 def cache():
     shape = CacheShape(num_layers=2, num_kv_heads=1, head_dim=4)
-    made = KvCache(shape, NUM_BLOCKS, 4, torch.device("cpu"), torch.float32)
+    made = KvCache(
+        shape=shape,
+        num_blocks=NUM_BLOCKS,
+        block_size=4,
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+    )
     for layer in made.layers:
         layer.key.copy_(torch.arange(NUM_BLOCKS).view(-1, 1, 1, 1).expand_as(layer.key))
         layer.value.copy_(-layer.key)
@@ -142,7 +148,7 @@ def test_what_waits_for_a_buffer_stays_and_goes_oldest_first(make, outlet, two_r
     drain(offloader)
     assert outlet.sent() == blocks[: 2 * NUM_STAGING]
     for batch in list(outlet.batches[:2]):
-        offloader.settle(batch, frozenset(), False)
+        offloader.finish_put(batch, frozenset(), False)
     drain(offloader)
     assert outlet.sent() == blocks
 
@@ -198,7 +204,7 @@ def test_without_room_a_written_block_is_dropped_and_counted(
     assert dropped(reason) == before + 2
     outlet.is_open = True
     for batch in list(outlet.batches):
-        offloader.settle(batch, None, False)
+        offloader.finish_put(batch, None, False)
     drain(offloader)
     assert outlet.sent() == list(range(2 * NUM_STAGING))
 
@@ -233,7 +239,7 @@ def test_stored_names_are_not_sent_again_for_a_while(make, outlet):
     offloader = make(clock=clock)
     name(offloader, [1, 2])
     drain(offloader)
-    offloader.settle(outlet.batches[0], frozenset([name_of(1)]), False)
+    offloader.finish_put(outlet.batches[0], frozenset([name_of(1)]), False)
     name(offloader, [1, 2])
     drain(offloader)
     assert outlet.sent() == [1, 2], "2 had no room a moment ago"
@@ -248,7 +254,7 @@ def test_what_had_no_room_is_offered_again_soon(make, outlet):
     offloader = make(clock=clock)
     name(offloader, [1, 2])
     drain(offloader)
-    offloader.settle(outlet.batches[0], frozenset([name_of(1)]), False)
+    offloader.finish_put(outlet.batches[0], frozenset([name_of(1)]), False)
     for seconds, expected in (
         (0.0, []),
         (4.0, []),
@@ -266,10 +272,10 @@ def test_a_new_store_is_sent_everything(make, outlet):
     offloader = make()
     name(offloader, [1, 2])
     drain(offloader)
-    offloader.settle(outlet.batches[0], frozenset([name_of(1), name_of(2)]), False)
+    offloader.finish_put(outlet.batches[0], frozenset([name_of(1), name_of(2)]), False)
     name(offloader, [3])
     drain(offloader)
-    offloader.settle(outlet.batches[1], frozenset(), True)
+    offloader.finish_put(outlet.batches[1], frozenset(), True)
     name(offloader, [1, 2])
     drain(offloader)
     assert outlet.sent() == [1, 2, 3, 1, 2]

@@ -50,11 +50,11 @@ async def working(folder, address, **settings):
     thread = ModelThread(asyncio.get_running_loop())
     thread.start()
     offload = KvOffload(
-        replica.model_runner,
-        replica.offloader,
-        thread,
-        KvStoreConnector(stall_seconds=5.0),
-        replica.info.layout,
+        model_runner=replica.model_runner,
+        offloader=replica.offloader,
+        thread=thread,
+        connector=KvStoreConnector(stall_seconds=5.0),
+        layout=replica.info.layout,
         num_blocks=replica.info.num_blocks,
     )
     running = asyncio.create_task(offload.run())
@@ -113,7 +113,7 @@ async def test_a_second_executor_goes_on_with_equal_tokens(worker, store, kv_off
         answer = await second.offload.begin_load(order(store))
         assert (answer.num_blocks, answer.outcome) == (2, LoadOutcome.COMPLETE)
         assert answer.tiers == {"disk": 2}
-        held = await second.thread.submit(second.replica.model_runner.held_names)
+        held = await second.thread.submit(second.replica.model_runner.blocks.held_names)
         assert held == {9: NAMES[0], 4: NAMES[1]}
         # Only the tail is computed.
         row = (0, 32, len(PROMPT) - 32, 1, 0)
@@ -157,7 +157,7 @@ async def test_blocks_of_suspect_steps_are_not_offloaded(worker, store):
         bad = request(3, blocks=[99_999])
         await first.thread.submit(lambda: first.driver.run([(3, 0, 1, 1, 0)], new_requests=[bad]))
         await first.prompt([5, 2, 7])
-        held = await first.thread.submit(first.replica.model_runner.held_names)
+        held = await first.thread.submit(first.replica.model_runner.blocks.held_names)
         assert held == {}
         await first.run([], named_blocks=[7], names=[b"3" * 16], named_slots=[0])
         await stored(store, 1)

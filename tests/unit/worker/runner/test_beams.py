@@ -93,7 +93,7 @@ def test_beams_swap_their_slots(llama):
 def test_a_swap_is_undone_when_the_step_fails(llama, monkeypatch):
     one, two, _ = start_beams(llama)
     with monkeypatch.context() as patch:
-        patch.setattr(llama.model_runner._backend, "forward", lambda batch: 1 / 0)
+        patch.setattr(llama.model_runner.backend, "forward", lambda batch: 1 / 0)
         assert llama.run(ROWS, **SWAP).failure is not None
     appended = {"appended_slots": [0, 1], "appended_token_ids": [11, 12]}
     result = llama.run_well(ROWS, **appended)

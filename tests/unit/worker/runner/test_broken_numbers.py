@@ -129,14 +129,14 @@ def test_blocks_with_broken_values_get_no_name(make):
         **named,
     )
     assert list(result.failed_slots) == [0]
-    assert one.model_runner.held_names() == {3: b"c" * 16}
+    assert one.model_runner.blocks.held_names() == {3: b"c" * 16}
     # Nor later on, though what follows is finite: the sequence is broken for good.
     later = one.run_well([(0, 31, 1, 0, 0)], named_blocks=[1], names=[b"d" * 16], named_slots=[0])
     assert list(later.failed_slots) == [0]
     # A name of a plan that does not say whose blocks it names is given to none of them.
     nameless = one.run_well([(0, 31, 1, 0, 0)], named_blocks=[4], names=[b"e" * 16])
     assert list(nameless.failed_slots) == [0]
-    assert one.model_runner.held_names() == {3: b"c" * 16}
+    assert one.model_runner.blocks.held_names() == {3: b"c" * 16}
     # The slot is as good as any for the next request.
     fresh = request(0, prompt=PROMPT[:16], blocks=[0])
     result = one.run_well(
@@ -148,13 +148,13 @@ def test_blocks_with_broken_values_get_no_name(make):
         named_slots=[0],
     )
     assert len(result.failed_slots) == 0
-    assert one.model_runner.held_names() == {0: b"f" * 16, 3: b"c" * 16}
+    assert one.model_runner.blocks.held_names() == {0: b"f" * 16, 3: b"c" * 16}
 
 
 def test_tokens_before_a_broken_one_keep_their_bits(make):
     """Whether they share a chunk with it or not."""
     one = make()
-    cache = one.model_runner._backend.kv_cache
+    cache = one.model_runner.backend.kv_cache
 
     def stored(prompt, block):
         one.run_well(
@@ -169,7 +169,7 @@ def test_tokens_before_a_broken_one_keep_their_bits(make):
 
     clean = stored(PROMPT[:16], 0)
     bad = stored([*PROMPT[:9], BAD, *PROMPT[10:16]], 1)
-    if one.model_runner._backend.kernel_set.startswith("fused"):
+    if one.model_runner.backend.kernel_set.startswith("fused"):
         # [block_size / 16][head_dim][16 tokens] of keys; values are [head_dim / 16][16][16].
         clean, bad = (x.flatten(3).unflatten(2, (1, -1)) for x in (clean, bad))
         is_same = clean == bad

@@ -88,7 +88,7 @@ def test_a_copy_leaves_the_sibling_untouched(llama):
         fork_choices=[1],
     )
     assert llama.model_runner.audit().num_blocks_in_tables == 3
-    layers = llama.model_runner._backend.kv_cache.layers
+    layers = llama.model_runner.backend.kv_cache.layers
     before = [layer.key[2].clone() for layer in layers]
     copy = {"copy_slots": [1], "copy_sources": [2], "copy_destinations": [7]}
     llama.run_well([(1, 40, 1, 1, 0)], **copy)
@@ -104,7 +104,7 @@ def test_a_copy_leaves_the_sibling_untouched(llama):
 
 def test_all_sources_are_read_before_any_block_is_written(llama):
     start(llama)
-    layer = llama.model_runner._backend.kv_cache.layers[1]
+    layer = llama.model_runner.backend.kv_cache.layers[1]
     first, second = layer.value[0].clone(), layer.value[1].clone()
     copies = {"copy_slots": [0, 0], "copy_sources": [0, 1], "copy_destinations": [1, 9]}
     llama.run_well([], **copies)
@@ -116,7 +116,7 @@ def test_a_copied_block_has_no_name(llama):
     names = {"named_blocks": [1, 7], "names": [b"a" * 16, b"b" * 16]}
     llama.run_well([(0, 0, 40, 1, 0)], new_requests=[request(0)], **names)
     llama.run_well([], copy_slots=[0], copy_sources=[1], copy_destinations=[7])
-    assert llama.model_runner.held_names() == {1: b"a" * 16}
+    assert llama.model_runner.blocks.held_names() == {1: b"a" * 16}
 
 
 def other(slot, **fields):
@@ -162,14 +162,14 @@ def test_a_bad_plan_is_refused_and_changes_nothing(text, llama):
     name = {"named_blocks": [9], "names": [b"n" * 16]}
     first = start(llama)
     llama.run_well([(3, 0, 40, 0, 0)], new_requests=[other(3, blocks=[4, 5, 6])], **name)
-    layer = llama.model_runner._backend.kv_cache.layers[0]
+    layer = llama.model_runner.backend.kv_cache.layers[0]
     before = layer.key.clone()
     rows, fields = BAD_PLANS[text]
     result = llama.run(rows, **fields)
     assert result.failure is not None
     assert text.strip() in result.failure.message
     assert torch.equal(layer.key, before)
-    assert llama.model_runner.held_names() == {9: b"n" * 16}
+    assert llama.model_runner.blocks.held_names() == {9: b"n" * 16}
     audit = llama.model_runner.audit()
     assert (audit.slots, audit.num_blocks_in_tables, audit.findings) == ((0, 3), 6, ())
     second = llama.run_well([NEXT])
@@ -180,7 +180,7 @@ def test_a_fork_is_undone_when_the_model_breaks(llama, monkeypatch):
     (expected,) = llama.generate([PROMPT], max_tokens=4)
     start(llama)
     with monkeypatch.context() as patch:
-        patch.setattr(llama.model_runner._backend, "forward", lambda batch: 1 / 0)
+        patch.setattr(llama.model_runner.backend, "forward", lambda batch: 1 / 0)
         assert llama.run([NEXT, (1, 41, 0, 1, 0)], **FORK, **COPY).failure is not None
     audit = llama.model_runner.audit()
     assert (audit.slots, audit.num_blocks_in_tables) == ((0,), 3)

@@ -130,13 +130,13 @@ def test_names_live_until_their_block_is_begun_anew(llama):
         named_blocks=[0, 1],
         names=[name, b"m" * 16],
     )
-    assert llama.model_runner.held_names() == {0: name, 1: b"m" * 16}
+    assert llama.model_runner.blocks.held_names() == {0: name, 1: b"m" * 16}
     llama.run([(0, len(PROMPT), 1, 1, 0)])
-    assert len(llama.model_runner.held_names()) == 2
+    assert len(llama.model_runner.blocks.held_names()) == 2
     llama.run([(1, 0, 16, 0, 0)], freed_slots=[0], new_requests=[request(1, blocks=[1, 7, 8])])
-    assert llama.model_runner.held_names() == {0: name}
+    assert llama.model_runner.blocks.held_names() == {0: name}
     llama.run([], copy_slots=[1], copy_sources=[1], copy_destinations=[0])
-    assert llama.model_runner.held_names() == {}
+    assert llama.model_runner.blocks.held_names() == {}
 
 
 def test_dropping_slots_keeps_names(llama):

@@ -48,12 +48,12 @@ def test_a_culprit_is_named(llama):
 def test_a_step_that_breaks_in_the_model_is_undone(llama, monkeypatch):
     (expected,) = llama.generate([PROMPT], max_tokens=3)
     start(llama)
-    forward = llama.model_runner._backend.forward
+    forward = llama.model_runner.backend.forward
 
     def broken(batch):
         raise RuntimeError("out of\nmemory")
 
-    monkeypatch.setattr(llama.model_runner._backend, "forward", broken)
+    monkeypatch.setattr(llama.model_runner.backend, "forward", broken)
     grown = llama.run(
         [(0, len(PROMPT), 1, 1, 1), (1, 0, 40, 1, 0)],
         new_requests=[request(1, blocks=[4, 5, 6])],
@@ -64,20 +64,20 @@ def test_a_step_that_breaks_in_the_model_is_undone(llama, monkeypatch):
     assert grown.failure.message == "RuntimeError: out of memory"
     assert llama.model_runner.audit().slots == (0,)
     assert llama.model_runner.audit().num_blocks_in_tables == 3
-    assert llama.model_runner.held_names() == {}
+    assert llama.model_runner.blocks.held_names() == {}
     # The step planned on top of the failed one fails too: its token was never sampled.
     assert llama.run([(0, len(PROMPT) + 1, 1, 1, 0)]).failure is not None
-    monkeypatch.setattr(llama.model_runner._backend, "forward", forward)
+    monkeypatch.setattr(llama.model_runner.backend, "forward", forward)
     results = [llama.run([(0, len(PROMPT) + i, 1, 1, 0)]) for i in range(2)]
     assert [int(r.token_ids[0]) for r in results] == expected[1:]
 
 
 def test_a_failed_chunk_fails_the_chunk_behind_it(llama, monkeypatch):
     llama.run([(0, 0, 10, 0, 0)], new_requests=[request(0)])
-    forward = llama.model_runner._backend.forward
-    monkeypatch.setattr(llama.model_runner._backend, "forward", lambda batch: 1 / 0)
+    forward = llama.model_runner.backend.forward
+    monkeypatch.setattr(llama.model_runner.backend, "forward", lambda batch: 1 / 0)
     assert llama.run([(0, 10, 10, 0, 0)]).failure is not None
-    monkeypatch.setattr(llama.model_runner._backend, "forward", forward)
+    monkeypatch.setattr(llama.model_runner.backend, "forward", forward)
     assert "computed" in llama.run([(0, 20, 10, 0, 0)]).failure.message
     llama.run_well([(0, 10, 30, 1, 0)])
 
@@ -121,21 +121,21 @@ def test_progress_advances_per_layer(checkpoint):
 
 def test_gradients_are_off(llama):
     start(llama)
-    assert not llama.model_runner._backend.kv_cache.layers[0].key.requires_grad
-    assert torch.is_inference(llama.model_runner._backend.kv_cache.layers[0].key)
+    assert not llama.model_runner.backend.kv_cache.layers[0].key.requires_grad
+    assert torch.is_inference(llama.model_runner.backend.kv_cache.layers[0].key)
 
 
 def test_steps_planned_before_a_failure_was_known_give_no_names(driver, monkeypatch):
     one = driver("llama", steps_in_flight=2)
-    forward = one.model_runner._backend.forward
-    monkeypatch.setattr(one.model_runner._backend, "forward", lambda batch: 1 / 0)
+    forward = one.model_runner.backend.forward
+    monkeypatch.setattr(one.model_runner.backend, "forward", lambda batch: 1 / 0)
     names = {"named_blocks": [0], "names": [b"a" * 16]}
     failed = one.run([(0, 0, 16, 0, 0)], new_requests=[request(0)], **names)
     assert failed.failure is not None
-    monkeypatch.setattr(one.model_runner._backend, "forward", forward)
+    monkeypatch.setattr(one.model_runner.backend, "forward", forward)
     # Shares block 0, which the failed step never wrote, and would name block 5 after it.
     suspect = {"named_blocks": [5], "names": [b"b" * 16]}
     one.run([(1, 16, 24, 1, 0)], new_requests=[request(1, blocks=[0, 5, 6])], **suspect)
-    assert one.model_runner.held_names() == {}
+    assert one.model_runner.blocks.held_names() == {}
     one.run([(2, 0, 16, 0, 0)], new_requests=[request(2, blocks=[7, 8, 9])], **names)
-    assert one.model_runner.held_names() == {0: b"a" * 16}
+    assert one.model_runner.blocks.held_names() == {0: b"a" * 16}

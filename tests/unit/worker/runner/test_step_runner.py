@@ -19,7 +19,13 @@ class Attach:
         self.told: asyncio.Queue = asyncio.Queue()
         loop = asyncio.get_running_loop()
         tell = self.told.put_nowait
-        self.runner = StepRunner(driver.model_runner, thread, loop, tell, tell)
+        self.runner = StepRunner(
+            model_runner=driver.model_runner,
+            thread=thread,
+            loop=loop,
+            on_result=tell,
+            on_failure=tell,
+        )
 
     def run(self, rows, **fields):
         self.runner.run(self.driver.plan(rows, **fields))

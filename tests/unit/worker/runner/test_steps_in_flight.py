@@ -96,13 +96,13 @@ def test_a_plan_that_fails_behind_a_step_in_flight_leaves_it_alone(driver, held,
 def test_masks_wait_for_the_step_before_and_the_forward_pass_does_not(held, readback, monkeypatch):
     masks = ScriptedMasks(dict(SCRIPTS))
     held.model_runner._grammars = masks
-    forward = held.model_runner._backend.forward
+    forward = held.model_runner.backend.forward
 
     def noted(batch):
         masks.calls.append(("forward",))
         return forward(batch)
 
-    monkeypatch.setattr(held.model_runner._backend, "forward", noted)
+    monkeypatch.setattr(held.model_runner.backend, "forward", noted)
     prompt = request(0, grammar_id=WORDS)
     steps = [launch(held, [(0, 0, len(PROMPT), 1, 0)], new_requests=[prompt])]
     masks.calls.clear()
@@ -139,7 +139,7 @@ def test_a_device_that_fails_under_a_step_is_lost(held, readback):
 
 
 def test_a_device_that_takes_no_work_is_lost(held, readback, monkeypatch):
-    monkeypatch.setattr(held.model_runner._backend, "forward", lambda batch: 1 / 0)
+    monkeypatch.setattr(held.model_runner.backend, "forward", lambda batch: 1 / 0)
     prompt = request(0)
     assert launch(held, [(0, 0, 40, 1, 0)], new_requests=[prompt]).result.failure is not None
     readback.has_failed = True

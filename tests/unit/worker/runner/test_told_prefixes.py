@@ -94,7 +94,10 @@ def test_a_prefix_that_is_not_there_fails_the_step_and_names_the_slot(message, l
 
 
 def test_a_slot_without_a_prefix_is_not_looked_at():
-    table = SlotTable(SlotLimits(2, 4, 16, 32, 100), torch.device("cpu"))
+    table = SlotTable(
+        SlotLimits(num_slots=2, num_blocks=4, block_size=16, max_model_len=32, vocab_size=100),
+        torch.device("cpu"),
+    )
     table.install(request(0, prompt=[1], blocks=[0], prefix_slot=4000), 0)
     table.free(0)
     with pytest.raises(PlanError, match="empty"):

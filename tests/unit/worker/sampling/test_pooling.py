@@ -99,7 +99,7 @@ def break_once(patch, owner, name):
 @pytest.mark.parametrize("place", ["forward", "commit"])
 def test_a_chunk_that_failed_is_repeated(place, llama, expected, monkeypatch):
     model_runner = llama.model_runner
-    owner = {"forward": model_runner._backend, "commit": model_runner._slots}[place]
+    owner = {"forward": model_runner.backend, "commit": model_runner._slots}[place]
     new = request(0, pooling=MEAN)
     llama.run_well([(0, 0, 15, 0, 0)], new_requests=[new])
     break_once(monkeypatch, owner, place)
@@ -189,7 +189,9 @@ def test_a_prompt_as_long_as_the_context_gives_a_vector(llama):
 
 
 def chunk(params, num_states, end):
-    return PoolingChunk(0, params, EMPTY_SUM, num_states, end, is_due=True)
+    return PoolingChunk(
+        slot=0, params=params, before=EMPTY_SUM, num_states=num_states, end=end, is_due=True
+    )
 
 
 def test_zeros_stay_zeros():

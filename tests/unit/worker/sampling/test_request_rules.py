@@ -71,7 +71,7 @@ def test_an_undone_fork_leaves_no_rules(llama, monkeypatch):
     forks = {"fork_slots": [1], "fork_sources": [0], "fork_choices": [1]}
     first = request(0, prompt=SHORT, sampling=ruled_params(0))
     with monkeypatch.context() as patch:
-        patch.setattr(llama.model_runner._backend, "forward", lambda batch: 1 / 0)
+        patch.setattr(llama.model_runner.backend, "forward", lambda batch: 1 / 0)
         rows = [(0, 0, 32, 1, 0), (1, 32, 0, 1, 0)]
         assert llama.run(rows, new_requests=[first], **forks).failure is not None
     for slot in range(2):

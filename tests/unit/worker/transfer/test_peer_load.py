@@ -48,7 +48,7 @@ def order(receiver, **fields):
 
 
 async def held(receiver):
-    return await receiver.thread.submit(receiver.model_runner.held_names)
+    return await receiver.thread.submit(receiver.model_runner.blocks.held_names)
 
 
 def layers(first_block, num_blocks, first_layer, num_layers, data=None, **fields):

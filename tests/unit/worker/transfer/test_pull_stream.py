@@ -176,7 +176,9 @@ async def test_blocks_that_are_written_anew_are_not_sent(holder):
     await eventually(lambda: pull.num_done > 0)
     num_staged = pull.num_done
     assert num_staged < len(NAMES) - 1
-    await holder.thread.submit(lambda: holder.model_runner.begin_load(HELD_BLOCKS[num_staged:]))
+    await holder.thread.submit(
+        lambda: holder.model_runner.blocks.begin_load(HELD_BLOCKS[num_staged:])
+    )
     await grant(call, 100)
     complete = 0
     while (message := await call.read()).WhichOneof("message") == "layers":
@@ -196,7 +198,7 @@ async def test_a_block_that_is_written_anew_after_its_first_layers_ends_the_pull
     await holder.chunk(0, len(PROMPT))
     # The staging memory was full after some layers of the blocks.
     assert [run.next_layer for run in pull.runs][-1] in (1, 2, 3)
-    await holder.thread.submit(lambda: holder.model_runner.begin_load(HELD_BLOCKS[:10]))
+    await holder.thread.submit(lambda: holder.model_runner.blocks.begin_load(HELD_BLOCKS[:10]))
     await grant(call, 100)
     while (message := await call.read()).WhichOneof("message") == "layers":
         pass

@@ -33,8 +33,8 @@ async def device(monkeypatch):
             made.append(PumpedStreams(len(made)))
             return StreamCopies(made[-1], pin=lambda memory: lambda: None)
 
-        def cache(*arguments):
-            return KvCache(*arguments, has_whole_blocks=is_device)
+        def cache(**arguments):
+            return KvCache(**{**arguments, "has_whole_blocks": is_device})
 
         monkeypatch.setattr(cache_sizing, "KvCache", cache)
         if is_device:
@@ -59,8 +59,8 @@ async def pair(request, tmp_path, folder, device):
         streams = made[0] if holds else None
         device(receives)
         async with peer(folder, f"unix:{tmp_path}/d", **settings) as receiver:
-            assert (holder.model_runner._backend.kv_cache.blocks is not None) is holds
-            assert (receiver.model_runner._backend.kv_cache.blocks is not None) is receives
+            assert (holder.model_runner.backend.kv_cache.blocks is not None) is holds
+            assert (receiver.model_runner.backend.kv_cache.blocks is not None) is receives
             yield holder, receiver, streams
 
 
@@ -141,7 +141,7 @@ async def test_blocks_that_are_written_over_wait_for_their_copy(held):
     with streams.held_up():
         pull = receiver.pull_from(holder)
         await eventually(lambda: holder.staging.num_free_bytes < holder.staging.num_bytes)
-        held_blocks = await holder.thread.submit(holder.model_runner.held_names)
+        held_blocks = await holder.thread.submit(holder.model_runner.blocks.held_names)
         # Another prompt in the very blocks.
         other = [5 + token for token in PROMPT[: 10 * BLOCK_SIZE]]
         row = (1, 0, len(other), 1, 0)

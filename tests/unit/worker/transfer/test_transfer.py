@@ -41,7 +41,7 @@ async def check_equal(holder, receiver, answer):
     payloads = await receiver.payloads()
     assert list(payloads) == NAMES
     assert payloads == await holder.payloads()
-    held = await receiver.thread.submit(receiver.model_runner.held_names)
+    held = await receiver.thread.submit(receiver.model_runner.blocks.held_names)
     assert held == dict(zip(LOADED_BLOCKS, NAMES, strict=True))
     await holder.is_clean()
 
@@ -100,7 +100,7 @@ async def test_layers_leave_while_the_step_runs(pair, monkeypatch):
     pull = receiver.pull_from(holder)
     await holder.has_pull()
     (outgoing,) = holder.replica.sharer._pulls
-    backend = holder.model_runner._backend
+    backend = holder.model_runner.backend
     calls, seen = backend._on_layer, []
 
     class Watched(LayerCalls):
@@ -122,7 +122,7 @@ async def test_what_never_comes_is_missing(pair):
     assert answer.outcome in (LoadOutcome.MISSING, LoadOutcome.LATE)
     assert answer.num_blocks == 5
     assert await receiver.payloads() == await holder.payloads()
-    held = await receiver.thread.submit(receiver.model_runner.held_names)
+    held = await receiver.thread.submit(receiver.model_runner.blocks.held_names)
     assert held == dict(zip(LOADED_BLOCKS[:5], NAMES[:5], strict=True))
     await holder.is_clean()
 
@@ -138,7 +138,7 @@ async def test_a_step_that_fails_gives_no_block(pair, monkeypatch):
         assert failed.failure is not None
     answer = await asyncio.wait_for(pull, SECONDS / 2)
     assert (answer.outcome, answer.num_blocks) == (LoadOutcome.MISSING, 4)
-    held = await receiver.thread.submit(receiver.model_runner.held_names)
+    held = await receiver.thread.submit(receiver.model_runner.blocks.held_names)
     assert held == dict(zip(LOADED_BLOCKS[:4], NAMES[:4], strict=True))
     await holder.is_clean()
 
@@ -149,7 +149,7 @@ async def test_a_step_that_fails_before_its_first_layer_is_waited_for_again(pair
     await holder.has_pull()
     await holder.chunk(0, 64)
     with monkeypatch.context() as patched:
-        patched.setattr(holder.model_runner._backend, "forward", lambda batch: 1 / 0)
+        patched.setattr(holder.model_runner.backend, "forward", lambda batch: 1 / 0)
         assert (await holder.chunk(64, 128)).failure is not None
     # The step after it may rest on it, and gives no names.
     await holder.run([])
@@ -163,7 +163,7 @@ async def test_names_of_a_suspect_step_are_not_sent(pair, monkeypatch):
     pull = receiver.pull_from(holder, timeout_seconds=2.0)
     await holder.has_pull()
     with monkeypatch.context() as patched:
-        patched.setattr(holder.model_runner._backend, "forward", lambda batch: 1 / 0)
+        patched.setattr(holder.model_runner.backend, "forward", lambda batch: 1 / 0)
         assert (await holder.chunk(0, 64)).failure is not None
     assert (await holder.chunk(0, len(PROMPT))).failure is None
     answer = await pull
@@ -181,7 +181,7 @@ async def test_a_receiver_that_cancels_frees_what_is_staged(pair):
     assert answer.outcome is LoadOutcome.CANCELLED
     await holder.chunk(64, 128)
     await holder.is_clean()
-    held = await receiver.thread.submit(receiver.model_runner.held_names)
+    held = await receiver.thread.submit(receiver.model_runner.blocks.held_names)
     assert len(held) == answer.num_blocks
 
 

@@ -76,12 +76,19 @@ async def test_what_had_come_is_used(tmp_path, holder, transport, signal_number,
     stream.send(plan=prefill(hello))
     async with peer(tmp_path / "model", f"unix:{tmp_path}/d", transport=transport) as receiver:
         address = hello.kv_endpoints[0]
-        order = LoadOrder(1, address, NAMES, BLOCKS, seconds, hello.worker_id)
+        order = LoadOrder(
+            load_id=1,
+            address=address,
+            names=NAMES,
+            blocks=BLOCKS,
+            timeout_seconds=seconds,
+            worker_id=hello.worker_id,
+        )
         pull = receiver.transfer.begin_load(order)
-        await eventually(lambda: len(receiver.model_runner.held_names()) == 2 or pull.done())
+        await eventually(lambda: len(receiver.model_runner.blocks.held_names()) == 2 or pull.done())
         assert not pull.done()
         process.send_signal(signal_number)
         answer = await asyncio.wait_for(pull, 15.0)
         assert (answer.num_blocks, answer.outcome) == (2, outcome)
-        held = await receiver.thread.submit(receiver.model_runner.held_names)
+        held = await receiver.thread.submit(receiver.model_runner.blocks.held_names)
         assert held == dict(zip(BLOCKS[:2], NAMES[:2], strict=True))

@@ -30,8 +30,8 @@ def path_taken(folder, caplog, **settings):
     with caplog.at_level(logging.INFO, logger="pagewire_worker"):
         settings = {"max_model_len": 32, "cpu_threads": 1, **settings}
         replica = load_replica(WorkerConfig(model=str(folder), **settings))
-    (line,) = [r.getMessage() for r in caplog.records if r.name.endswith("models.choice")]
-    is_fallback = replica.model_runner._backend.kernel_set.startswith("transformers=")
+    (line,) = [r.getMessage() for r in caplog.records if r.name.endswith("source_selection")]
+    is_fallback = replica.model_runner.backend.kernel_set.startswith("transformers=")
     assert is_fallback == ("through transformers" in line)
     return line
 
