@@ -13,7 +13,13 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.api_key import hidden_key
 from pagewire_shared.identity.ids import parse_tenant_weight
 from pagewire_shared.process.flags import did_you_mean
-from pagewire_shared.process.settings import ENVIRONMENT_PREFIX, Loaded, flag_of, resolve, setting
+from pagewire_shared.process.settings import (
+    ENVIRONMENT_PREFIX,
+    LoadedSettings,
+    flag_of,
+    resolve,
+    setting,
+)
 from pagewire_shared.process.sizes import parse_size
 
 
@@ -261,7 +267,7 @@ class ServeConfig:
 
 def config_from_keywords(
     keywords: Mapping[str, Any], environ: Mapping[str, str] = os.environ
-) -> Loaded[ServeConfig]:
+) -> LoadedSettings[ServeConfig]:
     """Return the configuration for keywords named as the flags of `serve`, and `config` for a file.
 
     Raises:

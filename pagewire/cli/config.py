@@ -9,7 +9,7 @@ import yaml
 from pagewire.cli.commands import choose_action
 from pagewire.cli.settings import add_model, load, make_parser
 from pagewire.config import ServeConfig
-from pagewire_shared.process.settings import Loaded
+from pagewire_shared.process.settings import LoadedSettings
 
 DESCRIPTION = (
     "Show the configuration that `pagewire serve` with the same flags would use, as a YAML file "
@@ -29,7 +29,7 @@ def run(name: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def describe(loaded: Loaded[ServeConfig]) -> str:
+def describe(loaded: LoadedSettings[ServeConfig]) -> str:
     """Return YAML, one key a line, with the source of each value as a comment."""
     lines = []
     for item in fields(loaded.config):

@@ -10,7 +10,7 @@ from pagewire.client.client import Client
 from pagewire.config import ServeConfig, integer
 from pagewire.local.cluster import LocalCluster
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process.settings import Loaded, setting
+from pagewire_shared.process.settings import LoadedSettings, setting
 from pagewire_shared.sampling.params import field_names
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
@@ -107,7 +107,7 @@ class Connection:
 
 
 @contextmanager
-def connected(loaded: Loaded[GenerationConfig]) -> Iterator[Connection]:
+def connected(loaded: LoadedSettings[GenerationConfig]) -> Iterator[Connection]:
     """Yield a connection to --server, or to a deployment that lives as long as the block.
 
     Raises:

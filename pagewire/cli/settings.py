@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pagewire_shared.process.flags import HintingParser
 from pagewire_shared.process.settings import (
     ENVIRONMENT_PREFIX,
-    Loaded,
+    LoadedSettings,
     add_settings,
     normalise_flags,
     resolve,
@@ -28,7 +28,7 @@ def make_parser(command: str, config_class: type[Any], description: str) -> Hint
 
 def load(
     parser: HintingParser, config_class: type[Config], argv: Sequence[str]
-) -> tuple[Loaded[Config], dict[str, Any]]:
+) -> tuple[LoadedSettings[Config], dict[str, Any]]:
     """Return the configuration, and by name what `parser` has besides its settings.
 
     Exits with 2 on misuse. Raises StartupError for a value that does not parse.

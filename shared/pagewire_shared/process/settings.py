@@ -52,7 +52,7 @@ def setting(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Loaded(Generic[Config]):
+class LoadedSettings(Generic[Config]):
     """A configuration and where each value came from."""
 
     config: Config
@@ -92,7 +92,7 @@ def resolve(
     flags: Mapping[str, Any],
     environ: Mapping[str, str],
     file: Path | None = None,
-) -> Loaded[Config]:
+) -> LoadedSettings[Config]:
     """Merge the layers into a `cls`.
 
     Args:
@@ -121,7 +121,7 @@ def resolve(
             continue
         values[item.name] = _parse(raw, item, hints[item.name], place)
         sources[item.name] = source
-    return Loaded(cls(**values), sources)
+    return LoadedSettings(cls(**values), sources)
 
 
 def _read_file(path: Path, names: Sequence[str]) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def load_config(
     *,
     prog: str,
     description: str,
-) -> Loaded[Config]:
+) -> LoadedSettings[Config]:
     """Parse a role's command line. Exits with 2 on misuse, as argparse does."""
     parser = HintingParser(prog=prog, description=description)
     parser.add_argument("--config", metavar="FILE", help="YAML file; keys are long flags")

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.sampling.pooling import check_truncation
-from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 MAX_CHOICES: Final = 128
 MAX_LOGPROBS: Final = 20
@@ -24,61 +22,8 @@ MAX_BAD_SEQUENCES: Final = 256
 MAX_BAD_SEQUENCE_TOKENS: Final = 256
 MIN_SEED: Final = -(2**63)
 MAX_SEED: Final = 2**64 - 1
+MAX_INT: Final = 2**31 - 1
 _MAX_TOKEN_ID: Final = 2**32 - 1
-_MAX_INT: Final = 2**31 - 1
-
-_INT_BOUNDS: Final[dict[str, tuple[int, int]]] = {
-    "n": (1, MAX_CHOICES),
-    "top_k": (-1, _MAX_INT),
-    "min_tokens": (0, _MAX_INT),
-}
-_OPTIONAL_INT_BOUNDS: Final[dict[str, tuple[int, int]]] = {
-    "best_of": (1, MAX_CHOICES),
-    "seed": (MIN_SEED, MAX_SEED),
-    "max_tokens": (1, _MAX_INT),
-    "logprobs": (0, MAX_LOGPROBS),
-    "prompt_logprobs": (0, MAX_LOGPROBS),
-}
-# Least, most, and whether the least itself is out.
-_FLOAT_BOUNDS: Final[dict[str, tuple[float, float, bool]]] = {
-    "temperature": (0.0, 2.0, False),
-    "top_p": (0.0, 1.0, True),
-    "min_p": (0.0, 1.0, False),
-    "presence_penalty": (-MAX_PENALTY, MAX_PENALTY, False),
-    "frequency_penalty": (-MAX_PENALTY, MAX_PENALTY, False),
-    "repetition_penalty": (0.0, MAX_REPETITION_PENALTY, True),
-}
-_BOOLS: Final = (
-    "ignore_eos",
-    "skip_special_tokens",
-    "include_stop_str_in_output",
-    "use_beam_search",
-)
-
-
-def check_bounds(params: Any) -> None:
-    """Check each field of `params`, a SamplingParams.
-
-    Raises:
-        InvalidRequestError: The value of a field is of the wrong type or out of bounds; names it.
-    """
-    for name, (low, high) in _INT_BOUNDS.items():
-        _check_int(name, getattr(params, name), low, high)
-    for name, (low, high) in _OPTIONAL_INT_BOUNDS.items():
-        value = getattr(params, name)
-        if value is not None:
-            _check_int(name, value, low, high)
-    for name, (least, most, is_open) in _FLOAT_BOUNDS.items():
-        check_float(name, getattr(params, name), least, most, is_open=is_open)
-    for name in _BOOLS:
-        if not isinstance(getattr(params, name), bool):
-            raise InvalidRequestError(f"{name} must be true or false", field=name)
-    check_truncation(params.truncate_prompt_tokens)
-    outputs = params.structured_outputs
-    if outputs is not None and not isinstance(outputs, StructuredOutputsParams):
-        raise InvalidRequestError(
-            "structured_outputs must be StructuredOutputsParams", field="structured_outputs"
-        )
 
 
 def _stop(value: object) -> tuple[str, ...]:
@@ -121,7 +66,7 @@ def _bad_token_sequences(value: object) -> tuple[tuple[int, ...], ...]:
 def _token_ids(name: str, value: object, most: int) -> tuple[int, ...]:
     token_ids = _items(name, value, most)
     for token_id in token_ids:
-        _check_int(name, token_id, 0, _MAX_TOKEN_ID)
+        check_int(name, token_id, 0, _MAX_TOKEN_ID)
     return token_ids
 
 
@@ -150,7 +95,7 @@ def _logit_bias(value: object) -> dict[int, float]:
             f"{name} takes at most {MAX_LOGIT_BIAS} tokens, got {len(value)}", field=name
         )
     for token_id, bias in value.items():
-        _check_int(name, token_id, 0, _MAX_TOKEN_ID)
+        check_int(name, token_id, 0, _MAX_TOKEN_ID)
         check_float(name, bias, -MAX_BIAS, MAX_BIAS)
     return {token_id: float(bias) for token_id, bias in value.items()}
 
@@ -166,7 +111,8 @@ NORMAL_FORMS: Final[Mapping[str, Callable[[object], Any]]] = {
 """Fields that may be given in several ways, to what checks them and returns the one kept."""
 
 
-def _check_int(name: str, value: object, low: int, high: int) -> None:
+def check_int(name: str, value: object, low: float, high: float) -> None:
+    """Raise InvalidRequestError unless `value` is an integer between `low` and `high`."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidRequestError(
             f"{name} must be an integer, got {type(value).__name__}", field=name

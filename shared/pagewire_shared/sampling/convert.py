@@ -3,6 +3,7 @@
 from pagewire_protos.common.v1 import pooling_pb2, sampling_pb2, structured_outputs_pb2
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.sampling.beam import BeamParams
+from pagewire_shared.sampling.fields import SENT
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
 from pagewire_shared.sampling.structured_outputs import FIELD, StructuredOutputsParams
@@ -17,25 +18,6 @@ _STOPPING_FROM_MESSAGE: dict[int, bool | None] = {
     **{number: value for value, number in _STOPPING_TO_MESSAGE.items()},
 }
 
-
-# float32 on the wire: 0.1 would come back as 0.10000000149.
-_FLOATS = (
-    "temperature",
-    "top_p",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-)
-_INTS = (
-    "top_k",
-    "seed",
-    "max_tokens",
-    "min_tokens",
-    "ignore_eos",
-    "logprobs",
-    "prompt_logprobs",
-)
 _POOLING_KINDS = {
     "last": pooling_pb2.POOLING_KIND_LAST,
     "mean": pooling_pb2.POOLING_KIND_MEAN,
@@ -47,7 +29,7 @@ def sampling_to_message(params: SamplingParams) -> sampling_pb2.SamplingParams:
     with the frontend, and a beam search travels by itself."""
     outputs = params.structured_outputs
     return sampling_pb2.SamplingParams(
-        **{name: getattr(params, name) for name in (*_FLOATS, *_INTS)},
+        **{field.name: getattr(params, field.name) for field in SENT},
         stop_token_ids=params.stop_token_ids,
         logit_bias=[
             sampling_pb2.LogitBias(token_id=token_id, bias=bias)
@@ -71,12 +53,11 @@ def sampling_from_message(
         InvalidRequestError: A value is out of bounds; names the field.
     """
     changes: dict[str, object] = {}
-    for name in _INTS:
-        if message.HasField(name):
-            changes[name] = getattr(message, name)
-    for name in _FLOATS:
-        if message.HasField(name):
-            changes[name] = as_written(getattr(message, name))
+    for field in SENT:
+        if message.HasField(field.name):
+            value = getattr(message, field.name)
+            # float32 on the wire: 0.1 would come back as 0.10000000149.
+            changes[field.name] = as_written(value) if field.kind is float else value
     for name in ("stop_token_ids", "allowed_token_ids"):
         if getattr(message, name):
             changes[name] = tuple(getattr(message, name))

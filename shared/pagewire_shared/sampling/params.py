@@ -12,28 +12,12 @@ from pagewire_shared.sampling.beam import (
     EarlyStopping,
     early_stopping_from,
 )
+from pagewire_shared.sampling.fields import CHECKED, FIELDS, NUMBERS
+from pagewire_shared.sampling.pooling import check_truncation
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 MAX_LOGPROBS = checks.MAX_LOGPROBS
 MAX_SEED = checks.MAX_SEED
-
-# Values that change nothing in a beam search, which looks for the most likely text.
-_BEAM_NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
-    "temperature": (0.0, 1.0),
-    "top_p": (1.0,),
-    "top_k": (0,),
-    "min_p": (0.0,),
-    "presence_penalty": (0.0,),
-    "frequency_penalty": (0.0,),
-    "repetition_penalty": (1.0,),
-    "logit_bias": ({},),
-    "allowed_token_ids": ((),),
-    "bad_words": ((),),
-    "bad_token_sequences": ((),),
-    "structured_outputs": (None,),
-    "prompt_logprobs": (None,),
-}
-
 
 _NO_BEAM: Final = BeamParams()
 
@@ -116,7 +100,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name, normal in checks.NORMAL_FORMS.items():
             object.__setattr__(self, name, normal(getattr(self, name)))
-        checks.check_bounds(self)
+        _check_bounds(self)
         if self.top_k == -1:
             object.__setattr__(self, "top_k", 0)
         if self.seed is not None:
@@ -154,12 +138,24 @@ class SamplingParams:
     def without_filters(self) -> "SamplingParams":
         """Return a copy with what a beam search cannot have at neutral values: a model's own
         defaults are no reason to refuse one."""
-        return self.with_(temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0)
+        return self.with_(**{one.name: one.beam[0] for one in NUMBERS if one.beam is not None})
 
 
 def field_names() -> tuple[str, ...]:
     """Return the names of all sampling parameters."""
     return tuple(f.name for f in fields(SamplingParams))
+
+
+def _check_bounds(params: SamplingParams) -> None:
+    """Raise InvalidRequestError where a value has the wrong type or is out of bounds."""
+    for one in CHECKED:
+        one.check(getattr(params, one.name))
+    check_truncation(params.truncate_prompt_tokens)
+    outputs = params.structured_outputs
+    if outputs is not None and not isinstance(outputs, StructuredOutputsParams):
+        raise InvalidRequestError(
+            "structured_outputs must be StructuredOutputsParams", field="structured_outputs"
+        )
 
 
 def _check_combinations(params: SamplingParams) -> None:
@@ -191,13 +187,13 @@ def _check_beam(params: SamplingParams) -> None:
         raise InvalidRequestError(
             "best_of cannot be combined with use_beam_search, whose width is n", field="best_of"
         )
-    for name, neutral in _BEAM_NEUTRAL.items():
-        value = getattr(params, name)
-        if value in neutral:
+    for one in FIELDS:
+        name, neutral, value = one.name, one.beam, getattr(params, one.name)
+        if neutral is None or value in neutral:
             continue
         if not isinstance(value, int | float):
             raise InvalidRequestError(f"{name} cannot be combined with use_beam_search", field=name)
-        values = " or ".join(f"{one:g}" for one in neutral if one is not None)
+        values = " or ".join(f"{each:g}" for each in neutral if each is not None)
         raise InvalidRequestError(
             f"{name} must be {values or 'absent'} with use_beam_search, got {value}", field=name
         )

@@ -1,12 +1,14 @@
 """Sampling parameters per slot, as arrays from which a step picks its rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pagewire_shared.sampling.fields import NUMBERS
 from pagewire_worker.backend.device_copy import rows_to_device
 from pagewire_worker.plan.step import NewRequest
 from pagewire_worker.sampling.penalties import PenaltyRows
@@ -55,6 +57,7 @@ class SamplingRows:
     history: TokenHistory | None
 
 
+_ROW_NUMBERS: Final = {f.name for f in fields(SamplingRows)} & {f.name for f in NUMBERS}
 _NO_NUMBERS = np.zeros(0, dtype=np.float32)
 _NO_TENSOR = torch.zeros(0, dtype=torch.int64)
 
@@ -91,18 +94,18 @@ class SamplingTable:
 
     def __init__(self, num_slots: int, device: torch.device) -> None:
         self._device = device
-        self._temperature = np.zeros(num_slots, dtype=np.float32)
-        self._min_p = np.zeros(num_slots, dtype=np.float32)
-        self._top_p = np.ones(num_slots, dtype=np.float32)
-        self._top_k = np.zeros(num_slots, dtype=np.int64)
+        self._numbers: dict[str, npt.NDArray[Any]] = {
+            field.name: np.full(
+                num_slots,
+                field.beam[0] if field.beam else 0,
+                dtype=np.float32 if field.kind is float else np.int64,
+            )
+            for field in NUMBERS
+        }
         self._seed = np.zeros(num_slots, dtype=np.uint64)
         self._choice = np.zeros(num_slots, dtype=np.int64)
         self._num_logprobs = np.full(num_slots, NO_LOGPROBS, dtype=np.int64)
         self._num_prompt_logprobs = np.full(num_slots, NO_LOGPROBS, dtype=np.int64)
-        self._min_tokens = np.zeros(num_slots, dtype=np.int64)
-        self._repetition = np.ones(num_slots, dtype=np.float32)
-        self._frequency = np.zeros(num_slots, dtype=np.float32)
-        self._presence = np.zeros(num_slots, dtype=np.float32)
         self._is_plain = np.zeros(num_slots, dtype=np.bool_)
         self._stop_ids: dict[int, npt.NDArray[np.int64]] = {}
         self._rules: dict[int, TokenRules] = {}
@@ -111,30 +114,21 @@ class SamplingTable:
         """Keep the parameters of a new request under its slot."""
         slot, sampling = request.slot, request.sampling
         is_greedy = sampling.temperature < LOWEST_TEMPERATURE
-        self._temperature[slot] = 0.0 if is_greedy else sampling.temperature
-        self._min_p[slot] = sampling.min_p
-        self._top_p[slot] = sampling.top_p
-        self._top_k[slot] = sampling.top_k
+        for name, column in self._numbers.items():
+            column[slot] = getattr(sampling, name)
+        if is_greedy:
+            self._numbers["temperature"][slot] = 0.0
         self._seed[slot] = sampling.seed or 0
         self._choice[slot] = request.choice
         wanted = sampling.logprobs if request.num_logprobs is None else request.num_logprobs
         self._num_logprobs[slot] = NO_LOGPROBS if wanted is None else wanted
         wanted = sampling.prompt_logprobs
         self._num_prompt_logprobs[slot] = NO_LOGPROBS if wanted is None else wanted
-        self._min_tokens[slot] = sampling.min_tokens
-        self._repetition[slot] = sampling.repetition_penalty
-        self._frequency[slot] = sampling.frequency_penalty
-        self._presence[slot] = sampling.presence_penalty
         stop_ids = {*map(int, request.eos_token_ids), *sampling.stop_token_ids}
         self._stop_ids[slot] = np.array(sorted(stop_ids), dtype=np.int64)
         self._set_rules(slot, make_rules(sampling, self._device))
-        penalties = (
-            sampling.repetition_penalty != 1,
-            sampling.frequency_penalty != 0,
-            sampling.presence_penalty != 0,
-        )
         wants_logprobs = self._num_logprobs[slot] != NO_LOGPROBS
-        has_rules = any(penalties) or slot in self._rules
+        has_rules = sampling.has_penalties or slot in self._rules
         self._is_plain[slot] = is_greedy and not has_rules and not wants_logprobs
 
     def free(self, slot: int) -> None:
@@ -172,18 +166,11 @@ class SamplingTable:
 
     def _columns(self) -> tuple[npt.NDArray[np.generic], ...]:
         return (
-            self._temperature,
-            self._min_p,
-            self._top_p,
-            self._top_k,
+            *self._numbers.values(),
             self._seed,
             self._choice,
             self._num_logprobs,
             self._num_prompt_logprobs,
-            self._min_tokens,
-            self._repetition,
-            self._frequency,
-            self._presence,
             self._is_plain,
         )
 
@@ -197,10 +184,12 @@ class SamplingTable:
 
         `history` is of these rows; penalties and bad sequences need it.
         """
-        if self._is_plain[slots].all() and not (positions < self._min_tokens[slots]).any():
+        is_early = positions < self._numbers["min_tokens"][slots]
+        if self._is_plain[slots].all() and not is_early.any():
             return PLAIN_ROWS
+        numbers = self._numbers
         seeds = self._seed[slots]
-        early_rows = np.flatnonzero(positions < self._min_tokens[slots]).tolist()
+        early_rows = np.flatnonzero(is_early).tolist()
         banned = ((row, self._stop_ids[int(slots[row])]) for row in early_rows)
         low, high, choice, position = rows_to_device(
             (
@@ -213,10 +202,7 @@ class SamplingTable:
         )
         return SamplingRows(
             is_plain=False,
-            temperature=self._temperature[slots],
-            min_p=self._min_p[slots],
-            top_p=self._top_p[slots],
-            top_k=self._top_k[slots],
+            **{name: numbers[name][slots] for name in _ROW_NUMBERS},
             seed_low=low,
             seed_high=high,
             choice=choice,
@@ -225,7 +211,9 @@ class SamplingTable:
             banned=tuple((row, ids) for row, ids in banned if len(ids)),
             rules=self._row_rules(slots),
             penalties=PenaltyRows(
-                self._repetition[slots], self._frequency[slots], self._presence[slots]
+                numbers["repetition_penalty"][slots],
+                numbers["frequency_penalty"][slots],
+                numbers["presence_penalty"][slots],
             ),
             history=history,
         )

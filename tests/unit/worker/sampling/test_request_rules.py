@@ -162,5 +162,6 @@ def test_only_rows_that_ask_are_counted(llama, monkeypatch):
 def test_a_fork_copies_every_column():
     limits = SlotLimits(num_slots=2, num_blocks=8, block_size=16, max_model_len=64, vocab_size=512)
     sampling = SlotTable(limits, torch.device("cpu")).sampling
-    arrays = [value for value in vars(sampling).values() if isinstance(value, np.ndarray)]
+    held = [*vars(sampling).values(), *sampling._numbers.values()]
+    arrays = [value for value in held if isinstance(value, np.ndarray)]
     assert {id(array) for array in arrays} == {id(array) for array in sampling._columns()}

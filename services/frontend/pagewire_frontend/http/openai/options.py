@@ -23,6 +23,7 @@ from pagewire_frontend.prompts.generation_request import (
     check_continuation,
 )
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.sampling.fields import Bodies, copied_names
 from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
 
 
@@ -54,31 +55,7 @@ def _tools(bodies: Sequence[ToolBody]) -> list[Tool]:
 COMPLETION_MAX_TOKENS = 16
 _MAX_ID_DIGITS = 10
 """Of an id of 32 bits. Python refuses to read numbers of thousands of digits at all."""
-_COPIED = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "n",
-    "best_of",
-    "use_beam_search",
-    "length_penalty",
-    "early_stopping",
-    "seed",
-    "min_tokens",
-    "ignore_eos",
-    "skip_special_tokens",
-    "include_stop_str_in_output",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "allowed_token_ids",
-    "bad_words",
-    "prompt_logprobs",
-    "truncate_prompt_tokens",
-    "stop",
-    "stop_token_ids",
-)
+_COPIED = copied_names(Bodies.OPENAI)
 
 
 def chat_params(body: ChatBody, defaults: SamplingParams) -> SamplingParams:

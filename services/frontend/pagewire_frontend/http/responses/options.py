@@ -16,25 +16,11 @@ from pagewire_frontend.http.responses.schemas import (
 )
 from pagewire_frontend.models.template_arguments import checked_arguments
 from pagewire_shared.errors import InvalidRequestError, PagewireError
+from pagewire_shared.sampling.fields import Bodies, copied_names
 from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
 from pagewire_shared.sampling.structured_outputs import FIELD, StructuredOutputsParams
 
-_COPIED = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "stop",
-    "stop_token_ids",
-    "min_tokens",
-    "ignore_eos",
-    "skip_special_tokens",
-    "include_stop_str_in_output",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-)
+_COPIED = copied_names(Bodies.RESPONSES)
 # Left out of the response where the client did not name them.
 _SHOWN_IF_GIVEN = (
     "max_output_tokens",
