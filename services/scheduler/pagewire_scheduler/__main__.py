@@ -1,4 +1,4 @@
-"""`python -m pagewire_scheduler`: one scheduler process."""
+"""`python -m pagewire_scheduler`: runs one scheduler process."""
 
 import sys
 
@@ -8,7 +8,7 @@ from pagewire_shared.process.process import Serve, run_role
 
 
 def load() -> Serve[SchedulerConfig]:
-    """Import what serves."""
+    """Import and return the function that serves."""
     with needs_extra("scheduler"):
         from pagewire_scheduler.service import serve
 

@@ -1,4 +1,4 @@
-"""Settings of the scheduler role. Reads nothing itself."""
+"""Settings of the scheduler role, and the checks of their values."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from pagewire_shared.rpc.address import parse_address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig(ProcessConfig):
-    """What `pagewire scheduler` takes."""
+    """The settings of `pagewire scheduler`."""
 
     listen: str = setting(
         "127.0.0.1:8100", "Where workers and frontends dial: host:port, unix:path"

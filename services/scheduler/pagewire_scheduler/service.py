@@ -1,4 +1,5 @@
-"""The gRPC services of the scheduler: takes hellos, hands streams to links."""
+"""The gRPC services of the scheduler: takes the hello of a stream and hands the stream to a link.
+It also starts and stops the process."""
 
 import asyncio
 import time
@@ -46,7 +47,7 @@ Message = TypeVar("Message")
 
 
 async def _first(requests: AsyncIterator[Message]) -> Message:
-    """Return the first message of a stream. Raises WireError when there is none in time."""
+    """Return the first message of a stream. Raises WireError when none comes in time."""
     try:
         async with asyncio.timeout(HELLO_SECONDS):
             return await anext(requests)
@@ -55,7 +56,7 @@ async def _first(requests: AsyncIterator[Message]) -> Message:
 
 
 class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
-    """Where workers attach."""
+    """Serves attach streams of workers."""
 
     def __init__(self, loop: StepLoop, kvstores: tuple[str, ...]) -> None:
         self._loop = loop
@@ -76,7 +77,7 @@ class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
 
 
 class FrontendAttachServicer(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
-    """Where frontends attach."""
+    """Serves attach streams of frontends."""
 
     def __init__(self, loop: StepLoop, auditor: Auditor, operator: CellOperator) -> None:
         self._loop = loop
@@ -121,12 +122,12 @@ async def start(config: SchedulerConfig, loop: StepLoop) -> RpcServer:
 
 
 async def serve(config: SchedulerConfig, context: ProcessContext) -> None:
-    """Run the scheduler until told to stop, or until it must not go on."""
+    """Run the scheduler until a stop is requested or the step loop fails."""
     loop = create_loop(config)
     server = await start(config, loop)
     context.status.report("listening", address=str(server.address))
     context.status.report("ready", detail=f"generation {loop.generation.number}")
-    # Requests that have ended leave no cycles (core/scheduler_core.py), and thousands live.
+    # Finished requests leave no reference cycles (core/scheduler_core.py), and thousands are live.
     collector.settle(is_full_rare=True)
     clock = asyncio.create_task(loop.run_clock())
     stop = asyncio.create_task(context.stop.wait())
@@ -143,7 +144,7 @@ async def serve(config: SchedulerConfig, context: ProcessContext) -> None:
 
 
 def watch_stores(config: SchedulerConfig, loop: StepLoop) -> list[asyncio.Task[None]]:
-    """Return running tasks that watch the KV stores and the counts of the core; none of them ends
+    """Return running tasks that watch the KV stores and show the counts of the core. No task ends
     by itself."""
     stores = () if config.kv_load == "never" else config.kvstore
     watches = [KvStoreLink(store, loop.driven).run() for store in stores]

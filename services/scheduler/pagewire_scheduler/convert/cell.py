@@ -1,4 +1,4 @@
-"""From how busy the cell is to the message that one frontend gets of it."""
+"""Converts the load of the cell to the message that one frontend gets."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ _NONE = WorkerLoad()
 def metrics_message(
     sequences: Mapping[str, SequenceCounts], workers: Mapping[str, WorkerLoad]
 ) -> pb.CellMetrics:
-    """Return what a frontend with these `sequences` is told; both by model."""
+    """Return the metrics for a frontend with these `sequences`; both arguments are by model."""
     names = dict.fromkeys((*workers, *sequences))
     return pb.CellMetrics(
         models=[

@@ -1,4 +1,4 @@
-"""Between the messages of a frontend's stream and the core's plain data."""
+"""Converts between the messages of a frontend's stream and the core's plain data."""
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,16 +40,16 @@ MAX_PROMPT_VALUES: Final = 2**17
 """Log-probabilities of prompts in one message: about a megabyte."""
 
 PIECE_BYTES: Final = 2**20
-"""Bytes that a message to a frontend aims at; only what cannot be split is larger."""
+"""Target size of a message to a frontend; only a part that cannot be split is larger."""
 
 MAX_FINDINGS: Final = 1000
-"""Of an audit that is too large for a message as it is."""
+"""Findings sent of an audit that is too large for a message."""
 
 MAX_ERROR_CHARS: Final = 4096
-"""Of a message that a frontend is told."""
+"""Longest error message sent to a frontend."""
 
-# Of the arrays of a TokenBatch: per chunk, per token with its log-probability, rank and number of
-# alternatives, and per alternative.
+# Bytes in the arrays of a TokenBatch: per chunk; per token with its log-probability, rank and
+# number of alternatives; per alternative.
 _CHUNK_BYTES: Final = 24
 _SCORED_TOKEN_BYTES: Final = 16
 _ALTERNATIVE_BYTES: Final = 8
@@ -100,12 +100,12 @@ def submission(
         raise InvalidRequestError("kind is required: generate or pool", field="kind")
     if message.HasField("adapter"):
         raise InvalidRequestError("adapters are not supported yet", field="adapter")
-    # A frontend that has nothing to say about choices means one.
+    # A Submit without entries for choices means one choice.
     emitted = message.emitted or [pb.EmittedTokens()]
     beam = _beam(message)
     sampling = sampling_from_message(message.sampling, defaults=_defaults(beam, len(emitted)))
     if kind == "generate" and sampling.seed is None and not sampling.is_greedy:
-        # A worker would fail the step, and everybody in it.
+        # A worker would fail the step with all its sequences.
         raise InvalidRequestError("sampling needs a seed, which frontends draw", field="seed")
     prompt = view_u32(message.prompt_token_ids)
     remaining = message.remaining_ms if message.HasField("remaining_ms") else None
@@ -132,7 +132,7 @@ def submission(
 
 
 def _beam(message: pb.Submit) -> BeamParams | None:
-    """Return what a beam search is asked for; None when sampling."""
+    """Return the parameters of a beam search; None when sampling."""
     if not message.generate.HasField("beam_search"):
         return None
     if any(choice.token_ids or choice.is_finished for choice in message.emitted):
@@ -141,9 +141,9 @@ def _beam(message: pb.Submit) -> BeamParams | None:
 
 
 def _defaults(beam: BeamParams | None, num_choices: int) -> SamplingParams:
-    """Return what absent fields of the sampling mean.
+    """Return the values of absent sampling fields.
 
-    Those of a beam search say so, which checks its width and that nothing filters its tokens.
+    With `use_beam_search` set, validation checks the width and that no filter is on the tokens.
     """
     if beam is None:
         return _DEFAULTS
@@ -197,10 +197,10 @@ def token_batches(events: Iterable[TokensEvent]) -> Iterator[pb.TokenBatch]:
 
 
 def _token_portions(event: TokensEvent) -> Iterator[tuple[TokensEvent, int]]:
-    """Yield an event in parts that each fit a message, with the bytes they may take there."""
+    """Yield (part of the event that fits a message, its largest number of bytes there)."""
     num_tokens = len(event.token_ids)
     if event.logprobs is None:
-        # The bytes of log-probabilities that another event of the message makes it have.
+        # Includes log-probabilities: another event of the message may need the arrays.
         size = _CHUNK_BYTES + _SCORED_TOKEN_BYTES * num_tokens
         if size <= PIECE_BYTES:
             yield event, size
@@ -374,8 +374,8 @@ def _detail(error: PagewireError) -> error_pb2.ErrorDetail:
 
 
 def shortened(report: audit_pb2.AuditReport) -> audit_pb2.AuditReport:
-    """Return the head of a report that is too large for a message: its first findings, which are
-    those of the cell, and how many there were."""
+    """Return the head of a report that is too large for a message: the first findings, which are
+    the scheduler's, and a finding with the number left out."""
     first = report.findings[:MAX_FINDINGS]
     num_left_out = len(report.findings) - len(first)
     more = finding("scheduler", "too_many", f"{num_left_out} findings more are left out")

@@ -1,5 +1,5 @@
-"""Names of a prompt's blocks that a frontend sends along: their form is checked, and some of them
-are computed again. A frontend is trusted with the rest, as with the tenant of a request."""
+"""Checks the block hashes of a prompt that a frontend sends along: their form, and a sample of them
+by computing. A frontend is trusted with the rest, as with the tenant of a request."""
 
 from typing import Final
 
@@ -18,8 +18,8 @@ def given_names(message: pb.Submit, prompt: U32Array) -> GivenNames | None:
     """Return the names that came with a request, or None.
 
     Raises:
-        InvalidRequestError: They have not the form, or one that was looked at is not that of its
-            block: the frontend computes them otherwise.
+        InvalidRequestError: The names are malformed, or a checked name does not match its block:
+            the frontend computes names in another way.
     """
     if not message.HasField("prompt_blocks"):
         return None
@@ -30,7 +30,7 @@ def given_names(message: pb.Submit, prompt: U32Array) -> GivenNames | None:
     if blocks.block_size < 1 or num_names * blocks.block_size > len(prompt):
         raise InvalidRequestError("more blocks are named than the prompt fills", field=_FIELD)
     given = GivenNames(BlockName(blocks.root), blocks.block_size, blocks.names)
-    # The first, the last, and some that differ from request to request.
+    # Checked: the first, the last, and some that differ from request to request.
     seed = int.from_bytes(message.request_id[:8], "little")
     between = (seed * step % num_names for step in range(1, _NUM_CHECKED - 1)) if num_names else ()
     for index in {0, num_names - 1, *between} if num_names else ():

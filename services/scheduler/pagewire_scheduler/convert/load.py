@@ -1,4 +1,4 @@
-"""Between the messages about loads of blocks and the core's plain data."""
+"""Converts between messages about KV loads and the core's plain data."""
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
 from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome, WorkerSource
@@ -33,7 +33,7 @@ def _source_message(source: WorkerSource) -> pb.WorkerSource:
 
 
 def load_answer(message: pb.BlocksLoaded) -> LoadAnswer:
-    """Return the answer as plain data. Raises WireError when its tiers cannot be."""
+    """Return the answer as plain data. Raises WireError when its tiers are invalid."""
     tiers = {entry.tier: entry.num_blocks for entry in message.tiers}
     if len(tiers) < len(message.tiers) or len(tiers) > MAX_TIERS:
         raise WireError(f"at most {MAX_TIERS} tiers, each once", field="tiers")
@@ -44,7 +44,7 @@ def load_answer(message: pb.BlocksLoaded) -> LoadAnswer:
     return LoadAnswer(
         load_id=message.load_id,
         num_blocks=message.num_blocks,
-        # One that this version does not know is a failure, too.
+        # An outcome that this version does not know is a failure, too.
         outcome=_OUTCOMES.get(message.outcome, LoadOutcome.FAILED),
         num_bytes=message.num_bytes,
         seconds=message.time_us / 1e6,

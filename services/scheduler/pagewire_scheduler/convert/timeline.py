@@ -1,4 +1,4 @@
-"""From the core's timelines of choices to messages."""
+"""Converts the core's timelines of choices to messages."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -13,7 +13,7 @@ MICROSECONDS = 1e6
 
 
 TIMELINES_PER_MESSAGE: Final = 4096
-"""About a quarter of a megabyte: one takes some tens of bytes."""
+"""About a quarter of a megabyte: a timeline takes some tens of bytes."""
 
 
 def timeline_batches(events: Sequence[TimelineEvent]) -> Iterator[pb.TimelineBatch]:
@@ -56,5 +56,5 @@ def _timeline(timeline: Timeline) -> timeline_pb2.ChoiceTimeline:
 
 
 def microseconds(seconds: float) -> int:
-    """Return a duration as messages have it: never less than nothing, which they cannot say."""
+    """Return a duration in microseconds, at least 0: messages have unsigned fields."""
     return max(0, round(seconds * MICROSECONDS))

@@ -1,4 +1,4 @@
-"""From plain data about workers, pairs and probes to messages."""
+"""Converts plain data about workers, pairs and probes to messages."""
 
 from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_scheduler.convert.timeline import microseconds

@@ -1,4 +1,4 @@
-"""Between the messages of a worker's stream and the core's plain data."""
+"""Converts between the messages of a worker's stream and the core's plain data."""
 
 import hashlib
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         name=hello.model,
         model_fingerprint=hello.layout.model_fingerprint,
         tokenizer_fingerprint=hello.tokenizer_fingerprint,
-        # A longer sequence could never be told in one plan.
+        # A longer sequence would not fit in one plan.
         max_model_len=min(
             capacity.max_model_len, StreamLimits().longest_sequence(group.block_size)
         ),
@@ -75,7 +75,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
         bytes_per_block=sum(group.bytes_per_block for group in hello.layout.groups),
         loads_blocks=hello.loads_blocks,
         roles=roles_from_message(hello.roles),
-        # Before there were transports workers named endpoints at which they refused all pulls.
+        # Older workers, without transports, name endpoints at which they refuse all pulls.
         kv_endpoint=hello.kv_endpoints[0] if hello.kv_transports and hello.kv_endpoints else "",
         kv_transports=transports_from_message(hello.kv_transports),
         pull_transports=transports_from_message(hello.pull_transports),
@@ -85,7 +85,7 @@ def worker_info(hello: pb.WorkerHello) -> WorkerInfo:
 
 
 def roles_from_message(numbers: Iterable[int]) -> frozenset[Role]:
-    """Return roles; all of them when none is named. Raises PeerRefusedError for an unknown one."""
+    """Return roles; all roles when none is listed. Raises PeerRefusedError for unknown numbers."""
     unknown = [number for number in numbers if number not in _ROLE_OF_NUMBER]
     if unknown:
         raise PeerRefusedError(f"unknown worker roles {unknown}", field="roles")
@@ -120,7 +120,7 @@ def _layout_fingerprint(layout: layout_pb2.KvLayout) -> bytes:
         )
         for group in layout.groups
     ]
-    # Blocks of another device class or kernel set hold other roundings of the same tokens.
+    # Blocks of another device class or kernel set hold other roundings of the same values.
     parts = layout_fingerprint(groups) + layout.numerics_fingerprint
     return hashlib.sha256(parts).digest()[:16]
 
@@ -163,7 +163,7 @@ def plan_message(plan: StepPlan) -> pb.StepPlan:
 
 def _new_request(sequence: NewSequence) -> pb.NewRequest:
     sampling = sampling_to_message(sequence.sampling)
-    sampling.ClearField("structured_outputs")  # the worker knows it by its id
+    sampling.ClearField("structured_outputs")  # the worker has the grammar by its id
     pooling = sequence.pooling
     if sequence.num_candidates:
         sampling.logprobs = sequence.num_candidates
@@ -191,7 +191,7 @@ def compile_message(grammar_id: bytes, params: StructuredOutputsParams) -> pb.Co
 
 
 def compile_error(message: pb.GrammarCompiled) -> PagewireError | None:
-    """Return why a grammar does not compile, or None."""
+    """Return the error of a grammar that does not compile, or None."""
     return from_detail(message.error) if message.HasField("error") else None
 
 

@@ -1,5 +1,5 @@
-"""Walks tables, pools, queues and slots and says what contradicts what. Never trusts a counter,
-changes nothing."""
+"""The core's audit: walks tables, pools, queues and slots and reports contradictions between them.
+It trusts no counter and changes no state."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ def audit(core: SchedulerCore) -> CoreReport:
 
 
 def held_slots(worker: WorkerState) -> set[int]:
-    """Return the slots a worker may still hold: in use, named by a step, or not told as freed."""
+    """Return the slots a worker may still hold: used, named by a step, or not reported as freed."""
     free = set(worker.free_slots) - set(worker.freed_slots_to_report)
     return set(range(len(worker.slots))) - free
 

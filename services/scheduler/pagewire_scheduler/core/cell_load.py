@@ -1,5 +1,5 @@
-"""How busy a cell is: who runs, who waits and why, per frontend and model, and how full the KV
-caches of a model's workers are. Decides nothing."""
+"""The load of a cell: running and waiting sequences per frontend and model, and the KV cache usage
+of each model's workers."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ class WorkerLoad:
     Attributes:
         num_by_roles: Workers by what they are used for.
         num_blocks: KV blocks of all of them.
-        num_used_blocks: Those that somebody holds; what is only kept for whom may want it is free.
+        num_used_blocks: Blocks with a holder; a block that is only cached is free.
         block_size: Tokens per block.
         steps_by_tokens, num_step_tokens: See ModelTotals.
     """

@@ -226,7 +226,7 @@ class SchedulerCore:
     def note_grammar(
         self, worker_id: bytes, grammar_id: GrammarId, error: PagewireError | None
     ) -> list[Event]:
-        """A worker has compiled a grammar, or cannot: then whoever waits for it fails."""
+        """Take the answer about a grammar; with an error the sequences that wait for it fail."""
         ended: list[Sequence] = []
         worker, is_compiled = self.workers[worker_id], error is None
         worker.touch()

@@ -1,1 +1,1 @@
-"""Streams to workers, frontends and KV stores, and the loop that drives the core."""
+"""Streams to workers, frontends and KV stores, and the step loop that drives the core."""

@@ -1,5 +1,5 @@
-"""Which requests the core was working on when it failed, so that their frontends can tell one that
-fails every scheduler from those that were merely there."""
+"""Finds the requests that the core was working on when it failed. Their frontends need them to
+recognize a request that fails every scheduler."""
 
 import traceback
 from typing import Final
@@ -12,8 +12,8 @@ MAX_CULPRITS: Final = 64
 
 
 def culprits_of(error: BaseException) -> list[RequestId]:
-    """Return the requests that the innermost call that has any has at hand, at most MAX_CULPRITS;
-    none when no call has one."""
+    """Return the requests among the local variables of the innermost call that has any, at most
+    MAX_CULPRITS."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
         found = dict.fromkeys(

@@ -1,5 +1,5 @@
-"""The core with its clock and those who hear of it: every call into the core goes through here, so
-that it knows the time, and a contradiction ends the process. Owns no stream."""
+"""Calls the core for the links: sets its time, sends its events to frontends, and ends the process
+when the core fails."""
 
 import asyncio
 import logging

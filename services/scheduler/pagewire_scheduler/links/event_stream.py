@@ -1,8 +1,8 @@
-"""What the core has told one frontend and is not written yet: steps are merged while they wait, and
-become messages of a bounded size when they are written. Owns no stream.
+"""Events of the core that wait to be written to one frontend. They are merged while they wait, and
+converted to messages of a bounded size when they are written.
 
-A pause of a frontend costs what its requests emitted meanwhile, and neither a message per step nor
-its stream.
+A pause of a frontend costs memory for the tokens emitted meanwhile. It costs neither one message
+per step nor the stream.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ MERGE_EVERY: Final = 4096
 """Events that wait before the first merge, and new ones before each further one."""
 
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""Of what waits, estimated, once merged; beyond it the frontend attaches again and is resent it."""
+"""Limit of waiting events, estimated after a merge. Beyond it the frontend must attach again."""
 
 _EVENT_BYTES: Final = 256
 _TOKEN_BYTES: Final = 40
@@ -51,11 +51,11 @@ class WaitingEvents:
 
     @property
     def is_too_much(self) -> bool:
-        """Whether what waits takes more memory than a frontend may cost."""
+        """Whether waiting events take more than MAX_BYTES."""
         return self._num_bytes > MAX_BYTES
 
     def add(self, events: Sequence[Event]) -> None:
-        """Let events wait."""
+        """Add events."""
         self._events += events
         if len(self._events) - self._num_merged >= MERGE_EVERY:
             self._events = merged(self._events)
@@ -63,8 +63,10 @@ class WaitingEvents:
             self._num_bytes = sum(map(_num_bytes, self._events))
 
     def take(self) -> Iterator[pb.AttachFrontendResponse]:
-        """Yield the messages of all that waits, each made when it is asked for: refusals, what was
-        asked about prompts, timelines, all tokens and vectors, then all ends."""
+        """Take out all events and yield their messages, made one by one.
+
+        The order is refusals, log-probabilities of prompts, timelines, tokens, vectors, ends.
+        """
         events, self._events = self._events, []
         self._num_merged = self._num_bytes = 0
         by_kind: dict[type[Event], list[Any]] = {}
@@ -86,8 +88,9 @@ class WaitingEvents:
 
 
 def merged(events: list[Any]) -> list[Any]:
-    """Return the events with the tokens of a choice in as few as possible, where its first stood;
-    what follows on from nothing is left as it is, for the frontend to judge.
+    """Return the events with consecutive tokens of a choice joined, at the place of the first.
+
+    Tokens with a gap before them stay an event of their own; the frontend checks positions.
     """
     parts: dict[tuple[int, int, int], list[list[TokensEvent]]] = {}
     order: list[Any] = []

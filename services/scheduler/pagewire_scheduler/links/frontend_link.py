@@ -1,5 +1,5 @@
-"""One frontend's stream: hello in, requests in, tokens out. Owns the outbox and the pending answers
-about audits."""
+"""The stream of one frontend: hello and requests in, tokens out. It owns the send queue and the
+pending answers about audits."""
 
 import asyncio
 import logging
@@ -27,11 +27,11 @@ from pagewire_shared.rpc.errors import to_detail
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES, SendQueue
 
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
-"""Of messages besides events, which no frontend that reads ever has waiting: refusals of what it
-submits, and answers. Beyond it the frontend attaches again."""
+"""Limit of waiting messages besides events, such as answers. A frontend that reads never reaches
+it; beyond it the frontend must attach again."""
 
 MAX_ANSWER_BYTES = MESSAGE_BYTES - 1024
-"""Of what an operator asked."""
+"""Limit of an answer to an operator."""
 
 Audit = Callable[[], Awaitable[audit_pb2.AuditReport]]
 Operate = Callable[[pb.AdminQuery], Awaitable[pb.AdminAnswer]]
@@ -39,7 +39,7 @@ _logger = logging.getLogger(__name__)
 
 
 class FrontendLink:
-    """A frontend that has said hello."""
+    """A frontend that has sent its hello."""
 
     def __init__(
         self,
@@ -48,8 +48,12 @@ class FrontendLink:
         audit: Audit,
         operate: Operate | None = None,
     ) -> None:
-        """Args: `audit` and `operate` answer what operators ask through this frontend; without
-        the latter their other questions break the contract."""
+        """Take a hello.
+
+        Args:
+            audit: Answers audit queries of operators.
+            operate: Answers other queries of operators; None to treat them as wire errors.
+        """
         self._loop = loop
         self._protocol = agree_protocol(hello.protocol)
         loop.observe_generation(hello.cell, hello.highest_generation)
@@ -73,7 +77,7 @@ class FrontendLink:
     async def run(
         self, requests: AsyncIterator[pb.AttachFrontendRequest]
     ) -> AsyncIterator[pb.AttachFrontendResponse]:
-        """Attach, and yield what is sent until the stream ends."""
+        """Attach, and yield messages to send until the stream ends."""
         generation, resumed, events = self._loop.attach_frontend(self)
         welcome = pb.Welcome(
             protocol=self._protocol,
@@ -88,7 +92,7 @@ class FrontendLink:
             yield message
 
     def send_events(self, events: Sequence[Event]) -> None:
-        """Let events wait for the stream to take them; what waits is merged."""
+        """Queue events until the stream takes them; waiting events are merged."""
         if self._outbox.is_closed:
             return
         self._events.add(events)
@@ -99,7 +103,7 @@ class FrontendLink:
             self._outbox.put_each(self._take_events())
 
     def _take_events(self) -> Iterator[pb.AttachFrontendResponse]:
-        """Yield what waits by now; what comes from now on waits behind it."""
+        """Yield the messages of the events that wait now; later events are queued again."""
         self._has_asked = False
         for message in self._events.take():
             if self._is_failing:
@@ -107,26 +111,26 @@ class FrontendLink:
             yield message
 
     def send_models(self, models: Sequence[tuple[ModelInfo, int]]) -> None:
-        """Enter the models served into the outbox."""
+        """Put the models served into the send queue."""
         self._send(pb.AttachFrontendResponse(served_models=served_models(models)))
 
     def send_heartbeat(self, counter: int) -> None:
-        """Enter a heartbeat into the outbox."""
+        """Put a heartbeat into the send queue."""
         self._send(pb.AttachFrontendResponse(heartbeat=pb.Heartbeat(counter=counter)))
 
     def send_load(self, load: CellLoad) -> None:
-        """Enter how busy the cell is into the outbox."""
+        """Put the load of the cell into the send queue."""
         own = load.sequences.get(self._info.frontend_id, {})
         message = metrics_message(own, load.workers)
         self._send(pb.AttachFrontendResponse(cell_metrics=message))
 
     def send_failing(self, request_ids: Sequence[RequestId]) -> None:
-        """Let this be the last word: the core failed while it worked on these requests."""
+        """Send, as the last message, the requests that the core worked on when it failed."""
         self._is_failing = True
         self._send(pb.AttachFrontendResponse(failing=pb.Failing(request_ids=request_ids)))
 
     def ask_audit(self, query_id: int) -> "asyncio.Future[audit_pb2.FrontendAudit]":
-        """Ask the frontend what it holds."""
+        """Query the resources that the frontend holds."""
         future = self._audits.expect(query_id)
         query = pb.AuditQuery(query_id=query_id)
         self._send(pb.AttachFrontendResponse(audit_query=query))
@@ -146,7 +150,7 @@ class FrontendLink:
             self._cut("the frontend does not read what it asked for; attach again")
 
     def _cut(self, why: str) -> None:
-        # Closing changes the loop's lists, which it may be walking.
+        # Closing changes lists of the loop, which may be iterating over them.
         asyncio.get_running_loop().call_soon(self.close, UnavailableError(why))
 
     def _receive(self, message: pb.AttachFrontendRequest) -> None:
@@ -205,7 +209,7 @@ class FrontendLink:
         self.send_events([refusal])
 
     def _reset_prefix_cache(self, message: pb.ResetPrefixCacheQuery) -> None:
-        # The frontend refuses a model that no cell serves; its last worker may have left since.
+        # The frontend refuses unknown models, but the last worker of a model may have left since.
         model = message.model if message.HasField("model") else None
         num_blocks = self._loop.reset_prefix_cache(model)
         answer = pb.ResetPrefixCacheAnswer(query_id=message.query_id, num_blocks=num_blocks)

@@ -1,5 +1,5 @@
-"""This scheduler's generation: which of several lives of a cell's scheduler is the newest, and what
-peers may claim about it. Nobody who claims is known to tell the truth."""
+"""The generation of this scheduler (its term in the cell), and the checks of generations that peers
+claim to have seen. Claims are not trusted: a peer may be wrong."""
 
 import logging
 import time
@@ -9,7 +9,7 @@ from pagewire_shared.identity.ids import DEFAULT_CELL
 from pagewire_shared.identity.seen_generations import MAX_GENERATION
 
 MAX_AHEAD_MS = 86_400_000
-"""Further ahead of this clock than a day no generation of the cell is believed."""
+"""A generation that is further ahead of this clock is refused."""
 
 LOG_AGAIN_MS = 60_000
 
@@ -20,11 +20,11 @@ _logger = logging.getLogger(__name__)
 class Generation:
     """max(unix ms at start, highest seen of this cell in any hello + 1).
 
-    It only grows. Once somebody was welcomed it grows no more for what another scheduler of the
-    cell may have issued by now: that one is the newer one.
+    It only grows. Once issued, it does not grow for a higher generation up to the present time:
+    another scheduler of the cell may have that one, and is newer.
 
     Args:
-        cell: The cell's name; what peers have seen of other cells does not matter.
+        cell: The cell's name; generations of other cells are ignored.
     """
 
     def __init__(self, cell: str = DEFAULT_CELL) -> None:
@@ -35,17 +35,16 @@ class Generation:
 
     @property
     def number(self) -> int:
-        """The generation; reading it to welcome a peer goes with `issue`."""
+        """The generation; use `issue` for a welcome."""
         return self._number
 
     def observe(self, cell: str, highest_seen: int) -> None:
-        """Take note of what a peer has seen of `cell`; "" is a peer that knows of no cells, and
-        counts as one of this cell.
+        """Take note of the highest generation that a peer has seen of `cell`; "" means this cell.
 
         Raises:
             PeerRefusedError: No scheduler can have had that generation.
-            UnavailableError: Another scheduler of this cell has started later. It may be gone, and
-                the peer may be wrong: this one goes on with the peers that it has.
+            UnavailableError: Another scheduler of this cell has started later. It may be gone, or
+                the peer may be wrong, so this scheduler keeps its attached peers.
         """
         if highest_seen > MAX_GENERATION:
             raise PeerRefusedError(f"generation {highest_seen} is above 2^63 - 1", field=_FIELD)
@@ -60,7 +59,7 @@ class Generation:
             )
         if self._is_issued and highest_seen <= now:
             self._refuse(highest_seen, now)
-        # Nobody was welcomed yet, or a clock was set back: later than now no other has started.
+        # No peer was welcomed yet, or a clock was set back: no scheduler starts in the future.
         self._number = highest_seen + 1
 
     def issue(self) -> int:
@@ -69,7 +68,7 @@ class Generation:
         return self._number
 
     def is_held(self, cell: str, generation: int | None) -> bool:
-        """Whether what a frontend holds is of this scheduler."""
+        """Whether requests that a frontend holds were taken by this scheduler."""
         return cell in ("", self.cell) and generation == self._number
 
     def _refuse(self, highest_seen: int, now: int) -> None:

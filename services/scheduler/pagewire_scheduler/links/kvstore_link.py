@@ -1,5 +1,5 @@
-"""One KV store as the scheduler sees it: dials for ever, watches which blocks are there, and tells
-the step loop. What it tells is a hint; whoever loads finds out."""
+"""Watches one KV store: dials it again after every loss, and reports its blocks to the step loop.
+The reports are hints: a load finds out whether a block is there."""
 
 import asyncio
 import logging
@@ -26,46 +26,46 @@ from pagewire_shared.rpc.options import Options, control_channel_options
 
 HELLO_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 0.25
-"""A stream that is open for so long will do, also when it has nothing to say."""
+"""A stream that is open for so long counts as up, even without a message."""
 STEADY_SECONDS: Final = 5.0
 """A store that was up for so long is dialled again without delay."""
 PING_TIMEOUT_MS: Final = 1000
 MAX_BATCH_NAMES: Final = 512
 """Names taken in one turn of the event loop: well below a millisecond."""
 MAX_MESSAGE_BYTES: Final = 1024 * 1024
-"""Of one message, which is parsed in one turn; after a longer one the store is listed anew."""
+"""Limit of a message, which is parsed in one turn; after a longer one the store is listed anew."""
 
 _NAME_BYTES: Final = 16
 _WATCH: Final = "/pagewire.kvstore.v1.KvStoreService/WatchBlocks"
 _LOST: Final = (UnavailableError, DeadlineError)
 _CHANGES: Final = {change.value: change for change in WatchedChange}
 START_SECONDS: Final = 5.0
-"""How long a store may be out of reach at the start before that is said."""
+"""How long a store may be out of reach at the start before that is logged."""
 
 _logger = logging.getLogger(__name__)
 
 
 class StoreObserver(Protocol):
-    """Who is told what a store has; `store` is its address as it was configured."""
+    """Observer of the blocks of a store; `store` is its address as it was configured."""
 
     def note_stored(self, store: str, names: Sequence[BlockName]) -> None:
-        """Blocks may be loaded."""
+        """Take note of blocks that may be loaded."""
 
     def note_removed(self, store: str, names: Sequence[BlockName]) -> None:
-        """Blocks are gone."""
+        """Take note of blocks that are gone."""
 
     def note_cleared(self, store: str) -> None:
-        """Nothing is known of its blocks."""
+        """Forget all blocks of the store."""
 
     def set_store(self, store: str, *, is_up: bool) -> None:
-        """It can be reached, or cannot."""
+        """Take note of whether the store can be reached."""
 
 
 class KvStoreLink:
-    """The watch of one store, re-dialled for ever."""
+    """The watch of one store, dialled again after every loss."""
 
     def __init__(self, store: str, observer: StoreObserver) -> None:
-        """Raises StartupError for an address that is none."""
+        """Raises StartupError for an invalid address."""
         self._store = store
         self._target = str(parse_address(store, setting="--kvstore"))
         self._observer = observer
@@ -84,7 +84,7 @@ class KvStoreLink:
             try:
                 await self._watch_once()
             except PagewireError as error:
-                # After a contradiction nothing of it can be trusted: list anew.
+                # After a contradiction no known name can be trusted: list anew.
                 if not isinstance(error, _LOST):
                     self._forget()
                 self._note_down(error)
@@ -93,7 +93,7 @@ class KvStoreLink:
             await asyncio.sleep(backoff.next_seconds())
 
     async def _watch_once(self) -> None:
-        """Raises why the watch ended."""
+        """Watch until the stream ends, and raise the reason."""
         # A channel per attempt: a kept one would add its own backoff to ours.
         async with grpc.aio.insecure_channel(self._target, options=_options()) as channel:
             store_id = await self._introduce(channel)
@@ -101,7 +101,7 @@ class KvStoreLink:
             if sequence is None:
                 self._clear()
             request = pb.WatchBlocksRequest(from_sequence=sequence, store_id=store_id)
-            # Parsed here: the library only logs a message that is none, and hands on nothing.
+            # Parsed here: the library only logs a malformed message and yields nothing.
             watch: Any = channel.unary_stream(
                 _WATCH, request_serializer=pb.WatchBlocksRequest.SerializeToString
             )
@@ -175,7 +175,7 @@ class KvStoreLink:
             _logger.info("watching the KV store at %s", self._store)
 
     def _note_down(self, error: PagewireError) -> None:
-        """Tell and log why there is no watch, once per reason: how it is out of reach is none."""
+        """Report and log why there is no watch, once per reason; all losses count as one reason."""
         is_lost = isinstance(error, _LOST)
         if is_lost and not self._is_up and asyncio.get_running_loop().time() < self._quiet_until:
             return  # all roles start at once
@@ -190,11 +190,11 @@ class KvStoreLink:
 
 
 def _options() -> Options:
-    """Those of a control channel, but a store that is stopped is noticed within two seconds: it
-    is only a benefit, and loads from it end late meanwhile.
+    """Return the options of a control channel that notices a stopped store within two seconds.
 
-    What counts is the timeout of a ping, a minute by default: that of keepalive alone does not end
-    a connection to a process that is stopped (measured with grpcio 1.85).
+    A store is optional, and loads from a stopped one end late. The ping timeout decides, a minute
+    by default: the keepalive timeout alone does not end a connection to a stopped process
+    (measured with grpcio 1.85).
     """
     changed = {
         "grpc.keepalive_timeout_ms": PING_TIMEOUT_MS,
@@ -205,7 +205,7 @@ def _options() -> Options:
 
 
 async def _read(call: Any) -> bytes:
-    """Return the next message of a stream. Raises why it ended."""
+    """Return the next message of a stream. Raises the reason when the stream has ended."""
     try:
         message = await call.read()
     except grpc.aio.AioRpcError as error:
@@ -223,6 +223,6 @@ async def _read(call: Any) -> bytes:
 
 
 def _raise_if_cancelled_by_peer() -> None:
-    # grpc.aio reports a peer's CANCELLED status as the cancellation of whoever reads.
+    # grpc.aio reports a peer's CANCELLED status as the cancellation of the reading task.
     if not is_cancelled():
         raise UnavailableError("the stream was cancelled")

@@ -1,5 +1,5 @@
-"""The step loop: the only mutator of the core. Events of all streams come in, plans and tokens go
-out; it awaits nothing, so no peer can hold up another."""
+"""The step loop: the only caller that changes the core. It takes the events of all streams and
+sends plans and tokens. It never waits, so a slow peer delays no other."""
 
 import asyncio
 import logging
@@ -150,7 +150,7 @@ class StepLoop:
             self._plan_soon()
 
     def drain(self, peer: WorkerPeer) -> None:
-        """Give a worker that is to end nothing new; it is told when it has nothing left."""
+        """Give a worker that is to end nothing new; it may leave when it has nothing left."""
         worker_id = peer.info.worker_id
         if self.workers.get(worker_id) is peer:
             self.driven.guard(lambda: self.core.drain_worker(worker_id))

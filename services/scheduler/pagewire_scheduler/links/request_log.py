@@ -1,5 +1,4 @@
-"""What the scheduler's log says of single requests, so that an id can be followed from the
-frontend's line. Decides nothing."""
+"""Log lines about single requests, so that an id can be followed from the frontend's log."""
 
 import logging
 from collections.abc import Iterable
@@ -10,13 +9,13 @@ from pagewire_shared.identity.ids import short
 from pagewire_shared.process.logs import FIELDS
 
 MAX_NAMED_REQUESTS = 32
-"""In one line."""
+"""Most requests named in one line."""
 
 _logger = logging.getLogger(__name__)
 
 
 def log_failure(event: Event) -> None:
-    """Say which request was refused or has failed. Runs per event, so most leave at once."""
+    """Log a refused or failed request. It runs per event, so most calls return at once."""
     if not isinstance(event, FinishedEvent | RejectedEvent) or event.error is None:
         return
     verb = "refused" if isinstance(event, RejectedEvent) else "failed"
@@ -27,7 +26,7 @@ def log_failure(event: Event) -> None:
 
 
 def named(sequences: Iterable[Sequence]) -> str:
-    """Return the requests of sequences for a line: the first ones, and how many more there are."""
+    """Return the first requests of sequences for a log line, and the number of further ones."""
     names = sorted({short(sequence.request.submission.request_id) for sequence in sequences})
     more = len(names) - MAX_NAMED_REQUESTS
     shown = ", ".join(names[:MAX_NAMED_REQUESTS])

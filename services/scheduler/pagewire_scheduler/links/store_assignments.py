@@ -1,4 +1,4 @@
-"""Which KV store a worker writes to, where there are several. Talks to nobody."""
+"""Assigns each worker a KV store to write to, where there are several."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ class StoreAssignments:
     """Spreads attached workers evenly over the stores."""
 
     def __init__(self, stores: Sequence[str]) -> None:
-        """Args: `stores` are addresses, each once."""
+        """Take the addresses of the stores, each once."""
         self._num_workers = dict.fromkeys(stores, 0)
 
     @contextmanager
     def take(self) -> Iterator[tuple[str, ...]]:
-        """Yield all stores for as long as a worker is attached; it writes to the first one."""
+        """Yield all stores while a worker is attached; the worker writes to the first one."""
         if not self._num_workers:
             yield ()
             return

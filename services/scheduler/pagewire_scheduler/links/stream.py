@@ -1,4 +1,4 @@
-"""The two halves of a bidirectional stream: a reader task and the one writer. Knows no message."""
+"""Runs the two halves of a bidirectional stream: a reader task and the only writer."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ import grpc.aio
 from pagewire_shared.errors import PagewireError, UnavailableError
 
 STALL_SECONDS: Final = 10.0
-"""A peer that takes nothing for so long, although something waits, is cut off."""
+"""A peer that reads nothing for so long, although messages wait, is cut off."""
 LOOK_SECONDS: Final = 1.0
 
 Request = TypeVar("Request")
@@ -22,15 +22,15 @@ _logger = logging.getLogger(__name__)
 
 
 class Waiting(Protocol[Response_co]):
-    """What waits to be written: an Outbox."""
+    """The messages that wait to be written: a SendQueue."""
 
     @property
     def stalled_seconds(self) -> float:
-        """How long the writer has taken nothing although something waits; else 0."""
+        """Seconds for which the writer has taken nothing although messages wait; else 0."""
         ...
 
     def drain(self) -> AsyncIterator[Response_co]:
-        """Yield messages until it is closed."""
+        """Yield messages until the queue is closed."""
         ...
 
 
@@ -42,7 +42,7 @@ async def run_stream(
 ) -> AsyncIterator[Response]:
     """Yield from `outbox` while a task feeds `receive`; call `close` when either side ends.
 
-    The reader is the one who notices that the peer is gone: a writer may be waiting for news, or be
+    Only the reader notices that the peer is gone: the writer may be waiting for messages, or be
     blocked on flow control.
     """
     reader = asyncio.create_task(_read(requests, receive, close))
@@ -59,7 +59,7 @@ async def run_stream(
 async def _watch(outbox: Waiting[Response], close: Callable[[PagewireError | None], None]) -> None:
     """Close the stream of a peer that does not read.
 
-    It takes two looks: after a pause of this process the writer gets its turn between them.
+    It needs two checks: after a pause of this process the writer gets its turn between them.
     """
     was_stalled = False
     while True:

@@ -1,9 +1,9 @@
-"""One worker's stream: hello in, plans out, results in. Owns the outbox and the pending answers
-about audits and digests.
+"""The stream of one worker: hello and results in, plans out. It owns the send queue and the pending
+answers about audits and digests.
 
-What waits in the outbox is bounded by credits: plans by the steps in flight, grammars and loads by
-those that are not answered, roles and farewell by being one, questions by MAX_QUESTIONS. So nothing
-is refused here, and a worker is cut off only when it reads nothing for some time; see `stream`.
+Credits bound the send queue: plans by steps in flight, grammars and loads by unanswered ones. Roles
+and farewell are one message each, and questions are at most MAX_QUESTIONS. So no message is refused
+here. A worker is cut off only when it reads nothing for some time; see `stream`.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ from pagewire_shared.rpc.send_queue import MESSAGE_BYTES, SendQueue
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 MAX_QUESTIONS: Final = 32
-"""Questions of operators that wait to be written; a further one gets no answer."""
+"""Queries of operators that wait to be written; the future of a further one is cancelled."""
 
 _logger = logging.getLogger(__name__)
 
 
 class WorkerLink:
-    """A worker that has said hello."""
+    """A worker that has sent its hello."""
 
     def __init__(self, loop: StepLoop, hello: pb.WorkerHello) -> None:
         self._loop = loop
@@ -77,7 +77,7 @@ class WorkerLink:
     async def run(
         self, requests: AsyncIterator[pb.AttachWorkerRequest], kvstores: tuple[str, ...]
     ) -> AsyncIterator[pb.AttachWorkerResponse]:
-        """Attach, and yield what is sent until the stream ends."""
+        """Attach, and yield messages to send until the stream ends."""
         generation = self._loop.attach_worker(self)
         welcome = pb.WorkerWelcome(
             protocol=self._protocol,
@@ -90,51 +90,51 @@ class WorkerLink:
             yield message
 
     def send_plan(self, plan: StepPlan) -> None:
-        """Enter a plan into the outbox."""
+        """Put a plan into the send queue."""
         self._meter.sent(self._loop.clock())
         self._put(pb.AttachWorkerResponse(plan=plan_message(plan)))
 
     def send_grammar(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
-        """Enter the request to compile a grammar into the outbox."""
+        """Put a request to compile a grammar into the send queue."""
         message = compile_message(grammar_id, params)
         self._put(pb.AttachWorkerResponse(compile_grammar=message))
 
     def send_load(self, order: LoadOrder) -> None:
-        """Enter the request to load blocks into the outbox."""
+        """Put an order to load blocks into the send queue."""
         self._load_meter.ordered(self._loop.clock(), order)
         self._put(pb.AttachWorkerResponse(load_blocks=load_message(order)))
 
     def send_cancel_load(self, load_id: int) -> None:
-        """Enter into the outbox that nobody waits for a load any more."""
+        """Put the cancellation of a load into the send queue."""
         self._load_meter.cancelled(load_id)
         self._outbox.put(pb.AttachWorkerResponse(cancel_load=pb.CancelLoad(load_id=load_id)))
 
     @property
     def is_drained(self) -> bool:
-        """Whether it was told that nothing will come."""
+        """Whether it was sent the message that it may leave."""
         return self._is_drained
 
     def send_drained(self) -> None:
-        """Enter into the outbox that it may leave."""
+        """Put the message that the worker may leave into the send queue."""
         self._is_drained = True
         self._outbox.put(pb.AttachWorkerResponse(drain=pb.WorkerDrain()))
 
     def send_roles(self, roles: Iterable[Role]) -> None:
-        """Enter into the outbox what it is used for from now on."""
+        """Put the new roles of the worker into the send queue."""
         is_waiting = self._new_roles is not None
         self._new_roles = frozenset(roles)
         if not is_waiting:
             self._outbox.put_each(self._newest_roles())
 
     def ask_audit(self, query_id: int) -> "asyncio.Future[pb.WorkerAuditReply]":
-        """Ask the worker what it holds; the answer is cancelled when there is none to come."""
+        """Query the resources that the worker holds; the future is cancelled without an answer."""
         future = self._audits.expect(query_id)
         query = pb.WorkerAuditQuery(query_id=query_id)
         self._ask(future, pb.AttachWorkerResponse(audit_query=query))
         return future
 
     def ask_digests(self, query_id: int, names: Sequence[BlockName]) -> "asyncio.Future[bytes]":
-        """Ask for the SHA-256 of the payload of blocks, 32 bytes each; zeros where it has none."""
+        """Query the SHA-256 of the payload of blocks, 32 bytes each; zeros for absent blocks."""
         future = self._digests.expect(query_id)
         query = pb.BlockDigestQuery(query_id=query_id, names=pack_names(names))
         self._ask(future, pb.AttachWorkerResponse(block_digest_query=query))
@@ -149,13 +149,13 @@ class WorkerLink:
             self._digests.give_up()
 
     def _put(self, message: pb.AttachWorkerResponse) -> None:
-        """Queue what is bounded by its maker; were it too large after all, this stream ends, and
-        not that of whoever is heard at the moment."""
+        """Queue a message whose size its maker bounds. One that is too large after all ends this
+        stream, not the stream whose message is being handled."""
         try:
             self._outbox.put(message)
         except PagewireError as error:
             _logger.error("worker %s: %s", short(self._info.worker_id), error)
-            # Closing changes the loop's lists, which it may be walking.
+            # Closing changes lists of the loop, which may be iterating over them.
             asyncio.get_running_loop().call_soon(self.close, error)
 
     def _newest_roles(self) -> Iterator[pb.AttachWorkerResponse]:
@@ -174,7 +174,7 @@ class WorkerLink:
         self, answer: "asyncio.Future[Any]", question: pb.AttachWorkerResponse
     ) -> Iterator[pb.AttachWorkerResponse]:
         self._num_questions -= 1
-        if not answer.done():  # else nobody waits for it any more
+        if not answer.done():  # else the answer was cancelled
             yield question
 
     def _receive(self, message: pb.AttachWorkerRequest) -> None:

@@ -1,1 +1,1 @@
-"""Prometheus counters of steps, of the cell and of KV transfers."""
+"""Prometheus metrics of steps, of the cell and of KV transfers."""

@@ -1,5 +1,4 @@
-"""How busy the cell is and what has happened in it, for the process's metrics endpoint. Decides
-nothing."""
+"""Metrics of the cell: load, workers, KV blocks, preemptions and prompt tokens by model."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -42,14 +41,14 @@ _BOTH = "both"
 
 
 class CellMeter:
-    """Shows loads as they are, and of totals what has been added since the last call."""
+    """Sets gauges to the load, and increases counters by the totals added since the last call."""
 
     def __init__(self) -> None:
         self._shown = CoreCounts()
         self._models: dict[str, None] = {}
 
     def show_load(self, load: CellLoad, num_frontends: int) -> None:
-        """Show how busy the cell is; models that are gone are shown as empty."""
+        """Show the load of the cell; models without workers and sequences are shown as empty."""
         _FRONTENDS.set(num_frontends)
         sequences = load.of_all_frontends()
         self._models.update(dict.fromkeys((*load.workers, *sequences)))
@@ -58,7 +57,7 @@ class CellMeter:
             _show_workers(model, load.workers.get(model, WorkerLoad()))
 
     def show_totals(self, counts: CoreCounts) -> None:
-        """Show what has happened."""
+        """Show the totals of the core."""
         shown, self._shown = self._shown, counts.copy()
         _REJECTED.inc(counts.num_rejected - shown.num_rejected)
         for model, totals in counts.models.items():
@@ -101,7 +100,7 @@ def _show_totals(model: str, totals: ModelTotals, shown: ModelTotals) -> None:
 
 
 def _found(tokens: Mapping[str, int], num_handed_off: int) -> Iterator[tuple[str, int]]:
-    """Yield (label of the tier, tokens); "worker" is what another one computed and handed over."""
+    """Yield (label of the tier, tokens); "worker" means computed by another worker, handed off."""
     by_label = dict.fromkeys(map(cache_label, (WORKER_TIER, *STORE_TIERS)), 0)
     by_label[WORKER] = num_handed_off
     for tier, count in tokens.items():

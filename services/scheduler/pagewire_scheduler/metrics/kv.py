@@ -1,5 +1,4 @@
-"""Counters of KV stores, of loads from them and of hand-offs between workers, for the process's
-metrics endpoint. Decides nothing."""
+"""Metrics of KV stores, of loads from them and of hand-offs between workers."""
 
 import enum
 from collections.abc import Mapping
@@ -69,7 +68,7 @@ LoadReason = TypeVar("LoadReason", bound=enum.Enum)
 
 
 class StoreMeter:
-    """Shows one store."""
+    """Metrics of one store."""
 
     def __init__(self, store: str) -> None:
         self._up = _UP.labels(store)
@@ -79,16 +78,16 @@ class StoreMeter:
         self.cleared()
 
     def turned(self, *, is_up: bool) -> None:
-        """It can be reached, or cannot."""
+        """Show whether the store can be reached."""
         self._up.set(is_up)
 
     def changed(self, num_names: int) -> None:
-        """So many names came; less than zero when they went."""
+        """Add `num_names` to the known names; below zero for removed ones."""
         self._num_names = max(0, self._num_names + num_names)
         self._names.set(self._num_names)
 
     def cleared(self) -> None:
-        """Nothing is known of it."""
+        """Reset the known names to none."""
         self._num_names = 0
         self._names.set(0)
 
@@ -105,7 +104,7 @@ class LoadMeter:
         self._handoffs: dict[int, float] = {}
 
     def ordered(self, now: float, order: LoadOrder) -> None:
-        """A load was sent."""
+        """Note an order that was sent."""
         if order.worker is not None:
             self._handoffs[order.load_id] = now
             return
@@ -113,12 +112,12 @@ class LoadMeter:
         _LOADS.labels(self._model).inc()
 
     def cancelled(self, load_id: int) -> None:
-        """A cancel was sent. A hand-off shows it in its outcome."""
+        """Note a cancel that was sent. A hand-off shows it in its outcome."""
         if load_id not in self._handoffs:
             _CANCELS.labels(self._model).inc()
 
     def answered(self, now: float, answer: LoadAnswer) -> None:
-        """An answer came; one that nobody asked for is not counted."""
+        """Note an answer; one to an unknown load is not counted."""
         handed_off_at = self._handoffs.pop(answer.load_id, None)
         if handed_off_at is not None:
             self._handed_off(now - handed_off_at, answer)
@@ -141,8 +140,7 @@ class LoadMeter:
 
 
 def _introduce(model: str) -> None:
-    """Show what there is for a model as zeros: what appears with its first value is no growth to
-    who computes rates."""
+    """Create the metrics of a model at zero: rate() ignores a counter's first sample."""
     for metric in (_LOADS, _CANCELS, _BYTES, _SECONDS, _HANDOFF_SECONDS, _HANDOFF_TRANSFER):
         metric.labels(model)
     for outcome in LoadOutcome:
@@ -155,7 +153,7 @@ def _introduce(model: str) -> None:
 
 
 class DecisionMeter:
-    """Shows totals that the core keeps; counts what has been added since the last call."""
+    """Increases counters by the totals of the core added since the last call."""
 
     def __init__(self) -> None:
         for verdict in LoadVerdict:
@@ -181,7 +179,7 @@ class DecisionMeter:
 
 
 class _Totals:
-    """Totals by verdict, and what of them was counted."""
+    """Totals by verdict, and the part of them that was counted."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter

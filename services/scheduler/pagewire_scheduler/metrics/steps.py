@@ -1,7 +1,7 @@
-"""Counters of steps per model, for the process's metrics endpoint. Decides nothing.
+"""Metrics of steps per model.
 
-While a worker has a plan unanswered it is busy; what it is busy for and not inside the model
-(planning, the wire, assembling the batch) is the share that serving costs.
+A worker is busy while one of its plans is unanswered. Busy time outside the model (planning, the
+wire, assembling the batch) is the overhead of serving.
 """
 
 from prometheus_client import Counter, Histogram
@@ -37,13 +37,13 @@ class ModelStepMeter:
         self._since = 0.0
 
     def sent(self, now: float) -> None:
-        """A plan was sent."""
+        """Note a plan that was sent."""
         if self._num_outstanding == 0:
             self._since = now
         self._num_outstanding += 1
 
     def answered(self, now: float, num_tokens: int, model_time_us: int) -> None:
-        """Its result arrived."""
+        """Note the result of the oldest plan."""
         self._num_outstanding -= 1
         seconds = now - self._since
         self._steps.inc()

@@ -1,5 +1,5 @@
-"""The gRPC service of operators: messages in, the auditor and the operator of the cell, messages
-out."""
+"""The gRPC service of operators: reads requests, calls the auditor and the operator of the cell,
+and writes responses."""
 
 from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
 from pagewire_scheduler.links.loop import StepLoop
@@ -9,7 +9,7 @@ from pagewire_shared.errors import ModelNotFoundError
 
 
 class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
-    """What operators ask."""
+    """Serves the requests of operators."""
 
     def __init__(self, auditor: Auditor, operator: CellOperator, loop: StepLoop) -> None:
         self._auditor = auditor
@@ -28,7 +28,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     async def ResetPrefixCache(
         self, request: admin_pb2.ResetPrefixCacheRequest, context: object
     ) -> admin_pb2.ResetPrefixCacheResponse:
-        """Forget the cached prefixes of this cell, of one model or of all."""
+        """Reset the prefix caches of this cell, for one model or for all."""
         model = request.model if request.HasField("model") else None
         if model is not None and model not in {m.name for m, _ in self._loop.core.models()}:
             raise ModelNotFoundError(f"no worker serves {model!r}")
@@ -37,13 +37,13 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     async def SetRoles(
         self, request: admin_pb2.SetRolesRequest, context: object
     ) -> admin_pb2.SetRolesResponse:
-        """Change what a worker of this cell is used for."""
+        """Change the roles of a worker of this cell."""
         return self._operator.set_roles(request)
 
     async def Topology(
         self, request: admin_pb2.TopologyRequest, context: object
     ) -> admin_pb2.TopologyResponse:
-        """Return the workers of this cell, and which pairs of them exchange blocks."""
+        """Return the workers of this cell, and the pairs that exchange blocks."""
         return self._operator.topology()
 
     async def SelfTest(

@@ -1,5 +1,4 @@
-"""Collects the audit of the cell: the core's own walk and what every attached peer answers in
-time."""
+"""Collects the audit of the cell: the core's own audit and the answers of attached peers."""
 
 import asyncio
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ DEFAULT_TIMEOUT_SECONDS = 2.0
 
 
 class Auditor:
-    """Asks every peer and compares."""
+    """Queries every peer and compares the answers with the core."""
 
     def __init__(self, loop: StepLoop) -> None:
         self._loop = loop
@@ -70,7 +69,7 @@ _Slots = tuple[set[int], set[int]]
 
 
 def _slots(loop: StepLoop, worker_id: bytes) -> _Slots:
-    """Return the slots that a worker may hold, and those that it must."""
+    """Return the slots that a worker may hold, and the slots that it must hold."""
     worker = loop.core.workers.get(worker_id)
     return (held_slots(worker), running_slots(worker)) if worker is not None else (set(), set())
 
@@ -78,7 +77,7 @@ def _slots(loop: StepLoop, worker_id: bytes) -> _Slots:
 def _compare(
     process: str, reply: worker_attach_pb2.WorkerAuditReply, before: _Slots, after: _Slots
 ) -> Iterable[audit_pb2.AuditFinding]:
-    """Compare with what held when asked and when answered: steps pass in between."""
+    """Compare with the slots at the query and at the answer: steps pass in between."""
     slots = set(unpack_u32(reply.slots))
     for slot in sorted(slots - before[0] - after[0]):
         yield finding(process, "leaked_slot", f"slot {slot} is held, but by no request")

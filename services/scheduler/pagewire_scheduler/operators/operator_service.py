@@ -1,5 +1,5 @@
-"""What operators ask of the cell besides the audit: roles, topology, self-test. Answers the admin
-service, and frontends that pass questions on."""
+"""Answers operators about roles, topology and self-test of the cell, for the admin service and for
+frontends that pass questions on."""
 
 from pagewire_protos.scheduler.v1 import admin_pb2
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
@@ -27,7 +27,7 @@ class CellOperator:
         self._test = SelfTest(loop)
 
     def set_roles(self, request: admin_pb2.SetRolesRequest) -> admin_pb2.SetRolesResponse:
-        """Change what a worker is used for. Raises InvalidRequestError naming worker or roles."""
+        """Change the roles of a worker. Raises InvalidRequestError naming worker or roles."""
         roles = _roles(request)
         name = find_worker(request.worker, [worker.hex() for worker in self._loop.workers])
         worker_id = bytes.fromhex(name)
@@ -35,7 +35,7 @@ class CellOperator:
         return admin_pb2.SetRolesResponse(worker=worker_topology(self._entry(worker_id)))
 
     def topology(self) -> admin_pb2.TopologyResponse:
-        """Say which workers there are, and which pairs of them exchange blocks."""
+        """Return the workers, and the pairs of workers that exchange blocks."""
         cell = cell_topology(self._loop.topology(), self._loop.generation.number)
         return admin_pb2.TopologyResponse(cells=[cell])
 
@@ -70,7 +70,7 @@ class CellOperator:
 
 
 def _roles(request: admin_pb2.SetRolesRequest) -> frozenset[Role]:
-    # In a hello no role means all of them; whoever changes roles says which.
+    # In a hello no role means all roles; a change of roles names them.
     if not request.roles:
         raise InvalidRequestError("roles must name at least one role", field="roles")
     try:

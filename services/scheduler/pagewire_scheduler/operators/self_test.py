@@ -1,5 +1,5 @@
-"""Probes every pair of workers: blocks computed on one are moved to the other, and both are asked
-what bytes they hold. Judges; the core runs the probes."""
+"""Self-test of a cell: runs a probe for every pair of workers and compares the digests of the moved
+blocks on both. The core runs the probes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 DIGEST_BYTES: Final = 32
 
 _PROBE_SHARE = 0.75
-"""Of the time, for the probes; the rest is for the digests."""
+"""Share of the time for the probes; the rest is for the digests."""
 _NO_ANSWER = "it did not end in time"
 
 
 class SelfTest:
-    """All probes of a cell run at once."""
+    """Runs all probes of a cell at once."""
 
     def __init__(self, loop: StepLoop) -> None:
         self._loop = loop
         self._num_queries = 0
 
     async def run(self, timeout_seconds: float) -> CellReport:
-        """Return what every pair of the topology did within the time."""
+        """Return the outcome of every pair of the topology within the time."""
         topology = self._loop.topology()
         deadline = self._loop.clock() + timeout_seconds
         runs = [self._probe(pair, deadline, timeout_seconds) for pair in topology.pairs]
@@ -63,7 +63,7 @@ class SelfTest:
         return result
 
     async def _compare(self, outcome: ProbeOutcome, result: ProbeReport) -> None:
-        """Fill in `result`; the workers keep the blocks meanwhile."""
+        """Fill in `result`. The workers keep the blocks until the probe is ended."""
         result.num_blocks = len(outcome.names)
         result.num_bytes = outcome.num_bytes
         result.seconds = outcome.seconds
@@ -85,14 +85,14 @@ class SelfTest:
             result.is_equal = computed == received
 
     async def _digests(self, worker_id: bytes, names: Sequence[BlockName]) -> bytes | None:
-        """Return what a worker holds under `names`; None when it leaves meanwhile."""
+        """Return the digests of a worker's blocks `names`; None when it leaves meanwhile."""
         link = self._loop.workers.get(worker_id)
         if not isinstance(link, WorkerLink):
             return None
         self._num_queries += 1
         answer = link.ask_digests(self._num_queries, names)
         try:
-            # Its link cancels the answer when the stream ends: that is not us being cancelled.
+            # The link cancels the answer when its stream ends; this task is not cancelled then.
             await asyncio.wait([answer])
             return None if answer.cancelled() else answer.result()
         finally:
@@ -107,7 +107,7 @@ def _is_complete(digests: bytes, names: Sequence[BlockName]) -> bool:
 
 
 def _problems(topology: Topology, probes: Sequence[ProbeReport]) -> list[str]:
-    """Return what is wrong, one sentence each; `probes` are those of the topology's pairs."""
+    """Return the problems, one sentence each; `probes` has one entry per pair."""
     problems = []
     model_of = {worker.worker_id: worker.model for worker in topology.workers}
     moved = set()

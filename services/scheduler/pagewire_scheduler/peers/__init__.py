@@ -1,1 +1,2 @@
-"""State of connected peers: handshakes, liveness and open questions. No I/O."""
+"""State of connected peers: handshake checks, liveness, pending answers and watch positions. No
+I/O."""

@@ -1,4 +1,4 @@
-"""Whether a worker with work still moves. Owns no clock: `now` is passed in, in seconds."""
+"""Detects workers that have work and make no progress. The caller passes `now` in, in seconds."""
 
 from collections import deque
 
@@ -8,9 +8,9 @@ NUM_RECENT_INTERVALS = 32
 
 
 class ProgressWatch:
-    """Compares the time since a worker's last sign of progress with its own recent pace.
+    """Compares the time since a worker's last progress with its own recent intervals.
 
-    Stuck means: it has work, and no progress for max(2 s, 10 times the longest recent interval).
+    A stuck worker has work, and no progress for max(2 s, 10 times the longest recent interval).
     """
 
     def __init__(self, now: float) -> None:
@@ -20,13 +20,13 @@ class ProgressWatch:
         self._intervals: deque[float] = deque(maxlen=NUM_RECENT_INTERVALS)
 
     def start_work(self, now: float) -> None:
-        """A plan was sent. Time spent idle before it is nobody's fault."""
+        """Note a plan that was sent. Idle time before it does not count."""
         if not self._is_busy:
             self._is_busy = True
             self._last = now
 
     def advance(self, now: float, counter: int | None, *, has_work: bool) -> None:
-        """The worker's counter arrived, or (None) a result. An unchanged counter is no progress."""
+        """Note a progress counter, or (None) a result. An unchanged counter is not progress."""
         if counter is not None and counter <= self._counter:
             return
         self._counter = counter if counter is not None else self._counter
@@ -36,11 +36,11 @@ class ProgressWatch:
         self._is_busy = has_work
 
     def forgive(self, seconds: float) -> None:
-        """This process itself was stopped for a while; nobody could be heard."""
+        """Leave out seconds for which this process itself was stopped and received nothing."""
         self._last += seconds
 
     def is_stuck(self, now: float) -> bool:
-        """Whether the worker must be given up."""
+        """Whether the worker is stuck and its stream must be closed."""
         if not self._is_busy:
             return False
         longest = max(self._intervals, default=0.0)

@@ -1,5 +1,5 @@
-"""Peers as the step loop sees them, and which fit each other: the checks of hellos, on plain data.
-Talks to nobody."""
+"""Peers as the step loop sees them, and the checks of their hellos. It does no I/O: `links` has the
+streams."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,31 +35,31 @@ class WorkerPeer(Protocol):
 
     @property
     def info(self) -> WorkerInfo:
-        """Its hello."""
+        """The worker's hello."""
         ...
 
     @property
     def is_drained(self) -> bool:
-        """Whether it was told that nothing will come."""
+        """Whether it was sent the message that it may leave."""
         ...
 
     def send_plan(self, plan: StepPlan) -> None:
-        """Enter a plan into the outbox."""
+        """Put a plan into the send queue."""
 
     def send_grammar(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
-        """Enter the request to compile a grammar into the outbox."""
+        """Put a request to compile a grammar into the send queue."""
 
     def send_load(self, order: LoadOrder) -> None:
-        """Enter the request to load blocks into the outbox."""
+        """Put an order to load blocks into the send queue."""
 
     def send_cancel_load(self, load_id: int) -> None:
-        """Enter into the outbox that nobody waits for a load any more."""
+        """Put the cancellation of a load into the send queue."""
 
     def send_roles(self, roles: Iterable[Role]) -> None:
-        """Enter into the outbox what it is used for from now on."""
+        """Put the new roles of the worker into the send queue."""
 
     def send_drained(self) -> None:
-        """Enter into the outbox that it may leave."""
+        """Put the message that the worker may leave into the send queue."""
 
     def close(self, error: PagewireError | None) -> None:
         """End the stream and detach."""
@@ -70,30 +70,30 @@ class FrontendPeer(Protocol):
 
     @property
     def info(self) -> FrontendInfo:
-        """Its hello."""
+        """The frontend's hello."""
         ...
 
     def send_events(self, events: Sequence[Event]) -> None:
-        """Enter tokens, ends and refusals into the outbox."""
+        """Put tokens, ends and refusals into the send queue."""
 
     def send_models(self, models: Sequence[tuple[ModelInfo, int]]) -> None:
-        """Enter the models served into the outbox."""
+        """Put the models served into the send queue."""
 
     def send_heartbeat(self, counter: int) -> None:
-        """Enter a heartbeat into the outbox."""
+        """Put a heartbeat into the send queue."""
 
     def send_load(self, load: CellLoad) -> None:
-        """Enter how busy the cell is into the outbox."""
+        """Put the load of the cell into the send queue."""
 
     def send_failing(self, request_ids: Sequence[RequestId]) -> None:
-        """Let this be the last word: the core failed while it worked on these requests."""
+        """Send, as the last message, the requests that the core worked on when it failed."""
 
     def close(self, error: PagewireError | None) -> None:
         """End the stream and detach."""
 
 
 def check_frontend(info: FrontendInfo, models: Iterable[ModelInfo]) -> None:
-    """Raise PeerRefusedError when a frontend tokenizes otherwise than the workers expect."""
+    """Raise PeerRefusedError when a frontend's tokenizer differs from that of the workers."""
     if len(info.frontend_id) != ID_BYTES:
         raise PeerRefusedError(f"frontend_id needs {ID_BYTES} bytes", field="frontend_id")
     for model in models:
@@ -103,7 +103,7 @@ def check_frontend(info: FrontendInfo, models: Iterable[ModelInfo]) -> None:
 def check_worker(
     info: WorkerInfo, models: Iterable[ModelInfo], frontends: Iterable[Mapping[str, bytes]]
 ) -> None:
-    """Raise PeerRefusedError when a worker does not fit those of its model or the frontends."""
+    """Raise PeerRefusedError when a worker does not match others of its model or the frontends."""
     _check_capacity(info)
     for model in models:
         if model.name == info.model.name:

@@ -1,8 +1,8 @@
-"""How far a watcher of a KV store has heard, and which message may come next. Pure.
+"""Position of a watcher in the event stream of a KV store: checks which message may come next.
 
-A listing carries the number of the newest event that it includes, and nothing marks its end: it is
-over when the event after it comes. So a stream that breaks before that is not resumed but listed
-again, or names of the rest would be missed for good.
+A listing carries the number of the newest event that it includes, and nothing marks its end. It is
+over when the next event comes. A stream that breaks before that is not resumed but listed again;
+otherwise the remaining names would be missed for good.
 """
 
 import enum
@@ -19,7 +19,7 @@ class WatchedChange(enum.Enum):
 
 
 class WatchPosition:
-    """Of one store over all its streams."""
+    """The position in one store's events, over all its streams."""
 
     def __init__(self) -> None:
         self._store_id = b""
@@ -29,13 +29,13 @@ class WatchPosition:
 
     @property
     def store_id(self) -> bytes:
-        """The store that was listened to last; empty for none."""
+        """The store of the newest stream; empty before the first."""
         return self._store_id
 
     def open(self, store_id: bytes) -> int | None:
         """Begin a stream of `store_id`; return the next event wanted, or None for a listing.
 
-        None says, too, that everything known must be forgotten.
+        With None the caller must also forget everything known of the store.
         """
         if store_id != self._store_id or self._is_listing:
             self.forget()
@@ -44,7 +44,7 @@ class WatchPosition:
         return None if self._sequence is None else self._sequence + 1
 
     def forget(self) -> None:
-        """Begin anew with a listing."""
+        """Begin the next stream with a listing."""
         self._store_id = b""
         self._sequence = None
         self._is_listing = False
@@ -54,7 +54,7 @@ class WatchPosition:
         last, is_first = self._sequence, self._is_new
         self._is_new = False
         if change is WatchedChange.CLEARED:
-            # The store may have restarted since its hello: then its numbers begin again.
+            # The store may have restarted since its hello; its numbers then begin again.
             is_next = is_first or last is None or sequence >= last
             is_listing = True
         elif last is None or sequence == last:

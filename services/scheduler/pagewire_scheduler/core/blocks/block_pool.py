@@ -1,5 +1,5 @@
-"""The blocks of one worker: who holds them, what they are called, and which may be given out. Knows
-no sequences and no token ids."""
+"""The block pool of one worker: reference counts, names and states of blocks, and the free list.
+Sequences and token ids belong to its callers."""
 
 import enum
 
@@ -9,7 +9,7 @@ from pagewire_shared.identity.ids import BlockName
 
 
 class BlockState(enum.Enum):
-    """What a block's content may be used for."""
+    """The use that a block's content allows."""
 
     FREE = "free"  # no holder, no content worth keeping
     PRIVATE = "private"  # held, nameless: written as tokens come, by its one holder
@@ -87,7 +87,7 @@ class BlockPool:
         self.ref_counts[block] += 1
 
     def release(self, block: int) -> None:
-        """Take a holder away; without any, the block may be given out again."""
+        """Take a holder away; without holders the block may be given out again."""
         count = self.ref_counts[block] - 1
         assert count >= 0, f"block {block} is released more often than held"
         self.ref_counts[block] = count
@@ -119,13 +119,13 @@ class BlockPool:
         return True
 
     def validate(self, block: int, step_id: int) -> None:
-        """The step that named `block` has returned: what was PENDING is VALID."""
+        """Make `block` VALID if it is PENDING by `step_id`, which has returned."""
         if self.pending_steps[block] == step_id:
             self.pending_steps[block] = 0
             self.shared_early.discard(block)
 
     def unname(self, block: int) -> None:
-        """Forget the name of `block`, if it has one; nobody finds it any more."""
+        """Forget the name of `block`, if it has one: the prefix cache has it no longer."""
         name = self.names[block]
         if name is not None:
             self.cache.drop(name)
@@ -134,14 +134,14 @@ class BlockPool:
             self.shared_early.discard(block)
 
     def forget_names(self) -> list[int]:
-        """Forget all names that steps under way do not give; return the blocks that had one."""
+        """Forget all names but those given by steps under way; return the blocks that had one."""
         named = [block for _, block in self.cache.items() if not self.pending_steps[block]]
         for block in named:
             self.unname(block)
         return named
 
     def adopt(self, block: int, name: BlockName) -> None:
-        """Take over a block that the worker says is VALID. A name taken already is ignored."""
+        """Enter a block that the worker reports as VALID. A name taken already is ignored."""
         if self.names[block] is None and self.cache.put(name, block):
             self.names[block] = name
             self._free.remove(block)

@@ -1,4 +1,4 @@
-"""The blocks of one sequence in order of position; the one owner that releases them."""
+"""The block table of one sequence: its blocks by position. Only the table releases them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ class BlockTable:
 
     Attributes:
         blocks: Block ids in order of position.
-        num_named: Leading blocks that have had their turn to be named.
+        num_named: Leading blocks that were considered for naming.
         num_released: Leading blocks given back, RELEASED in `blocks`.
     """
 
@@ -47,11 +47,11 @@ class BlockTable:
         return copy
 
     def is_shared(self, index: int) -> bool:
-        """Whether others hold block `index`, too."""
+        """Whether block `index` has further holders."""
         return self._pool.ref_counts[self.blocks[index]] > 1
 
     def replace(self, index: int) -> tuple[int, int]:
-        """Hold a fresh block in place of block `index`; return both. The pool must have one."""
+        """Hold a fresh block in place of block `index`; return (old, new). One must be free."""
         source, destination = self.blocks[index], self._pool.allocate()
         self.blocks[index] = destination
         self._pool.release(source)
@@ -99,9 +99,9 @@ class BlockTable:
 
 
 class LeavingBlocks:
-    """Tables that are to be given back together: how many blocks come free with them.
+    """Counts the blocks that come free when several tables are released together.
 
-    Blocks that others hold, too, do not.
+    Blocks with further holders do not come free.
     """
 
     __slots__ = ("_num_holders", "_pool", "num_free")

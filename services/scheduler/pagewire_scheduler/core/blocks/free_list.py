@@ -1,4 +1,4 @@
-"""Blocks that may be given out, in the order they will be. Owns the links and nothing else."""
+"""The free list: blocks that may be given out, in the order of reuse."""
 
 from collections.abc import Iterator
 

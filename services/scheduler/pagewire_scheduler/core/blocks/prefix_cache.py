@@ -1,5 +1,5 @@
-"""Names of blocks: the chain of names of a sequence and the index from name to block. Holds no
-content."""
+"""The prefix cache: names (content hashes) of blocks. It has the chain of names of a sequence and
+the index from name to block."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from pagewire_shared.kv.block_hash import block_name
 NAME_BYTES: Final = 16
 
 RootKey = tuple[bytes, bytes, str, int]
-"""What names depend on besides salt and tokens: model, layout, element type and block size."""
+"""The inputs of names besides salt and tokens: model, layout, element type and block size."""
 
 
 class PrefixCache:
     """Name -> block of one worker's pool.
 
     Attributes:
-        blocks: To look names up in; changed by nobody else.
+        blocks: Block by name; read-only outside this class.
     """
 
     __slots__ = ("blocks",)
@@ -48,10 +48,10 @@ class PrefixCache:
 
 @dataclass(frozen=True, slots=True)
 class GivenNames:
-    """Names of the first blocks of a prompt that came with it.
+    """Names of the first blocks of a prompt, sent along with it.
 
     Attributes:
-        root: What the first of them continues.
+        root: Parent of the first name.
         packed: 16 bytes per block.
     """
 
@@ -61,11 +61,10 @@ class GivenNames:
 
 
 class NameChain:
-    """Names of the full blocks of one sequence, computed as far as somebody has asked.
+    """Names of the full blocks of one sequence, computed on demand.
 
-    Lazy because a long prompt without a hit would otherwise be hashed at once, ahead of every step
-    of everybody else; so the cost follows the chunks. What came with the request is believed where
-    it continues the same root.
+    Hashing a long prompt at once would delay the steps of all other sequences; on demand, the cost
+    follows the chunks. Names that came with the request are trusted if they have the same root.
     """
 
     __slots__ = ("_given", "_names", "_num_given", "block_size", "root", "root_key")
@@ -77,17 +76,17 @@ class NameChain:
         root_key: RootKey | None = None,
         given: GivenNames | None = None,
     ) -> None:
-        """Args: `root_key` and the salt are what `root` was made of."""
+        """Begin at `root`, which was made of `root_key` and the salt."""
         self.root = root
         self.root_key = root_key
         self.block_size = block_size
         is_own = given is not None and (given.root, given.block_size) == (root, block_size)
         self._given = given.packed if is_own and given is not None else b""
         self._num_given = len(self._given) // NAME_BYTES
-        self._names: list[BlockName] = []  # of the blocks behind
+        self._names: list[BlockName] = []  # of the blocks after the given ones
 
     def fork(self) -> "NameChain":
-        """Return a chain with the names known so far, for a sequence that goes its own way."""
+        """Return a chain with the names known so far, for a forked sequence."""
         copy = NameChain(self.root, self.block_size, self.root_key)
         copy._given, copy._num_given = self._given, self._num_given
         copy._names = self._names.copy()
@@ -129,17 +128,17 @@ def find_prefix(cache: PrefixCache, chain: NameChain, tokens: Sequence[int]) -> 
 
 
 def prefix_length(cache: PrefixCache, chain: NameChain, tokens: Sequence[int]) -> int:
-    """Return about how many blocks `find_prefix` would return, in about 2 log2 of so many lookups.
+    """Estimate how many blocks `find_prefix` would return, in about 2 log2 of so many lookups.
 
-    It believes that whoever has a block has those before it. They outlive it as a rule; where they
-    did not, it says too much. So places are found by it, and nothing is started by it.
+    It assumes that all blocks before a cached block are cached, too. This usually holds; otherwise
+    the result is too large. It is good enough for placement, and not for starting a sequence.
     """
     end = (len(tokens) - 1) // chain.block_size
-    first, step = 0, 1  # all before `first` are there
+    first, step = 0, 1  # all blocks before `first` are cached
     while first < end and cache.find(chain.name(min(first + step, end) - 1, tokens)) is not None:
         first = min(first + step, end)
         step *= 2
-    last = min(first + step, end)  # the one before `last` is not, unless that is the end
+    last = min(first + step, end)  # the block before `last` is missing, unless `last` is the end
     while first < last:
         middle = (first + last) // 2
         if cache.find(chain.name(middle, tokens)) is None:

@@ -1,1 +1,1 @@
-"""Cost models: whether to load, hand off or compute. Pure arithmetic."""
+"""Cost models of KV transfers: load, hand off or compute."""

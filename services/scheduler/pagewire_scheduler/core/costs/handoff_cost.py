@@ -1,8 +1,8 @@
-"""Compute a prompt where its tokens will be generated, or on another worker that hands it over:
-whichever costs less by what was measured.
+"""Decides by measured costs whether a prompt is computed on the worker that generates its tokens,
+or on another one that hands it off.
 
-What computing costs on a worker grows with the streams that it holds up there, so a worker that
-generates only gives long prompts away, and short ones it computes in the time that a hand-off
+The cost of computing on a worker grows with the number of streams that it delays. A worker that
+only generates therefore hands long prompts off. It computes a short one in the time that a hand-off
 would take.
 """
 
@@ -13,13 +13,13 @@ from typing import Final
 from pagewire_scheduler.core.costs.link_speed import OVERHEAD_SECONDS
 
 DISTURBANCE: Final = 0.1
-"""A prompt costs so much more for each stream that waits for it meanwhile."""
+"""Extra cost of a prompt, as a share, for each stream that it delays."""
 
 APART: Final = 2.0
-"""And so many times as much on a worker that was not meant to compute prompts."""
+"""Cost factor on a receiver without the prefill role."""
 
 AT_HOME: Final = 0.5
-"""And on one that was, so many times as much: among equals nothing is moved for a little."""
+"""Cost factor on a receiver with the prefill role: a small gain does not justify a hand-off."""
 
 MIN_BLOCKS: Final = 2
 """Shorter prompts are computed where they are."""
@@ -37,15 +37,15 @@ class HandoffReason(enum.Enum):
     CHEAPER = "cheaper"  # handed off
     PROBE = "probe"  # handed off, to see whether the pair has become faster
     FORCED = "forced"  # handed off: the operator says so
-    SHORT = "short"  # computed where it is: too little to compute
+    SHORT = "short"  # computed where it is: too few tokens to compute
     DEARER = "dearer"  # computed where it is
-    SLOW = "slow"  # computed where it is: moving takes longer than that
+    SLOW = "slow"  # computed where it is: moving takes more than half as long
     BROKEN = "broken"  # computed where it is: pulls from the other worker fail
     ALONE = "alone"  # computed where it is: no other worker hands anything to it
 
     @property
     def is_handoff(self) -> bool:
-        """Whether it says to hand off."""
+        """Whether the decision is to hand off."""
         return self in (HandoffReason.CHEAPER, HandoffReason.PROBE, HandoffReason.FORCED)
 
 
@@ -54,11 +54,11 @@ class PrefillOption:
     """A worker that might compute the prompt.
 
     Attributes:
-        num_tokens: Of the prompt, to be computed there.
-        num_waiting: Tokens to be computed before.
+        num_tokens: Prompt tokens to be computed there.
+        num_waiting: Tokens to be computed before the prompt.
         num_streams: Sequences there that generate meanwhile.
         seconds_per_token: As measured, or None.
-        weight: What a token computed there counts: APART, AT_HOME, or 1 for another worker.
+        weight: Cost factor of the worker: APART, AT_HOME, or 1 for another worker.
     """
 
     num_tokens: int
@@ -68,17 +68,17 @@ class PrefillOption:
     weight: float = 1.0
 
     def cost(self, seconds_per_token: float) -> float:
-        """Return what it costs to compute the prompt here."""
+        """Return the cost of computing the prompt on this worker."""
         weight = (1 + DISTURBANCE * self.num_streams) * self.weight
         return (self.num_waiting + self.num_tokens) * seconds_per_token * weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvRoute:
-    """How blocks would come from the other worker.
+    """The route of blocks from the other worker.
 
     Attributes:
-        seconds: What moving them is expected to expose; None before anything was measured.
+        seconds: Expected wait for the blocks after prefill; None before a measurement.
         allows_attempt: Whether pulls may be tried at all.
         is_probe_due: Whether a pair that is too slow may be tried again.
     """
@@ -96,7 +96,7 @@ def choose_handoff(
     block_size: int,
     is_forced: bool = False,
 ) -> tuple[HandoffReason, float]:
-    """Decide where a prompt is computed; return why, and how many seconds a hand-off may take.
+    """Decide where a prompt is computed; return (reason, seconds that a hand-off may take).
 
     With `is_forced` every prompt with a block to compute is handed off over a pair that works.
     """
@@ -110,7 +110,7 @@ def choose_handoff(
     speeds = (here.seconds_per_token, there.seconds_per_token)
     known = [speed for speed in speeds if speed is not None]
     if not known:
-        # In tokens, as if both were alike.
+        # Costs in tokens, as if both workers were equally fast.
         is_cheaper = there.cost(1.0) < here.cost(1.0)
         return (HandoffReason.CHEAPER if is_cheaper else HandoffReason.DEARER), timeout
     speed_here = speeds[0] if speeds[0] is not None else known[0]

@@ -1,17 +1,18 @@
-"""How long a load takes by its size: a line through what was measured, the newest counting most.
+"""Predicts the duration of a load from its size: a line through the measurements, the newest
+weighted most.
 
-Exponentially weighted least squares of seconds over bytes. The line is kept between a load that
-costs the same whatever its size, and one whose every byte costs the same.
+The method is exponentially weighted least squares of seconds over bytes. The slope is kept between
+two extremes: a load costs the same at any size, or every byte costs the same.
 """
 
 from typing import Final
 
 OVERHEAD_SECONDS: Final = 0.003
-"""What a load costs besides its bytes, at least: two hops, and the wait for the model thread."""
+"""Least cost of a load besides its bytes: two hops, and the wait for the model thread."""
 
-# What a measurement counts less with each that follows it: about the last six count.
+# Factor of a measurement's weight with each later one: about the last six count.
 _DECAY: Final = 0.7
-# Sizes that differ by less than this part of their mean say nothing of what a byte costs.
+# Sizes that differ by less than this part of their mean do not show the cost of a byte.
 _MIN_SPREAD: Final = 0.1
 
 
@@ -25,7 +26,7 @@ class LinkSpeed:
 
     @property
     def is_measured(self) -> bool:
-        """Whether anything was."""
+        """Whether there is a measurement."""
         return self._weight > 0
 
     def note(self, num_bytes: int, seconds: float) -> None:
@@ -38,12 +39,12 @@ class LinkSpeed:
         self._xy = self._xy * _DECAY + x * y
 
     def seconds(self, num_bytes: int) -> float | None:
-        """Return how long `num_bytes` take, or None before anything was measured."""
+        """Return the seconds that `num_bytes` take, or None before a measurement."""
         if not self.is_measured:
             return None
         mean_x, mean_y = self._x / self._weight, self._y / self._weight
         variance = self._xx / self._weight - mean_x * mean_x
-        # As if it were all bytes: what one measurement alone says.
+        # As if every byte cost the same: the best guess from a single size.
         slope = most = (mean_y - OVERHEAD_SECONDS) / mean_x
         if variance > (_MIN_SPREAD * mean_x) ** 2:
             slope = (self._xy / self._weight - mean_x * mean_y) / variance

@@ -1,8 +1,8 @@
-"""Load blocks from a store, or compute them: whichever is sooner by what was measured.
+"""Decides by measured times whether blocks are loaded from a store or computed.
 
-A load is chosen where its estimate is at most half of what computing takes, because its deadline is
-that half: so a load that comes to nothing costs half as much again, at most. What was never
-measured is loaded, or a fresh worker would never use a store.
+A load is chosen if its estimate is at most half of the time to compute, and that half is its
+deadline. A failed load thus adds at most half of that time. A link without measurements is tried,
+or a fresh worker would never use a store.
 """
 
 import enum
@@ -20,21 +20,21 @@ UNMEASURED_SECONDS: Final = 2.0
 
 MIN_PROBE_SECONDS: Final = 30.0
 MAX_PROBE_SECONDS: Final = 600.0
-"""After which a link that was too slow is tried again; doubled each time."""
+"""Time after which a link that was too slow is tried again; doubled each time."""
 
 NUM_FAILURES: Final = 2
-"""Failures in a row after which a link is left alone for a while."""
+"""Failures in a row after which a link is not used for a while."""
 
 MIN_OPEN_SECONDS: Final = 1.0
 MAX_OPEN_SECONDS: Final = 30.0
-"""How long it is left alone at first, and at most: every further failure doubles it."""
+"""How long a failing link is not used, at first and at most: each further failure doubles it."""
 
 FAR: Final = 4
-"""A load so many times as large as any before is tried, whatever small ones say of it."""
+"""A load so many times as large as any before is tried, whatever small loads took."""
 
-# Of the newest measurement in a moving average: about the last six count.
+# Weight of the newest measurement in a moving average: about the last six count.
 _WEIGHT: Final = 0.3
-# Of a step whose time says what prefill costs; and at least half of them are not of decodes.
+# Least tokens of a step that measures prefill; at least half of them must not be of decodes.
 _MIN_PREFILL_TOKENS: Final = 16
 
 
@@ -51,7 +51,7 @@ class LoadReason(enum.Enum):
 
     @property
     def is_load(self) -> bool:
-        """Whether it says to load."""
+        """Whether the decision is to load."""
         return self in (
             LoadReason.FASTER,
             LoadReason.UNMEASURED,
@@ -62,14 +62,14 @@ class LoadReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class LoadDecision:
-    """What was decided; `timeout` is in seconds and 0 where nothing is loaded."""
+    """A decision; `timeout` is in seconds, and 0 where nothing is loaded."""
 
     verdict: LoadReason
     timeout: float = 0.0
 
 
 class PrefillSpeed:
-    """What one more token of prompt costs a worker, in seconds; None before it was measured."""
+    """Seconds that one prompt token costs a worker; None before a measurement."""
 
     __slots__ = ("seconds_per_token",)
 
@@ -77,21 +77,21 @@ class PrefillSpeed:
         self.seconds_per_token: float | None = None
 
     def note(self, num_tokens: int, num_sequences: int, seconds: float) -> None:
-        """Take the time of a step; one that mostly generates says nothing."""
+        """Take the time of a step; a step that mostly generates is ignored."""
         if num_tokens >= max(_MIN_PREFILL_TOKENS, 2 * num_sequences) and seconds > 0:
             self.seconds_per_token = _average(self.seconds_per_token, seconds / num_tokens)
 
     def seconds(self, num_tokens: int) -> float | None:
-        """Return how long `num_tokens` take, or None."""
+        """Return the seconds that `num_tokens` take, or None."""
         per_token = self.seconds_per_token
         return None if per_token is None else num_tokens * per_token
 
 
 class StoreLink:
-    """What is known of the way from one store to one worker.
+    """Measurements of the link from one store to one worker.
 
     Attributes:
-        num_bytes_under_way: Of loads ordered and not answered.
+        num_bytes_under_way: Bytes of loads ordered and not answered.
     """
 
     __slots__ = (
@@ -116,7 +116,7 @@ class StoreLink:
         self._next_probe = 0.0
 
     def measure(self, num_bytes: int, num_bytes_ahead: int, seconds: float, now: float) -> None:
-        """Take the time of a load that had to wait for `num_bytes_ahead` of others."""
+        """Take the time of a load that waited for `num_bytes_ahead` bytes of other loads."""
         if num_bytes <= 0 or seconds <= 0:
             return
         self._speed.note(num_bytes + num_bytes_ahead, seconds)
@@ -124,19 +124,19 @@ class StoreLink:
         self._next_probe = max(self._next_probe, now + MIN_PROBE_SECONDS)
 
     def seconds(self, num_bytes: int) -> float | None:
-        """Return how long a load ordered now would take, or None."""
+        """Return the seconds that a load ordered now would take, or None."""
         return self._speed.seconds(self.num_bytes_under_way + num_bytes)
 
     def is_far(self, num_bytes: int) -> bool:
-        """Whether so much was never tried."""
+        """Whether the load is far larger than any before."""
         return num_bytes > FAR * self._max_bytes
 
     def is_probe_due(self, now: float) -> bool:
-        """Whether a load may be tried that should be too slow."""
+        """Whether a load may be tried although its estimate is too slow."""
         return now >= self._next_probe
 
     def begin(self, verdict: LoadReason, num_bytes: int, now: float) -> None:
-        """A load is ordered."""
+        """Note a load that is ordered."""
         self.breaker.begin(now)
         self.num_bytes_under_way += num_bytes
         self._max_bytes = max(self._max_bytes, num_bytes)
@@ -159,7 +159,7 @@ def choose(
 ) -> LoadDecision:
     """Decide for `num_blocks` blocks of `num_tokens` tokens and `num_bytes` bytes.
 
-    With `is_forced` they are loaded from any store that works, whatever that costs.
+    With `is_forced` they are loaded from any working store at any cost.
     """
     if is_forced:
         allows_attempt = link.breaker.allows_attempt(now)

@@ -1,4 +1,4 @@
-"""What the core tells frontends, as plain data. Tokens of a choice always come before its end."""
+"""Events that the core returns for frontends. Tokens of a choice always come before its end."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -16,8 +16,8 @@ class TokensEvent(NamedTuple):
 
     A tuple because one is made per token, and a frozen dataclass takes three times as long.
 
-    `logprobs` are those of the whole output, of which the event is about its own positions: what is
-    there never changes. None when the request did not ask.
+    `logprobs` are those of the whole output; the event uses its own positions, which never change.
+    None when the request did not ask.
     """
 
     frontend_id: bytes
@@ -31,7 +31,7 @@ class TokensEvent(NamedTuple):
 
     @property
     def token_logprobs(self) -> tuple[PackedLogprobs, ...]:
-        """The log-probabilities of its tokens, one by one."""
+        """The log-probabilities of the event's tokens, one by one."""
         if self.logprobs is None:
             return ()
         first = self.first_position
@@ -42,8 +42,8 @@ class TokensEvent(NamedTuple):
 class FinishedEvent:
     """The end of one choice; `num_tokens` is the length of its whole output.
 
-    `cached_tokens` is (tier, prompt tokens that were there and not computed), "worker" for the
-    worker's own cache.
+    `cached_tokens` is (tier, prompt tokens found there and not computed), "worker" for the worker's
+    own cache.
     """
 
     frontend_id: bytes
@@ -103,7 +103,7 @@ class VectorEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEvent:
-    """Where the time of a choice went; it replaces what was said before."""
+    """The timeline of a choice; it replaces the earlier one."""
 
     frontend_id: bytes
     handle: int

@@ -1,4 +1,5 @@
-"""Loads of blocks from KV stores into a worker's pool, as plain data, as on the wire."""
+"""KV loads into a worker's pool, from KV stores or other workers: orders and answers, as on the
+wire."""
 
 import enum
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pagewire_shared.kv.transport import KvTransport
 
 @dataclass(frozen=True, slots=True)
 class WorkerSource:
-    """A worker that blocks are pulled from: where, and which one is meant."""
+    """A worker that blocks are pulled from: its address and its id."""
 
     address: str
     worker_id: bytes
@@ -17,14 +18,14 @@ class WorkerSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
-    """What a worker is asked for.
+    """An order to load blocks.
 
     Attributes:
-        load_id: Never used again on an attach.
-        store: Address of the store; for another worker a name for it, used inside only.
-        names: In order of position; without one the next ones are of no use.
-        blocks: Blocks of the pool that they go to; nothing else uses them until the answer.
-        timeout_ms: When the worker gives up and answers with what it has.
+        load_id: Unique on an attach.
+        store: Address of the store; for another worker an internal name.
+        names: In order of position; a block is of use only with all before it.
+        blocks: Destination blocks of the pool; nothing else uses them until the answer.
+        timeout_ms: When the worker gives up and answers with the blocks it has.
         worker: The worker that has the blocks, or computes them right now; None for a store.
     """
 
@@ -48,13 +49,13 @@ class LoadOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class LoadAnswer:
-    """What came of it.
+    """The answer to an order.
 
     Attributes:
         num_blocks: How many of the first blocks are VALID under their names now.
         num_bytes: Bytes of payload that came, in `seconds`.
         tiers: (tier, number of the first blocks that came from it).
-        transport: How they came from another worker; None for a store.
+        transport: How the blocks came from another worker; None for a store.
         transfer_seconds: From the first byte to the last, of another worker.
     """
 

@@ -1,5 +1,4 @@
-"""How many bytes a new sequence takes in a plan: upper bounds by arithmetic, so that nothing is
-encoded to know them."""
+"""Upper bounds of the bytes that a new sequence takes in a plan, computed without encoding it."""
 
 from typing import Final
 
@@ -12,11 +11,11 @@ _ID: Final = 4
 _VARINT: Final = 5
 """Most bytes of an id that stands alone."""
 _RECORD: Final = 256
-"""All fields that have a size of their own, with the tags of all fields."""
+"""All fields of a fixed size, and the tags of all fields."""
 
 
 def condition_bytes(submission: Submission) -> dict[str, int]:
-    """Return the bytes of what a sequence is told besides tokens and blocks, by field."""
+    """Return the bytes of a new sequence besides tokens and blocks, by field."""
     sampling = submission.sampling
     sequences = sampling.bad_token_sequences
     return {
@@ -30,7 +29,7 @@ def condition_bytes(submission: Submission) -> dict[str, int]:
 
 
 def record_bytes(submission: Submission, num_tokens: int, num_blocks: int) -> int:
-    """Return the bytes of a new sequence that is told `num_tokens` and `num_blocks`."""
+    """Return the bytes of a new sequence that is sent `num_tokens` and `num_blocks`."""
     conditions = sum(condition_bytes(submission).values())
     return _RECORD + conditions + _ID * (num_tokens + num_blocks)
 
@@ -38,9 +37,9 @@ def record_bytes(submission: Submission, num_tokens: int, num_blocks: int) -> in
 def check_conditions(submission: Submission) -> None:
     """Raise InvalidRequestError, naming the largest field, for more than a plan has room for.
 
-    Tokens and blocks have room for themselves: the context is no longer than a plan can tell.
+    Tokens and blocks always have room: the context length is limited to what fits in a plan.
     """
-    # A table may have one block that is not full.
+    # A block table may have one block that is not full.
     most = StreamLimits().max_condition_bytes - _RECORD - _ID
     by_field = condition_bytes(submission)
     if sum(by_field.values()) > most:

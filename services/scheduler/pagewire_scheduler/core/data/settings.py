@@ -1,4 +1,4 @@
-"""What an operator decides about a cell, and what it counts; plain data."""
+"""Settings of a cell, and the totals that the core counts."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ HandoffPolicy = Literal["auto", "always", "never"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverloadLimits:
-    """What is refused beyond.
+    """Limits beyond which requests are refused.
 
     Attributes:
         max_num_waiting: Sequences that wait for workers of one model.
         max_waiting_tokens: Tokens of those sequences, each prompt counted once.
-        max_request_bytes: Memory that all live requests take here, and are expected to take next.
+        max_request_bytes: Memory that all live requests take here, and will take soon.
     """
 
     max_num_waiting: int = 4096
@@ -32,14 +32,14 @@ class OverloadLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreSettings:
-    """What an operator decides.
+    """Settings of an operator.
 
     Attributes:
-        is_sharing_between_tenants: Tenants find each other's prefixes. Salts of submissions say so
-            already; frontends are told.
-        is_load_forced: Load from KV stores whatever computing would cost.
+        is_sharing_between_tenants: Tenants find each other's prefixes. Salts of submissions
+            already follow it; it is reported to frontends.
+        is_load_forced: Load from KV stores whatever the cost of computing.
         handoff: When prompts are computed on other workers: auto, always or never.
-        stream_limits: What may be under way to a worker.
+        stream_limits: Credits of the stream to a worker.
     """
 
     generation: int
@@ -62,8 +62,8 @@ class LoadCounts:
         outcomes: Loads answered.
         num_overdue: Loads whose answer did not come in time.
         blocks: Blocks that came, by the label of their tier.
-        tokens: Their tokens.
-        verdicts: Decisions to load or to compute, where a store had what was wanted.
+        tokens: Tokens of those blocks, by tier.
+        verdicts: Decisions to load or to compute, where a store had the blocks.
     """
 
     outcomes: Counter[LoadOutcome] = field(default_factory=Counter)
@@ -83,7 +83,7 @@ class HandoffCounts:
     """Totals of hand-offs between workers.
 
     Attributes:
-        verdicts: Decisions where a prompt is computed, while there was a choice.
+        verdicts: Decisions about the worker that computes a prompt, where several could.
         outcomes: Pulls answered.
         num_blocks: Blocks that came.
         num_moves: Sequences that took their blocks along to another worker.
@@ -101,9 +101,9 @@ class HandoffCounts:
 
 @dataclass(slots=True)
 class CoreCounts:
-    """Totals since the start, for tests and metrics; nothing decides by them.
+    """Totals since the start, for tests and metrics; no decision depends on them.
 
-    `models` has those of each model that ever had a worker.
+    `models` has the totals of each model that ever had a worker.
     """
 
     num_steps: int = 0
@@ -115,7 +115,7 @@ class CoreCounts:
     models: dict[str, ModelTotals] = field(default_factory=dict)
 
     def of(self, model: str) -> ModelTotals:
-        """Return the totals of a model, which go on."""
+        """Return the totals of a model; the caller may add to them."""
         return self.models.setdefault(model, ModelTotals())
 
     def copy(self) -> "CoreCounts":

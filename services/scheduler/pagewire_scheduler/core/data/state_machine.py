@@ -1,10 +1,10 @@
-"""The life of a sequence as a table of legal moves. Owns no data."""
+"""The states of a sequence, and the table of legal moves between them."""
 
 import enum
 
 
 class State(enum.Enum):
-    """Where a sequence stands; `SequenceState` moves are checked by `require_move`."""
+    """The state of a sequence; moves are checked by `require_move`."""
 
     WAITING = "waiting"  # in a queue, holds neither slot nor blocks
     WAITING_FOR_GRAMMAR = "waiting_for_grammar"  # its grammar is being compiled
@@ -18,7 +18,7 @@ class State(enum.Enum):
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing moves on from here."""
+        """Whether no move leads out of this state."""
         return self in FINISHED
 
 
@@ -47,7 +47,7 @@ MOVES: dict[State, frozenset[State]] = {
     State.WAITING_FOR_GRAMMAR: frozenset(
         {State.WAITING, State.FINISHED_ABORTED, State.FINISHED_FAILED}
     ),
-    # Whatever came of its load, it takes its turn among those that wait.
+    # Whatever the outcome of the load, the sequence takes its turn in the queue.
     State.WAITING_FOR_REMOTE_KV: frozenset({State.WAITING, State.FINISHED_ABORTED}),
     # Back to WAITING when the worker is lost.
     State.RUNNING: FINISHED | {State.PREEMPTED, State.WAITING},

@@ -1,4 +1,4 @@
-"""Plans and results of steps as plain data: a struct of arrays over slots, as on the wire."""
+"""Plans and results of steps: structs of arrays over slots, as on the wire."""
 
 from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ NO_SLOT: Final = 0xFFFFFFFF
 class NewSequence:
     """A sequence that the worker does not know, in full.
 
-    `num_candidates` is that of a beam: how many likeliest next tokens it is to return; else 0.
-    `grammar_id` names the grammar of its output, which stays behind in `sampling`. With `pooling`
-    a vector is wanted and nothing is sampled. What it leaves in KV stores counts towards `tenant`.
+    `num_candidates` is the number of likeliest next tokens that a beam returns; else 0.
+    `grammar_id` names the grammar of its output, which is not sent with `sampling`. With `pooling`
+    a vector is returned and nothing is sampled. Its blocks in KV stores count towards `tenant`.
     The first `num_prefix_tokens` of the prompt are those of the prompt in `prefix_slot`;
     `prompt_token_ids` are the others.
     """
@@ -50,12 +50,12 @@ class StepPlan:
             `copy_sources` to `copy_destinations`.
         starts: First position computed.
         num_new_tokens: Positions computed; 0 for a fork, which samples from its source's logits.
-        samples: 1 where a token is sampled after the last position, or a vector returned.
+        samples: 1 where a token is sampled after the last position, or a vector is returned.
         num_new_blocks: Blocks appended to the table of a known sequence.
-        new_block_ids: Their ids, one after the other.
+        new_block_ids: Ids of the appended blocks, one slot after the other.
         named_blocks: Blocks that get a name with this step.
         names: Their names.
-        named_slots: Whose sequences' they are; NO_SLOT for names that no content has.
+        named_slots: Slots of their sequences; NO_SLOT for names that no content has.
         released_grammars: Ids of grammars that the worker may forget.
     """
 
@@ -94,10 +94,10 @@ class StepFailure:
 
 @dataclass(frozen=True, slots=True)
 class PromptLogprobs:
-    """Log-probabilities of prompt tokens, as a struct of arrays over slots, on the wire alike.
+    """Log-probabilities of prompt tokens: a struct of arrays over slots, as on the wire.
 
     Attributes:
-        slots, first_positions, counts: Whose, from which position of the prompt, and how many.
+        slots, first_positions, counts: Slot, first prompt position and number of tokens.
         logprobs, ranks, num_top: One per token; `num_top` is empty when there are no alternatives.
     """
 
@@ -113,20 +113,20 @@ class PromptLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a worker answers to one plan.
+    """A worker's answer to one plan.
 
     Attributes:
         slots: Slots that sampled or pooled.
         counts: Tokens per such slot; 0 for one that pooled or was left out.
         token_ids: The tokens, one after the other.
         logprobs, ranks: One per token, or empty when no slot asked.
-        num_top: Alternatives per token, or empty when there are none at all.
+        num_top: Alternatives per token, or empty when no token has any.
         prompt: Of slots that report log-probabilities of their prompts; None when none does.
         vectors: Of the slots that pooled, one after the other, as little-endian f32.
         model_time_us: From the start of the forward pass to the sampled ids; 0 when unknown.
         given_up: Slots left out whose sequences cannot go on, and why.
-        failed_slots: Slots of the plan whose sequences are broken; all else in the result holds.
-        failed_reason: Why they are.
+        failed_slots: Slots of the plan whose sequences are broken; the rest of the result holds.
+        failed_reason: Why they are broken.
     """
 
     generation: int

@@ -1,4 +1,4 @@
-"""What may be under way to one worker at a time, and what one plan may hold; plain numbers."""
+"""Limits of the stream to one worker: messages under way, and the parts of one plan."""
 
 from dataclasses import dataclass
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 class StreamLimits:
     """Credits of the stream to one worker, and the parts of a plan.
 
-    A message has at most 8 MiB (`rpc.send_queue`). Of a plan, `new_bytes` are for new
-    sequences. All that it tells besides is bounded by arithmetic, below 2 MiB: 81 bytes for each of
-    `max_slots`, 28 for each of `max_step_blocks` that get a name or enter a table, 24 for each of
-    `max_void_names`, and the ids of released grammars. See ADR 19.
+    A message has at most 8 MiB (`rpc.send_queue`). `new_bytes` of a plan are for new sequences.
+    The rest stays below 2 MiB: 81 bytes for each of `max_slots`, 28 for each of `max_step_blocks`
+    that get a name or enter a table, 24 for each of `max_void_names`, and the ids of released
+    grammars. See ADR 19.
 
     Attributes:
-        max_grammars: Grammars asked for and not answered.
-        max_grammar_bytes: Bytes of their sources together, unless one alone has more.
+        max_grammars: Grammars requested and not answered.
+        max_grammar_bytes: Bytes of their sources together; a single larger one is allowed.
         new_bytes: Bytes of the new sequences of a plan.
-        max_condition_bytes: Those of one request that are neither tokens nor blocks.
-        min_prefix_tokens: Fewer tokens in common with a sequence that a worker holds are told.
-        max_slots: Sequences that run at once on a worker, whatever it offers.
-        max_step_blocks: Blocks that a step fills at most, whatever the worker offers.
-        max_void_names: Names that no content has, of one plan.
+        max_condition_bytes: Bytes of one request besides tokens and blocks.
+        min_prefix_tokens: A shorter prefix in common with a sequence of the worker is sent.
+        max_slots: Sequences that run at once on a worker, even if it offers more.
+        max_step_blocks: Blocks that a step fills at most, even if the worker offers more.
+        max_void_names: Names in one plan that no content has.
         max_load_blocks: Blocks of one load.
     """
 
@@ -35,6 +35,6 @@ class StreamLimits:
     max_load_blocks: int = 262144
 
     def longest_sequence(self, block_size: int) -> int:
-        """Return the tokens of the longest sequence that a plan can tell, with all its blocks."""
+        """Return the tokens of the longest sequence that fits in a plan with all its blocks."""
         num_bytes = self.new_bytes - self.max_condition_bytes
         return num_bytes * block_size // (4 * block_size + 4)

@@ -1,4 +1,4 @@
-"""What a frontend submits."""
+"""A request as a frontend submits it."""
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from pagewire_shared.sampling.pooling import PoolingParams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What a frontend submits, as plain data.
+    """A request as a frontend submits it.
 
     Attributes:
         emitted: Tokens already emitted per choice; one entry per choice.
         is_finished: Choices that have ended and are not run again.
         eos_token_ids: End-of-sequence ids of the model.
         salt: Tenant and cache salt, canonically encoded; only equal salts share blocks.
-        tenant: Who is charged for the work; empty for the default tenant.
+        tenant: Tenant that is charged for the work; empty for the default tenant.
         priority: Lower runs first; its bounds are in pagewire_shared.sampling.priority.
         deadline: Instant on the caller's clock, or None.
-        age: Seconds since its frontend took it.
+        age: Seconds since the frontend took the request.
         beam_search: Search with as many beams as there are choices, instead of sampling.
         pooling: Turn the prompt into one vector, instead of sampling.
         given_names: Names of the prompt's blocks that came with it; None to compute them.
-        highest_prompt_id: The largest of the prompt's ids, where that is known; else None.
+        highest_prompt_id: Largest token id of the prompt; None when unknown.
     """
 
     request_id: RequestId

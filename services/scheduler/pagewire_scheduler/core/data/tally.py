@@ -1,5 +1,5 @@
-"""How many sequences of one frontend and model run, and what the others wait for: counted as they
-move, since thousands may wait and a heartbeat must not walk them."""
+"""Counts of a frontend's sequences of one model by place: running, or waiting for something. They
+are updated as sequences move, because a heartbeat must not walk thousands of them."""
 
 from typing import Final
 
@@ -18,10 +18,10 @@ Tally = list[int]
 
 
 def new_tally() -> Tally:
-    """Return a tally of nobody."""
+    """Return an empty tally."""
     return [0, 0, 0, 0]
 
 
 def place_of(state: State) -> int:
-    """Return where a sequence in this state is counted; one that follows another, where that is."""
+    """Return the place of a sequence in this state; a follower is counted at its leader's place."""
     return _PLACES.get(state, FOR_CAPACITY)

@@ -1,4 +1,5 @@
-"""Where the time of one choice went, and what has happened to it. Reads no clock."""
+"""The timeline of one choice: queue, prefill and transfer times, and counts of preemptions and
+migrations. The caller passes instants in."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from pagewire_shared.kv.transport import KvTransport
 def tokens_by_tier(
     num_cached: int, loaded: Mapping[int, str], block_size: int
 ) -> tuple[tuple[str, int], ...]:
-    """Return (tier, tokens) of the first `num_cached` tokens, whose sum they are.
+    """Return (tier, tokens) for the first `num_cached` tokens; the tokens add up to it.
 
     Args:
         num_cached: Prompt tokens found.
@@ -34,11 +35,11 @@ class Timeline:
 
     Attributes:
         queue_seconds: From arrival to the first step, or the first one of a prefill elsewhere.
-        prefill_seconds: Computing the prompt, wherever.
-        transfer_seconds: Waiting for blocks of others while nothing was computed for it.
-        transfer_bytes: Payload that was moved for it.
-        transport: How the newest of it moved between workers; None when none did.
-        num_preemptions: How often it gave way to others.
+        prefill_seconds: Computing the prompt, on any worker.
+        transfer_seconds: Waiting for blocks while nothing was computed for the choice.
+        transfer_bytes: Payload that was moved for the choice.
+        transport: Transport of the newest blocks from a worker; None without any.
+        num_preemptions: How often it was preempted.
         num_migrations: How often it was moved to another worker after it had begun to run.
         is_handed_off: Whether prompt and tokens were computed on different workers.
         cached_tokens: (tier, prompt tokens that were not computed).
@@ -57,13 +58,13 @@ class Timeline:
 
 @dataclass(slots=True)
 class Times:
-    """What became of a sequence when, on the caller's clock.
+    """Instants and durations of a sequence, on the caller's clock.
 
     Attributes:
         begun_at: Its first step, or the first one of a prefill elsewhere.
         first_token_at: When its first token, or its vector, came.
-        before_step, before_token, after_token: Seconds for which it waited for blocks, by when.
-        transfer_bytes, transport: What came, and how the newest of it came from a worker.
+        before_step, before_token, after_token: Seconds of waiting for blocks, by phase.
+        transfer_bytes, transport: Bytes that came, and transport of the newest from a worker.
         num_migrations: How often it was moved after it had begun to run.
         is_handed_off: Whether another worker computed some of its prompt.
     """
@@ -79,17 +80,17 @@ class Times:
     is_handed_off: bool = False
 
     def note_begun(self, now: float) -> None:
-        """Something is computed for it."""
+        """Note the first step, if it is the first."""
         if self.begun_at is None:
             self.begun_at = now
 
     def note_token(self, now: float) -> None:
-        """A token, or its vector, has come."""
+        """Note the first token or vector, if it is the first."""
         if self.first_token_at is None:
             self.first_token_at = now
 
     def note_transfer(self, seconds: float, num_bytes: int, transport: KvTransport | None) -> None:
-        """It has waited for blocks."""
+        """Add a wait for blocks."""
         if self.begun_at is None:
             self.before_step += seconds
         elif self.first_token_at is None:
@@ -102,7 +103,7 @@ class Times:
     def timeline(
         self, arrived_at: float, num_preemptions: int, cached_tokens: tuple[tuple[str, int], ...]
     ) -> Timeline:
-        """Return what frontends are told, once a token has come."""
+        """Return the timeline for frontends, once a token has come."""
         begun = arrived_at if self.begun_at is None else self.begun_at
         first = begun if self.first_token_at is None else self.first_token_at
         return Timeline(

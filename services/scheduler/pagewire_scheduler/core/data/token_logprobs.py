@@ -1,4 +1,4 @@
-"""Log-probabilities of the tokens of one output, packed: a struct of arrays that only grows."""
+"""Log-probabilities of the tokens of one output, packed in arrays that only grow."""
 
 import math
 from array import array
@@ -23,7 +23,7 @@ class PromptPiece:
         return self.first_position + len(self.logprobs)
 
     def between(self, begin: int, end: int) -> "PromptPiece":
-        """Return what is at or after position `begin` and before `end`."""
+        """Return the part at or after position `begin` and before `end`."""
         own = slice(max(0, begin - self.first_position), end - self.first_position)
         top = slice(own.start * self.num_top, own.stop * self.num_top)
         return PromptPiece(
@@ -47,17 +47,17 @@ class PackedLogprobs:
 
 
 class OutputLogprobs:
-    """What is known of each position of an output, from 0 on.
+    """Log-probabilities of each position of an output, from 0 on.
 
-    A position that nobody has reported has NaN, rank 0 and no alternatives, as on the wire. What is
-    there never changes, so that an event names positions instead of copying them.
+    An unreported position has NaN, rank 0 and no alternatives, as on the wire. Entries never
+    change, so an event names positions instead of copying them.
 
     Attributes:
         logprobs: f32, one per position.
         ranks: u32, one per position.
         ends: u32, one per position: where its alternatives end in the two below.
-        top_token_ids: u32, those of all positions, one after the other.
-        top_logprobs: f32, theirs.
+        top_token_ids: u32, alternatives of all positions, one after the other.
+        top_logprobs: f32, one per alternative.
     """
 
     __slots__ = ("ends", "logprobs", "ranks", "top_logprobs", "top_token_ids")
@@ -73,7 +73,7 @@ class OutputLogprobs:
         return len(self.logprobs)
 
     def arrays(self) -> "tuple[array[float] | array[int], ...]":
-        """Return all that is held."""
+        """Return all arrays."""
         return (self.logprobs, self.ranks, self.ends, self.top_token_ids, self.top_logprobs)
 
     def append(
@@ -88,7 +88,7 @@ class OutputLogprobs:
         self.ends.append(len(self.top_token_ids))
 
     def tops(self, first: int, end: int) -> slice:
-        """Return where the alternatives of positions [first, end) are."""
+        """Return the slice of the alternatives of positions [first, end)."""
         ends = self.ends
         return slice(ends[first - 1] if first else 0, ends[end - 1] if end else 0)
 
@@ -98,7 +98,7 @@ class OutputLogprobs:
         return [ends[at] - (ends[at - 1] if at else 0) for at in range(first, end)]
 
     def between(self, first: int, end: int) -> Iterator[PackedLogprobs]:
-        """Yield what is known of the positions [first, end)."""
+        """Yield the entries of positions [first, end)."""
         for at in range(first, end):
             top = self.tops(at, at + 1)
             ids, values = self.top_token_ids[top], self.top_logprobs[top]

@@ -1,4 +1,4 @@
-"""Which workers a cell has, and which pairs of them exchange KV blocks, as plain data."""
+"""Reports about the workers of a cell, the pairs that exchange KV blocks, and probes of pairs."""
 
 from dataclasses import dataclass, field
 
@@ -12,10 +12,10 @@ class ProbeOutcome:
     """How a probe ended. Both workers keep its blocks until the probe is ended.
 
     Attributes:
-        names: Of the blocks that arrived.
+        names: Names of the blocks that arrived.
         num_bytes: Payload that arrived.
         seconds: From the order to the last block.
-        transport: How they moved; None when none did.
+        transport: How the blocks moved; None when no block did.
         error: Why it failed; None when it did not.
     """
 
@@ -72,7 +72,7 @@ class Topology:
 
 @dataclass(slots=True)
 class ProbeReport:
-    """What a probe showed; see ProbeResult in admin.proto. `error` is empty where it did well."""
+    """The result of a probe; see ProbeResult in admin.proto. `error` is empty on success."""
 
     prefill: bytes
     decode: bytes
@@ -86,7 +86,7 @@ class ProbeReport:
 
 @dataclass(frozen=True, slots=True)
 class CellReport:
-    """All probes of a cell, and what is wrong, one sentence each."""
+    """All probes of a cell, and its problems, one sentence each."""
 
     probes: list[ProbeReport]
     problems: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a worker says about itself when it attaches, as plain data."""
+"""A worker's description of itself in its hello: model, capacity, roles and transports."""
 
 import enum
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pagewire_shared.kv.transport import KvTransport
 
 
 class Role(enum.Enum):
-    """A worker may have both; values are what flags and reports call them."""
+    """A role of a worker, which may have both; the values appear in flags and reports."""
 
     PREFILL = "prefill"  # computes prompts, also those of requests that go on elsewhere
     DECODE = "decode"  # owns requests and generates their tokens
@@ -20,7 +20,7 @@ ALL_ROLES: Final = frozenset(Role)
 
 @dataclass(frozen=True, slots=True)
 class BlockNaming:
-    """What names of blocks are made of besides model, cache salt and tokens."""
+    """The inputs of block names besides model, cache salt and tokens."""
 
     layout_fingerprint: bytes
     dtype: str
@@ -30,11 +30,11 @@ class BlockNaming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What every worker that serves one model name must agree on.
+    """Facts on which all workers of one model name must agree.
 
-    `fingerprint_version` says how its fingerprint is made; those of two forms cannot be compared.
-    `embedding_size` is the length of its vectors; 0 when it cannot pool. `namings` are what
-    frontends are told, those of most workers first; a hello has none.
+    Fingerprints of different `fingerprint_version` cannot be compared. `embedding_size` is the
+    length of its vectors; 0 when it cannot pool. `namings` are sent to frontends, the one of most
+    workers first; a hello has none.
     """
 
     name: str
@@ -58,14 +58,14 @@ class WorkerInfo:
             `max_num_batched_tokens`.
         window: Positions that attention looks back, itself included; None for all.
         held: (name, block) of blocks that are VALID on the worker from before.
-        bytes_per_block: Of all layers.
+        bytes_per_block: Bytes of a block in all layers.
         loads_blocks: Whether it can load blocks from KV stores.
-        roles: What it is used for when it attaches.
-        kv_endpoint: Where others pull its blocks; empty when they cannot.
-        kv_transports: How it hands out blocks.
-        pull_transports: How it can take blocks of other workers.
+        roles: Its roles when it attaches.
+        kv_endpoint: Address to pull its blocks from; empty when they cannot be pulled.
+        kv_transports: Transports by which others pull its blocks.
+        pull_transports: Transports by which it pulls blocks of other workers.
         host_id: Boot id of its host; empty when unknown.
-        takes_prefixes: Whether a new sequence may be told as continuing the prompt of another.
+        takes_prefixes: Whether a new sequence may refer to the prompt of another slot.
     """
 
     worker_id: bytes

@@ -1,9 +1,10 @@
-"""The sequences of one beam search on a worker: which slot and block table carries which beam.
+"""Runs a beam search over the sequences of a request: assigns a slot and a block table to each
+beam.
 
-One sequence computes the prompt; when its candidates are there the others are forked from it. From
-then on all beams are computed, all candidates are awaited, and the branches that the search chose
-are laid over the sequences: a parent's first child stays where its parent is, further ones take the
-place of beams that ended. The group runs, is preempted and starts again as a whole.
+One sequence computes the prompt; the others are forked from it when its candidates have come. Later
+steps compute all beams and need the candidates of all of them. The search then chooses branches: a
+parent's first child stays in its parent's sequence. Further children take the sequences of beams
+that ended. The group runs, is preempted and restarts as a whole.
 """
 
 from array import array

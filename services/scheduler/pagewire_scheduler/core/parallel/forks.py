@@ -1,4 +1,5 @@
-"""Choices of one request with one prompt: one computes it, the others follow and are forked."""
+"""Choices of one request (n > 1): the leader computes the shared prompt, and its followers are
+forked from it."""
 
 from pagewire_scheduler.core.state.request import Request, Sequence
 

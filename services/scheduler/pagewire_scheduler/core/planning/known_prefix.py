@@ -1,8 +1,8 @@
-"""Finds what a worker was told already of the prompt of a sequence that is about to start: the
-prompt of a sequence that it holds, as far as both have the same cached blocks.
+"""Finds a prompt prefix that the worker already holds for another sequence, so that a plan need not
+send it again. The prefix reaches as far as both sequences have the same cached blocks.
 
-A block that two sequences hold at one index means that all their tokens up to its end are equal,
-because it was found, or entered the cache, under a name made of all of them.
+Two sequences with the same block at one index have equal tokens up to its end: the hash of the
+block covers all of them.
 """
 
 from dataclasses import dataclass
@@ -26,9 +26,8 @@ def find_known_prefix(builder: PlanBuilder, sequence: Sequence, hits: list[int])
     """Return the longest prefix that the worker can copy; `hits` are the cached blocks of
     `sequence`, from its first.
 
-    Only sequences that keep their slots to the end of this plan are copied from: whoever runs when
-    others are started does. And only those whose slots were filled before new sequences are: forks
-    that this plan tells are filled later.
+    The source must keep its slot to the end of this plan, as every sequence does that runs when
+    others are started. Its slot must be filled before new ones: forks in this plan come later.
     """
     worker = builder.worker
     block_size = worker.info.model.block_size

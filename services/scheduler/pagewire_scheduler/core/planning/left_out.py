@@ -1,9 +1,9 @@
-"""Sequences that a step was to sample for and did not: their grammars had no mask in time.
+"""Sequences left out of sampling because the worker had no grammar bitmask for them in time.
 
-What a step has computed of such a sequence counts; its last token is computed once more when it is
-sampled, and sampling is a formula, so the token is the same. Steps that were planned on top of the
-missing token leave the sequence out as well. It is planned again after a pause that grows, so that
-others get on, and never alone with many of its kind.
+Computed positions of a left-out sequence count. Only its last token is computed again for sampling,
+and sampling is deterministic, so the result is the same. Steps planned on top of the missing token
+leave the sequence out, too. Each retry comes after a growing pause, and a step holds few retries,
+so that other sequences make progress.
 """
 
 from collections.abc import Iterable
@@ -59,16 +59,16 @@ def note_sampled(sequence: Sequence) -> None:
 
 
 def retries(running: Iterable[Sequence]) -> list[Sequence]:
-    """Return those left out that have waited longest, for a step that holds nobody else."""
+    """Return the left-out sequences that have waited longest, for a step of their own."""
     waiting = [one for one in running if one.is_left_out]
     waiting.sort(key=lambda sequence: sequence.pauses_until)
     return waiting[:MAX_RETRIES_ALONE]
 
 
 def share_slots(worker: WorkerState, step_id: int) -> None:
-    """Let one that pauses give its slot to whoever waits for one, and come back when there is room.
+    """Give the slot of a pausing sequence to a waiting one; let it return when there is room.
 
-    It takes no part in the queue meanwhile: it would stand in front, since it is older.
+    It is not queued meanwhile: it would be first in the queue, since it is older.
     """
     if worker.resting and worker.num_free_slots > len(worker.waiting):
         rested = [one for one in worker.resting if one.pauses_until <= step_id]
@@ -104,7 +104,7 @@ def _is_pausing(sequence: Sequence, step_id: int) -> bool:
 
 
 def given_up_error(reason: str) -> InvalidRequestError:
-    """Return what the request is told whose grammar the worker does not follow any further."""
+    """Return the error of a request whose grammar the worker cannot follow any further."""
     return InvalidRequestError(f"{FIELD}: {reason}", field=FIELD, code="invalid_grammar")
 
 

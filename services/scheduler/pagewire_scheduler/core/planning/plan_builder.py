@@ -1,4 +1,4 @@
-"""A plan being made: scheduling one sequence in it, with the budgets that are left."""
+"""Builds one step plan: adds sequences to it and keeps the budgets that are left."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -27,10 +27,10 @@ class PlanBuilder:
     """A plan and the budgets left for it.
 
     Attributes:
-        claimant: A waiting sequence for which room is being made: nobody behind it is started.
+        claimant: A waiting sequence for which room is being made: none behind it is started.
         is_short: An older sequence waits for blocks on their way back: younger ones take none.
-        preempted: Sequences that gave way.
-        is_full: A waiting sequence found no room among the bytes of new ones: nobody behind it is
+        preempted: Sequences that were preempted.
+        is_full: A waiting sequence exceeds the bytes left for new ones: none behind it is
             started.
         num_pooled: Vectors that the step returns.
         num_value_bytes: Bytes of log-probabilities of prompts that it returns.
@@ -38,11 +38,11 @@ class PlanBuilder:
         reports_prompt_logprobs: Whether it reports log-probabilities of prompts.
         prefilled: Prefills that it completes.
         found: Prefills whose blocks were all there.
-        due_timelines: Sequences whose frontends are told where their time went.
+        due_timelines: Sequences whose timelines are reported with the result.
         now: Of the caller's clock.
         is_sent: Whether it has become a step under way.
-        shares: Prompt tokens that are left of it for each tenant, where there are too few for all;
-            None where nobody takes another tenant's.
+        shares: Prompt tokens left for each tenant, where there are too few for all; None where
+            tenants share no tokens.
     """
 
     worker: WorkerState
@@ -165,7 +165,7 @@ class PlanBuilder:
         table, chain = sequence.table, sequence.chain
         is_special = sequence.is_tail_shared or sequence.is_beam or sequence.is_pooling
         is_special = is_special or sequence.is_prefill or bool(sequence.followers)
-        # Its timeline is told with its first token, though that may need but one token more.
+        # Its timeline is reported with its first token, which may need only one token more.
         is_special = is_special or (sequence.is_timeline_due and not sequence.num_in_flight)
         if is_special or table is None or chain is None:
             sequence.fast_path_until = 0
@@ -181,7 +181,7 @@ class PlanBuilder:
         return self.preemption.victims(self.worker, sequence)
 
     def preempt(self, victim: Sequence) -> None:
-        """Let `victim` give way."""
+        """Preempt `victim`."""
         self.preempted.append(victim)
         self.worker.totals.num_preemptions += 1
         preempt(self.worker, victim)
@@ -220,7 +220,7 @@ class PlanBuilder:
         for follower in followers:
             follower.leader, follower.worker = None, worker
             is_room = worker.num_free_slots > 0 and may_fork(worker, leader)
-            # Each is told of the blocks that its source grows by.
+            # Each copy is sent the blocks that its source grows by.
             if is_room and self.take_bytes(4 * len(fresh_blocks)):
                 self._fork(leader, follower, fresh_blocks)
             else:
@@ -244,7 +244,7 @@ class PlanBuilder:
         plan.fork_choices.append(follower.choice)
         leader.is_tail_shared = follower.is_tail_shared = True
         update_reservation(worker, leader)
-        # The worker forks before it appends blocks: each copy is told of its source's new ones.
+        # The worker forks before it appends blocks: each copy is sent its source's new ones.
         self.add(follower, 0, fresh_blocks)
 
 

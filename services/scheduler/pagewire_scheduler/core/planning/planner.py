@@ -1,6 +1,6 @@
-"""Makes the next step of one worker: running sequences first, then waiting ones, within token, slot
-and block budgets. There is no prefill and no decode: every sequence only lets its computed tokens
-catch up."""
+"""Plans the next step of one worker: running sequences first, then waiting ones, within the budgets
+of tokens, slots and blocks. Prefill and decode are not distinguished: every sequence computes
+tokens until it has caught up."""
 
 from collections import Counter
 from typing import Final
@@ -114,7 +114,7 @@ def _wanted_tokens(builder: PlanBuilder) -> Counter[str]:
     for index in range(min(worker.num_free_slots, MAX_STARTS)):
         waiting = worker.waiting.at(index)
         if waiting is None or waiting is builder.claimant:
-            break  # nobody is started behind it
+            break  # none is started behind it
         if waiting.lack is None or not waiting.lack.is_left(worker, waiting):
             wants[waiting.request.submission.tenant] += max(1, waiting.num_expected)
     return wants
@@ -128,7 +128,7 @@ def _has_news(worker: WorkerState) -> bool:
 
 
 def _schedule_trial(builder: PlanBuilder) -> None:
-    """Run suspects and nobody else, one step at a time: then a failure says something."""
+    """Run suspects only, one step at a time, so that a failure is due to one of them."""
     worker = builder.worker
     if worker.outstanding:
         return

@@ -1,8 +1,9 @@
-"""Who gives way when there is no room. Picks and evicts victims; plans nothing.
+"""Preemption: picks the running sequence that loses its slot and blocks when memory is short, and
+releases them.
 
-Nobody evicts an older sequence, so the oldest always gets on, and with it all, in turn; and nobody
-is evicted more than MAX_PREEMPTIONS times, because then all it may need is set aside before it is
-started again.
+A sequence never preempts an older one, so the oldest always makes progress, and every sequence
+becomes the oldest in time. No sequence is preempted more than MAX_PREEMPTIONS times: all blocks
+that it may need are reserved before its next start.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Lets running sequences catch up: as many tokens as budgets and blocks allow, oldest first."""
+"""Schedules running sequences, the oldest first: as many tokens as budgets and blocks allow."""
 
 from pagewire_scheduler.core.planning.left_out import MAX_RETRIES_PER_STEP
 from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
@@ -74,7 +74,7 @@ def schedule_one(builder: PlanBuilder, sequence: Sequence, num_tokens: int) -> N
 
 
 def _own_tail(builder: PlanBuilder, sequence: Sequence) -> bool:
-    """See to it that nobody else holds the block that is written next: copy on write.
+    """Ensure that the block written next has no other holder: copy on write.
 
     Return False when there is no block for the copy.
     """

@@ -1,10 +1,10 @@
-"""Starts waiting sequences, in the order of the queueing policy, where there is room for them.
+"""Schedules waiting sequences in the order of the queueing policy, where there is room for them.
 
-Who does not fit does not hold up those behind, and is not starved by them: after MAX_SKIPS others
-were started in front of it, or at once when its priority is better, it evicts younger ones as soon
-as that makes enough room. What older ones hold it has to wait for in any case; meanwhile younger
-ones may pass, since it can evict them, and older ones of other tenants may not. Who has less than
-its tenant's share of the slots evicts at once whom the queueing policy names.
+A sequence that does not fit is passed by the ones behind it. It preempts younger sequences after
+MAX_SKIPS were started in front of it, or at once when its priority is better. It does so only if
+that makes enough room, and it always waits for blocks of older sequences. Meanwhile younger ones
+may pass, because it can preempt them; older ones of other tenants may not. A sequence whose tenant
+has less than its share of the slots preempts at once; the queueing policy names the victims.
 """
 
 import itertools
@@ -79,7 +79,7 @@ def schedule_waiting(builder: PlanBuilder) -> None:
         elif builder.is_full:
             break  # it is first in the next plan, and fits there
         elif sequence is builder.claimant:
-            break  # its room is on its way back, and for nobody else
+            break  # its room is on its way back, and for it alone
         else:
             blocked.append(sequence)
     is_short = builder.num_tokens_left > 0 and not builder.is_full and builder.shares is None

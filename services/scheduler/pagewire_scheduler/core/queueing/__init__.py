@@ -1,1 +1,1 @@
-"""In which order sequences are served, and how much each tenant gets."""
+"""Queueing: the order in which sequences are served, the share of each tenant, and overload."""

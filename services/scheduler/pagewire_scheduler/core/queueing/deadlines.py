@@ -1,4 +1,4 @@
-"""Deadlines of requests in order of time. Owns no clock: `now` is passed in."""
+"""Deadlines of requests in order of time. The caller passes `now` in."""
 
 import heapq
 import itertools

@@ -1,5 +1,5 @@
-"""Where a sequence waits on the worker it was placed on: in the queue for slots and blocks, or
-beside it while its grammar is being compiled there."""
+"""Queues a sequence on the worker that it was placed on: for slots and blocks, or until its grammar
+has been compiled there."""
 
 from collections.abc import Iterator
 
@@ -73,7 +73,7 @@ def take_compiled(
 def _wait(worker: WorkerState, sequence: Sequence) -> None:
     worker.waiting.push(sequence)
     worker.touch()
-    # Not before: while a suspect is tried nobody else is started.
+    # Not before: while a suspect is tried no other sequence is started.
     if is_suspect(sequence.request):
         worker.fault_isolation.mark_suspect(unit_of(sequence), sequence.request.num_together)
 

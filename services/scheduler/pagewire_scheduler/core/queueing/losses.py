@@ -1,11 +1,11 @@
-"""Who makes workers die: requests that were under way each time their worker was lost, and got no
-further in between.
+"""Crash history: counts the workers lost while a request was under way without progress in between.
 
-Any worker may be killed, and that is nobody's fault: its requests run elsewhere. But a request that
-ends every process it meets would end them all in turn, and no other would get on. So those that
-lost two workers are run apart from all others, in groups of an eighth of those that ran together
-last; a group that gets on is cleared, and of one that loses its worker again an eighth is next. One
-fails when the fifth is lost, or a later one, while it is alone.
+Any worker may be killed, and its requests run elsewhere. But a request that crashes every worker it
+runs on would end them all, and no other request would make progress. After two lost workers a
+request is a suspect and runs apart from all others. Suspects run in groups of an eighth of the
+requests that ran together at the loss. A group that makes progress is cleared; a group that loses
+its worker again is cut into eighths. A request fails when it is alone on a lost worker that is at
+least its fifth.
 """
 
 from typing import Final
@@ -41,7 +41,7 @@ def note_worker_loss(worker: WorkerState) -> set[Unit]:
 
 
 def error_of_losses(request: Request) -> InternalError:
-    """Return what a request that was given up is told."""
+    """Return the error of a request that was given up."""
     return InternalError(
         f"{request.num_losses} workers were lost, one after the other, while they ran this request"
     )

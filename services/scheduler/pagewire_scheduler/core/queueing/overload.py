@@ -1,4 +1,5 @@
-"""How much the cell has taken on, how fast it gets done, and when one should come again."""
+"""Overload guard: counts the load that the cell has accepted, refuses requests above its limits,
+and estimates when to retry."""
 
 from typing import Final
 

@@ -1,6 +1,7 @@
-"""The one place that says who is served first: first come first served, or fair between tenants.
+"""Queueing policies: first come first served, or fair between tenants.
 
-A policy makes the queues, counts the work, and says whose priority counts against whom.
+A policy creates the queues, counts served tokens, and decides which sequences a priority may
+preempt.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -126,16 +127,16 @@ class FirstComeFirstServed:
         return WaitingQueue(sums)
 
     def enter(self, tenant: str) -> None:
-        """Nobody counts."""
+        """Do nothing: no work is counted."""
 
     def leave(self, tenant: str) -> None:
-        """Nobody counts."""
+        """Do nothing: no work is counted."""
 
     def charge_admission(self, sequence: Sequence, num_tokens: int) -> None:
-        """Nobody counts."""
+        """Do nothing: no work is counted."""
 
     def charge_samples(self, step: OutstandingStep) -> None:
-        """Nobody counts."""
+        """Do nothing: no work is counted."""
 
     def is_preferred(self, sequence: Sequence, running: Sequence) -> bool:
         """Priorities count between all."""
@@ -144,11 +145,11 @@ class FirstComeFirstServed:
     def displaceable(
         self, worker: WorkerState, sequence: Sequence, num_slots: int
     ) -> Iterator[Sequence]:
-        """Nobody: there are no shares."""
+        """Yield nothing: there are no shares."""
         return iter(())
 
     def share_tokens(self, num_tokens: int, wants: Mapping[str, int]) -> dict[str, int]:
-        """Whoever is older takes what it wants."""
+        """Return `wants`: older sequences take tokens first."""
         return dict(wants)
 
 

@@ -1,4 +1,5 @@
-"""Tenants in the order of what they were served: the least first, found without a walk over all."""
+"""Keeps tenants ordered by the service that they received, and finds the least served one without a
+walk over all."""
 
 import heapq
 import itertools

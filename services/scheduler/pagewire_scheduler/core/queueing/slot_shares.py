@@ -1,8 +1,9 @@
-"""How slots and blocks of a worker are shared between tenants that run there: who has less than its
-share need not wait until others, who have more, have ended. Decides nothing else.
+"""Shares slots, blocks and step tokens of a worker between tenants: a tenant with less than its
+share may displace sequences of tenants with more.
 
-Whoever takes has at most its share then, and whoever gives had more, so that nothing is taken to
-and fro. Each tenant keeps its share of the slots, and its oldest sequence, so that it gets on.
+A taker has at most its share afterwards, and a giver had more than its share, so sequences are not
+displaced to and fro. Each tenant keeps its share of the slots, and its oldest sequence, so that it
+makes progress.
 """
 
 from collections import Counter
@@ -29,7 +30,7 @@ def divide(
     weight_left = sum(weights.values())
     for num_behind, tenant in zip(reversed(range(len(order))), order, strict=True):
         share = int(num_tokens * weights[tenant] / weight_left) if num_behind else num_tokens
-        # Rounding down, and a last one that takes the rest: nobody's token is lost.
+        # Shares are rounded down and the last tenant takes the rest: no token is lost.
         share = min(wants[tenant], max(1, min(share, num_tokens - num_behind)))
         shares[tenant] = share
         num_tokens -= share

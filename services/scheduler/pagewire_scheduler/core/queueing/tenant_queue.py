@@ -1,9 +1,11 @@
-"""Weighted fair order of service between tenants: how much each was served, and a queue that asks.
+"""Weighted fair queueing between tenants: a ledger of the service that each tenant received, and a
+queue ordered by it.
 
-The virtual token counter of Sheng et al., "Fairness in Serving Large Language Models" (OSDI 2024,
-arXiv:2401.00588): the tenant that was served least, by tokens divided by its weight, comes first; a
-tenant that comes back is lifted to the least of those who wait, or with nobody waiting to who left
-last, so that nobody saves up.
+This is the virtual token counter of Sheng et al., "Fairness in Serving Large Language Models" (OSDI
+2024, arXiv:2401.00588). The tenant with the fewest served tokens, divided by its weight, comes
+first. A tenant that comes back is lifted to the least counter of the waiting tenants. If none
+waits, it is lifted to the counter of the tenant that left last, so that idle tenants save nothing
+up.
 """
 
 from collections.abc import Iterator, Mapping
@@ -151,7 +153,7 @@ class TenantQueue(WaitingQueue):
             self._front.append(tenant)
         if index < len(self._front):
             return self._tenants[self._front[index]].at(0)
-        # All of them are in front: there are no more than somebody looks at.
+        # All tenants are in front: there are fewer than the planner examines.
         level, depth = self._front, 0
         while level:
             if index < len(level):

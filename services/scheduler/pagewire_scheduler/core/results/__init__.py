@@ -1,1 +1,1 @@
-"""What the result of a step changes: tokens, ends, failures."""
+"""Results of steps: checks, new tokens, ends and failures of sequences."""

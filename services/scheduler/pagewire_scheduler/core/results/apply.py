@@ -1,5 +1,5 @@
-"""Applies results to sequences: tokens, ends, failures. Tells the caller whom to queue again; emits
-facts, sends nothing."""
+"""Applies step results to sequences: tokens, ends and failures. It returns events and finished
+sequences; the caller sends them."""
 
 import math
 from collections.abc import Sequence as Seq
@@ -38,7 +38,7 @@ from pagewire_scheduler.core.state.worker import WorkerState
 
 @dataclass(slots=True)
 class Applied:
-    """What a result changed, in order: what is new and somebody listens to, and ends.
+    """Changes by a result, in order: events for attached frontends, and finished sequences.
 
     `prefilled` are prefills for other workers that are complete.
     """
@@ -286,8 +286,8 @@ def _release_before_window(worker: WorkerState, step: OutstandingStep, window: i
 def _failure_of_all(
     worker: WorkerState, step: OutstandingStep, result: StepResult
 ) -> StepFailure | None:
-    """Return how the whole step failed. It does so, too, where somebody may have read what broken
-    sequences of it have left: those are the culprits, and all others run again."""
+    """Return how the whole step failed. It also fails if other sequences may have read blocks of
+    its broken ones: the broken ones are the culprits, and all others run again."""
     if result.failure is not None or not result.failed_slots:
         return result.failure
     if not have_shared(worker, step, broken_units(step, result.failed_slots)):
@@ -320,8 +320,8 @@ def _apply_failure(
     for void in steps:
         for sequence in void.sequences:
             _roll_back(worker, sequence)
-        # What the step told of beams is undone on the worker, of those not computed in it, too.
-        # A search that has begun anew on another worker is none of this one's.
+        # The worker also undoes forks and tokens of beams that the step did not compute.
+        # A search that has restarted on another worker is not affected.
         for request in void.branched:
             if request.beams is not None and request.beams.live[0].worker is worker:
                 _roll_back(worker, request.beams.live[0])

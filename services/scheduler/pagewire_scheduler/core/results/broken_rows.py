@@ -1,5 +1,5 @@
-"""Sequences that a worker says are broken, one by one, in a step that holds for all others: their
-numbers are not finite. They fail, and what they named is forgotten."""
+"""Fails sequences that a worker reports as broken (numbers that are not finite) in a step that is
+valid for all others. Hashes of blocks that they computed are dropped from the prefix cache."""
 
 from collections.abc import Iterable
 
@@ -29,8 +29,8 @@ def have_shared(worker: WorkerState, step: OutstandingStep, units: set[Unit]) ->
 
 
 def fail_units(units: Iterable[Unit], message: str, now: float) -> list[Sequence]:
-    """End the sequences of `units` with an error, and return them; those that were computed for
-    another worker are given up, and fail nobody."""
+    """End the sequences of `units` with an error, and return them. Prefills for another worker
+    are given up without failing a request."""
     failed = []
     for unit in units:
         for sequence in sequences_of(unit):

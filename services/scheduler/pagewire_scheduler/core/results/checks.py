@@ -1,4 +1,4 @@
-"""Whether a worker's answer is one that its plan can have; changes nothing."""
+"""Checks that a step result matches its plan. It changes no state."""
 
 import numpy as np
 

@@ -1,4 +1,5 @@
-"""How sequences end: by their newest token or otherwise. Releases what they hold."""
+"""Finishes sequences: finds the stop reason of the newest token, and releases slots, blocks and
+hand-offs."""
 
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.beam_group import leave_group
@@ -74,7 +75,7 @@ def end_request(request: Request, state: State, error: PagewireError | None) -> 
 
 
 def _end_beam(sequence: Sequence, worker: WorkerState | None) -> None:
-    """A search ends without a result: what its beams hold is nobody's output."""
+    """End a search without a result: tokens of its beams are not output."""
     del sequence.tokens[sequence.num_prompt :]
     for follower in sequence.followers:
         follower.leader = None

@@ -1,6 +1,6 @@
-"""Log-probabilities of prompts: taken from steps piece by piece, kept once per request.
+"""Log-probabilities of prompts: taken from step results piece by piece, and kept once per request.
 
-Nothing predicts the first token of a prompt, so positions count from 1.
+No position predicts the first token of a prompt, so positions count from 1.
 """
 
 from array import array
@@ -21,7 +21,7 @@ def pieces_of(
     """Return the pieces in a result, with the live requests they belong to.
 
     Raises:
-        WireError: They are not those that the step should have told.
+        WireError: The log-probabilities do not cover the prompt positions of the step.
     """
     if not step.reports_prompt_logprobs and result is None:
         return []
@@ -53,9 +53,9 @@ def pieces_of(
 
 
 def enter_pieces(pieces: Iterable[tuple[Request, PromptPiece]]) -> Iterator[PromptLogprobsEvent]:
-    """Keep what is new in `pieces`; yield what is told of it, where somebody listens."""
+    """Keep the new parts of `pieces`; yield them as events for attached frontends."""
     for request, piece in pieces:
-        # Every sequence tells a prompt from its start, so nothing is ever missing before a piece.
+        # Every sequence reports a prompt from its start, so no part is missing before a piece.
         assert piece.first_position <= request.num_prompt_logprobs_reported, (
             "a part of a prompt is missing"
         )

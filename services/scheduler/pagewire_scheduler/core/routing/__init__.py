@@ -1,1 +1,1 @@
-"""Which worker gets a request: admission, placement, balancing, draining."""
+"""Routing of requests to workers: admission, placement, balancing, draining."""

@@ -1,4 +1,5 @@
-"""What is refused at the door: requests that could never end well, and too many of them."""
+"""Admission checks: refuses requests that no worker of their model could ever run.
+`core.queueing.overload` refuses requests that are too many."""
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq

@@ -1,5 +1,6 @@
-"""Who could give waiting sequences to whom, among the workers of one model: kept as workers are
-planned for, so that nobody looks for them among those that stand still. Moves nothing."""
+"""Donors and takers among the workers of one model: workers that could give waiting sequences away,
+and workers with nothing to start. The sets are updated when a worker is planned for, so that
+finding a partner needs no walk over all workers. `core.routing.queues` moves the sequences."""
 
 from itertools import islice
 from typing import Final

@@ -1,5 +1,5 @@
-"""Takes sequences away from a worker that is to have fewer of them: one that drains, or has lost a
-role. Where they go is the queues' affair."""
+"""Takes sequences away from a worker that drains or has lost a role. `core.routing.queues` chooses
+the worker that they go to."""
 
 from typing import Final
 

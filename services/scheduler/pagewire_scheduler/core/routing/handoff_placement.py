@@ -1,5 +1,5 @@
-"""Which worker computes the prompt of a sequence that was placed on another, if any does; and where
-a sequence goes that must leave its worker. Begins nothing."""
+"""Chooses the worker that computes the prompt of a sequence placed on another worker, and whether a
+moved sequence takes its blocks along. `core.transfers.handoffs` begins the hand-off."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _NO_FACTS: Final = PairFacts()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where a prompt is computed and why; `source` is None for where its tokens are generated."""
+    """The place of a prefill, and why; without `source` it is where tokens are generated."""
 
     verdict: HandoffReason
     source: WorkerState | None = None

@@ -1,5 +1,5 @@
-"""Which worker gets a sequence: the one that will reach its first new token soonest, by cached
-prefix and load. Starts nothing."""
+"""Chooses the worker of a sequence: the one that reaches the first new token soonest, by cached
+prefix and load."""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator

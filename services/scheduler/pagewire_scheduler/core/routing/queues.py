@@ -1,5 +1,5 @@
-"""Where waiting sequences stand: with a worker of their model, or, while none can take them, aside.
-Owns the lists of workers per model; starts nothing."""
+"""Waiting sequences and workers by model. A sequence waits on a worker of its model, or in a queue
+of unplaced sequences while no worker can take it."""
 
 import heapq
 from collections import Counter
@@ -30,7 +30,7 @@ from pagewire_scheduler.core.transfers.pulls import forget_source
 from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
 
 MAX_NAMINGS: Final = 4
-"""Ways to name blocks that frontends are told of."""
+"""Ways to name blocks that are sent to frontends."""
 
 MAX_TARGETS: Final = 32
 """Workers that are looked at for who must leave another: those with the fewest sequences."""
@@ -211,7 +211,7 @@ class ModelQueues:
         return self._takers[key]
 
     def _takers_of(self, sequence: Sequence) -> list[list[WorkerState]]:
-        """Return the workers that are meant for `sequence`, by kind; all when there is none."""
+        """Return the workers that are meant for `sequence`, by kind; all if no worker is."""
         model = sequence.request.submission.model
         return self._kinds(model, _role_for(sequence)) or self._kinds(model, None)
 

@@ -1,4 +1,5 @@
-"""Whether a request that comes again is the same one, a newer life of it, or a contradiction."""
+"""Compares a submission with the known request of the same id: a resend, a newer epoch, or a
+contradiction."""
 
 from collections.abc import Sequence as Seq
 

@@ -1,5 +1,5 @@
-"""What each tenant has in the cell for each model: sequences that wait, and memory. Counts as
-things change, so that nobody has to walk them; refuses nothing."""
+"""Accounts of tenants by model: waiting sequences and memory, updated with every change so that no
+walk is needed. `core.queueing.overload` applies the limits."""
 
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -93,7 +93,7 @@ class Account:
 
 
 def count_waiting(sequence: Sequence, sign: int) -> None:
-    """`sequence`, which somebody asked for, enters a queue (+1) or leaves it (-1)."""
+    """Count `sequence`, a choice of a request, as entering a queue (+1) or leaving it (-1)."""
     account = sequence.request.account
     if account is not None:
         account.note_waiting(sign * (1 + len(sequence.followers)), sign * len(sequence.tokens))

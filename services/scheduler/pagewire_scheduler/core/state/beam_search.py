@@ -1,10 +1,10 @@
-"""Beam search as arithmetic: from what each beam may go on with to the beams of the next step, and
-to the sequences that ended. Knows no blocks, slots or steps.
+"""Beam search as arithmetic: maps the candidates of each beam to the beams of the next step and to
+finished sequences. `core.parallel.beam_group` maps beams to slots and blocks.
 
-The rules are those of `_beam_search` in transformers (generation/utils.py), for one prompt: the
-best `width` continuations that do not end go on; those that end count only when they are among the
-best `width` of all; a finished sequence of n tokens scores its sum of log-probabilities divided by
-n ** length_penalty.
+The rules are those of `_beam_search` in transformers (generation/utils.py), for one prompt. The
+best `width` continuations that do not end go on. A continuation that ends counts only if it is
+among the best `width` of all. A finished sequence of n tokens scores its sum of log-probabilities
+divided by n ** length_penalty.
 """
 
 from collections.abc import Sequence as Seq

@@ -1,4 +1,4 @@
-"""The record of a beam search under way."""
+"""Records of a running beam search: its sequences, and the moves that the next plan sends."""
 
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ class BeamGroup:
     Attributes:
         live: The sequences that carry the running beams, the best first.
         scores: Their sums of log-probabilities.
-        moves: What the worker has not been told yet.
+        moves: Moves that were not sent to the worker yet.
     """
 
     search: BeamSearch

@@ -1,4 +1,4 @@
-"""How many blocks a sequence needs at most, and whether a worker has room for it."""
+"""Computes the blocks that a sequence needs at most, and whether it fits on a worker."""
 
 from typing import Final
 

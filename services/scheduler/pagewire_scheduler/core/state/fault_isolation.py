@@ -1,8 +1,8 @@
-"""Who made a step fail: the sequences of a failed step are run again in ever smaller groups, with
-nobody else, until the one that fails alone is found. Its neighbours go on as if nothing was.
+"""Fault isolation: finds the sequence that makes a step fail. It runs the sequences of a failed
+step again in ever smaller groups, apart from all others.
 
-A search in halves: a culprit among n is found in about 2 log2(n) steps. One that fails alone is
-given a second try: a fault of the moment is nobody's.
+The search is a bisection: it finds a culprit among n in about 2 log2(n) steps. A sequence that
+fails alone gets a second try, because a fault may be transient. All other sequences go on.
 """
 
 from collections import deque

@@ -1,4 +1,5 @@
-"""A frontend as the core sees it, and what is resent to it. Owns the lease, not the stream."""
+"""A frontend as the core sees it: its requests, its lease, and the events made for it. Its stream
+belongs to `links.frontend_link`."""
 
 import math
 from collections.abc import Sequence as Seq
@@ -76,7 +77,7 @@ class FrontendState:
 
 
 def tokens_event(sequence: Sequence, position: int) -> TokensEvent | None:
-    """Return the tokens from `position` on, or None when there are none or nobody listens."""
+    """Return the tokens from `position` on, or None without tokens or an attached frontend."""
     request = sequence.request
     token_ids = tuple(sequence.tokens[sequence.num_prompt + position :])
     if request.handle is None or not token_ids:
@@ -94,7 +95,7 @@ def tokens_event(sequence: Sequence, position: int) -> TokensEvent | None:
 
 
 def prompt_event(request: Request, piece: PromptPiece) -> PromptLogprobsEvent | None:
-    """Return a part of what was asked about the prompt, or None when nobody listens."""
+    """Return log-probabilities of a part of the prompt, or None without an attached frontend."""
     if request.handle is None:
         return None
     epoch = request.submission.epoch
@@ -102,7 +103,7 @@ def prompt_event(request: Request, piece: PromptPiece) -> PromptLogprobsEvent | 
 
 
 def vector_event(sequence: Sequence) -> VectorEvent | None:
-    """Return the vector of `sequence`, or None when it has none yet or nobody listens."""
+    """Return the vector of `sequence`, or None without a vector or an attached frontend."""
     request, vector = sequence.request, sequence.vector
     if request.handle is None or vector is None:
         return None
@@ -117,7 +118,7 @@ def vector_event(sequence: Sequence) -> VectorEvent | None:
 
 
 def timeline_event(sequence: Sequence) -> TimelineEvent | None:
-    """Return where the time of `sequence` went, or None when nobody listens."""
+    """Return the timeline of `sequence`, or None without an attached frontend."""
     request = sequence.request
     if request.handle is None:
         return None
@@ -135,7 +136,7 @@ def timeline_event(sequence: Sequence) -> TimelineEvent | None:
 
 
 def finished_event(sequence: Sequence) -> FinishedEvent | None:
-    """Return the end of `sequence`, or None when nobody listens."""
+    """Return the end of `sequence`, or None without an attached frontend."""
     request = sequence.request
     if request.handle is None:
         return None
@@ -165,7 +166,7 @@ def resend(request: Request, next_positions: Seq[int]) -> list[Event]:
     for sequence, position in zip(request.sequences, next_positions, strict=True):
         if position == ENDED:
             continue
-        # Beams are nobody's output before their search has ended.
+        # Beams are not output before their search has ended.
         is_output = sequence.state.is_finished or not sequence.is_beam
         if sequence.times.first_token_at is not None and is_output:
             events.extend(event for event in (timeline_event(sequence),) if event is not None)

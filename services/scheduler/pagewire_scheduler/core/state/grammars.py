@@ -1,8 +1,9 @@
-"""The grammars of one worker: which it has compiled, which it is asked for, which it may forget.
+"""The grammars of one worker: compiled ones, requests to compile, and ones that the worker may
+forget.
 
-A worker compiles off its step loop, so that a grammar that takes long delays only who needs it.
-It is asked with credit: few grammars, and few bytes of their sources, are under way at a time, and
-the others wait here. Pure: what is to be sent is taken from here by whoever holds the stream.
+A worker compiles off its step loop, so a slow grammar delays only the sequences that need it.
+Credits bound the number of requests under way and the bytes of their sources; further requests wait
+here. The link takes the requests and sends them.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,7 +16,7 @@ MAX_READY: Final = 64
 """Compiled grammars that a worker keeps beyond those in use: the newest may well come again."""
 
 MAX_RELEASED: Final = 1024
-"""Grammars that one plan tells as released; further ones are told by the next."""
+"""Most grammars that one plan releases; the next plan releases further ones."""
 
 Key = bytes
 """Names a grammar by its content."""
@@ -113,7 +114,7 @@ class WorkerGrammars:
         return None
 
     def release_unused(self, in_use: Iterable[Key]) -> None:
-        """Let the worker forget the oldest grammars that nobody needs, beyond MAX_READY."""
+        """Let the worker forget the oldest unused grammars beyond MAX_READY."""
         if len(self._ready) <= MAX_READY:
             return
         probe_blocks = set(in_use)

@@ -1,5 +1,5 @@
-"""One hand-off: blocks computed on one worker for a sequence that waits on another. Plain data and
-its table of legal moves."""
+"""One hand-off: blocks computed on one worker for a sequence that waits on another, with the table
+of legal phase moves."""
 
 import enum
 from dataclasses import dataclass, field
@@ -34,9 +34,9 @@ class Handoff:
     """Blocks on their way from `source` to `receiver`.
 
     Attributes:
-        sequence: Who waits for them on the receiver.
+        sequence: The sequence that waits for them on the receiver.
         num_blocks: How many of its first blocks are wanted.
-        deadline: Instant at which nobody waits for it any longer.
+        deadline: Instant at which the sequence stops waiting.
         prefill: What computes them on the source; None when they are there.
         num_cached: How many of the first the source had already.
         lease: Holds the source's blocks until the receiver has them; None before.

@@ -1,5 +1,5 @@
-"""What a waiting sequence lacked when it was last looked at: a bound that says, without a walk over
-its cached prefix, that it still does."""
+"""The blocks that a waiting sequence lacked when it was last examined: a lower bound shows, without
+a walk over its cached prefix, that it still cannot start."""
 
 from dataclasses import dataclass
 

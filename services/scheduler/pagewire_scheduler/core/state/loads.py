@@ -1,5 +1,6 @@
-"""The loads of one worker: which are under way, who waits for them, which links they use. Owns the
-blocks that they go to until the answer; decides nothing."""
+"""The KV loads of one worker: loads under way, sequences that wait for them, and links to their
+sources. A load holds its destination blocks until the answer. `core.transfers` decides about loads
+and orders them."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -29,11 +30,11 @@ class KvLoad:
             evicted meanwhile, or what comes would be of no use.
         num_bytes: Of all its blocks.
         num_bytes_ahead: Of the loads that were under way from that store when it was ordered.
-        overdue_at: Instant from which nobody waits for it any more.
+        overdue_at: Instant from which no sequence waits for it.
         ordered_at: When it was ordered.
         sequences: Who waits for it, and some who did.
         handoff: What brings its blocks from another worker; None for those of a store.
-        is_cancelled: Whether the worker is told that it may stop.
+        is_cancelled: Whether the worker is sent a cancel.
         is_overdue: Whether its answer did not come in time.
         is_forgotten: Whether its blocks get no names: cached prefixes were forgotten meanwhile.
     """
@@ -67,7 +68,7 @@ class Loads:
     """What is known of the loads of one worker.
 
     Attributes:
-        under_way: By id; those that nobody waits for, too, because they hold blocks.
+        under_way: Loads by id, also without waiting sequences, because they hold blocks.
         prefill: What its prompts cost.
         is_forced: Whether speeds decide nothing.
     """
@@ -155,7 +156,7 @@ class Loads:
         load.table.release()
 
     def cancel(self, load: KvLoad) -> None:
-        """Tell the worker that it may stop, once."""
+        """Cancel the load on the worker, once."""
         if not load.is_cancelled:
             load.is_cancelled = True
             self._to_cancel.append(load.order.load_id)
@@ -167,12 +168,12 @@ class Loads:
             self.cancel(load)
 
     def take_orders(self) -> list[LoadOrder]:
-        """Return what the worker is to be told to load now."""
+        """Return the load orders to send to the worker now."""
         taken, self._to_order = self._to_order, []
         return taken
 
     def take_cancelled(self) -> list[int]:
-        """Return the ids of loads that the worker may stop, now that nobody waits for them."""
+        """Return the ids of the loads to cancel on the worker."""
         for load in self.under_way.values():
             if not load.is_cancelled and not load.waiting:
                 self.cancel(load)

@@ -1,4 +1,5 @@
-"""Plans that were sent and not answered, and what comes free with their answers; plain data."""
+"""Records of plans that were sent and not answered, and of slots and blocks that come free with the
+answers."""
 
 from dataclasses import dataclass, field
 
@@ -36,7 +37,7 @@ class OutstandingStep:
         named_blocks: Blocks that get a name with it; the plan's own list holds void ones, too.
         branched: Beam requests whose forks and tokens it tells.
         prefilled: Prefills that are complete with it.
-        due_timelines: Sequences whose frontends are told where their time went.
+        due_timelines: Sequences whose timelines are reported with the result.
         releases: What comes free with its answer, because it is the last step to name it.
         num_tokens: Positions it computes.
         num_pooled: Vectors it returns.

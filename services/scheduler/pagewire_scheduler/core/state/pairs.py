@@ -1,4 +1,5 @@
-"""Pairs of workers between which KV blocks move: which fit, and what was measured of each."""
+"""Pairs of workers that exchange KV blocks: checks whether two workers are compatible, and keeps
+the measurements of each pair."""
 
 from dataclasses import dataclass, field
 from typing import Final

@@ -1,5 +1,5 @@
-"""Probes of pairs of workers: real prompts of a few blocks that nobody asked for, computed on one
-and handed to the other. What came is kept on both until it has been compared."""
+"""Probes of pairs of workers: one worker computes a made-up prompt of a few blocks and hands it to
+the other. Both keep the blocks until they have been compared."""
 
 import struct
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ _STRIDE: Final = 7919  # a prime beyond most blocks, so that neighbours differ
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Probe:
-    """One probe of `source` and `receiver`; `outcome` is None until it has ended."""
+    """One probe of `source` and `receiver`; `outcome` is set when it ends."""
 
     number: int
     source: "WorkerState"
@@ -61,7 +61,7 @@ class Probe:
         sequence.worker = None
 
     def release(self) -> None:
-        """Nobody compares any more."""
+        """Release the blocks that were kept for the comparison."""
         for worker, table in self.probe_blocks:
             worker.probe_blocks.pop(self, None)
             table.release()
@@ -70,7 +70,7 @@ class Probe:
 
 
 def probe_sequence(probe: Probe, generation: int) -> Sequence:
-    """Return the sequence of a probe, whose blocks nobody else has or will have."""
+    """Return the sequence of a probe; no other sequence has or will have its blocks."""
     model = probe.receiver.info.model
     identity = struct.pack("<QQ", generation, probe.number)
     num_tokens = probe.num_blocks * model.block_size + 1

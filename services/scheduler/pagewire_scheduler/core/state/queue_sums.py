@@ -1,4 +1,4 @@
-"""What waits in several queues together, kept as it comes and goes. Owns no sequence."""
+"""Sums over the sequences of several queues, updated as sequences enter and leave."""
 
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,9 @@ class QueueSums:
     """Sums over the queues of a worker, or of a cell.
 
     Attributes:
-        num_sequences: Members, whoever asked for them.
-        num_choices: Those that somebody asked for, and the choices that follow them.
-        num_tokens: Their tokens, those of a prompt that several wait for counted once.
+        num_sequences: All members, prefills and probes included.
+        num_choices: Members that are choices of requests, and their followers.
+        num_tokens: Tokens of those choices; a prompt with followers counts once.
     """
 
     __slots__ = ("_whole", "num_choices", "num_sequences", "num_tokens")

@@ -1,5 +1,5 @@
-"""Requests and their sequences (one per choice): what is asked, what is known and what is under
-way. Moves states; decides nothing."""
+"""Requests and their sequences (one per choice): input, output so far, and progress. A sequence
+checks the moves of its state; other modules decide about them."""
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
@@ -149,11 +149,11 @@ class Sequence:
         handoff: The hand-off it waits for; None for a prefill.
         prefills_for: The hand-off that this prefill is for.
         is_prefill: Whether it computes a prompt for a sequence elsewhere: then it samples nothing,
-            and is none of its request's.
-        probe: What it is for when nobody asked for it; then it never runs.
+            and is not a choice of its request.
+        probe: The probe that it belongs to, if any; then it never runs.
         handed_off: (first, end) of the tokens that another worker computed for it.
-        times: What became of it when.
-        is_timeline_due: Whether its frontend is told that with its next token.
+        times: Its instants and durations, for the timeline.
+        is_timeline_due: Whether its timeline is reported with its next token.
         followers: Choices that are forked from this one when its prompt is computed; they wait and
             are in no queue.
         leader: The choice that this one follows.
@@ -165,9 +165,9 @@ class Sequence:
         num_counted: Tokens for which its memory is counted, beams aside; see `accounts`.
         is_tail_shared: Whether its last, partly written block may be in other tables, too.
         num_skipped: Later sequences started while there was no room for this one.
-        num_preemptions: How often it gave way to others.
+        num_preemptions: How often it was preempted.
         num_reserved_slots: Slots kept free for the other beams of its search.
-        is_guaranteed: Whether all blocks it may ever need are set aside; never preempted.
+        is_guaranteed: Whether all blocks it may ever need are reserved; never preempted.
         is_private: Whether its blocks are neither found in nor entered into the cache, nor forked.
         is_beam: Whether tokens are appended by the search instead of by its samples.
         candidates: What a beam may go on with: (token, log-probability), the likeliest first.

@@ -1,4 +1,4 @@
-"""Makes requests and their sequences out of submissions."""
+"""Creates requests and their sequences from submissions."""
 
 from array import array
 

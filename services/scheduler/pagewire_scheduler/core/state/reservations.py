@@ -1,4 +1,4 @@
-"""Keeps what is set aside for a guaranteed sequence, or search, equal to what it may still take."""
+"""Updates the block reservation of a sequence (or beam search) as it grows."""
 
 from pagewire_scheduler.core.blocks.block_table import RELEASED
 from pagewire_scheduler.core.state.capacity import num_blocks_ever

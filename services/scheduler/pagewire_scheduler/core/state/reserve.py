@@ -1,6 +1,7 @@
-"""Blocks set aside for sequences that have given way too often: what they may still need at most.
+"""Reserved blocks: the most that sequences which were preempted too often may still need.
 
-With all of it set aside they are never short of a block, so they are never evicted again and end.
+With its reservation such a sequence never lacks a block. It is therefore never preempted again, and
+ends.
 """
 
 from collections.abc import Hashable

@@ -1,7 +1,5 @@
-"""Sequences that wait for a worker's attention, first come first served within what their keys say.
-
-Decides nothing: who is looked at first is `at(0)`, who is started is the planner's affair.
-"""
+"""The waiting queue of a worker, sorted by the keys of its sequences. The planner takes sequences
+out of it."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
@@ -46,7 +44,7 @@ class WaitingQueue:
         assert sequence.key not in self._members, "two sequences have one key"
         sequence.queue = self
         if not sequence.num_expected:
-            # Nobody has looked what is cached of it.
+            # Its cached prefix was not looked up.
             sequence.num_expected = len(sequence.tokens)
         self._members[sequence.key] = sequence
         self.num_expected += sequence.num_expected

@@ -1,5 +1,5 @@
-"""One attached worker as the core sees it: pool, slots, queues and the steps under way. Releases
-slots and blocks when no step names them any more; decides nothing."""
+"""One attached worker as the core sees it: pool, slots, queues and outstanding steps. Slots and
+blocks are released when no outstanding step uses them."""
 
 import hashlib
 import heapq
@@ -34,7 +34,7 @@ class WorkerCounts:
     """Totals since the worker attached; nothing decides by them.
 
     Attributes:
-        num_computed_tokens: Tokens that plans told it to compute.
+        num_computed_tokens: Tokens to compute in its plans.
         num_queried_tokens: Prompt and resumed tokens looked up in the prefix cache.
         num_hit_tokens: Those found there.
     """
@@ -63,9 +63,9 @@ class WorkerState:
         growing: Those of them with more than one token to compute; a dictionary for its order.
         num_running_of: How many of them each tenant has; only of those that have any.
         waiting: Sequences placed here that do not run.
-        compiling: Those whose grammar is not compiled yet; they compete with nobody.
+        compiling: Sequences whose grammar is not compiled yet; they do not compete for slots.
         grammars: What its compiler has.
-        loading: Those whose blocks a KV store sends; they compete with nobody.
+        loading: Sequences that wait for blocks; they do not compete for slots.
         resting: Those left out by steps that have given their slots to others for a while.
         loads: What is on its way.
         outgoing_handoffs: Hand-offs that it computes blocks for, or keeps them for.
@@ -76,7 +76,7 @@ class WorkerState:
         queued: What waits here.
         is_blocked: Whether who waits lacked slots or blocks in the newest plan that looked at them.
         outstanding: Steps under way, oldest first.
-        reservations: Blocks set aside.
+        reservations: Reserved blocks.
         branched: Beam requests whose moves the next plan tells; a dictionary for its order.
         fault_isolation: Sequences among which one made a step fail.
         returning: PREEMPTED sequences that a step under way still names.
@@ -139,9 +139,9 @@ class WorkerState:
             self.pool.adopt(block, name)
 
     def touch(self) -> None:
-        """Something has happened by which its next plan, or what it is told beside it, may differ.
+        """Note a change by which its next plan, or other messages to it, may differ.
 
-        Whoever changes a worker from outside of its own plan says so, or it is not looked at.
+        Every change from outside of its own plan must call this, or the worker gets no plan.
         """
         self._touched[self] = None
 
@@ -162,8 +162,8 @@ class WorkerState:
 
     @property
     def num_tokens_alone(self) -> int:
-        """Tokens beyond those of a shared step for the only sequence that runs: a long prompt then
-        holds up nobody."""
+        """Tokens beyond those of a shared step for the only running sequence: a long prompt then
+        delays no other."""
         if len(self.running) != 1:
             return 0
         num_own = min(self.running[0].num_to_compute, self._step_tokens)
@@ -284,7 +284,7 @@ class WorkerState:
         return len(named)
 
     def forget_on_worker(self, block: int) -> None:
-        """See to it that the worker is told, or it would offer `block` at its next attach."""
+        """Have the name reset on the worker, or it would offer `block` at its next attach."""
         self.void_blocks[block] = _RESET + self.next_step_id
 
     def void_steps(self, steps: Iterable[OutstandingStep]) -> None:

@@ -1,9 +1,9 @@
-"""Begins and ends hand-offs: the prefill on one worker, the wait on the other, and the lease on
-what was computed. Decides nothing, and orders no load.
+"""Begins and ends hand-offs: the prefill on the source, the wait on the receiver, and the lease on
+the computed blocks. `core.transfers.pulls` orders the loads.
 
-The source computes the full blocks of a prompt for a sequence that will run elsewhere. The
-scheduler keeps them from being overwritten (the lease) until the receiver has them. Whatever goes
-wrong ends the hand-off, and the sequence computes itself what has not come.
+The source computes the full blocks of a prompt for a sequence that will run on the receiver. The
+lease keeps these blocks from being overwritten until the receiver has them. Any failure ends the
+hand-off, and the receiver computes the missing blocks.
 """
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
@@ -83,7 +83,7 @@ def complete_prefill(prefill: Sequence, now: float) -> None:
 
 
 def end_handoff(handoff: Handoff) -> None:
-    """Nobody waits for it, or all has come: the source keeps nothing for it."""
+    """End a hand-off that is complete or no longer waited for: release its lease and prefill."""
     if handoff.phase is Phase.ENDED:
         return
     handoff.advance(Phase.ENDED)
@@ -125,15 +125,15 @@ def go_on(receiver: WorkerState, sequence: Sequence, now: float) -> None:
 
 
 def end_late_handoffs(receiver: WorkerState, now: float) -> None:
-    """Let nobody wait beyond the deadline; an order that is out has a deadline of its own."""
+    """End waits beyond the deadline; an order that was sent has a deadline of its own."""
     for handoff in [one for one in receiver.incoming_handoffs if now >= one.deadline]:
         if handoff.load is None:
             give_up_source(handoff, now)
 
 
 def yield_leases(source: WorkerState, now: float) -> None:
-    """Nobody can go on: keep nothing for those that are younger than who waits, and have not begun
-    to pull it. What is kept for older ones is given back by their deadlines."""
+    """Release leases when no sequence can go on: those of younger sequences that do not pull yet.
+    Leases of older sequences are released by their deadlines."""
     stuck = [*source.running[:1], *source.waiting]
     if not stuck:
         return

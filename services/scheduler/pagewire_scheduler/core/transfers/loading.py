@@ -1,9 +1,9 @@
-"""Sequences whose next blocks a KV store has: orders the loads, lets all who want the same wait for
-one, and lets them go on with the answer.
+"""Loads blocks from KV stores for waiting sequences: orders loads, lets several sequences wait for
+one load, and requeues them with the answer.
 
-A load takes only blocks that are free for anybody, and holds them and the cached ones before them.
-It is for a sequence in the queue, before it has slot or blocks; with the answer the blocks become
-cached ones like all others, and the sequence takes its turn and finds them.
+A load takes free blocks that are not reserved. It holds them, and the cached blocks in front of
+them, until the answer. Loads are for queued sequences, which have no slot and no blocks yet. With
+the answer the blocks enter the prefix cache, where the sequence finds them when it starts.
 """
 
 import math
@@ -39,7 +39,7 @@ POOL_SHARE: Final = 2
 """Loads hold at most one in so many blocks of a pool."""
 
 MAX_LOOKED_AT: Final = 8
-# Those in front of them that have had their chance are passed without a look.
+# Skips at most this many sequences that were already examined.
 _MAX_PASSED: Final = 32
 
 
@@ -51,7 +51,7 @@ def order_loads(worker: WorkerState, index: RemoteIndex, counts: LoadCounts, now
     look = worker.loads.look(index.version, now)
     while num_looked_at < MAX_LOOKED_AT and at < _MAX_PASSED:
         sequence = worker.waiting.at(at)
-        # Behind one that was passed often enough nobody takes what it waits for.
+        # No load takes blocks that a sequence passed MAX_SKIPS times waits for.
         if sequence is None or sequence.num_skipped >= MAX_SKIPS:
             return
         if sequence.num_loads_left and sequence.load_look != look:
@@ -65,10 +65,10 @@ def order_loads(worker: WorkerState, index: RemoteIndex, counts: LoadCounts, now
 
 
 def check_answer(worker: WorkerState, answer: LoadAnswer) -> KvLoad | None:
-    """Return the load that `answer` is about, or None when there is none.
+    """Return the load that `answer` is about, or None when the load is unknown.
 
     Raises:
-        WireError: It says what cannot be.
+        WireError: The answer contradicts the order.
     """
     load = worker.loads.under_way.get(answer.load_id)
     if load is None:
@@ -119,7 +119,7 @@ def finish_load(
 
 
 def give_up_overdue(worker: WorkerState, counts: LoadCounts, now: float) -> None:
-    """Let nobody wait any longer for answers that should be there; their blocks stay reserved."""
+    """Requeue sequences that wait for overdue answers; the loads keep their blocks."""
     for load in worker.loads.under_way.values():
         if load.is_overdue or now < load.overdue_at:
             continue
@@ -132,9 +132,9 @@ def give_up_overdue(worker: WorkerState, counts: LoadCounts, now: float) -> None
 
 
 def yield_blocks(worker: WorkerState) -> None:
-    """Nobody can go on: stop loads that hold what may be missing, but not those of older ones.
+    """Cancel loads when no sequence can go on, but not loads that older sequences wait for.
 
-    What a younger one has to wait for is over by the deadline of the load.
+    A load that stays ends by its deadline.
     """
     stuck = [*worker.running[:1], *worker.waiting]
     if not stuck:

@@ -1,4 +1,5 @@
-"""What a load takes of a worker's pool, and the making of its order."""
+"""Orders one KV load: chooses the store, counts the blocks that the load may take of the pool, and
+makes the order."""
 
 import math
 from typing import Final
@@ -48,9 +49,8 @@ OVERDUE_SECONDS: Final = 1.0
 def num_free_for_load(worker: WorkerState, hits: list[int]) -> int:
     """Return how many blocks a load may take that continues `hits`.
 
-    As many as would be free for a sequence that starts with these, but for one that must be left to
-    start in: so also where a window lets a sequence be longer than the pool, all that was loaded is
-    found again.
+    These are the blocks that a starting sequence may take, less one that it must keep to start in.
+    This holds for windows that make a sequence longer than the pool.
     """
     pool = worker.pool
     num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
@@ -63,8 +63,7 @@ def num_free_for_load(worker: WorkerState, hits: list[int]) -> int:
 def is_copy_under_way(worker: WorkerState) -> bool:
     """Whether a step may still copy from a block that is free.
 
-    Whoever writes such a block by a later step writes it after the copy; a load does not wait for
-    steps.
+    A later step writes such a block after the copy; a load does not wait for steps.
     """
     ref_counts = worker.pool.ref_counts
     return any(

@@ -1,5 +1,5 @@
-"""Loads whose source is another worker: orders them as soon as blocks are being computed there, and
-ends hand-offs with their answers."""
+"""Pulls: KV loads from another worker. They are ordered as soon as that worker computes the blocks,
+and their answers end hand-offs."""
 
 from typing import Final
 
@@ -47,8 +47,8 @@ def finish_pull(
     counts: HandoffCounts,
     now: float,
 ) -> None:
-    """Take the answer to a load from another worker, whose blocks are published already; let go on
-    who is `waiting` for it."""
+    """Take the answer to a load from another worker, whose blocks are published already;
+    requeue the sequences `waiting` for it."""
     handoff = load.handoff
     assert handoff is not None, "a load from a worker is for no hand-off"
     exposed = 0.0

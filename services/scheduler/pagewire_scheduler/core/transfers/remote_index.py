@@ -1,5 +1,5 @@
-"""Which KV store has which blocks, as its events say: a hint, because a load answers misses. Knows
-names and stores, no workers."""
+"""Index of the blocks in KV stores, kept from their events. It is a hint: a load reports the blocks
+that are missing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
