@@ -29,7 +29,7 @@ from pagewire_worker.transfer.staging import Staging
 STOP_GRACE_SECONDS = 1.0
 REPORTED_STEP = 0.05
 LAST_PULLS_SECONDS = 5.0
-"""How long pulls may still take once the scheduler has said that nothing is left to do."""
+"""Time for open pulls after the scheduler has reported that no work is left."""
 
 
 async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
@@ -65,7 +65,7 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
             offload=offload,
             transfer=transfer,
         )
-        # Liveness from here on only: nothing shows how far a download has come.
+        # Liveness only from here on: the progress of a download is not visible.
         liveness = answer_liveness(server, context, thread, config.stuck_seconds)
         jobs = [link.run(), _report_ready(attached, context), liveness]
         if server is not None:
@@ -92,14 +92,14 @@ def _share_blocks(
     service: KvTransferService,
     ends: contextlib.AsyncExitStack,
 ) -> None:
-    """Hand blocks out to other workers, where that is on."""
+    """Serve blocks to other workers, if that is on."""
     if replica.sharer is None:
         ends.callback(replica.copies.close)
         return
     is_shared = KvTransport.SHARED_MEMORY in replica.info.kv_transports
     staging = Staging(config.kv_staging_memory, is_shared=is_shared, pin=replica.copies.pin)
     ends.callback(staging.close)
-    # Called before it: the memory that is copied to has to be there.
+    # The stack closes the copies first: their staging memory must still exist.
     ends.callback(replica.copies.close)
     replica.sharer.connect(thread.nudge)
     thread.add_low_priority(replica.sharer.turn)
@@ -181,7 +181,7 @@ async def _load(config: WorkerConfig, context: ProcessContext, thread: ModelThre
 
 
 async def _report_ready(attached: asyncio.Event, context: ProcessContext) -> None:
-    """Say ready at the first attach. Never ends, as no job of a worker does."""
+    """Report ready at the first attach. Never ends, like all jobs of a worker."""
     await attached.wait()
     context.status.report("ready", detail="attached to the scheduler")
     await asyncio.Event().wait()
@@ -197,7 +197,7 @@ async def _first_failure(*jobs: Coroutine[Any, Any, None]) -> None:
 async def _drain(
     link: SchedulerLink, service: KvTransferService, seconds: float, context: ProcessContext
 ) -> None:
-    """Let requests go on to their ends, for `seconds` at most, and then what is pulled here."""
+    """Let requests finish for at most `seconds`, then wait for the last pulls."""
     if seconds > 0.0:
         context.status.report("draining")
         with contextlib.suppress(TimeoutError):
@@ -211,7 +211,7 @@ async def _until_stopped(
     stop: asyncio.Event,
     farewell: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> Any:
-    """Return the result of `job`, or None when `stop` is set first and the farewell is said."""
+    """Return the result of `job`, or None if `stop` is set first; `farewell` runs before that."""
     task = asyncio.ensure_future(job)
     waiter = asyncio.ensure_future(stop.wait())
     await asyncio.wait((task, waiter), return_when=asyncio.FIRST_COMPLETED)
@@ -231,5 +231,5 @@ def _result(task: "asyncio.Future[Any]") -> Any:
     try:
         return task.result()
     except BaseExceptionGroup as group:
-        # A task group wraps what its jobs raise; the process wants the one error behind it.
+        # A task group wraps the errors of its jobs; the process needs the first one itself.
         raise group.exceptions[0] from group

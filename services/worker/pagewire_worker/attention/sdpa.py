@@ -1,7 +1,7 @@
 """Attention by torch's fused kernel over gathered blocks.
 
-Sequences with one new token are computed together, in groups of similar length; the query heads of
-a KV head become query rows, which on CPUs is ten times faster than the kernel's own grouped-query
+Sequences with one new token are computed together, in groups of similar length. The query heads of
+a KV head become query rows: on CPUs this is ten times faster than the kernel's own grouped-query
 mode. Longer chunks are computed one by one.
 """
 
@@ -15,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from pagewire_worker.backend.attention import AttentionMetadata, Int64Array, StepAttention
 from pagewire_worker.kv.kv_cache import LayerCache
 
-# Sequences share a group while the longest is at most this much longer than the shortest: padding
+# Sequences share a group if the longest is at most this much longer than the shortest: padding
 # costs bandwidth, another group costs a kernel launch per layer.
 GROUP_RATIO = 1.25
 GROUP_SLACK_TOKENS = 64
@@ -42,7 +42,7 @@ class SdpaAttention:
         self._scale = scale
 
     def prepare(self, metadata: AttentionMetadata) -> StepAttention:
-        """Gather indices and masks, once for all layers."""
+        """Build indices and masks, once for all layers."""
         is_decode = metadata.query_lens == 1
         decodes = np.flatnonzero(is_decode)
         groups = [

@@ -1,5 +1,7 @@
-"""Attention by Triton kernels over the blocks where they lie: decodes in parallel over splits of
-fixed size, chunks in tiles of queries."""
+"""Attention by Triton kernels that read the blocks in place.
+
+Decodes run in parallel over splits of fixed size, chunks in tiles of queries.
+"""
 
 from dataclasses import dataclass
 
@@ -31,9 +33,9 @@ def cut_passes(counts: Int64Array, capacity: int) -> list[tuple[int, int]]:
     """Return ranges of decodes, in order, whose splits fit in the memory together.
 
     Args:
-        counts: [decodes], splits of each.
-        capacity: Splits that there is memory for; a range of one may pass it only where that one
-            does, which the size of the memory rules out.
+        counts: [decodes], number of splits of each.
+        capacity: Number of splits that the memory holds. A single decode beyond it would get its
+            own range, but the size of the memory rules that out.
     """
     ranges: list[tuple[int, int]] = []
     begin = taken = 0
@@ -48,26 +50,26 @@ def cut_passes(counts: Int64Array, capacity: int) -> list[tuple[int, int]]:
 
 
 CHUNK_ROWS = 64
-"""Rows of a tile of a chunk: tokens times query heads of a KV head."""
+"""Rows in a tile of a chunk: tokens times query heads of a KV head."""
 
 EXACT_CHUNK_ROWS = LEAST_ROWS
-"""The same where bits must not tell a chunk from a decode: as many as a tile of a decode has. More
-rows are other instructions, since compute capability 9.0 has some for 64 at least, and nobody
-promises that these round partial sums alike."""
+"""Rows in exact mode, in which chunks and decodes must have the same bits: as many as in a tile of
+a decode. More rows use other instructions: compute capability 9.0 has some for 64 rows or more.
+They may round partial sums differently."""
 
 
 MAX_PARTIAL_BYTES = 256 * 1024**2
-"""Most scratch memory, unless one sequence takes more. What does not fit in it is computed a part
-at a time."""
+"""Upper bound of scratch memory, unless one sequence takes more. Larger work is computed in several
+passes."""
 
 FLOAT_BYTES = 4
 
 
 class TritonAttention:
-    """Kernels of triton_kernels.
+    """Attention by the kernels of triton_kernels.
 
     Args:
-        device: Where they run; the CPU only in Triton's interpreter.
+        device: Device of the kernels; the CPU only in Triton's interpreter.
         kind: How the layers of the model attend.
         split_plan: How positions are cut.
         chunk_rows: Rows of a tile of a chunk, a power of 2.
@@ -91,31 +93,31 @@ class TritonAttention:
 
     @property
     def name(self) -> str:
-        """With what fixes the order of sums."""
+        """Name, with the values that fix the order of sums."""
         rows = "" if self._chunk_rows == CHUNK_ROWS else f"-{self._chunk_rows}"
         return f"triton-{self._split_plan.split}-{self._split_plan.tile}{rows}"
 
     @property
     def is_batch_invariant(self) -> bool:
-        """Whether chunks are computed by the instructions of decodes."""
+        """Whether chunks use the instructions of decodes."""
         return self._chunk_rows == EXACT_CHUNK_ROWS
 
     @property
     def scratch(self) -> Partials:
-        """The memory that was reserved."""
+        """The reserved memory."""
         assert self._scratch is not None, "nobody has reserved scratch memory"
         return self._scratch
 
     def reserve(
         self, num_heads: int, head_dim: int, bounds: DecodeBounds, most_bytes: int | None = None
     ) -> None:
-        """Allocate the scratch memory of all steps and graphs to come, once.
+        """Allocate the scratch memory of all later steps and graphs, once.
 
         Args:
-            num_heads, head_dim: Of the queries.
-            bounds: Most that decodes may be.
-            most_bytes: At most so much, unless one sequence takes more; MAX_PARTIAL_BYTES by
-                default.
+            num_heads, head_dim: Shape of the queries.
+            bounds: Upper bounds of decodes.
+            most_bytes: Upper bound of the memory, unless one sequence takes more; MAX_PARTIAL_BYTES
+                by default.
         """
         most = self._most_splits(bounds.max_model_len)
         allowed = MAX_PARTIAL_BYTES if most_bytes is None else most_bytes
@@ -124,7 +126,7 @@ class TritonAttention:
         self._scratch = Partials.allocate(num_splits, num_heads, head_dim, self._device)
 
     def takes_at_once(self, seq_lens: Int64Array) -> bool:
-        """Return whether the reserved memory holds all splits of decodes of such lengths."""
+        """Return whether the reserved memory holds all splits of decodes with `seq_lens`."""
         return int(self.seen_splits(seq_lens).sum()) <= self.scratch.num_splits
 
     def seen_splits(self, seq_lens: Int64Array) -> Int64Array:
@@ -144,10 +146,10 @@ class TritonAttention:
     def prepare_decodes(
         self, sequences: PagedSequences, firsts: Tensor, max_model_len: int
     ) -> "TritonDecodes":
-        """Return attention of one token per sequence, for arrays that change between its calls.
+        """Return attention of one token per sequence, over arrays that change between calls.
 
         Args:
-            sequences: On the device; those of length 0 are padding.
+            sequences: On the device; sequences of length 0 are padding.
             firsts: [num_seqs] int32, as in Decodes.
             max_model_len: Longest sequence.
         """
@@ -162,14 +164,14 @@ class TritonAttention:
         )
 
     def scratch_for(self, num_splits: int, num_heads: int, head_dim: int) -> Partials:
-        """Return the memory reserved; where none was, as much as a step needs, within bounds."""
+        """Return the reserved memory; without it, as much as a step needs, within bounds."""
         if self._scratch is not None:
             return self._scratch
         fitting = MAX_PARTIAL_BYTES // (FLOAT_BYTES * num_heads * (head_dim + 2))
         return Partials.allocate(min(num_splits, fitting), num_heads, head_dim, self._device)
 
     def _most_splits(self, max_model_len: int) -> int:
-        """Return the most splits that one decode of such a length or less sees."""
+        """Return the most splits that one decode of at most `max_model_len` reads."""
         window = self._kind.window
         longest = (
             max_model_len if window is None else min(max_model_len, window + self._split_plan.split)
@@ -184,7 +186,7 @@ class TritonAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonDecodes:
-    """Attention of decodes; see decode_attention for its attributes."""
+    """Attention of decodes; see decode_attention for the attributes."""
 
     sequences: PagedSequences
     decodes: Decodes
@@ -258,7 +260,7 @@ class TritonStep:
         return attended
 
     def _plan(self, query: Tensor, cache: LayerCache) -> tuple[QueryTiles, Partials]:
-        """Return what all layers share, once their shape is known."""
+        """Build the data that all layers share, once the shape of the queries is known."""
         _, num_heads, head_dim = query.shape
         group = num_heads // cache.num_kv_heads
         num_rows = fit_rows(self._chunk_rows, query)

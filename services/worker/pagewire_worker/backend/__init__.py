@@ -1,1 +1,1 @@
-"""Protocols between the model runner, the models and attention, with their data."""
+"""Interfaces between the model runner, the models and attention, with their data."""

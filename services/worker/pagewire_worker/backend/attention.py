@@ -1,4 +1,4 @@
-"""What an attention implementation is given and what it must do. Owns no computation."""
+"""Interface of an attention implementation: its inputs, and the function that it provides."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -30,13 +30,13 @@ class AttentionKind:
 
 @dataclass(frozen=True, slots=True)
 class AttentionMetadata:
-    """Where the sequences of one flat batch lie; the small arrays stay on the host.
+    """The sequences of one flat batch in the cache; small arrays stay on the host.
 
     Attributes:
-        query_starts: [num_seqs + 1], where the tokens of each sequence begin and end.
-        seq_lens: [num_seqs], tokens of each sequence in the cache once this step has written.
+        query_starts: [num_seqs + 1], begin and end of the tokens of each sequence.
+        seq_lens: [num_seqs], tokens of each sequence in the cache after this step has written.
         block_tables: [num_seqs, max_blocks], padded with block 0.
-        resident: The same on the device; None where they are only here.
+        resident: The same tables on the device; None if they are on the host only.
     """
 
     query_starts: Int64Array
@@ -48,7 +48,7 @@ class AttentionMetadata:
         """Return the first position that any token of each sequence attends to, [num_seqs].
 
         The token at position p sees the last `window` positions, p included, or all for None.
-        Blocks before it may belong to other sequences by now.
+        Earlier blocks may belong to other sequences.
         """
         if window is None:
             return np.zeros_like(self.seq_lens)
@@ -65,11 +65,11 @@ class StepAttention(Protocol):
     """Attention prepared for one step, called once per layer."""
 
     def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
-        """Attend causally over the cache, within the window of the model if it has one.
+        """Attend causally over the cache, within the window of the model if there is one.
 
         Args:
             query: [tokens, heads, head_dim], rotated.
-            cache: Keys and values of the layer, those of this step already written.
+            cache: Keys and values of the layer, with those of this step.
 
         Returns:
             [tokens, heads, head_dim] of the type of `query`.
@@ -82,13 +82,12 @@ class AttentionBackend(Protocol):
 
     @property
     def name(self) -> str:
-        """Part of the numerics fingerprint."""
+        """Name of the implementation; part of the numerics fingerprint."""
         ...
 
     @property
     def is_batch_invariant(self) -> bool:
-        """Whether a token gets the same bits as a decode and in any chunk, whatever else there
-        is."""
+        """Whether a token gets the same bits as a decode and in any chunk of any batch."""
         ...
 
     @property
@@ -97,5 +96,5 @@ class AttentionBackend(Protocol):
         ...
 
     def prepare(self, metadata: AttentionMetadata) -> StepAttention:
-        """Do once per step what all layers share."""
+        """Do the work once per step that all layers share."""
         ...

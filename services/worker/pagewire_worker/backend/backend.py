@@ -1,4 +1,4 @@
-"""The seam between the model runner and whatever computes the model. Owns no computation."""
+"""Interface between the model runner and an implementation of the model."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -17,14 +17,14 @@ class StepBatch:
     Attributes:
         token_ids: [tokens] int64, on the device.
         positions: [tokens] int64.
-        slot_mapping: [tokens] int64, block * block_size + offset where each token's KV goes.
-        output_rows: [outputs] int64, tokens whose hidden states are wanted.
-        attention: Where the sequences lie.
-        is_decode: Every sequence computes one token, and its state is wanted, in their order.
-        faults: [tokens] int64 zeros; the model sets those of tokens one of whose keys or values is
-            not finite, and writes 0 in their place: the cache holds finite numbers only, so that
-            what no token may see cannot reach it through a weight of 0. None: nobody asks, and
-            what is computed is written.
+        slot_mapping: [tokens] int64, block * block_size + offset of each token's KV.
+        output_rows: [outputs] int64, tokens whose hidden states are returned.
+        attention: The sequences of the batch.
+        is_decode: Every sequence computes one token, and its state is returned, in their order.
+        faults: [tokens] int64 zeros. The model sets the entry of a token whose keys or values are
+            not all finite, and writes 0 in their place. The cache then holds finite numbers only:
+            a hidden token cannot spread NaN through a weight of 0. None: no check is requested,
+            and values are written as computed.
     """
 
     token_ids: Tensor
@@ -38,7 +38,7 @@ class StepBatch:
 
 @dataclass(frozen=True, slots=True)
 class DecodeBounds:
-    """Most that decodes may be: sequences at once, and tokens of one."""
+    """Upper bounds of decodes: sequences at once, and tokens of one sequence."""
 
     max_num_seqs: int
     max_model_len: int
@@ -63,7 +63,7 @@ class ModelBackend(Protocol):
 
     @property
     def kv_cache(self) -> KvCache:
-        """The blocks it reads and writes."""
+        """The blocks that the model reads and writes."""
         ...
 
     @property
@@ -73,7 +73,7 @@ class ModelBackend(Protocol):
 
     @property
     def is_exact(self) -> bool:
-        """Whether outputs are the same bits however a sequence is batched, chunked or resumed."""
+        """Whether outputs have the same bits however a sequence is batched, chunked or resumed."""
         ...
 
     @property
@@ -86,8 +86,10 @@ class ModelBackend(Protocol):
         ...
 
     def greedy(self, hidden: Tensor) -> SampledTokens:
-        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones, and
-        which rows have logits that are not finite."""
+        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones.
+
+        The result also marks rows whose logits are not finite.
+        """
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Small arrays of the host on their way to the device."""
+"""Copies small arrays of the host to the device."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +12,11 @@ ALIGNMENT = 16
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
-    """Return `array` on `device`, without waiting for what runs there.
+    """Return `array` on `device`, without waiting for work that runs there.
 
-    On a CPU the tensor shares the array's memory. To a GPU it goes by way of pinned memory, which
-    torch keeps until the copy is done: a copy from other memory waits for all work enqueued before.
+    On a CPU the tensor shares the array's memory. For a GPU the array passes through pinned memory,
+    which torch keeps until the copy is done. A copy from other memory would wait for all earlier
+    work.
     """
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     if device.type == "cpu":
@@ -26,7 +27,7 @@ def to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
 def rows_to_device(rows: Sequence[npt.NDArray[Any]], device: torch.device) -> tuple[Tensor, ...]:
     """Return `rows`, [n] each and of one type, on `device`, by one copy.
 
-    Each begins at a multiple of 16 bytes, as if it were allocated by itself: Triton compiles a
+    Each row begins at a multiple of 16 bytes, like a separate allocation: Triton would compile a
     kernel again for tensors that do not.
     """
     length = len(rows[0])

@@ -1,4 +1,4 @@
-"""Block tables of all slots on the device, so that a step sends only what has changed."""
+"""Keeps the block tables of all slots on the device; a step sends only changed tables."""
 
 from dataclasses import dataclass
 
@@ -23,20 +23,20 @@ class ResidentRows:
     slots: Int64Array
 
     def select(self, num_blocks: int) -> Tensor:
-        """Return the first `num_blocks` of each sequence, [num_seqs, num_blocks] int32."""
+        """Return the first `num_blocks` blocks of each sequence, [num_seqs, num_blocks] int32."""
         index = to_device(self.slots, self.tables.device)
         return self.tables[:, :num_blocks].index_select(0, index)
 
 
 class ResidentTables:
-    """A copy of block tables.
+    """A copy of the block tables on the device.
 
     Args:
-        host: [num_slots, max_blocks], what is copied; changed by its owner.
-        device: Where the copy lies.
+        host: [num_slots, max_blocks], the tables that are copied; changed by their owner.
+        device: Device of the copy.
 
     Attributes:
-        tables: [num_slots, max_blocks] int32 on the device; as the host's after `update`.
+        tables: [num_slots, max_blocks] int32 on the device; equal to `host` after `update`.
     """
 
     def __init__(self, host: Int64Array, device: torch.device) -> None:
@@ -45,11 +45,11 @@ class ResidentTables:
         self.tables = torch.zeros(host.shape, dtype=torch.int32, device=device)
 
     def changed(self, slots: Int64Array | list[int]) -> None:
-        """Tell that the tables of `slots` are not what they were."""
+        """Mark the tables of `slots` as changed."""
         self._changed.update(map(int, slots))
 
     def update(self, num_blocks: Int64Array) -> None:
-        """Copy what has changed; `num_blocks` [num_slots] says how much of each table is read."""
+        """Copy changed tables; `num_blocks` [num_slots] is the number of blocks read of each."""
         if not self._changed:
             return
         slots = np.array(sorted(self._changed), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a step sampled, on the device."""
+"""Sampled tokens of a step, and their log-probabilities, on the device."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """What is known of some tokens, on the device.
+    """Log-probabilities and ranks of some tokens, on the device.
 
     Attributes:
         logprobs: [rows] float32.
-        ranks: [rows] int64, how many tokens are at least as likely, itself included.
-        top_ids, top_logprobs: [rows, most asked for], most likely first; None without any.
+        ranks: [rows] int64, number of tokens that are at least as likely, the token included.
+        top_ids, top_logprobs: [rows, most requested], most likely first; None without any.
     """
 
     logprobs: Tensor
@@ -23,15 +23,15 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """What a step sampled, on the device.
+    """Sampled tokens of a step, on the device.
 
     Attributes:
-        token_ids: [rows] int64, each of them a token.
-        logprobs: Of the raw logits; None when no row asked.
-        faults: [rows], not 0 where some logit is NaN or +inf: the token means nothing. None where
+        token_ids: [rows] int64, valid ids in every row.
+        logprobs: Of the raw logits; None if no row requested any.
+        faults: [rows], not 0 where a logit is NaN or +inf: the token then means nothing. None if
             there are no rows.
-        kv_faults: [tokens] int64 of all tokens of the step, as StepBatch.faults; None before it is
-            known.
+        kv_faults: [tokens] int64 of all tokens of the step, as StepBatch.faults; None until they
+            are known.
     """
 
     token_ids: Tensor

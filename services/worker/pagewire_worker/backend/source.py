@@ -1,6 +1,6 @@
-"""What the loader asks of every way to run a checkpoint. Owns no computation.
+"""Interface between the loader and the ways to run a checkpoint.
 
-A source has understood a checkpoint and loaded nothing; a loaded model has weights and no cache; a
+A source has read the configuration of a checkpoint. A loaded model has weights and no cache; a
 backend has both.
 """
 
@@ -17,11 +17,11 @@ from pagewire_worker.kv.layer_watch import LayerWatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary:
-    """What is known of a model before its weights are read.
+    """Facts about a model that are known before its weights are read.
 
     Attributes:
-        architecture: Its name in config.json.
-        vocab_size: Token ids there are.
+        architecture: Name of the architecture in config.json.
+        vocab_size: Number of token ids.
         max_positions: Longest context, or None when config.json does not say.
         dtype: Name of the type the weights were published in, or None.
     """
@@ -34,20 +34,20 @@ class ModelSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSettings:
-    """Where and how a model is to run.
+    """Device, types and implementations that a model is loaded for.
 
     Attributes:
-        device, dtype: Of weights and computation.
-        max_model_len: Longest sequence there will be.
+        device, dtype: Device and type of weights and computation.
+        max_model_len: Longest sequence.
         block_size: Tokens per KV block.
         attention_backend, linear_backend, cpu_backend: Names of implementations, or "auto".
         cpu_isa: Instruction set of the kernels for CPUs, or "auto".
-        cache_dtype: Of the KV cache; None for `dtype`.
-        quantization: Of the weights, made while they are loaded: none, int8, int4 or fp8.
-        on_progress: Called with the fraction of the weights that was read.
-        load_format: Where weights come from: auto for the checkpoint, dummy for `seed`.
-        seed: Of weights that are drawn.
-        enforce_eager: Nothing is captured in graphs.
+        cache_dtype: Type of the KV cache; None for `dtype`.
+        quantization: Type that weights are turned into while loading: none, int8, int4 or fp8.
+        on_progress: Called with the fraction of the weights that has been read.
+        load_format: Source of the weights: auto for the checkpoint, dummy for random ones.
+        seed: Seed of random weights.
+        enforce_eager: Whether CUDA graphs are off.
     """
 
     device: torch.device
@@ -67,11 +67,11 @@ class LoadSettings:
 
 
 class LoadedReplicaModel(Protocol):
-    """Weights in memory."""
+    """A model with its weights in memory."""
 
     @property
     def cache_shape(self) -> CacheShape:
-        """What it keeps per position."""
+        """Shape of the cache per position."""
         ...
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
@@ -79,11 +79,11 @@ class LoadedReplicaModel(Protocol):
         ...
 
     def reserve(self, bounds: DecodeBounds) -> None:
-        """Allocate what steps within `bounds` share, before the cache takes what is left."""
+        """Allocate memory that steps within `bounds` share, before the cache takes the rest."""
         ...
 
     def graph_bytes(self, bounds: DecodeBounds) -> int:
-        """Return about how much memory `captured` takes."""
+        """Return roughly how much memory `captured` takes."""
         ...
 
     def captured(
@@ -93,19 +93,19 @@ class LoadedReplicaModel(Protocol):
         on_layer: LayerWatch,
         advance: Callable[[], None],
     ) -> ModelBackend:
-        """Return `backend` with what `bounds` allows captured in graphs, or as it is.
+        """Return `backend` with decodes within `bounds` captured in graphs, or unchanged.
 
         Args:
-            backend: Of this model.
-            bounds: Most that is captured.
+            backend: A backend of this model.
+            bounds: Upper bounds of captured decodes.
             on_layer: As of `backend`.
-            advance: Called while it captures.
+            advance: Called during the capture, as a sign of progress.
         """
         ...
 
 
 class Uncaptured:
-    """The part of a LoadedModel that has no graphs, and shares nothing between steps."""
+    """Mixin for a loaded model without graphs and without memory that steps share."""
 
     __slots__ = ()
 
@@ -113,7 +113,7 @@ class Uncaptured:
         """Allocate nothing."""
 
     def graph_bytes(self, bounds: DecodeBounds) -> int:
-        """Return that it takes nothing."""
+        """Return 0: there are no graphs."""
         return 0
 
     def captured(
@@ -123,16 +123,16 @@ class Uncaptured:
         on_layer: LayerWatch,
         advance: Callable[[], None],
     ) -> ModelBackend:
-        """Return `backend` as it is."""
+        """Return `backend` unchanged."""
         return backend
 
 
 class ModelSource(Protocol):
-    """A checkpoint that was understood."""
+    """A checkpoint whose configuration has been read."""
 
     @property
     def summary(self) -> ModelSummary:
-        """What is known of it."""
+        """Facts about the model."""
         ...
 
     def load(self, settings: LoadSettings) -> LoadedReplicaModel:

@@ -1,7 +1,7 @@
-"""Which row of a step has the logits that a slot samples from. Pure; knows no tensors.
+"""Finds the row of a step whose logits a slot samples from. Handles indices only, no tensors.
 
-A slot forked in a plan may sample in the same step without computing anything: the last chunk of a
-prompt runs once for all choices, and each draws from its logits with its own noise.
+A slot that is forked in a plan may sample in the same step without computing anything. The last
+chunk of a prompt runs once for all choices; each choice draws from its logits with its own noise.
 """
 
 import numpy as np
@@ -10,12 +10,13 @@ from pagewire_worker.plan.step import Int64Array, PlanError, StepPlan
 
 
 def logits_rows(plan: StepPlan, ends: Int64Array) -> Int64Array:
-    """Return per scheduled slot the index of the scheduled slot whose logits it uses, its own or,
-    where it computes no token, that of its fork source.
+    """Return per scheduled slot the index of the scheduled slot whose logits it uses.
+
+    A slot that computes no token uses the logits of its fork source, any other slot its own.
 
     Args:
         plan: The plan.
-        ends: Tokens computed per scheduled slot once the step ran, [slots].
+        ends: Tokens computed per scheduled slot after the step, [slots].
 
     Raises:
         PlanError: A slot computes nothing and cannot sample from its source.
@@ -38,7 +39,7 @@ def logits_rows(plan: StepPlan, ends: Int64Array) -> Int64Array:
             raise PlanError(f"slot {slot}: a fork that neither computes nor samples", (slot,))
         source = source_of[slot]
         source_row = row_of.get(source)
-        # A source that is a fork, too, goes on as another sequence than the one copied.
+        # A source that is itself a fork continues as another sequence than the copied one.
         if source_row is None or source in source_of or not plan.samples[source_row]:
             raise PlanError(f"slot {slot}: its source {source} does not sample now", (slot,))
         if ends[source_row] != ends[row] or num_new[source_row] == 0:

@@ -1,6 +1,6 @@
-"""From a plan and the slots to the tensors of one flat batch. Runs no model.
+"""Turns a plan and the slots into the tensors of one flat batch. Runs no model.
 
-Everything is a handful of array operations; nothing loops over sequences or tokens.
+A few array operations do all the work; no loop goes over sequences or tokens.
 """
 
 from dataclasses import dataclass
@@ -23,19 +23,19 @@ from pagewire_worker.sampling.token_history import TokenHistory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedStep:
-    """A step ready to run.
+    """A step that is ready to run.
 
     Attributes:
-        batch: For the model; its outputs are the states to sample from, then those that predict
-            prompt tokens, then those that are pooled.
+        batch: Input of the model. Its outputs are the states to sample from, then the states that
+            predict prompt tokens, then the states to pool.
         slots: Scheduled slots, [num_seqs].
-        ends: Tokens computed per slot once the step ran, [num_seqs].
+        ends: Tokens computed per slot after the step, [num_seqs].
         sampling_slots: Slots that sample, [samples].
         output_positions: Index of their next tokens in their outputs, [samples].
-        sampled_positions: Where these go in their sequences, [samples].
-        sampling: For the sampler.
-        prompt: Which prompt tokens are reported; None for none.
-        pooling: Which states are pooled.
+        sampled_positions: Positions of these tokens in their sequences, [samples].
+        sampling: Parameters for the sampler.
+        prompt: Prompt tokens to report; None for none.
+        pooling: States to pool.
         answering_slots, num_sampled: Slots that sample or return a vector, in the order of the
             plan, and how many tokens each samples.
         begun_blocks: Blocks whose first position the step writes.
@@ -58,12 +58,12 @@ class PreparedStep:
 
     @property
     def needs_states(self) -> bool:
-        """Whether more is read from its states than tokens that are sampled."""
+        """Whether states are read for more than sampling."""
         return self.prompt is not None or len(self.pooling.rows) > 0
 
 
 def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) -> PreparedStep:
-    """Return the batch of a plan already applied to `table`.
+    """Return the batch of a plan that is already applied to `table`.
 
     Raises:
         PlanError: The plan asks for tokens or blocks that its slots do not have.
@@ -137,7 +137,7 @@ def _batch(
 
 
 def _sampling_rows(table: SlotTable, slots: Int64Array, positions: Int64Array) -> SamplingRows:
-    """Return what the sampler needs for the tokens at output `positions` of `slots`."""
+    """Return the sampler's parameters for the tokens at output `positions` of `slots`."""
     prompt_lens = table.prompt_lens[slots]
     history = TokenHistory(table.tokens, slots, prompt_lens, prompt_lens + positions)
     return table.sampling.rows(slots, positions, history)
@@ -146,7 +146,7 @@ def _sampling_rows(table: SlotTable, slots: Int64Array, positions: Int64Array) -
 def _attention_metadata(
     table: SlotTable, slots: Int64Array, query_starts: Int64Array, ends: Int64Array
 ) -> AttentionMetadata:
-    """Return where the sequences lie that compute tokens; the others attend to nothing."""
+    """Return the places of the sequences that compute tokens; other sequences do not attend."""
     is_computing = np.diff(query_starts) > 0
     if not is_computing.all():
         slots, ends = slots[is_computing], ends[is_computing]
@@ -168,7 +168,7 @@ def _check_rows(
 ) -> None:
     """Raise PlanError naming the slots that break a rule.
 
-    Slots that compute nothing are forks, checked before; what their source computes is theirs.
+    Slots that compute nothing are forks, checked before; their sources compute for them.
     """
     num_tokens = table.num_tokens[slots]
     # A slot of a request that the worker does not hold has no tokens and fails the first rule.

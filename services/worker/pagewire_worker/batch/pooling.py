@@ -1,6 +1,6 @@
-"""Vectors from hidden states: the last one, or the mean of all, summed up chunk by chunk.
+"""Computes vectors from hidden states: the last state, or the mean of all, chunk by chunk.
 
-Reads the sums of earlier chunks and returns new ones; keeps none.
+Reads the sums of earlier chunks and returns new sums; PoolingTable stores them.
 """
 
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ class PoolingChunk:
     Attributes:
         slot: The slot.
         params: How it pools.
-        before: The sum of what came before the chunk; for a mean.
-        num_states: Its states among the outputs of the step: one, or for a mean all.
+        before: Sum of the states before the chunk; for a mean.
+        num_states: Number of its states in the outputs of the step: one, or all for a mean.
         end: Position behind the chunk.
-        is_due: Whether the vector is to be returned.
+        is_due: Whether the vector is returned in this step.
     """
 
     slot: int
@@ -52,11 +52,11 @@ class PoolingRows:
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """What a step makes of its states.
+    """Results of pooling in one step.
 
     Attributes:
         vectors: [vectors * hidden] float32 on the host, in the order of the plan.
-        sums: By slot, to be kept once the step has succeeded.
+        sums: Sums by slot, to store once the step has succeeded.
     """
 
     vectors: Floats
@@ -73,11 +73,12 @@ def pooling_rows(
     ends: Int64Array,
     is_due: npt.NDArray[np.bool_],
 ) -> PoolingRows:
-    """Return the rows of a step that computes `starts` to `ends` of `slots`, [scheduled] each, one
-    after the other.
+    """Return the rows of a step that computes `starts` to `ends` of `slots`, [scheduled] each.
+
+    The slots lie one after the other in the flat batch.
 
     Raises:
-        PlanError: A mean over states of which some were never computed here.
+        PlanError: A mean over states of which some were not computed here.
     """
     which = np.flatnonzero(table.pooling.is_pooling(slots)).tolist()
     if not which:
@@ -119,7 +120,7 @@ def pool(asked: PoolingRows, hidden: Tensor) -> Pooled:
     for chunk, states in zip(asked.chunks, states_of, strict=True):
         state = states[-1].double()
         if chunk.params.pooling == "mean":
-            # float64: where a prompt is cut must not show in any digit of its vector.
+            # float64: the chunks of a prompt must not change any digit of its vector.
             values = states.sum(dim=0, dtype=torch.float64)
             if chunk.before.values is not None:
                 values += chunk.before.values
@@ -132,12 +133,12 @@ def pool(asked: PoolingRows, hidden: Tensor) -> Pooled:
 
 
 def _vectors(states: list[Tensor], is_normalized: list[bool]) -> Floats:
-    """Return `states`, [hidden] float64 each, as one array on the host, of length 1 where asked."""
+    """Return `states`, [hidden] float64 each, as one array on the host, normalized on request."""
     if not states:
         return NO_FLOATS
     values = torch.stack(states).cpu().numpy()
     lengths = np.linalg.norm(values, axis=1)
-    # Zeros have no direction and remain zeros.
+    # Zero vectors have no direction and stay zero.
     lengths[~np.array(is_normalized) | (lengths == 0)] = 1.0
     vectors: Floats = (values / lengths[:, None]).astype(np.float32).reshape(-1)
     return vectors

@@ -1,4 +1,4 @@
-"""How slots pool, and what those that take a mean have summed up. Computes nothing."""
+"""Stores the pooling parameters of slots, and the sums of slots that take a mean."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,10 @@ from pagewire_worker.plan.step import Int64Array, NewRequest
 
 @dataclass(frozen=True, slots=True)
 class StateSum:
-    """The sum of the hidden states of the first `num_positions` tokens, [hidden] float64 on the
-    device; None for that of no tokens."""
+    """Sum of the hidden states of the first `num_positions` tokens, [hidden] float64 on the device.
+
+    The sum of no tokens has None as `values`.
+    """
 
     num_positions: int
     values: Tensor | None = None
@@ -25,7 +27,7 @@ EMPTY_SUM = StateSum(0)
 class PoolingTable:
     """Pooling parameters of all slots that pool, and the sums of those that take a mean.
 
-    A sum is replaced only by that of a step that succeeded, so a failed step can be repeated.
+    A sum is replaced only after its step has succeeded, so a failed step can be repeated.
     """
 
     def __init__(self) -> None:
@@ -33,7 +35,7 @@ class PoolingTable:
         self._sums: dict[int, StateSum] = {}
 
     def set(self, request: NewRequest) -> None:
-        """Keep what a new request says under its slot."""
+        """Store the parameters of a new request under its slot."""
         self.free(request.slot)
         if request.pooling is not None:
             self._params[request.slot] = request.pooling
@@ -44,7 +46,7 @@ class PoolingTable:
         self._sums.pop(slot, None)
 
     def params(self, slot: int) -> PoolingParams | None:
-        """Return how `slot` pools; None when it samples."""
+        """Return the pooling parameters of `slot`; None when it samples."""
         return self._params.get(slot)
 
     def is_pooling(self, slots: Int64Array) -> npt.NDArray[np.bool_]:
@@ -54,9 +56,9 @@ class PoolingTable:
         return np.array([slot in self._params for slot in slots.tolist()], dtype=bool)
 
     def sum_of(self, slot: int) -> StateSum:
-        """Return the sum that the last step that succeeded left for `slot`."""
+        """Return the sum of `slot` after the last step that succeeded."""
         return self._sums.get(slot, EMPTY_SUM)
 
     def commit(self, sums: dict[int, StateSum]) -> None:
-        """Keep the sums, by slot, of a step that succeeded."""
+        """Store the sums, by slot, of a step that succeeded."""
         self._sums.update(sums)

@@ -1,7 +1,7 @@
-"""Log-probabilities of prompt tokens: which states predict them, and what they say.
+"""Log-probabilities of prompt tokens: finds the states that predict them, and packs the results.
 
-The state of position p predicts the token at p + 1. Nothing predicts the first token, and what the
-last one predicts is sampled.
+The state of position p predicts the token at p + 1. No state predicts the first token; the token
+that the last state predicts is sampled.
 """
 
 from collections.abc import Callable
@@ -17,18 +17,18 @@ from pagewire_worker.sampling.logprobs import join_logprobs, pack_top, token_log
 from pagewire_worker.sampling.sampling_table import NO_LOGPROBS
 
 PIECE_ROWS = 256
-"""States whose logits exist at once; all of a chunk would take its length times the vocabulary."""
+"""States whose logits exist at once; a whole chunk would take its length times the vocabulary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRows:
-    """The states of a step that predict prompt tokens somebody asked about.
+    """States of a step that predict requested prompt tokens.
 
     Attributes:
         slots, first_positions, counts: As in PromptLogprobs, [slots].
         rows: [tokens] indices of the states in the flat batch.
-        num_top: [tokens] alternatives wanted.
-        targets: [tokens] int64 on the device, the tokens predicted.
+        num_top: [tokens] number of alternatives requested.
+        targets: [tokens] int64 on the device, the predicted tokens.
     """
 
     slots: Int64Array
@@ -42,8 +42,10 @@ class PromptRows:
 def prompt_rows(
     table: SlotTable, slots: Int64Array, starts: Int64Array, ends: Int64Array
 ) -> PromptRows | None:
-    """Return the rows of a step that computes `starts` to `ends` of `slots`, [scheduled] each, one
-    after the other; None when nobody asked."""
+    """Return the rows of a step that computes `starts` to `ends` of `slots`, [scheduled] each.
+
+    Returns None when no prompt log-probabilities were requested.
+    """
     wanted = table.sampling.num_prompt_logprobs(slots)
     if (wanted == NO_LOGPROBS).all():
         return None
@@ -71,7 +73,7 @@ def prompt_rows(
 def prompt_logprobs(
     asked: PromptRows, hidden: Tensor, logits: Callable[[Tensor], Tensor]
 ) -> PromptLogprobs:
-    """Return what is reported of the states `hidden` [tokens, hidden].
+    """Return the log-probabilities that the states `hidden` [tokens, hidden] give.
 
     `logits` turns [rows, hidden] into [rows, vocab]; it is called for at most PIECE_ROWS rows.
     """

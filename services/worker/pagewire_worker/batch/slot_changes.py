@@ -1,4 +1,4 @@
-"""Applies what a plan changes in the slots, all or nothing. Touches no KV and runs no model.
+"""Applies the changes of a plan to the slots, all or nothing. Changes no KV and runs no model.
 
 The order is that of worker_attach.proto: freed slots, new requests, forks, appended tokens, new
 blocks, block copies.
@@ -15,12 +15,13 @@ from pagewire_worker.plan.step import Int64Array, Ints, PlanError, StepPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undo:
-    """How to take back what a plan did to the slots.
+    """The state to restore when a plan is taken back.
 
     Attributes:
-        new_slots: Filled by new requests.
-        grown_slots, previous_num_blocks: Scheduled slots and the blocks they had, [slots] each.
-        changed_slots, saved: What forks, appended tokens and copies overwrote; None without any.
+        new_slots: Slots filled by new requests.
+        grown_slots, previous_num_blocks: Scheduled slots and their former numbers of blocks,
+            [slots] each.
+        changed_slots, saved: State that forks, appended tokens and copies overwrote; else None.
     """
 
     new_slots: tuple[int, ...]
@@ -34,14 +35,15 @@ NO_SLOTS: Int64Array = np.zeros(0, dtype=np.int64)
 
 
 def apply_plan(table: SlotTable, plan: StepPlan) -> Undo:
-    """Apply freed slots and all changes of the sequences, in the order of the wire; grammars are
-    the model runner's.
+    """Apply freed slots and all changes of the sequences, in the order of the wire.
+
+    Grammars are applied by the model runner.
 
     Raises:
-        PlanError: Something does not fit; then only the freed slots have changed.
+        PlanError: The plan contradicts the slots; then only the freed slots have changed.
     """
     for slot in np.asarray(plan.freed_slots, dtype=np.int64).tolist():
-        # A slot whose first step failed was never filled: freeing it is no contradiction.
+        # A slot whose first step failed was never filled: freeing it is valid.
         table.free(table.checked_slot(slot))
     changed = _changed_slots(table, plan)
     saved = table.save(changed) if len(changed) else None
@@ -77,7 +79,7 @@ def apply_plan(table: SlotTable, plan: StepPlan) -> Undo:
 
 
 def undo_plan(table: SlotTable, undo: Undo) -> None:
-    """Take back what `apply_plan` did, freed slots excepted."""
+    """Take back the changes of `apply_plan`, except freed slots."""
     table.num_blocks[undo.grown_slots] = undo.previous_num_blocks
     if undo.saved is not None:
         table.restore(undo.changed_slots, undo.saved)
@@ -101,7 +103,7 @@ def _same_length(**arrays: Ints) -> list[Int64Array]:
 
 
 def _changed_slots(table: SlotTable, plan: StepPlan) -> Int64Array:
-    """Return the slots that are more than grown by blocks; raises PlanError for unknown ones."""
+    """Return the slots that change by more than new blocks; PlanError for unknown slots."""
     parts = (plan.fork_slots, plan.appended_slots, plan.copy_slots)
     if not any(map(len, parts)):
         return NO_SLOTS
@@ -174,7 +176,7 @@ def _append_blocks(table: SlotTable, plan: StepPlan, slots: Int64Array) -> None:
 
 
 def _replace_copied(table: SlotTable, plan: StepPlan) -> None:
-    """Put the destination of every copy in its source's place in one block table."""
+    """Replace the source of every copy by its destination in the block table of its slot."""
     slots, sources, destinations = _same_length(
         copy_slots=plan.copy_slots,
         copy_sources=plan.copy_sources,
@@ -192,7 +194,7 @@ def _replace_copied(table: SlotTable, plan: StepPlan) -> None:
         places = np.flatnonzero(row == source)
         if len(places) == 0:
             raise PlanError(f"slot {slot} does not hold block {source} of a copy", (slot,))
-        # An earlier place is one before the attention window, given back and handed out again.
+        # An earlier place lies before the attention window: the block was freed and reused.
         row[places[-1]] = destination
     table.tables_changed(slots)
 

@@ -1,8 +1,8 @@
-"""What the worker keeps per sequence: tokens, block table, lengths. Decides nothing.
+"""State of each sequence: tokens, block table and lengths, in arrays indexed by slot.
 
-Token ids live on the device: a sampled token is written behind its sequence there and read by the
-next step, so that two steps in flight need no trip to the host. What a plan changes here, and how
-that is taken back, is the business of slot_changes.
+Token ids live on the device. A sampled token is appended to its sequence there and read by the
+next step, so two steps in flight need no copy to the host. Plans are applied and taken back in
+slot_changes.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from pagewire_worker.sampling.token_rules import largest_token_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLimits:
-    """Bounds that a plan may not pass; `window` is that of the attention, None for all."""
+    """Bounds that a plan may not pass; `window` is the attention window, None for no window."""
 
     num_slots: int
     num_blocks: int
@@ -39,13 +39,13 @@ class SlotLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedSlots:
-    """State of some slots, apart from the table.
+    """A copy of the state of some slots.
 
     Attributes:
         tokens: [slots, longest] on the device.
         columns, block_table: As in SlotTable, [slots] each and [slots, max_blocks].
         request_ids: None where a slot was empty.
-        sampling: Their sampling parameters; how they pool is not here, since no fork pools.
+        sampling: Their sampling parameters; pooling is left out, since no fork pools.
     """
 
     tokens: Tensor
@@ -56,19 +56,19 @@ class SavedSlots:
 
 
 class SlotTable:
-    """State of all slots as arrays indexed by slot.
+    """State of all slots, as arrays indexed by slot.
 
     Attributes:
         tokens: [num_slots, max_model_len + 1] int32 on the device: prompt, emitted, sampled.
-        num_tokens: Tokens known per slot, the newest perhaps only on the device.
+        num_tokens: Known tokens per slot; the newest may be known on the device only.
         num_computed: Tokens whose KV is in the cache.
         prompt_lens: Length of the prompt; output positions count from here.
-        is_beam: Grows by appended tokens, never by its own samples.
-        is_behind: The newest step to sample for it left it out: plans made on top of that count on
-            a token that there is not.
-        block_table, num_blocks: Blocks of each sequence, in order of position. Those before the
-            attention window may belong to others by now.
-        resident: The block tables on the device; None where that is the host.
+        is_beam: The slot grows by appended tokens, never by its own samples.
+        is_behind: The newest step that was to sample for the slot left it out. Plans made on top
+            of that step count on a token that does not exist.
+        block_table, num_blocks: Blocks of each sequence, in order of position. Blocks before the
+            attention window may belong to other sequences.
+        resident: The block tables on the device; None if the device is the host.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class SlotTable:
         self.is_beam = np.zeros(num_slots, dtype=bool)
         self.is_behind = np.zeros(num_slots, dtype=bool)
         self.block_table = np.zeros((num_slots, limits.max_blocks), dtype=np.int64)
-        # The host reads its own tables faster than any copy.
+        # On a CPU the tables are read directly: faster than any copy.
         is_apart = device.type != "cpu" if has_resident_tables is None else has_resident_tables
         self.resident = ResidentTables(self.block_table, device) if is_apart else None
         self.request_ids: list[bytes | None] = [None] * num_slots
@@ -102,7 +102,7 @@ class SlotTable:
         """Fill the empty slot of `request`, whose first step begins at position `start`.
 
         Raises:
-            PlanError: Something in it does not fit; then the slot stays empty.
+            PlanError: The request breaks a rule; then the slot stays empty.
         """
         slot = self.checked_slot(request.slot)
         if self.request_ids[slot] is not None:
@@ -123,7 +123,7 @@ class SlotTable:
         self.num_tokens[slot] = num_tokens
         self.prompt_lens[slot] = prefix + len(request.prompt_token_ids)
         self.num_blocks[slot] = 0
-        # What the first step starts behind is in the cache: a prefix hit, or a step in flight.
+        # Tokens before the first step are in the cache: a prefix hit, or a step in flight.
         self.num_computed[slot] = start
         self.is_beam[slot] = request.is_beam
         self.request_ids[slot] = request.request_id
@@ -170,7 +170,7 @@ class SlotTable:
             self.tables_changed([slot])
 
     def tables_changed(self, slots: Int64Array | list[int]) -> None:
-        """Tell that the block tables of `slots` are not what they were."""
+        """Mark the block tables of `slots` as changed."""
         if self.resident is not None:
             self.resident.changed(slots)
 
@@ -217,7 +217,7 @@ class SlotTable:
         )
 
     def restore(self, slots: Int64Array, saved: SavedSlots) -> None:
-        """Give `slots` [n] the saved state of n slots, these or others."""
+        """Give `slots` [n] the saved state of n slots, the same or others."""
         index = to_device(slots, self.tokens.device)
         self.tokens[:, : saved.tokens.shape[1]].index_copy_(0, index, saved.tokens)
         for column, values in zip(self._columns(), saved.columns, strict=True):
@@ -229,7 +229,7 @@ class SlotTable:
         self.sampling.restore(slots, saved.sampling)
 
     def write_tokens(self, slots: Int64Array, positions: Int64Array, token_ids: Tensor) -> None:
-        """Put `token_ids` [n], on the device, at sequence `positions` of `slots`."""
+        """Write `token_ids` [n], on the device, at sequence `positions` of `slots`."""
         device = self.tokens.device
         if self._host_tokens is not None:
             self._host_tokens[slots, positions] = token_ids.numpy()
@@ -241,9 +241,9 @@ class SlotTable:
         self.tokens.index_put_(where, token_ids.to(torch.int32))
 
     def write_sampled(self, slots: Int64Array, positions: Int64Array, token_ids: Tensor) -> None:
-        """Put what `slots` [n] sampled at `positions` of their sequences, those of beams excepted.
+        """Write the sampled tokens of `slots` [n] at `positions` of their sequences, except beams.
 
-        The sequences grow by it once the step is committed.
+        The sequences grow by one token when the step is committed.
         """
         if len(slots) == 0:
             return
@@ -260,8 +260,10 @@ class SlotTable:
         sampling_slots: Int64Array,
         late: Int64Array | None = None,
     ) -> None:
-        """Count what a step has computed up to `ends` of `slots`, and the tokens it sampled: those
-        of `sampling_slots` [samples] but for the rows `late` [n]."""
+        """Count the tokens computed up to `ends` of `slots`, and the sampled tokens.
+
+        Tokens are sampled by `sampling_slots` [samples], except the rows `late` [n].
+        """
         self.num_computed[slots] = np.maximum(self.num_computed[slots], ends)
         self.is_behind[sampling_slots] = False
         if late is not None and len(late):

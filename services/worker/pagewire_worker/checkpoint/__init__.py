@@ -1,1 +1,1 @@
-"""Reading checkpoints: config.json, weights, data types and fingerprints."""
+"""Reads checkpoints: config.json, weights, data types and fingerprints."""

@@ -1,8 +1,8 @@
-"""Digests of files that were hashed before, in the user's cache folder.
+"""Stores digests of hashed files in the user's cache folder.
 
-A digest is believed only for the very file: its path, device, inode, size and both times, all as
-they were when it was hashed. Contents that change change the last one, whatever a tool sets the
-other to. The cache itself is believed only where nobody but the user can have written it.
+A digest is valid only for the same file: path, device, inode, size and both times must be as they
+were when it was hashed. A change of contents changes the last time, even if a tool resets the other
+one. The cache itself is trusted only if no other user can have written it.
 """
 
 import contextlib
@@ -19,30 +19,33 @@ MAX_ENTRIES = 4096
 DIGEST_BYTES = 32
 
 SETTLED_SECONDS = 2.0
-"""A file that was changed less than this ago may be changed again without another time."""
+"""A file changed less than this ago may change again and keep the same time."""
 
 
 class DigestCache:
-    """Keeps BLAKE3 digests by file; finds none where it cannot be read, and keeps none where it
-    cannot be written.
+    """Stores BLAKE3 digests by file.
+
+    A cache that cannot be read finds no digest; one that cannot be written stores none.
 
     Args:
-        folder: Of the user's caches; made when it is missing.
+        folder: Folder of the user's caches; made if missing.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE_NAME
 
     def find(self, path: Path) -> bytes | None:
-        """Return the digest of a file that is as it was, or None."""
+        """Return the digest of an unchanged file, or None."""
         with contextlib.suppress(OSError, ValueError):
             digest = bytes.fromhex(self._read().get(_key(path, path.stat()), ""))
             return digest if len(digest) == DIGEST_BYTES else None
         return None
 
     def keep(self, path: Path, before: os.stat_result, digest: bytes) -> None:
-        """Keep the digest of a file which was `before` when its first byte was read, unless it has
-        changed since, or may change without a trace."""
+        """Store the digest of a file with status `before` when its first byte was read.
+
+        Stores nothing if the file has changed since, or may change without a trace.
+        """
         newest = max(before.st_mtime, before.st_ctime)
         with contextlib.suppress(OSError):
             key = _key(path, before)
@@ -55,7 +58,7 @@ class DigestCache:
             self._write({"version": VERSION, "digests": newest_entries})
 
     def _read(self) -> dict[str, str]:
-        """Return the entries, oldest first; none of a file that others may have written."""
+        """Return the entries, oldest first; no entries if others may have written the file."""
         try:
             with self._path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -73,7 +76,7 @@ class DigestCache:
 
     def _write(self, data: object) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Another worker may be at it: the last one wins, and what it did not know is hashed again.
+        # Another worker may write too: the last one wins, and lost digests are computed again.
         handle, name = tempfile.mkstemp(prefix=FILE_NAME, dir=self._path.parent)  # mode 0600
         try:
             with os.fdopen(handle, "w") as file:

@@ -1,9 +1,9 @@
-"""Names of types, as settings and checkpoints spell them, to torch's."""
+"""Maps names of types, as settings and checkpoints spell them, to torch's types."""
 
 import torch
 
 FP8 = torch.float8_e4m3fn
-"""The one of them that weights, activations, keys and values have."""
+"""The only 8-bit float type of weights, activations, keys and values."""
 
 DTYPES = {
     "float32": torch.float32,
@@ -12,7 +12,7 @@ DTYPES = {
 }
 
 CACHE_DTYPES = {"fp8_e4m3": FP8}
-"""Of --kv-cache-dtype, but for auto."""
+"""Values of --kv-cache-dtype, except auto."""
 
 
 def pick_dtype(name: str, published: str | None) -> torch.dtype:

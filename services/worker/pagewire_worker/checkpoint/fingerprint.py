@@ -1,12 +1,12 @@
-"""The fingerprint of a checkpoint: every byte of its configuration and its weights.
+"""Computes the fingerprint of a checkpoint over every byte of its configuration and weights.
 
-SHA-256 over a canonical encoding: a tag with a version, then each part with its length before it as
-little-endian u64: config.json, the index if there is one, and of each file of weights, in the order
-of their names, its size and its BLAKE3 digest. Two checkpoints that differ in a byte have different
+It is SHA-256 over a canonical encoding: a tag with a version, then parts, each after its length as
+little-endian u64. Parts are config.json, the index if there is one, and size and BLAKE3 digest of
+each file of weights, in the order of their names. Checkpoints that differ in a byte have different
 fingerprints, and so different names of KV blocks.
 
-The files are hashed in threads beside what loads them, and read the same pages. What a hub calls
-its files (blobs/<sha256>) is not believed: nobody compares that with what lies there.
+Threads hash the files beside the loader, which reads the same pages. Names that a hub gives its
+files (blobs/<sha256>) are not trusted, because they are never compared with the contents.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ from pagewire_worker.checkpoint.digest_cache import DigestCache
 
 VERSION = 2
 TAG = b"pagewire model %d" % VERSION
-"""Version 1 hashed 4 KiB of each tensor; what was stored under its names is never read again."""
+"""Version 1 hashed 4 KiB of each tensor; blocks stored under its names are never read again."""
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 MAX_HEADER_BYTES = 100 * 1024 * 1024
 
 WINDOW_BYTES = 16 * 1024**2
-"""Mapped at once, so that hashing a file does not make the process as large as that."""
+"""Bytes mapped at once, so that hashing a file does not make the process as large as the file."""
 
 MAX_THREADS = 4
 CORES_PER_THREAD = 4
@@ -39,13 +39,13 @@ CORES_PER_THREAD = 4
 
 
 class ModelFingerprint:
-    """The fingerprint of the checkpoint in `folder`, on its way.
+    """The fingerprint of the checkpoint in `folder`, computed in the background.
 
-    Raises StartupError at once for files that are no safetensors files or are truncated.
+    Raises StartupError at once for files that are not safetensors files or are truncated.
 
     Args:
         folder: Holds config.json and the weights.
-        cache: Digests that are known.
+        cache: Known digests.
     """
 
     def __init__(self, folder: Path, cache: DigestCache) -> None:
@@ -64,7 +64,7 @@ class ModelFingerprint:
         pool.shutdown(wait=False)
 
     def result(self) -> bytes:
-        """Return the fingerprint, 32 bytes; waits. Raises StartupError when a file is gone."""
+        """Wait for the fingerprint, 32 bytes. Raises StartupError if a file is gone."""
         encoded = hashlib.sha256(TAG)
         for part in self._parts:
             encoded.update(struct.pack("<Q", len(part)) + part)
@@ -83,14 +83,14 @@ def model_fingerprint(folder: Path, cache: DigestCache) -> bytes:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """Return the files that are loaded, by name: those of the index, or the one, or all."""
+    """Return the files to load, by name: those of the index, or the single file, or all."""
     index = folder / INDEX_NAME
     if index.is_file():
         try:
             names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
             return [path for name in names if (path := folder / str(name)).is_file()]
         except (ValueError, KeyError, TypeError, AttributeError):
-            pass  # who loads it says what is wrong
+            pass  # the loader reports the fault
     elif (folder / SINGLE_NAME).is_file():
         return [folder / SINGLE_NAME]
     return sorted(folder.glob("*.safetensors"))
@@ -107,7 +107,7 @@ def _digest(path: Path, cache: DigestCache) -> bytes:
 
 
 def _hash(path: Path) -> bytes:
-    """Return the BLAKE3 digest of a file; the interpreter lock is free meanwhile."""
+    """Return the BLAKE3 digest of a file; the interpreter lock is released meanwhile."""
     hasher = blake3()
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -120,7 +120,7 @@ def _hash(path: Path) -> bytes:
 
 
 def _check_safetensors(path: Path) -> None:
-    """Raise StartupError for a file whose header is none, or whose tensors end after it."""
+    """Raise StartupError for a file without a valid header, or with tensors beyond its end."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(8)

@@ -1,4 +1,4 @@
-"""Where weights come from by `--load-format`: the folder of the checkpoint, or a seed."""
+"""Opens weights by `--load-format`: from the folder of the checkpoint, or drawn from a seed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ DUMMY = "dummy"
 
 
 def open_weights(folder: Path, settings: LoadSettings) -> WeightReader:
-    """Return the tensors for the model in `folder`. Raises StartupError where it has none."""
+    """Return the tensors for the model in `folder`. Raises StartupError if it has no weights."""
     device, dtype, on_progress = settings.device, settings.dtype, settings.on_progress
     if settings.load_format == DUMMY:
         return RandomWeights(settings.seed, device, dtype, on_progress)
@@ -26,9 +26,10 @@ def open_weights(folder: Path, settings: LoadSettings) -> WeightReader:
 def weights_fingerprint(
     folder: Path, load_format: str, seed: int, device: torch.device, dtype: torch.dtype
 ) -> Callable[[], bytes]:
-    """Begin with the fingerprint of configuration and weights; return what waits for it, 32 bytes.
+    """Begin the fingerprint of configuration and weights; return a function that waits for it.
 
-    Raises StartupError for a file of weights that is truncated or none.
+    The function returns 32 bytes. Raises StartupError for a file of weights that is truncated or
+    not a safetensors file.
     """
     if load_format == DUMMY:
         config_json = (folder / "config.json").read_bytes()

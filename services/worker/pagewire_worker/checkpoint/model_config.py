@@ -1,7 +1,7 @@
-"""The shape of a model, read from config.json itself. Refuses what the decoder cannot compute.
+"""Reads the shape of a model from config.json. Refuses models that the decoder cannot compute.
 
-Accepts both spellings of rotary settings: `rope_theta` + `rope_scaling`, and `rope_parameters`,
-which newer checkpoints carry.
+Accepts both spellings of rotary settings: `rope_theta` + `rope_scaling`, and `rope_parameters` in
+newer checkpoints.
 """
 
 import json
@@ -33,7 +33,7 @@ class ModelConfig:
     """Shape of a decoder-only transformer with grouped-query attention and a gated MLP.
 
     Attributes:
-        has_qkv_bias, has_output_bias, has_mlp_bias: Which linear layers carry a bias.
+        has_qkv_bias, has_output_bias, has_mlp_bias: Whether these linear layers have a bias.
         has_qk_norm: RMS norm over the head dimension of queries and keys (Qwen3).
         sliding_window: Positions that a token attends to, itself included; None for all.
         dtype: Name of the type the weights were published in, or None.
@@ -65,13 +65,13 @@ class ModelConfig:
 
     @property
     def cache_shape(self) -> CacheShape:
-        """What it keeps per position."""
+        """Shape of the cache per position."""
         return CacheShape(self.num_layers, self.num_kv_heads, self.head_dim, self.sliding_window)
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """How an architecture departs from plain Llama; None means "as config.json says"."""
+    """Differences of an architecture from plain Llama; None means "as config.json says"."""
 
     has_qkv_bias: bool | None = None
     has_output_bias: bool | None = None
@@ -98,8 +98,8 @@ def parse_model_config(data: Mapping[str, Any], architecture: str, traits: Trait
     """Return the shape in `data`.
 
     Raises:
-        UnsupportedModelError: The decoder does not compute what a field asks for.
-        StartupError: A field is missing or of no use. Both name the first one.
+        UnsupportedModelError: A field asks for something that the decoder does not compute.
+        StartupError: A field is missing or invalid. Both errors name the first such field.
     """
     _refuse_unsupported(data)
     hidden = _integer(data, "hidden_size")

@@ -1,4 +1,4 @@
-"""Weights of a shape and of nothing else: drawn from a seed, as vLLM's `--load-format dummy`.
+"""Random weights of a given shape, drawn from a seed, as vLLM's `--load-format dummy`.
 
 For measurements, where the work of a model counts and its words do not.
 """
@@ -14,22 +14,22 @@ from pagewire_worker.checkpoint.weights import Shape
 
 STD = 0.02
 BIAS_STD = 0.002
-"""Less: in a narrow model they would drown what depends on the input."""
+"""Smaller: in a narrow model, biases would drown the part that depends on the input."""
 
 _NORM_SUFFIX = "norm.weight"
 
 
 class RandomWeights:
-    """A WeightReader that has every tensor, whatever it is called.
+    """A WeightReader that has every tensor, with any name.
 
-    Norms are 1, all else is normal with a deviation of 0.02, that of biases 0.002. A tensor depends
-    on the seed, its name and its shape, not on what was taken before; on another kind of device, or
-    in another type, it is another one.
+    Norms are 1. All else is normal with a deviation of 0.02, biases 0.002. A tensor depends on the
+    seed, its name and its shape, not on earlier tensors. It differs between kinds of devices and
+    between types.
 
     Args:
         seed: Any number.
-        device, dtype: Where and as what tensors are drawn.
-        on_progress: Told of the end; how many there will be is not known before.
+        device, dtype: Device and type of the tensors.
+        on_progress: Called at the end only; the number of tensors is not known before.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class RandomWeights:
 
     @contextmanager
     def borrow(self, name: str, shape: Shape) -> Iterator[Tensor]:
-        """Give one tensor."""
+        """Yield one tensor."""
         yield self.take(name, shape)
 
     def ignore(self, name: str) -> None:
-        """Do nothing: what nobody takes was never there."""
+        """Do nothing: tensors are made on demand."""
 
     def finish(self) -> None:
-        """Say that all is there."""
+        """Report that all tensors are loaded."""
         self._on_progress(1.0)
 
     def _draw(self, name: str, tensor: Tensor) -> None:
@@ -84,9 +84,9 @@ class RandomWeights:
 def random_fingerprint(
     config_json: bytes, seed: int, device: torch.device, dtype: torch.dtype
 ) -> bytes:
-    """Return SHA-256 of all that decides the tensors of RandomWeights, 32 bytes.
+    """Return SHA-256 of all facts that decide the tensors of RandomWeights, 32 bytes.
 
-    Generators of GPUs deal their numbers out by the size of the device, so its name is part of it.
+    Generators of GPUs distribute their numbers by the size of the device, so its name is included.
     """
     place = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     facts = f"dummy {seed} {place} {dtype} ".encode()

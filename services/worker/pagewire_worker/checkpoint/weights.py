@@ -1,7 +1,7 @@
-"""Reads tensors of a checkpoint by name and shape. Knows no architecture.
+"""Reads tensors of a checkpoint by name and shape.
 
-Every tensor is asked for once; what is missing, of another shape or never asked for ends the start
-with one line, since each of them would otherwise be a model that computes something else.
+Every tensor is requested once. A tensor that is missing, has another shape or is never requested
+ends the start with one line, because the model would otherwise compute something else.
 """
 
 import json
@@ -21,13 +21,13 @@ INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 
 IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".masked_bias")
-"""Buffers that old checkpoints store and nobody reads."""
+"""Buffers that old checkpoints store and that are never read."""
 
 Shape = tuple[int, ...]
 
 
 class WeightReader(Protocol):
-    """Tensors by name and shape, wherever they come from."""
+    """Tensors by name and shape, from any source."""
 
     def take(self, name: str, shape: Shape) -> Tensor:
         """Return one tensor. Raises StartupError when it is missing or of another shape."""
@@ -38,24 +38,24 @@ class WeightReader(Protocol):
         ...
 
     def borrow(self, name: str, shape: Shape) -> AbstractContextManager[Tensor]:
-        """Give one tensor in the type it is stored in, until the end of the context."""
+        """Yield one tensor in its stored type, until the end of the context."""
         ...
 
     def ignore(self, name: str) -> None:
-        """Accept that `name` may be stored and is not wanted."""
+        """Accept that `name` may be stored without being requested."""
         ...
 
     def finish(self) -> None:
-        """Let go of what was read. Raises StartupError when something was left over."""
+        """Release the files. Raises StartupError if a stored tensor was not requested."""
         ...
 
 
 class SafetensorsReader:
-    """Tensors of one checkpoint, moved to a device and type as they are taken.
+    """Tensors of one checkpoint, moved to a device and type when they are taken.
 
     Args:
         folder: Holds model.safetensors, or the index and the shards it names.
-        device, dtype: Where and as what tensors arrive.
+        device, dtype: Device and type of the returned tensors.
         on_progress: Called with the fraction of tensors taken.
     """
 
@@ -90,21 +90,21 @@ class SafetensorsReader:
 
     @contextmanager
     def borrow(self, name: str, shape: Shape) -> Iterator[Tensor]:
-        """Give one tensor in the type it is stored in, where the file is mapped.
+        """Yield one tensor in its stored type, in the mapped file.
 
-        At the end the memory it was read into is given back, so the tensor must not be used any
-        more. Raises StartupError when it is missing or of another shape.
+        At the end its pages are released, so the tensor must not be used any more. Raises
+        StartupError if it is missing or has another shape.
         """
         tensor = self._read(name, shape)
         yield tensor
         release_pages(tensor)
 
     def ignore(self, name: str) -> None:
-        """Accept that `name` may be stored and is not wanted."""
+        """Accept that `name` may be stored without being requested."""
         self._left.discard(name)
 
     def finish(self) -> None:
-        """Close the files. Raises StartupError when tensors were stored that nobody asked for."""
+        """Close the files. Raises StartupError if a stored tensor was not requested."""
         self._files.clear()
         unknown = sorted(n for n in self._left if not n.endswith(IGNORED_SUFFIXES))
         if unknown:

@@ -1,7 +1,7 @@
-"""How config.json says that attention is limited to a window of the last positions.
+"""Reads from config.json whether attention is limited to a window of the last positions.
 
 Each architecture has its own rule; the meanings are those of transformers. All layers of a model
-share one block table, so models whose layers are of both kinds are not for the native decoder.
+share one block table, so the native decoder refuses models with layers of both kinds.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,27 +10,28 @@ from typing import Any
 from pagewire_shared.errors import StartupError
 
 MISTRAL_WINDOW = 4096
-"""Of a Mistral whose config.json does not mention the field; null there means no window."""
+"""Window of a Mistral whose config.json lacks the field; null there means no window."""
 
 QWEN_FULL_LAYERS = 28
-"""First layers without a window when `max_window_layers` is missing."""
+"""Number of first layers without a window if `max_window_layers` is missing."""
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 WindowRule = Callable[[Mapping[str, Any]], int | None]
-"""config.json -> positions that a token attends to, itself included, or None for all. Raises
-StartupError naming the field."""
+"""config.json -> positions that a token attends to, itself included, or None for all.
+
+Raises StartupError naming the field."""
 
 
 def refuse_window(data: Mapping[str, Any]) -> int | None:
-    """Of architectures without windows."""
+    """Return None; refuse a window, for architectures without windows."""
     if data.get("use_sliding_window") or set(data.get("layer_types") or ()) - {FULL}:
         raise StartupError("config.json: sliding-window attention is not supported here")
     return None
 
 
 def mistral_window(data: Mapping[str, Any]) -> int | None:
-    """Every layer has the window in `sliding_window`, if that is not null."""
+    """Return `sliding_window`, the window of every layer, if it is not null."""
     window = _positive(data.get("sliding_window", MISTRAL_WINDOW))
     kind = FULL if window is None else SLIDING
     if set(data.get("layer_types") or ()) - {kind}:
@@ -41,7 +42,7 @@ def mistral_window(data: Mapping[str, Any]) -> int | None:
 
 
 def qwen_window(data: Mapping[str, Any]) -> int | None:
-    """A window only with `use_sliding_window`, in the layers from `max_window_layers` on."""
+    """Return the window of layers from `max_window_layers` on, if `use_sliding_window` is set."""
     if not data.get("use_sliding_window"):
         return refuse_window(data)
     window = _positive(data.get("sliding_window", MISTRAL_WINDOW))
@@ -73,4 +74,4 @@ def _positive(value: object) -> int | None:
 
 
 class UnsupportedModelError(StartupError):
-    """The checkpoint may be sound, but the native decoder does not compute what it asks for."""
+    """The checkpoint may be valid, but the native decoder does not support it."""

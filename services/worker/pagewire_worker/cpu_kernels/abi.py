@@ -1,4 +1,4 @@
-"""The structures of kernels/abi.h for ctypes, field by field. Owns no memory."""
+"""The structures of kernels/abi.h for ctypes, field by field."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""A packed decoder over its KV cache: some layers of a step are one call of the kernels."""
+"""Runs a packed decoder over its KV cache; one call of the kernels computes several layers."""
 
 import ctypes
 
@@ -18,7 +18,7 @@ from pagewire_worker.kv.kv_cache import KvCache, LayerCache
 from pagewire_worker.kv.layer_watch import LayerWatch
 
 CALL_SECONDS = 0.1
-"""About how long a call may take: a worker shows that it gets on between two."""
+"""Approximate limit of one call: the worker reports progress between two calls."""
 
 _MEMORY_BYTES_PER_SECOND = 20e9
 _FLOP_PER_SECOND = 200e9
@@ -27,11 +27,11 @@ _FLOP_PER_SECOND = 200e9
 class FusedBackend:
     """Runs a FusedDecoder.
 
-    Blocks of the cache are laid out as kernels/kv.h says.
+    Blocks of the cache have the layout of kernels/kv.h.
 
     Args:
         decoder: The weights.
-        kv_cache: Its blocks.
+        kv_cache: The blocks.
         pool: Runs the kernels.
         on_layer: Called for each layer.
     """
@@ -57,12 +57,12 @@ class FusedBackend:
 
     @property
     def kv_cache(self) -> KvCache:
-        """The blocks it reads and writes."""
+        """The blocks that the model reads and writes."""
         return self._kv_cache
 
     @property
     def kernel_set(self) -> str:
-        """Names of the implementations in use, and what the processor makes of them."""
+        """Names of the implementations in use, and the numerics of the processor."""
         return f"fused-1,{self._pool.instruction_set},{self._probe}"
 
     @property
@@ -130,7 +130,7 @@ class FusedBackend:
         return SampledTokens(token_ids.clamp(min=0), faults=token_ids < 0)
 
     def _quantized(self, num_rows: int) -> int | None:
-        """Return memory for `num_rows` quantized states, kept until they are more."""
+        """Return memory for `num_rows` quantized states; reused until more rows are needed."""
         needed = num_rows * self._decoder.vocabulary.storage.quantized_row_bytes
         if needed > len(self._quantized_states):
             self._quantized_states = torch.empty(needed, dtype=torch.uint8)
@@ -183,7 +183,7 @@ class BatchArrays:
             attention.block_tables.shape[1],
             *map(pointer, self._tensors),
             *(torch.from_numpy(array).data_ptr() for array in self._arrays),
-            # Written to: a copy of it would be of no use.
+            # Written by the kernels, so it must not be a copy.
             pointer(batch.faults),
         )
 

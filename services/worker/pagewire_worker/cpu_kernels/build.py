@@ -1,7 +1,6 @@
-"""Compiles the kernels. Imports only the standard library: the build of a wheel runs it before
-anything is installed.
+"""Compiles the kernels. Imports only the standard library, because the build of a wheel runs it.
 
-`python -m pagewire_worker.cpu_kernels.build` compiles them for an installation that has none.
+`python -m pagewire_worker.cpu_kernels.build` compiles them for an installation without them.
 """
 
 import hashlib
@@ -19,17 +18,17 @@ FOLDER = Path(__file__).resolve().parent
 SOURCES = FOLDER / "kernels"
 LIBRARY = FOLDER / "_kernels.so"
 MACHINES = ("x86_64", "AMD64")
-"""Where there are kernels for the processor."""
+"""Processors that the kernels are written for."""
 
 COMPILERS = ("c++", "g++", "clang++")
 _COMMON = (
     *("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"),
-    # A sum that is contracted in one loop and not in the next would differ in its last bit.
+    # A sum that is contracted in one loop and not in another would differ in its last bit.
     "-ffp-contract=off",
 )
 _AVX2 = ("-mavx2", "-mfma")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
-# What each file may use. Nothing else is assumed of the processor that it runs on.
+# Instructions that each file may use. Nothing else is assumed of the processor.
 _UNITS: dict[str, tuple[str, ...]] = {
     "interface.cpp": (),
     "pool.cpp": (),
@@ -40,11 +39,11 @@ _UNITS: dict[str, tuple[str, ...]] = {
 
 
 class BuildError(Exception):
-    """The kernels cannot be compiled here; the text says why."""
+    """The kernels cannot be compiled here; the text gives the reason."""
 
 
 def source_hash() -> str:
-    """Return what tells these sources and flags from others."""
+    """Return a hash that identifies these sources and flags."""
     digest = hashlib.sha256(repr((_COMMON, _UNITS)).encode())
     for path in sorted(SOURCES.glob("*.[ch]*")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -52,7 +51,7 @@ def source_hash() -> str:
 
 
 def is_built(target: Path = LIBRARY) -> bool:
-    """Return whether `target` was made of these sources."""
+    """Return whether `target` was compiled from these sources."""
     return target.is_file() and source_hash().encode() in target.read_bytes()
 
 
@@ -65,7 +64,7 @@ def build(target: Path = LIBRARY) -> Path:
         objects = _compile(compiler, Path(folder))
         made = Path(folder) / "kernels.so"
         _wait([_start([*compiler, "-shared", "-o", str(made), *map(str, objects), "-pthread"])])
-        # Who has the old file mapped keeps it.
+        # Processes that have the old file mapped keep it.
         beside = target.with_name(f"{target.name}.{os.getpid()}")
         shutil.copyfile(made, beside)
         beside.replace(target)
@@ -73,7 +72,7 @@ def build(target: Path = LIBRARY) -> Path:
 
 
 def _find_compiler() -> list[str]:
-    """Return the compiler and the arguments that CXX may have for it, such as "ccache g++"."""
+    """Return the compiler with its arguments: CXX may be several words, such as "ccache g++"."""
     wanted = os.environ.get("CXX")
     for command in (wanted,) if wanted else COMPILERS:
         words = shlex.split(command)
@@ -107,7 +106,7 @@ def _wait(running: "Sequence[subprocess.Popen[str]]") -> None:
 
 
 def main() -> int:
-    """Compile unless that was done, and say what came of it."""
+    """Compile the kernels unless they are up to date, and print the outcome."""
     if is_built():
         return 0
     try:

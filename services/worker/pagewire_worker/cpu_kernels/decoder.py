@@ -1,7 +1,7 @@
-"""A checkpoint of the Llama family, packed for the kernels. Runs nothing.
+"""Loads a checkpoint of the Llama family, packed for the kernels.
 
-Tensors are read where the file is mapped, packed by all threads, and let go at once: there is never
-a second copy of the weights.
+Tensors are read from the mapped file, packed by all threads, and released at once: there is never a
+second copy of the weights.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class FusedDecoder:
     """Weights of a model.
 
     Attributes:
-        embedding, vocabulary: One matrix where the model ties them.
+        embedding, vocabulary: The same matrix if the model ties them.
         norm: [hidden] float32.
         cosines, sines: [positions, head_dim / 2] float32.
     """
@@ -71,11 +71,11 @@ def load_decoder(
     """Pack a checkpoint. Raises StartupError naming the tensor at fault.
 
     Args:
-        config: Its shape.
+        config: Shape of the model.
         weights: Its tensors.
-        pool: Does the work.
-        dtype: Of activations and KV cache.
-        quantization: Of the matrices: none, int8 or int4.
+        pool: Packs them.
+        dtype: Type of activations and KV cache.
+        quantization: Type of the matrices: none, int8 or int4.
         num_positions: Longest context.
     """
     packer = _Packer(config, weights, pool, _Kinds.of(quantization, dtype))
@@ -102,7 +102,7 @@ def load_decoder(
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """How the matrices of layers, and those of the vocabulary, are stored."""
+    """Storage kinds of the matrices of layers, and of the vocabulary."""
 
     layers: int
     vocabulary: int
@@ -112,7 +112,7 @@ class _Kinds:
         if quantization == "int8":
             return cls(abi.INT8, abi.INT8)
         if quantization == "int4":
-            # The logits are what the tokens are chosen by: there four bits are too few.
+            # Four bits are too few for the logits, which decide the tokens.
             return cls(abi.INT4, abi.INT8)
         return cls(TYPES[dtype], TYPES[dtype])
 
@@ -185,7 +185,7 @@ class _Packer:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """One linear layer of the checkpoint, and the panels it fills in a merged one."""
+    """One linear layer of the checkpoint, and the panels that it fills in a merged one."""
 
     prefix: str
     num_outputs: int
@@ -194,7 +194,7 @@ class _Piece:
 
 
 def _num_bytes(config: ModelConfig, kinds: _Kinds) -> int:
-    """Return what all matrices take in an arena."""
+    """Return the bytes of all matrices in an arena."""
     hidden, inner = config.hidden_size, config.intermediate_size
     num_query = config.num_heads * config.head_dim
     num_heads = config.num_heads + 2 * config.num_kv_heads

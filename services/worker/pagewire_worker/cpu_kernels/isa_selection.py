@@ -1,9 +1,10 @@
-"""Which instruction set the kernels use: the fastest of those that run here, measured.
+"""Selects the instruction set of the kernels: the fastest one that runs here, by measurement.
 
-The newest is not the fastest everywhere: VDPBF16PS does as much per cycle as two multiply-adds of
-float32 on some processors, and half as much on others. All are exact, but they round differently,
-so blocks of one are of no use to another (the set is part of the numerics fingerprint): two workers
-on equal machines have to choose alike. See docs/adr/0024-instruction-sets-are-measured.md.
+The newest set is not the fastest everywhere: VDPBF16PS does as much per cycle as two float32
+multiply-adds on some processors, and half as much on others. All sets are exact, but they round
+differently, so blocks of one set are useless for another. The set is part of the numerics
+fingerprint, and two workers on equal machines must choose alike. See
+docs/adr/0024-instruction-sets-are-measured.md.
 """
 
 import hashlib
@@ -24,39 +25,39 @@ from pagewire_worker.host.cpu import processor_identity
 from pagewire_worker.host.kept_facts import KeptFacts
 
 CLEAR_WIN = 1.1
-"""Times as fast with prompts that a later set has to be. What was measured lies far from it on both
-sides: 1.2 and 0.5."""
+"""Minimum speed of a later set with prompts, relative to the first set. Measured values are far
+from it on both sides: 1.2 and 0.5."""
 
 NO_LOSS = 0.9
-"""Times as fast with single tokens, at least: there memory decides, and all are about equal."""
+"""Minimum relative speed with single tokens: memory limits them, and all sets are about equal."""
 
 REPEATS = 11
 PROMPT_ROWS, TOKEN_ROWS = 64, 1
 OUTPUTS, INPUTS = 512, 1024
 TOKEN_CALLS = 8
-"""Products of one row in a row: one alone is too short for the clock."""
+"""Products of one row that are timed together: a single one is too short for the clock."""
 
 _KINDS = {"int8": abi.INT8, "int4": abi.INT4}
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Times as fast as the first set, with prompts and with single tokens."""
+    """Speed relative to the first set, with prompts and with single tokens."""
 
     prompt: float
     token: float
 
 
 def choose_instruction_set(dtype: torch.dtype, quantization: str, folder: Path) -> tuple[str, str]:
-    """Return the set to use for models of such a type, and in words how it was found.
+    """Return the set to use for models of this type, and a text on how it was found.
 
     Args:
-        dtype: Of activations.
-        quantization: Of weights: none, int8 or int4.
-        folder: Where measurements are kept.
+        dtype: Type of activations.
+        quantization: Type of weights: none, int8 or int4.
+        folder: Folder of measurements.
 
     Raises:
-        KernelsMissingError: There are no kernels, or none of them runs.
+        KernelsMissingError: There are no kernels, or no instruction set runs.
     """
     names = list(instruction_sets())
     facts = [names, str(dtype), quantization, build.source_hash(), processor_identity()]
@@ -74,8 +75,10 @@ def choose_instruction_set(dtype: torch.dtype, quantization: str, folder: Path) 
 
 
 def fastest(names: list[str], speeds: Mapping[str, Speeds]) -> str:
-    """Return the first of `names`, unless another is clearly faster with prompts and no slower with
-    single tokens."""
+    """Return the first of `names`, unless another is clearly faster with prompts.
+
+    The other must also be no slower with single tokens.
+    """
     winners = {
         name: speed.prompt
         for name, speed in speeds.items()
@@ -85,9 +88,9 @@ def fastest(names: list[str], speeds: Mapping[str, Speeds]) -> str:
 
 
 def measure(names: list[str], dtype: torch.dtype, kind: int) -> dict[str, Speeds]:
-    """Return how fast all but the first of `names` multiply, one thread each.
+    """Return the relative speed of all but the first of `names`, one thread each.
 
-    They take turns, and medians of ratios count: what else the machine does meets all of them.
+    They take turns, and the medians of ratios count: other work on the machine affects all alike.
     """
     products = [_Product(name, dtype, kind) for name in names]
     prompts: list[list[float]] = [[] for _ in names]
@@ -124,7 +127,7 @@ class _Product:
         self.seconds(PROMPT_ROWS, 1)
 
     def seconds(self, num_rows: int, num_calls: int) -> float:
-        """Return the time of this thread that `num_calls` products of `num_rows` rows take."""
+        """Return the CPU time of this thread for `num_calls` products of `num_rows` rows."""
         structure = self._linear.structure()
         pointers = pointer(self._quantized), pointer(self._y)
         began = time.thread_time()

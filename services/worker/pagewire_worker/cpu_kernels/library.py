@@ -1,4 +1,4 @@
-"""Finds the compiled kernels and opens a pool of threads on them. Computes nothing."""
+"""Finds the compiled kernels, and opens pools of threads that run them."""
 
 import ctypes
 import functools
@@ -12,19 +12,19 @@ from torch import Tensor
 from pagewire_worker.cpu_kernels import abi, build
 
 TYPES = {torch.float32: abi.FLOAT32, torch.bfloat16: abi.BFLOAT16}
-"""What the kernels compute in."""
+"""Types that the kernels compute in."""
 
 
 class KernelsMissingError(Exception):
-    """There are no kernels to run here; the text says why and what to do about it."""
+    """There are no kernels to run here; the text gives the reason and a remedy."""
 
 
 @functools.cache
 def load_library() -> ctypes.CDLL:
-    """Return the library of the kernels, made of the sources beside it.
+    """Return the library of the kernels, compiled from the sources beside it.
 
     Raises:
-        KernelsMissingError: It was not compiled, or is of other sources.
+        KernelsMissingError: It was not compiled, or was compiled from other sources.
     """
     if platform.machine() not in build.MACHINES:
         raise KernelsMissingError(f"there are none for {platform.machine()}")
@@ -47,10 +47,10 @@ def load_library() -> ctypes.CDLL:
 
 
 def instruction_sets() -> dict[str, int]:
-    """Return name and number of the instruction sets that run here, the newest first.
+    """Return names and numbers of the instruction sets that run here, the newest first.
 
     Raises:
-        KernelsMissingError: There is no library, or none of them runs.
+        KernelsMissingError: There is no library, or no instruction set runs.
     """
     library, found, number = load_library(), {}, 0
     while (name := library.pw_isa_name(number)) is not None:
@@ -66,8 +66,8 @@ class KernelPool:
     """Threads that run the kernels of one instruction set; one caller at a time.
 
     Args:
-        num_threads: The caller's among them.
-        instruction_set: Its name; the newest that runs here by default.
+        num_threads: Number of threads, with the caller's.
+        instruction_set: Name of the set; by default the newest that runs here.
 
     Raises:
         KernelsMissingError: There are no kernels, or not for this instruction set.
@@ -98,7 +98,7 @@ class KernelPool:
 
 
 def pointer(tensor: Tensor | None) -> int | None:
-    """Return where a contiguous tensor begins; None for none."""
+    """Return the address of a contiguous tensor; None for None."""
     if tensor is None:
         return None
     if not tensor.is_contiguous():

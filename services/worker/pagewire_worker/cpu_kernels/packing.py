@@ -1,4 +1,4 @@
-"""Weights as the kernels read them, in one piece of memory that is allocated once."""
+"""Packs weights into the layout that the kernels read, in one block of memory."""
 
 import mmap
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from pagewire_worker.cpu_kernels import abi
 from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, load_library, pointer
 
 PANEL = 16
-"""Outputs that are stored together."""
+"""Number of outputs that are stored together."""
 
 GROUPS = (128, 64, 32, 16)
-"""Inputs that share a scale in an int4 matrix: the most that divide a row."""
+"""Inputs that share a scale in an int4 matrix: the largest of these that divides a row."""
 
 _PAGE = 4096
 
@@ -25,7 +25,7 @@ class Part:
 
     Attributes:
         rows: As the checkpoint stores them.
-        first_panel, panel_step: The panels they fill: first_panel, first_panel + panel_step, ...
+        first_panel, panel_step: The panels of the rows: first_panel, first_panel + panel_step, ...
     """
 
     rows: Tensor
@@ -35,11 +35,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How a matrix of some shape is stored.
+    """Storage of a matrix of some shape.
 
     Attributes:
         kind: FLOAT32, BFLOAT16, INT8 or INT4 of abi.
-        num_outputs: A multiple of PANEL; rows that the matrix does not have are zeros.
+        num_outputs: A multiple of PANEL; rows beyond the matrix are zeros.
         num_inputs: Length of a row.
     """
 
@@ -49,7 +49,7 @@ class Storage:
 
     @classmethod
     def of(cls, kind: int, num_outputs: int, num_inputs: int) -> "Storage":
-        """Return how a matrix of `num_outputs` rows is stored."""
+        """Return the storage of a matrix with `num_outputs` rows."""
         return cls(kind, -(-num_outputs // PANEL) * PANEL, num_inputs)
 
     @property
@@ -61,13 +61,13 @@ class Storage:
 
     @property
     def num_bytes(self) -> int:
-        """What the weights take, up to a whole page."""
+        """Bytes of the weights, rounded up to whole pages."""
         found: int = load_library().pw_weight_bytes(self.structure())
         return -(-found // _PAGE) * _PAGE
 
     @property
     def quantized_row_bytes(self) -> int:
-        """What a quantized row of its input takes; 0 where it takes none."""
+        """Bytes of a quantized row of its input; 0 if inputs are not quantized."""
         found: int = load_library().pw_quantized_row_bytes(self.structure())
         return found
 
@@ -77,7 +77,7 @@ class Storage:
         bias: Tensor | None = None,
         scales: Tensor | None = None,
     ) -> abi.LinearArgs:
-        """Return it as the kernels take it; valid while the tensors live."""
+        """Return the structure for the kernels; valid while the tensors live."""
         return abi.LinearArgs(
             pointer(weight),
             pointer(bias),
@@ -94,10 +94,10 @@ class PackedWeights:
     """y = x W^T + bias, packed.
 
     Attributes:
-        storage: How.
+        storage: Storage of the weights.
         weight: Bytes, in panels.
         bias: [outputs] float32, in the order of the panels, or None.
-        scales: [outputs] float32 of an int8 matrix, in the order of the panels; None of others.
+        scales: [outputs] float32 of an int8 matrix, in the order of the panels; else None.
     """
 
     storage: Storage
@@ -106,15 +106,15 @@ class PackedWeights:
     scales: Tensor | None
 
     def structure(self) -> abi.LinearArgs:
-        """Return it as the kernels take it; valid while this object lives."""
+        """Return the structure for the kernels; valid while this object lives."""
         return self.storage.structure(self.weight, self.bias, self.scales)
 
 
 class WeightArena:
-    """Memory for packed matrices, in pages as large as the system gives.
+    """Memory for packed matrices, in pages as large as the system provides.
 
     Args:
-        num_bytes: What all matrices take.
+        num_bytes: Bytes of all matrices.
     """
 
     def __init__(self, num_bytes: int) -> None:
@@ -139,14 +139,14 @@ def pack(
     parts: Sequence[Part],
     biases: Sequence[Part] = (),
 ) -> PackedWeights:
-    """Return a matrix made of `parts`; every panel belongs to one of them.
+    """Return a matrix made of `parts`; every panel belongs to one part.
 
     Args:
-        pool: Does the work.
-        arena: Where the matrix goes.
-        storage: What it becomes.
-        parts: Weights [rows, inputs], float32, bfloat16 or anything torch converts.
-        biases: Biases [rows] where there are any, placed as the weights are.
+        pool: Packs the rows.
+        arena: Memory for the matrix.
+        storage: Storage of the matrix.
+        parts: Weights [rows, inputs], float32, bfloat16 or any type that torch converts.
+        biases: Biases [rows] if there are any, placed like the weights.
     """
     scales = torch.zeros(storage.num_outputs) if storage.kind == abi.INT8 else None
     packed = PackedWeights(storage, arena.take(storage), _pack_biases(storage, biases), scales)

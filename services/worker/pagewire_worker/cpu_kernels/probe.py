@@ -1,8 +1,8 @@
-"""What this processor makes of a small product: part of what tells numerics apart.
+"""Hashes the result of a small product on this processor, for the numerics fingerprint.
 
-The instruction set does not say it all. VDPBF16PS adds two products to a sum, and processors that
-have it need not round between the two alike; then workers with the same kernels would differ in
-their last bits.
+The instruction set alone is not enough. VDPBF16PS adds two products to a sum, and processors that
+have it may round between the two in different ways. Workers with the same kernels would then differ
+in their last bits.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ _GOLDEN = 0.6180339887498949
 
 
 def numerics_probe(pool: KernelPool, dtype: torch.dtype) -> str:
-    """Return a hash of the bits of silu(gate) * up, of fixed numbers of type `dtype`."""
+    """Return a hash of the bits of silu(gate) * up for fixed numbers of type `dtype`."""
     weight = _numbers(_OUTPUTS, _INPUTS).to(dtype)
     storage = Storage.of(TYPES[dtype], _OUTPUTS, _INPUTS)
     linear = pack(pool, WeightArena(storage.num_bytes), storage, [Part(weight)])
@@ -33,6 +33,6 @@ def numerics_probe(pool: KernelPool, dtype: torch.dtype) -> str:
 
 
 def _numbers(num_rows: int, num_columns: int) -> Tensor:
-    """Return numbers between -1 and 1 that every machine computes alike, float64."""
+    """Return numbers between -1 and 1 that are equal on every machine, float64."""
     counts = torch.arange(1, num_rows * num_columns + 1, dtype=torch.float64)
     return (counts * _GOLDEN % 1.0 * 2.0 - 1.0).view(num_rows, num_columns)

@@ -1,4 +1,4 @@
-"""Whether the kernels run a model here, and what to say where they do not."""
+"""Decides whether the CPU kernels run a model, and explains it if they do not."""
 
 import logging
 

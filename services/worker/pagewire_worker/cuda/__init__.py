@@ -1,1 +1,1 @@
-"""CUDA graphs, static inputs and the sampler for CUDA."""
+"""CUDA graphs, static inputs and the sampler for CUDA devices."""

@@ -1,4 +1,4 @@
-"""The decoder over batches of decodes, captured for each bucket of sizes."""
+"""Captures the decoder over batches of decodes, once per bucket of batch sizes."""
 
 import bisect
 import logging
@@ -25,8 +25,8 @@ COARSE_STEP = 16
 def decode_buckets(max_num_seqs: int) -> tuple[int, ...]:
     """Return the sizes up to `max_num_seqs`, rising: 1, 2, 4, every 8th to 256, every 16th beyond.
 
-    A batch takes the smallest size that holds it, so that at most 7 rows are padding up to 256;
-    the largest size is `max_num_seqs` itself.
+    A batch takes the smallest size that holds it, so up to 256 at most 7 rows are padding. The
+    largest size is `max_num_seqs` itself.
     """
     fine = range(FINE_STEP, FINE_END + 1, FINE_STEP)
     coarse = range(FINE_END + COARSE_STEP, max_num_seqs + 1, COARSE_STEP)
@@ -35,7 +35,7 @@ def decode_buckets(max_num_seqs: int) -> tuple[int, ...]:
 
 
 def bucket_of(buckets: Sequence[int], num_seqs: int) -> int | None:
-    """Return the smallest of `buckets` that holds `num_seqs`; None where none does."""
+    """Return the smallest of `buckets` that holds `num_seqs`; None if no bucket does."""
     place = bisect.bisect_left(buckets, num_seqs)
     return buckets[place] if place < len(buckets) else None
 
@@ -67,9 +67,9 @@ class _Graph:
     """One bucket.
 
     Attributes:
-        work: Computes the states from the static inputs; keeps what it reads.
-        states: What the last replay has computed, one tensor [size, hidden].
-        faults: Of its tokens, [size].
+        work: Computes the states from the static inputs, and keeps these alive.
+        states: Result of the last replay, one tensor [size, hidden].
+        faults: Faults of its tokens, [size].
     """
 
     work: CapturedWork
@@ -78,14 +78,14 @@ class _Graph:
 
 
 class DecodeGraphs:
-    """Captures all buckets when it is made, the largest first: others fit in its memory.
+    """Captures all buckets when it is made, the largest first: smaller ones reuse its memory.
 
     Args:
-        model, kv_cache, attention: What is captured; the scratch memory of `attention` is reserved,
-            and all buckets use it.
+        model, kv_cache, attention: The captured model. All buckets share the reserved scratch
+            memory of `attention`.
         bounds: The largest bucket.
-        capture: How.
-        advance: Called after each bucket; shows that loading moves on.
+        capture: Records the work.
+        advance: Called after each bucket, to report progress.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class DecodeGraphs:
         )
 
     def takes(self, batch: StepBatch) -> bool:
-        """Return whether `batch` is one of decodes that was captured."""
+        """Return whether `batch` consists of decodes that were captured."""
         if not batch.is_decode or batch.attention.resident is None:
             return False
         if bucket_of(self._buckets, len(batch.token_ids)) is None:
@@ -126,7 +126,7 @@ class DecodeGraphs:
         return self._attention.takes_at_once(batch.attention.seq_lens)
 
     def run(self, batch: StepBatch) -> Tensor:
-        """Return the states of a batch it takes, [sequences, hidden]; they hold until the next."""
+        """Return the states of such a batch, [sequences, hidden]; valid until the next call."""
         num_seqs = len(batch.token_ids)
         size = bucket_of(self._buckets, num_seqs)
         assert size is not None

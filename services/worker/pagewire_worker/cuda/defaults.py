@@ -1,5 +1,7 @@
-"""What a worker on CUDA does unless it is told otherwise. Imports no torch: a part of it has to
-stand before that is loaded."""
+"""Default settings of a worker on CUDA.
+
+Imports no torch, because the allocator must be set before torch is loaded.
+"""
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass
@@ -9,12 +11,12 @@ GIB = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class StepDefaults:
-    """Most of one step.
+    """Upper bounds of one step.
 
     Attributes:
-        num_tokens: Tokens. More of them read the weights less often, and are a longer step.
+        num_tokens: Tokens. More tokens read the weights less often, but make steps longer.
         num_seqs: Sequences at once.
-        least_memory: Bytes of a device that has room for such steps beside a model and its cache.
+        least_memory: Bytes of a device that holds such steps beside a model and its cache.
     """
 
     num_tokens: int
@@ -27,7 +29,7 @@ STEPS = (
     StepDefaults(num_tokens=4096, num_seqs=256, least_memory=36 * GIB),
     StepDefaults(num_tokens=2048, num_seqs=256, least_memory=0),
 )
-"""Larger devices first; those of 80 GB have 79 GiB, those of 40 GB 39."""
+"""Larger devices first; devices of 80 GB have 79 GiB, those of 40 GB 39."""
 
 _ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 _ALLOCATOR_NAMES = (_ALLOCATOR, "PYTORCH_ALLOC_CONF")
@@ -35,15 +37,15 @@ _EXPANDABLE = "expandable_segments:True"
 
 
 def step_defaults(memory_bytes: int) -> StepDefaults:
-    """Return those of a device with so much memory."""
+    """Return the defaults of a device with this much memory."""
     return next(step for step in STEPS if memory_bytes >= step.least_memory)
 
 
 def set_allocator(environ: MutableMapping[str, str]) -> None:
-    """Set torch's allocator in an environment where nobody has, before torch is loaded.
+    """Set torch's allocator in the environment unless it is set, before torch is loaded.
 
-    Steps differ in shape, and the cache leaves little beside them: memory in pieces of fixed size
-    would be lost between them.
+    Steps differ in shape, and the cache leaves little memory beside them: with segments of fixed
+    size, memory would be lost between them.
     """
     if not any(name in environ for name in _ALLOCATOR_NAMES):
         environ[_ALLOCATOR] = _EXPANDABLE

@@ -1,4 +1,4 @@
-"""Captures a model's decodes, and says beforehand what that takes."""
+"""Captures the decodes of a model, and estimates the memory that this takes."""
 
 from collections.abc import Callable
 
@@ -11,14 +11,14 @@ from pagewire_worker.kv.layer_watch import LayerWatch
 from pagewire_worker.models.torch_backend import DecoderModel, TorchBackend
 
 BYTES_PER_GRAPH = 8 * 1024**2
-"""Of the driver, for a graph of some hundred kernels."""
+"""Memory of the driver for a graph of some hundred kernels."""
 
 FLOAT_BYTES = 4
 
 TABLE_ENTRY_BYTES = 4
 
 ROWS_AT_ONCE = 8
-"""Intermediate values of a layer, in rows as wide as its widest."""
+"""Intermediate values of a layer, counted in rows of its greatest width."""
 
 
 def captured(
@@ -33,10 +33,10 @@ def captured(
 
     Args:
         eager: Runs all other steps.
-        model, attention: What it runs.
-        bounds: Most that is captured.
+        model, attention: The model and attention of `eager`.
+        bounds: Upper bounds of captured decodes.
         on_layer: Called for each layer of a step.
-        advance: Called while it captures.
+        advance: Called during the capture, as a sign of progress.
     """
     graphs = DecodeGraphs(
         model=model,
@@ -50,7 +50,7 @@ def captured(
 
 
 def graph_bytes(config: ModelConfig, bounds: DecodeBounds, block_size: int) -> int:
-    """Return about what `captured` will take; `block_size` is that of the cache."""
+    """Return roughly the memory of `captured`; `block_size` is that of the cache."""
     widest = max(config.intermediate_size * 2, config.num_heads * config.head_dim * 3)
     values = bounds.max_num_seqs * widest * ROWS_AT_ONCE * FLOAT_BYTES
     graphs = len(decode_buckets(bounds.max_num_seqs)) * BYTES_PER_GRAPH

@@ -1,5 +1,7 @@
-"""The decoder of models/decoder.py on Triton kernels: what lies between its matrix products and
-attention takes four kernels a layer. Knows no requests, blocks or plans."""
+"""The decoder of models/decoder.py on Triton kernels.
+
+Between its matrix products and attention, a layer takes four kernels.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +35,7 @@ class TritonLayer:
 
 
 class TritonDecoder:
-    """As Decoder."""
+    """A Decoder on Triton kernels."""
 
     name = "triton"
     is_batch_invariant = True
@@ -56,7 +58,7 @@ class TritonDecoder:
         both = torch.cat((angles, angles), dim=-1)
         self._cosines = both.cos().to(embedding)
         self._sines = both.sin().to(embedding)
-        # An 8-bit cache stores keys and values as they are: no checkpoint says how to scale them.
+        # An 8-bit cache stores keys and values unscaled: no checkpoint has scales for them.
         self._fp8_scales = torch.ones(2, dtype=torch.float32, device=embedding.device)
 
     def forward(
@@ -77,11 +79,11 @@ class TritonDecoder:
         return add_rms_norm(None, residual, self._norm, self.config.rms_norm_eps, batch.output_rows)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return logits [rows, vocab] in float32 for what `forward` returned."""
+        """Return logits [rows, vocab] in float32 for hidden states that `forward` returned."""
         return self.narrow_logits(hidden).float()
 
     def narrow_logits(self, hidden: Tensor) -> Tensor:
-        """Return the same in the type of the model."""
+        """Return the logits in the type of the model."""
         return self._output(hidden)
 
     def _compute(
@@ -93,7 +95,7 @@ class TritonDecoder:
         batch: StepBatch,
         attend: StepAttention,
     ) -> Tensor:
-        """Add what the layer before left to the residual, and return what this one leaves."""
+        """Add the output of the layer before to the residual, and return this layer's output."""
         epsilon = self.config.rms_norm_eps
         normed = add_rms_norm(added, residual, layer.attention_norm, epsilon)
         query = rotary_kv_write(

@@ -1,1 +1,1 @@
-"""Guided decoding: compiled grammars, matchers and token masks."""
+"""Guided decoding: compiled grammars, matchers and grammar bitmasks."""

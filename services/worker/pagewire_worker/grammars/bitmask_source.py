@@ -1,4 +1,4 @@
-"""The seam to grammars: which slots follow one, and who computes the masks of a step."""
+"""Interface for grammars: tracks slots that have a grammar, and computes the masks of a step."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -11,34 +11,33 @@ from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
 class BitmaskSource(Protocol):
     """Follows the output of slots whose requests name a grammar, and computes their masks.
 
-    All calls come from the model thread; only those that say so raise. When a step fails nothing
-    is taken back here: what is held for a slot must be rebuilt from its tokens where its position
-    is not the one expected.
+    All calls come from the model thread; only those that say so raise. A failed step takes nothing
+    back here: if the position of a slot is not the expected one, its state must be rebuilt from
+    its tokens.
     """
 
     def hurry_when(self, is_hurried: Callable[[], bool]) -> None:
-        """Wait for nothing that is late any longer once `is_hurried`: there is other work."""
+        """Stop waiting for late masks once `is_hurried` returns true: other work waits."""
         ...
 
     def release(self, grammar_ids: Sequence[bytes]) -> None:
-        """Drop compiled grammars that no sequence needs any more; the first change of a plan."""
+        """Drop compiled grammars that no sequence needs; the first change of a plan."""
         ...
 
     def free(self, slot: int) -> None:
-        """Forget a slot, which may hold nothing."""
+        """Forget a slot, if it holds anything."""
         ...
 
     def install(self, request: NewRequest) -> None:
-        """Begin to follow the slot of a new request, or to ignore it where it names no grammar.
+        """Begin to follow the slot of a new request; ignore the slot if there is no grammar.
 
-        Called for every new request; what the slot held before is gone. Raises PlanError naming
-        the slot when its grammar is not here.
+        Called for every new request; the earlier state of the slot is lost. Raises PlanError naming
+        the slot if its grammar is not here.
         """
         ...
 
     def fork(self, slots: Int64Array, sources: Int64Array) -> None:
-        """Make `slots` [n] follow what `sources` [n] do; all sources are read before any slot is
-        written."""
+        """Copy the state of `sources` [n] to `slots` [n], as if all were read before any write."""
         ...
 
     def clear(self) -> None:
@@ -56,33 +55,35 @@ class BitmaskSource(Protocol):
 
         Args:
             slots: The slots that sample, [rows], with or without a grammar.
-            positions: Index in the output of the token that each is about to sample, [rows].
+            positions: Index in the output of the token that each slot will sample, [rows].
             table: Holds the tokens of the slots.
 
         Returns:
-            A function that is called after the forward pass, waits for the masks, though not for
-            long, and returns them; None when no row has one. It may raise PlanError naming the
-            slots at fault.
+            A function to call after the forward pass. It waits for the masks, for a bounded time,
+            and returns them; None if no row has one. It may raise PlanError naming the slots at
+            fault.
         """
         ...
 
     def accept(self, slots: Int64Array, token_ids: Int64Array) -> None:
-        """Take what a step sampled, both [rows], those left out excepted; the step may still fail.
-        Raises PlanError, where no other step was launched since."""
+        """Add the sampled tokens of a step, both [rows], without rows left out.
+
+        The step may still fail. Raises PlanError, unless another step was launched since.
+        """
         ...
 
 
 class NoBitmasks:
-    """A MaskSource for workers without grammars: refuses requests that name one."""
+    """A BitmaskSource for workers without grammars: refuses requests that name one."""
 
     def hurry_when(self, is_hurried: Callable[[], bool]) -> None:
-        """Nothing is waited for."""
+        """Do nothing: there are no masks to wait for."""
 
     def release(self, grammar_ids: Sequence[bytes]) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def free(self, slot: int) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def install(self, request: NewRequest) -> None:
         """Refuse a grammar. Raises PlanError."""
@@ -91,13 +92,13 @@ class NoBitmasks:
             raise PlanError(text, (request.slot,))
 
     def fork(self, slots: Int64Array, sources: Int64Array) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def clear(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def follows(self, slots: Int64Array) -> bool:
-        """Return that none has one."""
+        """Return False."""
         return False
 
     def begin(
@@ -107,4 +108,4 @@ class NoBitmasks:
         return lambda: None
 
     def accept(self, slots: Int64Array, token_ids: Int64Array) -> None:
-        """Nothing is held."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""The compiled grammars of a worker by id. The event loop fills them, the model thread reads."""
+"""Compiled grammars by id: the event loop adds them, the model thread reads them."""
 
 import threading
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from pagewire_shared.sampling.grammar_source import compile_grammar
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 SLOW_MASK_SECONDS = 0.001
-"""Far above what grammars take whose next tokens do not depend on all tokens before."""
+"""Far above grammars whose next tokens do not depend on all tokens before."""
 
 NEWEST_SHARE = 0.125
-"""Weight of one mask in the average: the first ones also build the lexer."""
+"""Weight of one mask in the average: the first masks also build the lexer."""
 
 
 @dataclass(slots=True)
 class CompiledGrammar:
     """A grammar from which matchers are copied, one per sequence.
 
-    Copies share the states of the lexer, which is why a copy costs a microsecond, and why one that
-    runs out of states takes the others with it. `prototype` is then replaced. `mask_seconds` is the
-    CPU time of its newest masks, averaged.
+    Copies share the states of the lexer. Therefore a copy costs a microsecond, and a copy that runs
+    out of states makes the others fail too. `prototype` is then replaced. `mask_seconds` is the
+    average CPU time of its newest masks.
     """
 
     tokenizer: LLTokenizer
@@ -40,14 +40,14 @@ class CompiledGrammar:
         return self.mask_seconds > SLOW_MASK_SECONDS
 
     def note_mask(self, seconds: float) -> None:
-        """A mask has taken this CPU time."""
+        """Add the CPU time of one mask to the average."""
         self.mask_seconds += (seconds - self.mask_seconds) * NEWEST_SHARE
 
 
 class CompiledGrammars:
     """Grammars by id, each kept until it is released.
 
-    An id is never used again on an attach, so a release that comes late means what it names.
+    An id is never reused within an attach, so a late release still means the same grammar.
     """
 
     def __init__(self) -> None:
@@ -63,17 +63,17 @@ class CompiledGrammars:
             return self._grammars.get(grammar_id)
 
     def add(self, grammar_id: bytes, grammar: CompiledGrammar) -> None:
-        """Keep a grammar."""
+        """Store a grammar."""
         with self._lock:
             self._grammars[grammar_id] = grammar
 
     def release(self, grammar_ids: Sequence[bytes]) -> None:
-        """Drop grammars; unknown ids are no mistake."""
+        """Drop grammars; unknown ids are ignored."""
         with self._lock:
             for grammar_id in grammar_ids:
                 self._grammars.pop(grammar_id, None)
 
     def clear(self) -> None:
-        """Drop all."""
+        """Drop all grammars."""
         with self._lock:
             self._grammars.clear()

@@ -1,7 +1,7 @@
 """Compiles grammars off the step loop, in threads that end with the process.
 
-A thread that compiles cannot be stopped. What takes long or much memory was refused by a frontend,
-which compiles in a process of its own first; here a limit on the time is all there is.
+A thread that compiles cannot be stopped; here only a time limit exists. Frontends compile first, in
+a process of their own, and refuse grammars that take long or much memory.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ class GrammarCompiler:
     """Compiles for one model, into `compiled`.
 
     Args:
-        folder: The model's; its tokenizer is read with the first grammar.
+        folder: Folder of the model; its tokenizer is read with the first grammar.
         vocab_size: Logits of the model.
-        compiled: Where grammars are put.
-        limit_seconds: How long a grammar may take, waiting for a thread included.
+        compiled: Receives the grammars.
+        limit_seconds: Time limit of a grammar, with the wait for a thread.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class GrammarCompiler:
         self._epoch = 0
 
     async def compile(self, grammar_id: bytes, params: StructuredOutputsParams) -> None:
-        """Return once the grammar can be named by a plan.
+        """Return once plans may name the grammar.
 
         Raises:
-            InvalidRequestError: It cannot be compiled here; nothing is held then.
+            InvalidRequestError: The grammar cannot be compiled here; nothing is stored then.
         """
         epoch = self._epoch
         try:
@@ -70,13 +70,13 @@ class GrammarCompiler:
             self._compiled.add(grammar_id, grammar)
 
     def clear(self) -> None:
-        """Drop all grammars, those under way, too."""
+        """Drop all grammars, also those being compiled."""
         self._epoch += 1
         self._compiled.clear()
 
     @property
     def tokenizer(self) -> LLTokenizer:
-        """The tokenizer, read when first asked for. Raises InvalidRequestError."""
+        """The tokenizer, read on first use. Raises InvalidRequestError."""
         with self._tokenizer_lock:
             if self._tokenizer is None:
                 self._tokenizer = read_grammar_tokenizer(self._folder, self._vocab_size)
@@ -122,7 +122,7 @@ class GrammarCompiler:
 
 
 def _outcome(job: Callable[[], CompiledGrammar]) -> CompiledGrammar | PagewireError:
-    """Return what a job returns or why it failed; never raises: its thread has to go on."""
+    """Return the result of a job or its error; never raises, because its thread must continue."""
     try:
         return job()
     except InvalidRequestError as error:

@@ -1,4 +1,4 @@
-"""Answers requests to compile a grammar. Knows no stream and no steps."""
+"""Answers requests to compile a grammar."""
 
 import logging
 
@@ -38,7 +38,7 @@ _logger = logging.getLogger(__name__)
 async def answer_compile(
     message: wire.CompileGrammar, compiler: GrammarCompiler | None
 ) -> wire.AttachWorkerRequest:
-    """Compile what `message` asks for and return the one answer; without a compiler a refusal."""
+    """Compile the grammar in `message` and return the answer; without a compiler a refusal."""
     try:
         params = grammar_from_message(message)
         if compiler is None:

@@ -1,6 +1,6 @@
-"""One mask to compute, what it has cost, and what a request may cost. Starts no threads.
+"""One mask to compute, the CPU time it takes, and the limit per request. Starts no threads.
 
-Where a job is computed depends on what masks have cost before, and never what comes of it.
+The cost of earlier masks decides in which thread a job runs, but never changes its result.
 """
 
 import logging
@@ -20,28 +20,28 @@ from pagewire_worker.grammars.matcher import GrammarError, GrammarMatcher
 _logger = logging.getLogger(__name__)
 
 CREDIT_SECONDS = 5.0
-"""CPU time that the slow masks of a request may take in all, and"""
+"""CPU time that the slow masks of a request may take, apart from MASK_SECONDS for each of them."""
 
 MASK_SECONDS = 0.005
-"""beyond that for each of them: an average, then."""
+"""CPU time that is added for each slow mask: a limit on the average."""
 
 SLICE_SECONDS = 0.005
-"""CPU time after which reading an output from its start lets others have a turn."""
+"""CPU time after which reading a long output lets other jobs run."""
 
 IntBits = npt.NDArray[np.int32]
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Bill:
-    """What the masks of one request have cost, all its choices together.
+    """CPU time of the masks of one request, all its choices together.
 
     Attributes:
-        credit: Of its tenant.
-        cheap_seconds: CPU time that one may take for nothing.
-        seconds: CPU time of the slow ones.
-        num_masks: How many of those there were.
-        excess_seconds: CPU time of all beyond cheap ones.
-        num_all: How many there were in all.
+        credit: Credit of its tenant.
+        cheap_seconds: CPU time of a free mask.
+        seconds: CPU time of slow masks.
+        num_masks: Number of slow masks.
+        excess_seconds: CPU time of all masks beyond the free part.
+        num_all: Number of all masks.
     """
 
     credit: Credit
@@ -53,7 +53,7 @@ class Bill:
 
     @property
     def is_proven(self) -> bool:
-        """Whether its masks have been cheap so far, or next to it."""
+        """Whether its masks have been cheap so far, or nearly so."""
         is_known = self.num_all >= PROVEN_MASKS
         return is_known and self.excess_seconds <= self.num_all * self.cheap_seconds
 
@@ -64,7 +64,7 @@ class Bill:
 
     @property
     def reason(self) -> str:
-        """Why the request ends, in one line."""
+        """The reason to end the request, in one line."""
         return (
             f"the grammar is too costly to follow: {self.seconds:.1f} s of CPU time for "
             f"{self.num_masks} tokens; make it less ambiguous, or the output shorter"
@@ -73,20 +73,20 @@ class Bill:
 
 @dataclass(slots=True, eq=False)
 class MaskJob:
-    """The mask behind an output.
+    """The mask of the next token of an output.
 
     Attributes:
         grammar: The grammar.
-        follower: The output; nobody changes it while the job is under way.
-        bits: [words] where the mask is put.
-        bill: Of the request.
-        reason: Why there is no mask and never will be; None as long as nothing is wrong.
+        follower: The output; not changed while the job is under way.
+        bits: [words], receives the mask.
+        bill: Bill of the request.
+        reason: The reason if there is no mask and never will be; else None.
         is_done: Whether there is a mask, or a reason.
-        is_dropped: Whether nobody wants it any more.
-        is_slow: Whether it is one that a step does not wait for.
-        is_read: Whether its output is read to its end, and only the mask is left to compute.
-        seconds: CPU time it has taken, and
-        charged: how much of that is charged.
+        is_dropped: Whether the mask is no longer needed.
+        is_slow: Whether steps do not wait for the mask.
+        is_read: Whether the output is read to its end, so that only the mask is left to compute.
+        seconds: CPU time so far, and
+        charged: the part of it that is charged.
     """
 
     grammar: CompiledGrammar
@@ -103,35 +103,34 @@ class MaskJob:
 
     @property
     def has_others(self) -> bool:
-        """Whether others would notice what it takes."""
+        """Whether other tenants would notice its CPU time."""
         return self.bill.credit.has_others(time.monotonic())
 
     def find_pace(self) -> bool:
-        """Set and return `is_slow`, by what is known by now; it does not change back."""
+        """Set and return `is_slow` from present knowledge; it never changes back."""
         if not self.is_slow:
             is_allowed = self.bill.credit.allows(time.monotonic(), is_proven=self.bill.is_proven)
             self.is_slow = self.grammar.is_slow or not is_allowed
         return self.is_slow
 
     def read(self) -> float:
-        """Read on in the output for a while.
+        """Continue to read the output for a slice of time.
 
-        Return the CPU time: that much holds the interpreter lock.
+        Returns the CPU time, in which the interpreter lock is held.
         """
         return self._run(self._read_on)
 
     def fill(self) -> float:
-        """Compute the mask behind an output that was read. Return the CPU time."""
+        """Compute the mask of an output that was read. Return the CPU time."""
         seconds = self._run(self._fill)
         self.grammar.note_mask(seconds)
         self.is_done = True
         return seconds
 
     def charge(self, *, is_fast: bool) -> None:
-        """Put what it has taken since the last call on the bill, or on the tenant's credit where it
-        was computed at full priority; a bill that is exceeded leaves no mask.
+        """Charge the CPU time since the last call to the bill, or to the credit if `is_fast`.
 
-        Calls for all jobs are made under one lock.
+        A job with an exceeded bill gets no mask. Calls for all jobs are made under one lock.
         """
         bill, free = self.bill, self.bill.cheap_seconds
         excess = max(0.0, self.seconds - free)
@@ -148,7 +147,7 @@ class MaskJob:
             self.reason, self.is_done = bill.reason, True
 
     def _run(self, work: Callable[[], None]) -> float:
-        """Return the CPU time of `work`, which leaves a reason where it fails."""
+        """Return the CPU time of `work`; an error becomes the reason."""
         started = time.thread_time()
         try:
             work()

@@ -1,11 +1,10 @@
-"""The threads that compute masks: some for masks that are cheap, which steps wait for, and two for
-the others, which a step that has anything else to sample does not wait for.
+"""The threads that compute masks: fast ones for cheap masks and two slow ones for costly masks.
 
-A mask that has begun cannot be stopped. So a mask comes to the slow threads by what those of its
-grammar have cost before, or when its tenant has no credit left. One of them reads tokens, which
-holds the interpreter lock: at the priority of all others, since they wait for that lock, and with
-long rests. One computes the masks, at a low priority. Tenants take turns there, and of each the
-request is served first that has cost least.
+A step waits for cheap masks, and for costly ones only if it has nothing else to sample. A mask that
+has begun cannot be stopped. So earlier costs of its grammar, or an empty credit of its tenant, send
+a mask to the slow threads. One of them reads tokens. It holds the interpreter lock, so it runs at
+normal priority, with long rests. The other computes the masks, at a low priority. Tenants take
+turns there; within a tenant the request that has cost least comes first.
 """
 
 import os
@@ -19,27 +18,28 @@ from pagewire_worker.grammars.mask_jobs import MaskJob
 from pagewire_worker.grammars.tenant_turns import TenantTurns
 
 NUM_FAST_THREADS = 2
-"""Beside the model's own: a mask takes some 10 microseconds, rarely milliseconds."""
+"""Beside the model thread: a mask takes some 10 microseconds, rarely milliseconds."""
 
 LEAST_WAIT_SECONDS = 0.005
 WAIT_SHARE = 1.25
-"""A step waits until each fast thread has computed that much longer than its forward pass took, and
-at least so long. This is CPU time: on a busy machine nothing is late for want of a processor."""
+"""A step waits until each fast thread has computed WAIT_SHARE times as long as its forward pass
+took, and at least LEAST_WAIT_SECONDS. This is CPU time: on a busy machine no mask is late because
+of a missing processor."""
 
 SLOW_WAIT_SECONDS = 0.05
-"""How long a step waits for slow masks when it has nothing else to sample, and no other step is
-there to be run."""
+"""Longest wait of a step for slow masks, if it has nothing else to sample and no other step waits
+to be run."""
 
 SLOW_NICENESS = 10
 READING_SHARE = 0.1
 SHARED_READING_SHARE = 0.05
-"""Of the time, how long slow masks may hold the interpreter lock; and while others are there."""
+"""Share of time in which slow masks may hold the interpreter lock: alone, and beside others."""
 
 SHARED_CORES = 0.125
-"""Of all cores, how much slow masks may take while others are there, and not more than one."""
+"""Share of all cores that slow masks may take beside others, at most one core."""
 
 REST_SECONDS = 0.005
-"""Rests are not shorter."""
+"""Shorter rests are added up first."""
 
 _POLL_SECONDS = 0.002
 
@@ -48,7 +48,7 @@ class MaskThreads:
     """Computes masks; all calls come from one thread.
 
     Attributes:
-        is_hurried: Says whether that thread has other work to do.
+        is_hurried: Returns whether that thread has other work to do.
     """
 
     def __init__(self) -> None:
@@ -61,31 +61,31 @@ class MaskThreads:
         self._threads: list[threading.Thread] = []
 
     def submit(self, jobs: Sequence[MaskJob]) -> None:
-        """Begin with `jobs`."""
+        """Start to compute `jobs`."""
         self._start()
         num_rows = Counter(id(job.grammar) for job in jobs)
         with self._todo:
             for job in jobs:
                 if not self._moved(job):
                     self._fast.append(job)
-            # The last is taken first: grammars with little to do do not wait for the others.
+            # The last job is taken first: grammars with little work do not wait for the others.
             self._fast.sort(key=lambda job: -job.grammar.mask_seconds * num_rows[id(job.grammar)])
             self._todo.notify_all()
 
     def fast_seconds(self) -> float:
-        """Return the CPU time that the fast threads have taken so far, each on average."""
+        """Return the average CPU time of the fast threads so far."""
         if not self._threads:
             return 0.0
         fast = self._threads[:NUM_FAST_THREADS]
         return sum(map(_cpu_seconds, fast)) / len(fast)
 
     def wait(self, jobs: Sequence[MaskJob], until: float, *, has_others: bool) -> None:
-        """Wait until those of `jobs` are done that a step waits for.
+        """Wait until the jobs are done that a step waits for.
 
         Args:
-            jobs: All of the step.
-            until: The step waits for fast ones no longer than until `fast_seconds` is this.
-            has_others: Whether the step has something to sample without them.
+            jobs: All jobs of the step.
+            until: Value of `fast_seconds` at which waiting for fast masks ends.
+            has_others: Whether the step can sample other rows without masks.
         """
         deadline = time.monotonic() + SLOW_WAIT_SECONDS
         with self._done:
@@ -100,7 +100,7 @@ class MaskThreads:
                 self._done.wait(_POLL_SECONDS)
 
     def shutdown(self) -> None:
-        """End the threads after what they compute."""
+        """End the threads after their current masks."""
         with self._todo:
             self._over.set()
             self._todo.notify_all()
@@ -119,7 +119,7 @@ class MaskThreads:
             self._threads.append(thread)
 
     def _moved(self, job: MaskJob) -> bool:
-        """Give a job to the slow threads, if it is one of theirs."""
+        """Move a job to the slow threads, if it is slow."""
         if job.find_pace():
             (self._read if job.is_read else self._unread).push(job)
             self._todo.notify_all()
@@ -133,7 +133,7 @@ class MaskThreads:
             with self._done:
                 job.charge(is_fast=True)
                 if not job.is_done:
-                    # It has a long output to read: others first, and it is in nobody's way.
+                    # It has a long output to read: other jobs go first.
                     if not self._moved(job):
                         self._fast.insert(0, job)
                         self._todo.notify_all()
@@ -145,7 +145,7 @@ class MaskThreads:
             while not self._over.is_set():
                 while self._fast:
                     job = self._fast.pop()
-                    # What it takes may have been found out since it was submitted.
+                    # Its cost may have become known since it was submitted.
                     if not job.is_dropped and not self._moved(job):
                         return job
                 self._done.notify_all()
@@ -153,7 +153,7 @@ class MaskThreads:
         return None
 
     def _read_slow(self) -> None:
-        """Read outputs, whose masks are computed in the other slow thread."""
+        """Read outputs; the other slow thread computes their masks."""
         owed = 0.0
         while (job := self._next(self._unread)) is not None:
             held = 0.0 if job.bill.is_exceeded else job.read()
@@ -162,7 +162,7 @@ class MaskThreads:
             owed = self._rest(owed + held * (1 / share - 1))
 
     def _fill_slow(self) -> None:
-        """Compute masks of outputs that are read."""
+        """Compute masks of outputs that were read."""
         if sys.platform == "linux":
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), SLOW_NICENESS)
         share, owed = min(1.0, SHARED_CORES * (os.cpu_count() or 1)), 0.0
@@ -181,7 +181,7 @@ class MaskThreads:
             self._done.notify_all()
 
     def _rest(self, seconds: float) -> float:
-        """Rest that long, if that is worth it; return how much of it is left to be done later."""
+        """Rest for `seconds` unless that is too short; return the rest that is still due."""
         if seconds < REST_SECONDS:
             return seconds
         self._over.wait(seconds)

@@ -1,4 +1,4 @@
-"""One sequence and the grammar that its output follows. Owns the matcher; knows no slots."""
+"""Follows the output of one sequence through its grammar."""
 
 import math
 import time
@@ -16,11 +16,11 @@ from pagewire_worker.grammars.compiled import CompiledGrammar
 
 
 class GrammarError(Exception):
-    """An output cannot be followed any further; the text is one line."""
+    """An output cannot be followed further; the text is one line."""
 
 
 class GrammarMatcher:
-    """What an output is so far, and a matcher that is somewhere behind it.
+    """The output so far, and a matcher that has consumed a part of it.
 
     Args:
         grammar: The grammar.
@@ -41,36 +41,37 @@ class GrammarMatcher:
 
     @property
     def tokens(self) -> list[int]:
-        """The output; not to be changed."""
+        """The output; the caller must not change it."""
         return self._tokens
 
     def copy(self) -> "GrammarMatcher":
-        """Return a follower of another sequence with the same output."""
+        """Return a GrammarMatcher for another sequence with the same output."""
         return GrammarMatcher(self._grammar, list(self._tokens))
 
     def append(self, token: int) -> None:
-        """Let the output grow by a token."""
+        """Append a token to the output."""
         self._tokens.append(token)
 
     def replace(self, tokens: list[int]) -> None:
-        """Set the output to `tokens`: the matcher goes on if it has seen nothing else."""
+        """Set the output to `tokens`; keep the matcher if the part it has consumed is equal."""
         if tokens[: self._num_consumed] != self._tokens[: self._num_consumed]:
             self._matcher = None
         self._tokens = tokens
 
     @property
     def matcher(self) -> LLMatcher:
-        """The matcher; where `catch_up` has brought it."""
+        """The matcher, as far as `catch_up` has brought it."""
         assert self._matcher is not None
         return self._matcher
 
     def catch_up(self, seconds: float = math.inf) -> bool:
-        """Bring the matcher to the end of the output, or as far as that much CPU time goes; return
-        whether it is there.
+        """Bring the matcher towards the end of the output, for at most `seconds` of CPU time.
+
+        Returns whether it has reached the end.
 
         Raises:
-            GrammarError: A token of the output is not in the grammar, or a limit was exceeded, with
-                a matcher that is made anew, too.
+            GrammarError: A token of the output is not in the grammar, or a limit was exceeded even
+                with a new matcher.
         """
         if self._matcher is None:
             self._begin_at(self._grammar.prototype)
@@ -88,8 +89,9 @@ class GrammarMatcher:
         return self._num_consumed == len(self._tokens)
 
     def start_over(self) -> LLMatcher:
-        """Return a matcher at the end of the output that has a mask, made from the first token on
-        and with nothing that a failed matcher had a share in.
+        """Return a matcher at the end of the output, made anew from the first token.
+
+        It has a mask, and shares nothing with a failed matcher.
 
         Raises:
             GrammarError: This output is at fault, not another one of the same grammar.
@@ -111,7 +113,7 @@ class GrammarMatcher:
         raise GrammarError(reason)
 
     def _other_prototypes(self) -> Iterator[LLMatcher]:
-        """Yield the prototype that another follower has put in the place of ours, and a new one."""
+        """Yield the prototype that replaced ours, if there is one, and then a new prototype."""
         if self._grammar.prototype is not self._prototype:
             yield self._grammar.prototype
         try:
@@ -130,7 +132,7 @@ class GrammarMatcher:
         self._num_consumed = 0
 
     def _consume(self, matcher: LLMatcher, token: int) -> None:
-        # Behind its end an output goes on only with ends of sequence, which need no matcher.
+        # After its end an output continues only with end-of-sequence tokens, without the matcher.
         if matcher.is_stopped() and not matcher.is_error():
             if token not in self._grammar.tokenizer.eos_tokens:
                 raise GrammarError(f"token {token} comes after the end of the output")

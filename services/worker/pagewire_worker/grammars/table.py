@@ -1,9 +1,8 @@
-"""Which grammar each slot follows, and the masks of a step. The masks are computed in threads of
-their own while the model runs.
+"""Tracks the grammar of each slot, and gets the masks of a step from threads beside the model.
 
-Nothing is ever taken back: a slot's tokens are compared with those of its sequence whenever they
-may be others, and its matcher starts over where they are. A mask that a step did not wait for is
-there for a later one.
+State is never taken back. A slot's tokens are compared with those of its sequence whenever they may
+differ; if they do, its matcher starts over. A mask that came too late for a step is used by a later
+step.
 """
 
 import time
@@ -25,7 +24,7 @@ from pagewire_worker.sampling.grammar_bitmask import WORD_BITS, GrammarBitmask
 
 
 def forget_grammars(grammars: BitmaskSource, plan: StepPlan, num_slots: int) -> None:
-    """Drop grammars that are released, and what slots followed that are freed."""
+    """Drop released grammars, and the state of freed slots."""
     if plan.released_grammars:
         grammars.release(plan.released_grammars)
     freed = np.asarray(plan.freed_slots, dtype=np.int64)
@@ -35,8 +34,10 @@ def forget_grammars(grammars: BitmaskSource, plan: StepPlan, num_slots: int) -> 
 
 
 def follow_grammars(grammars: BitmaskSource, plan: StepPlan) -> None:
-    """Tell of new requests and forks. Whom a failed plan installed is forgotten when the slot is
-    filled again. Raises PlanError naming the slot whose grammar is not here."""
+    """Add new requests and forks. Raises PlanError naming the slot whose grammar is not here.
+
+    State from a failed plan is forgotten when the slot is filled again.
+    """
     for request in plan.new_requests:
         grammars.install(request)
     if len(plan.fork_slots):
@@ -52,11 +53,11 @@ class _Slot:
 
     Attributes:
         grammar: The grammar.
-        follower: Its output; another one takes its place where a job that is under way reads it.
-        bill: Of its request.
-        is_known: Whether a step that sampled for it went through, until when its tokens may be
-            those of a fork or request that was undone.
-        job: The mask behind the output; None where nobody has asked for it.
+        follower: Its output; replaced by a copy while a job under way reads it.
+        bill: Bill of its request.
+        is_known: Whether a step has sampled for it successfully. Until then its tokens may belong
+            to a fork or request that was undone.
+        job: The mask of its next token; None if it was not requested yet.
     """
 
     grammar: CompiledGrammar
@@ -66,7 +67,7 @@ class _Slot:
     job: MaskJob | None = None
 
     def drop_job(self) -> None:
-        """Want no mask of this output any more."""
+        """Drop the mask of this output."""
         if self.job is None:
             return
         if not self.job.is_done:
@@ -86,12 +87,12 @@ class _Waiting:
     """The masks of one step.
 
     Attributes:
-        threads: Compute them.
+        threads: Threads that compute them.
         rows: Rows that have a grammar, [n].
-        jobs: Theirs.
+        jobs: One job per row.
         bits: [n, words] for the masks of jobs begun with this step.
         num_rows: Rows that sample.
-        began: When, as time.perf_counter and as CPU time of the threads.
+        began: Time of the start, as time.perf_counter and as CPU time of the threads.
     """
 
     threads: MaskThreads
@@ -102,12 +103,12 @@ class _Waiting:
     began: tuple[float, float] = field(default=(0.0, 0.0))
 
     def __call__(self) -> GrammarBitmask:
-        """Wait for them."""
+        """Wait for the masks, and return them."""
         clock, used = self.began
         seconds = max(LEAST_WAIT_SECONDS, WAIT_SHARE * (time.perf_counter() - clock))
         has_others = self.num_rows > len(self.jobs)
         self.threads.wait(self.jobs, used + seconds, has_others=has_others)
-        # Threads may finish more while this looks.
+        # Threads may finish more jobs during this loop.
         is_done = np.array([job.is_done for job in self.jobs])
         given_up = {
             int(self.rows[index]): job.reason
@@ -125,11 +126,11 @@ class _Waiting:
 
 
 class GrammarTable:
-    """The MaskSource of a worker.
+    """The BitmaskSource of a worker.
 
     Args:
         num_tokens: Logits of the model; masks are [rows, ceil(num_tokens / 32)].
-        compiled: Where grammars are found.
+        compiled: Compiled grammars by id.
     """
 
     def __init__(self, num_tokens: int, compiled: CompiledGrammars) -> None:
@@ -142,7 +143,7 @@ class GrammarTable:
         self._threads = MaskThreads()
 
     def hurry_when(self, is_hurried: Callable[[], bool]) -> None:
-        """Do not wait for slow masks any longer once the model thread has other work to do."""
+        """Stop waiting for slow masks once the model thread has other work to do."""
         self._threads.is_hurried = is_hurried
 
     def release(self, grammar_ids: Sequence[bytes]) -> None:
@@ -176,7 +177,7 @@ class GrammarTable:
         self._slots[request.slot] = _Slot(grammar, GrammarMatcher(grammar, emitted), bill)
 
     def fork(self, slots: Int64Array, sources: Int64Array) -> None:
-        """Make `slots` [n] follow what `sources` [n] follow."""
+        """Copy the state of `sources` [n] to `slots` [n]."""
         held = [self._slots.get(source) for source in sources.tolist()]
         for slot, source in zip(slots.tolist(), held, strict=True):
             self.free(slot)
@@ -225,7 +226,7 @@ class GrammarTable:
         )
 
     def _note_others(self, rows: Sequence[int], slots: Int64Array) -> None:
-        """Let tenants know that they share a step: `rows` of `slots` [samples] have a grammar."""
+        """Note that tenants share a step: `rows` of `slots` [samples] have a grammar."""
         parties = {self._slots[int(slots[row])].bill.credit for row in rows}
         if len(rows) < len(slots) or len(parties) > 1:
             now = time.monotonic()
@@ -233,7 +234,7 @@ class GrammarTable:
                 credit.others_at = now
 
     def accept(self, slots: Int64Array, token_ids: Int64Array) -> None:
-        """Take what a step sampled, both [rows]."""
+        """Add the sampled tokens of a step, both [rows]."""
         for slot, token in zip(slots.tolist(), token_ids.tolist(), strict=True):
             held = self._slots.get(slot)
             if held is not None:

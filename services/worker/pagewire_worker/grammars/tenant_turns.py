@@ -1,5 +1,4 @@
-"""Masks that wait for a slow thread: tenants take turns, and of each the request is first that has
-cost least. Starts no threads."""
+"""Queue of masks for a slow thread: tenants take turns, and the cheapest request comes first."""
 
 from weakref import WeakKeyDictionary
 
@@ -8,7 +7,7 @@ from pagewire_worker.grammars.mask_jobs import MaskJob
 
 
 class TenantTurns:
-    """Jobs of one thread; whoever calls has a lock."""
+    """Jobs of one thread; callers hold a lock."""
 
     def __init__(self) -> None:
         self._jobs: list[MaskJob] = []
@@ -16,11 +15,11 @@ class TenantTurns:
         self._num_turns = 0
 
     def push(self, job: MaskJob) -> None:
-        """Let a job wait."""
+        """Add a job."""
         self._jobs.append(job)
 
     def pop(self) -> MaskJob | None:
-        """Return the next one that is still wanted, or None."""
+        """Return the next job that is still wanted, or None."""
         self._jobs = [job for job in self._jobs if not job.is_dropped]
         if not self._jobs:
             return None

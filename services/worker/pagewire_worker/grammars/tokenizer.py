@@ -1,7 +1,7 @@
-"""The model's tokenizer as grammars need it. Reads a model folder; tokenizes nothing.
+"""Reads the tokenizer of a model folder for grammars.
 
-Which ids end an output follows the rule of the frontend, which says where a sequence is over:
-generation_config.json, else config.json, and the token that tokenizer_config.json names.
+End-of-sequence ids follow the rule of the frontend, which ends sequences: generation_config.json,
+else config.json, and the token that tokenizer_config.json names.
 """
 
 import json
@@ -20,11 +20,11 @@ def read_grammar_tokenizer(folder: Path, vocab_size: int) -> LLTokenizer:
     """Return the tokenizer of a model folder for a model of `vocab_size` logits.
 
     Raises:
-        InvalidRequestError: There is none that grammars could use.
+        InvalidRequestError: The folder has no tokenizer that grammars could use.
     """
     try:
         tokenizer = _read_tokenizer(folder)
-    except Exception as error:  # both libraries raise Exception itself for a file that is none
+    except Exception as error:  # both libraries raise Exception itself for an invalid file
         raise _no_tokenizer() from error
     return load_grammar_tokenizer(
         tokenizer.to_str(), vocab_size, read_eos_token_ids(folder, tokenizer)

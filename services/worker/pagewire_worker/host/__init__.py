@@ -1,1 +1,1 @@
-"""The machine that the worker runs on: cores, memory advice, remembered measurements."""
+"""The machine of the worker: cores, memory advice, stored measurements."""

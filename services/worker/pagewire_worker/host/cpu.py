@@ -1,4 +1,4 @@
-"""How many cores this process may use. Reads the operating system's tables, changes nothing."""
+"""Reads cores, memory and processor type from the tables of the operating system."""
 
 import math
 import os
@@ -11,7 +11,7 @@ _CGROUP_MEMORY = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 
 
 def num_physical_cores() -> int:
-    """Return the physical cores available: hyperthreads share one, containers may have a quota."""
+    """Return the number of available physical cores, within the quota of a container."""
     cpus = (
         sorted(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
@@ -51,14 +51,16 @@ def _quota(default: int) -> int:
 
 
 def processor_identity() -> str:
-    """Return what tells this processor from others of another kind: names alone do not, where a
-    virtual machine hides them. Empty where nothing is known."""
+    """Return a text that identifies this type of processor; empty if nothing is known.
+
+    Names alone are not enough, because a virtual machine may hide them.
+    """
     facts = _processor_facts()
     return "; ".join(f"{name} {facts[name]}" for name in _IDENTITY if name in facts)
 
 
 def has_amx() -> bool:
-    """Return whether the processor multiplies matrices of bfloat16 by AMX."""
+    """Return whether the processor multiplies bfloat16 matrices by AMX."""
     return "amx_bf16" in _processor_facts().get("flags", "").split()
 
 
@@ -66,7 +68,7 @@ _IDENTITY = ("vendor_id", "cpu family", "model", "model name", "stepping", "flag
 
 
 def _processor_facts() -> dict[str, str]:
-    """Return what Linux says of the first processor."""
+    """Return the facts that Linux lists for the first processor."""
     try:
         first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
     except OSError:

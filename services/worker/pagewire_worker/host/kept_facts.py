@@ -1,4 +1,4 @@
-"""Small facts that were measured at a start and are kept for the next one, in a file."""
+"""Stores small measurements in a file, for the next start."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ _logger = logging.getLogger(__name__)
 
 
 class KeptFacts:
-    """A JSON object of facts by key; whatever else the file holds counts as nothing.
+    """A JSON object of facts by key; any other content of the file is ignored.
 
     Args:
         path: The file.
@@ -19,11 +19,11 @@ class KeptFacts:
         self._path = path
 
     def get(self, key: str) -> object:
-        """Return the fact, None where it was not measured."""
+        """Return the fact; None if it was not measured."""
         return self._read().get(key)
 
     def keep(self, key: str, fact: object) -> None:
-        """Write down what was measured; where that is not possible, it is measured again."""
+        """Store a measurement; if that fails, it is measured again at the next start."""
         beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ class KeptFacts:
 
 
 def cache_folder() -> Path:
-    """Return where this user's caches go; for a user without a home, where nothing can be."""
+    """Return the folder of this user's caches; an unusable one for a user without a home."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagewire"
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Advice to the system about the memory of tensors; where it is not Linux, none is given."""
+"""Gives the system advice about the memory of tensors; does nothing outside of Linux."""
 
 import ctypes
 import mmap
@@ -10,19 +10,23 @@ _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def use_large_pages(tensor: Tensor) -> None:
-    """Ask for large pages where `tensor`, which was not written yet, lies; blocks that are read in
-    any order miss the translation cache less."""
+    """Ask for large pages for `tensor`, which was not written yet.
+
+    Blocks that are read in any order then miss the translation cache less often.
+    """
     _advise(tensor, getattr(mmap, "MADV_HUGEPAGE", None))
 
 
 def release_pages(tensor: Tensor) -> None:
-    """Drop the pages that lie within `tensor`, a view of a mapped file; reading it again reads the
-    file again."""
+    """Drop the pages within `tensor`, a view of a mapped file.
+
+    A later read of the tensor reads the file again.
+    """
     _advise(tensor, getattr(mmap, "MADV_DONTNEED", None))
 
 
 def _advise(tensor: Tensor, advice: int | None) -> None:
-    """Give advice on the whole pages within `tensor`; where it is not taken, nothing changes."""
+    """Give advice on the whole pages within `tensor`; advice that is refused changes nothing."""
     if _LIBC is None or advice is None:
         return
     begin = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE

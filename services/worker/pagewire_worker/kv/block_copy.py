@@ -1,9 +1,9 @@
-"""Blocks between the paged cache and flat payloads. Knows no names and no network.
+"""Copies whole blocks between the paged cache and flat payloads.
 
 A payload has, per layer, the block's keys and then its values, each [block_size, kv_heads,
-head_dim] in the cache's type: the memory of a block that lies whole. Between a device and pinned
-host memory copies are enqueued on the current stream, one for each run of blocks that follow each
-other, by the device's copy engine; the caller sees to the order (see device_copies).
+head_dim] in the cache's type. This is the memory of a whole block on CUDA. Copies between a device
+and pinned host memory are enqueued on the current stream for the device's copy engine, one per run
+of adjacent blocks. The caller orders them (see device_copies).
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ from pagewire_worker.kv.kv_cache import KvCache, movable
 
 
 def make_staging(cache: KvCache, num_bytes: int) -> Tensor:
-    """Return memory for about `num_bytes` of payloads, and one at least, uint8 [blocks, bytes].
+    """Return memory for about `num_bytes` of payloads, at least one, uint8 [blocks, bytes].
 
-    Every page is touched: a fault later would take longer than the copy.
+    Every page is touched: a later page fault would take longer than the copy.
     """
     num_blocks = max(1, num_bytes // cache.bytes_per_block)
     is_cuda = cache.device.type == "cuda"
@@ -28,8 +28,10 @@ def make_staging(cache: KvCache, num_bytes: int) -> Tensor:
 
 @torch.inference_mode()
 def copy_out(cache: KvCache, blocks: Sequence[int], staging: Tensor) -> Tensor:
-    """Copy the payloads of n `blocks` into the first rows of `staging` [m, bytes] and return these
-    rows, uint8 [n, bytes]."""
+    """Copy the payloads of n `blocks` into the first rows of `staging` [m, bytes].
+
+    Returns these rows, uint8 [n, bytes].
+    """
     payloads = staging[: len(blocks)]
     memory = cache.block_bytes
     if memory is not None:
@@ -48,7 +50,7 @@ def fill_staging(cache: KvCache, payloads: Sequence[memoryview | bytes], staging
     """Copy n `payloads` into the first rows of `staging` [m, bytes], m >= n, and return these rows.
 
     Raises:
-        ValueError: A payload has another size than a block.
+        ValueError: The size of a payload differs from that of a block.
     """
     rows = staging[: len(payloads)]
     for row, payload in zip(rows.numpy(), payloads, strict=True):
@@ -72,7 +74,7 @@ def write_blocks(cache: KvCache, blocks: Sequence[int], payloads: Tensor) -> Non
 
 
 def _runs(blocks: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield (row, block, count) for rows whose blocks follow each other."""
+    """Yield (row, block, count) for runs of rows with adjacent blocks."""
     begin = 0
     for end in range(1, len(blocks) + 1):
         if end == len(blocks) or blocks[end] != blocks[end - 1] + 1:
@@ -90,8 +92,11 @@ def _payload_bytes(
 
 
 def _parts(cache: KvCache, payloads: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return views of uint8 `payloads` [n, bytes]: keys and values per layer, each [n, block_size,
-    kv_heads, head_dim] in the cache's type, or bytes for one that torch does not move."""
+    """Return views of uint8 `payloads` [n, bytes]: keys and values per layer.
+
+    Each is [n, block_size, kv_heads, head_dim] in the cache's type, or in bytes where torch cannot
+    move that type.
+    """
     key = movable(cache.layers[0].key)
     shape = (len(payloads), len(cache.layers), 2, *key.shape[1:])
     whole = payloads.view(key.dtype).view(shape)

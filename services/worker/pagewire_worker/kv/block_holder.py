@@ -1,6 +1,6 @@
-"""The blocks of a replica and their names: filled from elsewhere, copied out. Runs no plan.
+"""The blocks of a replica with their names: loads blocks from elsewhere, copies them out.
 
-Calls come from the model thread.
+Called from the model thread only.
 """
 
 from collections.abc import Sequence

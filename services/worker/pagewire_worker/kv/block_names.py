@@ -1,4 +1,4 @@
-"""Names of blocks by content, until a block is written anew. Pure bookkeeping."""
+"""Names of blocks by content; a block loses its name when it is written anew."""
 
 from collections.abc import Iterable
 
@@ -8,10 +8,10 @@ class BlockNames:
 
     def __init__(self) -> None:
         self._name_of: dict[int, bytes] = {}
-        # One block of each name; those that have the same content besides are apart, for few have.
+        # One block per name. Further blocks with the same content are rare, and kept apart.
         self._block_of: dict[bytes, int] = {}
         self._others: dict[bytes, set[int]] = {}
-        # Of blocks whose step is under way.
+        # Names of blocks whose step is under way.
         self._promised_to: dict[int, bytes] = {}
 
     def __len__(self) -> int:
@@ -29,24 +29,26 @@ class BlockNames:
         self._promised_to[block] = name
 
     def is_promised(self, name: bytes) -> bool:
-        """Return whether some block may get that name soon."""
+        """Return whether a block may get that name soon."""
         return name in self._promised_to.values()
 
     def keep(self, block: int, name: bytes) -> bool:
-        """Give a block the name it was promised; False where it was written anew since."""
+        """Give a block its promised name; return False if it was written anew since."""
         if self._promised_to.get(block) != name:
             return False
         self.name(block, name)
         return True
 
     def break_promises(self, blocks: Iterable[int]) -> None:
-        """Forget what `blocks` were promised; names that they have they keep."""
+        """Drop the promises to `blocks`; names that blocks already have stay."""
         for block in blocks:
             self._promised_to.pop(block, None)
 
     def forget(self, blocks: Iterable[int]) -> None:
-        """Drop the names of blocks whose content changes, and those promised to them; nameless ones
-        are fine."""
+        """Drop the names of blocks whose content changes, and promises to them.
+
+        Blocks without a name are allowed.
+        """
         for block in blocks:
             self._promised_to.pop(block, None)
             name = self._name_of.pop(block, None)
@@ -54,7 +56,7 @@ class BlockNames:
                 self._unmap(block, name)
 
     def find(self, name: bytes) -> int | None:
-        """Return a VALID block of that name; None when there is none."""
+        """Return a VALID block of that name, or None."""
         return self._block_of.get(name)
 
     def clear(self) -> None:
@@ -65,7 +67,7 @@ class BlockNames:
         self._others.clear()
 
     def held(self) -> dict[int, bytes]:
-        """Return block id to name, a copy."""
+        """Return a copy of the map from block id to name."""
         return dict(self._name_of)
 
     def _unmap(self, block: int, name: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What an model runner tells of the blocks it names and writes. Owns nothing."""
+"""Interface for observers of the blocks that a model runner names and writes."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -18,28 +18,32 @@ class BlockObserver(Protocol):
         ...
 
     def overwrite(self, blocks: Sequence[int]) -> None:
-        """What is in `blocks` is about to be written over."""
+        """The content of `blocks` is about to be overwritten."""
         ...
 
     def begin(self, plan: StepPlan) -> None:
-        """The forward pass of `plan` is next; its named blocks have their names if it succeeds.
+        """The forward pass of `plan` is next; if it succeeds, its named blocks get their names.
 
-        Not called for a step that gives no names in any case.
+        Not called for a step that gives no names.
         """
         ...
 
     def launched(self, plan: StepPlan) -> None:
-        """The forward pass of `plan` is enqueued; whether its blocks get their names is known once
-        it is over."""
+        """The forward pass of `plan` is enqueued.
+
+        Its result decides later whether its blocks get their names.
+        """
         ...
 
     def named(self, plan: StepPlan) -> None:
-        """The named blocks of `plan` are filled, and have their names; those of sequences that
-        failed alone are left out of it."""
+        """The named blocks of `plan` are filled and have their names.
+
+        Blocks of sequences that failed alone are left out.
+        """
         ...
 
     def failed(self) -> None:
-        """A step has failed: what it wrote is void."""
+        """A step has failed: the blocks that it wrote are void."""
         ...
 
     def drop_slots(self) -> None:
@@ -48,7 +52,7 @@ class BlockObserver(Protocol):
 
 
 class NullObserver:
-    """Nobody wants to know."""
+    """Ignores all calls."""
 
     def leave(self, slots: Ints) -> None:
         """Ignore."""
@@ -76,7 +80,7 @@ class NullObserver:
 
 
 class BlockObservers:
-    """Tells several, in order."""
+    """Calls several observers, in order."""
 
     def __init__(self, *observers: BlockObserver) -> None:
         self._observers = observers

@@ -17,11 +17,11 @@ _PORTABLE = 1
 
 
 def make_copies(device: torch.device, compute: torch.cuda.Stream | None = None) -> DeviceCopies:
-    """Return how blocks on `device` are copied.
+    """Return the implementation that copies blocks on `device`.
 
     Args:
-        device: Where they lie.
-        compute: The stream that steps are enqueued on; None for the current one of this thread.
+        device: Device of the blocks.
+        compute: Stream that steps are enqueued on; None for the current one of this thread.
     """
     if device.type != "cuda":
         return ImmediateCopies()
@@ -29,10 +29,10 @@ def make_copies(device: torch.device, compute: torch.cuda.Stream | None = None) 
 
 
 class CudaStreams:
-    """Streams of one device; see Streams.
+    """Streams of one device; see CopyStreams.
 
     Args:
-        device: Which.
+        device: The device.
         compute: See make_copies.
     """
 
@@ -49,20 +49,20 @@ class CudaStreams:
             work()
 
     def record(self, stream: Stream) -> CopyEvent:
-        """Return an event that comes when all that is enqueued by now is done."""
-        # Who waits for it sleeps: a thread that spins would take a core.
+        """Return an event that is reached when all work enqueued so far is done."""
+        # A thread that waits for a blocking event sleeps; otherwise it would spin on a core.
         event = torch.cuda.Event(blocking=True)
         event.record(self._streams[stream])
         return event
 
     def wait(self, stream: Stream, event: CopyEvent) -> None:
-        """Let what is enqueued later begin after the event."""
+        """Let work that is enqueued later begin after the event."""
         assert isinstance(event, torch.cuda.Event)
         self._streams[stream].wait_event(event)
 
 
 class Runtime(Protocol):
-    """What is used of torch.cuda.cudart(); both return an error code, 0 for none."""
+    """The used part of torch.cuda.cudart(); both calls return an error code, 0 for success."""
 
     def cudaHostRegister(self, address: int, num_bytes: int, flags: int) -> SupportsInt:
         """Pin memory."""
@@ -74,14 +74,14 @@ class Runtime(Protocol):
 
 
 def pin_memory(memory: Tensor, runtime: Runtime | None = None) -> Callable[[], None]:
-    """Pin host memory that is there, uint8 [bytes], and return what unpins it.
+    """Pin existing host memory, uint8 [bytes], and return a function that unpins it.
 
     Memory that cannot be pinned is a warning: copies to and from it then wait for the device. Call
-    it in a thread that launches nothing: there, the runtime's last error would be found again.
+    this in a thread that launches nothing, since a launch would find the runtime's last error.
 
     Args:
-        memory: What is pinned.
-        runtime: Of CUDA; that of torch by default.
+        memory: The memory to pin.
+        runtime: The CUDA runtime; torch's by default.
     """
     runtime = cast(Runtime, torch.cuda.cudart()) if runtime is None else runtime
     address, num_bytes = memory.data_ptr(), memory.numel()

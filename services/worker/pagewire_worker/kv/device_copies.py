@@ -1,9 +1,8 @@
-"""The seam between copies of blocks and the computing beside them. Owns no stream.
+"""Interface between copies of blocks and the computation beside them.
 
-Copies out of the pool read what was computed so far, and what is computed later into the same
-blocks waits for them; what is computed after a copy into the pool sees it. Nothing here waits in
-the model thread unless its docstring says so. All methods but what is said otherwise are called
-there.
+A copy out of the pool reads everything computed so far; later writes to the same blocks wait for
+it. Computation that is enqueued after a copy into the pool sees the copy. Methods are called in the
+model thread and do not wait there, unless their docstring says so.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,18 +14,18 @@ from pagewire_worker.kv.block_observer import NullObserver
 from pagewire_worker.plan.step import StepPlan
 
 Work = Callable[[], object]
-"""Enqueues copies on the current stream; where there are no streams, makes them."""
+"""Enqueues copies on the current stream, or makes them if there are no streams."""
 
 
 class CopyEvent(Protocol):
-    """A point in the order of copies, as torch.cuda.Event; from any thread."""
+    """A point in the order of copies, like torch.cuda.Event; used from any thread."""
 
     def query(self) -> bool:
-        """Return whether all before it is done."""
+        """Return whether all work before it is done."""
         ...
 
     def synchronize(self) -> None:
-        """Wait until all before it is done. Raises RuntimeError where the device has failed."""
+        """Wait until all work before it is done. Raises RuntimeError if the device has failed."""
         ...
 
 
@@ -34,63 +33,74 @@ class DeviceCopies(Protocol):
     """Copies between the memory of blocks and the host."""
 
     def copy_out(self, blocks: Sequence[int], work: Work) -> CopyEvent:
-        """Begin to copy out of `blocks`; what `work` writes may be read after the event.
+        """Begin to copy out of `blocks`; the output of `work` may be read after the event.
 
-        Raises whatever `work` does.
+        Raises the exceptions of `work`.
         """
         ...
 
     def call_after(self, event: CopyEvent, then: Callable[[], None]) -> None:
-        """Call `then` once, in some thread, when the event has come: at once where it has, and
-        otherwise in the order of these calls; never where the device fails before it."""
+        """Call `then` once, in some thread, when the event is reached.
+
+        It is called at once if the event is reached already, otherwise in the order of these calls.
+        It is not called if the device fails before.
+        """
         ...
 
     def load(self, work: Work) -> None:
-        """Begin to copy into blocks that no step under way uses and that were begun anew; steps and
-        copies out that begin later come after it."""
+        """Begin to copy into blocks that no step under way uses and that were begun anew.
+
+        Steps and copies out that begin later come after it.
+        """
         ...
 
     def wait_for_loads(self) -> None:
-        """Wait until host memory that loads read may be written again; this waits for copies
-        between host and device, and for no step."""
+        """Wait until host memory that loads read may be written again.
+
+        Waits for copies between host and device, not for steps.
+        """
         ...
 
     def begin_step(self) -> None:
-        """Order the step that comes behind all loads."""
+        """Order the next step behind all loads."""
         ...
 
     def overwrite(self, blocks: Sequence[int]) -> None:
-        """Order whatever comes behind copies out of `blocks`, which it will write."""
+        """Order later writes to `blocks` behind copies out of them."""
         ...
 
     def order_loads(self) -> None:
-        """Order loads behind the steps that are enqueued before the next one: a result does not
-        wait for the device, or nobody waits for it."""
+        """Order loads behind all steps enqueued before the next step.
+
+        Needed when a result does not wait for the device, or is not waited for.
+        """
         ...
 
     def pin(self, memory: Tensor) -> Callable[[], None]:
-        """Let the device copy to and from host memory, uint8 [bytes], by itself, and return what
-        ends that; from any thread. Where that is not possible, copies wait for it."""
+        """Let the device access host memory, uint8 [bytes], directly; from any thread.
+
+        Returns a function that ends it. If pinning is not possible, copies wait for the device.
+        """
         ...
 
     def close(self) -> None:
-        """Wait for all copies: host memory may be freed after that; from any thread."""
+        """Wait for all copies; host memory may be freed afterwards. From any thread."""
         ...
 
 
 class _Done:
-    """What has happened."""
+    """An event that is reached already."""
 
     def query(self) -> bool:
-        """It has."""
+        """Return True."""
         return True
 
     def synchronize(self) -> None:
-        """There is nothing to wait for."""
+        """Return at once."""
 
 
 class ImmediateCopies:
-    """Copies of a pool in the memory of the host: done when they return."""
+    """Copies of a pool in host memory: done when they return."""
 
     def copy_out(self, blocks: Sequence[int], work: Work) -> CopyEvent:
         """See DeviceCopies."""
@@ -126,29 +136,31 @@ class ImmediateCopies:
 
 
 class CopyOrder(NullObserver):
-    """Orders the steps of an model runner among copies of its blocks. The last one of its watches:
-    another may copy out what is about to be written over."""
+    """Orders the steps of a model runner among copies of its blocks.
+
+    It is the last of the observers: another may copy out blocks that are about to be overwritten.
+    """
 
     def __init__(self, copies: DeviceCopies) -> None:
         self._copies = copies
 
     def follow(self, plan: StepPlan) -> None:
-        """See BlockWatch."""
+        """See BlockObserver."""
         self._copies.begin_step()
         if len(plan.slots) == 0:
-            # It may copy blocks, and its result does not wait for that.
+            # The plan may copy blocks, and its result does not wait for the copies.
             self._copies.order_loads()
 
     def overwrite(self, blocks: Sequence[int]) -> None:
-        """See BlockWatch."""
+        """See BlockObserver."""
         self._copies.overwrite(blocks)
 
     def failed(self) -> None:
-        """See BlockWatch: what it enqueued may still run."""
+        """See BlockObserver: the work that the failed step enqueued may still run."""
         self._copies.order_loads()
 
     def drop_slots(self) -> None:
-        """See BlockWatch."""
+        """See BlockObserver."""
         self._copies.order_loads()
 
 

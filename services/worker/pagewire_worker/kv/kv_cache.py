@@ -1,8 +1,8 @@
-"""The paged KV tensors: allocated once, written and gathered by block. Knows no names.
+"""The paged KV tensors: allocated once, written and gathered by block.
 
-They lie in one of two ways: each layer's keys and values by themselves, as the kernels for CPUs
-read them, or each block whole, all its layers one after the other, so that it moves to and from
-hosts in one piece (docs/adr/0018-blocks-lie-whole-on-cuda.md).
+On CPUs each layer's keys and values lie by themselves, as the kernels read them. On CUDA each block
+lies whole, its layers one after the other, so it moves to and from hosts in one piece
+(docs/adr/0018-blocks-lie-whole-on-cuda.md).
 """
 
 import math
@@ -17,10 +17,10 @@ from pagewire_worker.host.memory_advice import use_large_pages
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """What a model keeps per position: keys and values, each [kv_heads, head_dim], in every layer.
+    """Cache of a model per position: keys and values, each [kv_heads, head_dim], in every layer.
 
     `window` is the number of positions that a token attends to in every layer, itself included;
-    None when some layer reads all of them.
+    None when a layer reads all of them.
     """
 
     num_layers: int
@@ -47,7 +47,7 @@ class CacheGroup:
 class LayerCache:
     """Keys and values of one layer, each [num_blocks, block_size, kv_heads, head_dim].
 
-    Where blocks lie whole they are views: a block's positions are contiguous, blocks lie apart.
+    If blocks lie whole, these are views: contiguous within a block, with gaps between blocks.
     """
 
     key: Tensor
@@ -68,7 +68,7 @@ class LayerCache:
     ) -> None:
         """Store [tokens, kv_heads, head_dim] at slot_mapping [tokens], counted in positions.
 
-        With `faults` [tokens] int64 what is not finite is stored as 0, and its tokens are set.
+        With `faults` [tokens] int64, values that are not finite become 0 and their tokens are set.
         """
         if faults is not None:
             key, value = _finite(key, faults), _finite(value, faults)
@@ -98,34 +98,36 @@ class LayerCache:
         )
 
     def _places(self, slot_mapping: Tensor) -> tuple[Tensor, Tensor]:
-        """Return blocks and offsets within them: flattened, a view of blocks that lie apart would
-        be a copy."""
+        """Return blocks and offsets within them.
+
+        If blocks lie whole, flattening the view would copy it.
+        """
         return slot_mapping // self.block_size, slot_mapping % self.block_size
 
 
 def _finite(side: Tensor, faults: Tensor) -> Tensor:
-    """Return `side` with 0 for what is not finite; set the `faults` [tokens] of its tokens."""
+    """Return `side` with 0 for values that are not finite; set their `faults` [tokens]."""
     if side.device.type == "cpu" and math.isfinite(side.sum(dtype=torch.float64).item()):
-        return side  # one number that is not finite would make the sum such
+        return side  # a value that is not finite would make the sum not finite
     is_finite = side.isfinite()
     faults.logical_or_(~is_finite.flatten(1).all(dim=1))
     return side.where(is_finite, 0.0)
 
 
 class KvCache:
-    """All layers' blocks.
+    """The blocks of all layers.
 
     Args:
-        shape: What is kept per position.
-        num_blocks: How many there are.
+        shape: Shape of the cache per position.
+        num_blocks: Number of blocks.
         block_size: Tokens per block.
-        device, dtype: Where they lie, and as what.
-        has_whole_blocks: Whether each block's layers lie together; None for what suits the device.
+        device, dtype: Device and type of the tensors.
+        has_whole_blocks: Whether each block's layers lie together; None to use the device's way.
 
     Attributes:
         layers: Keys and values, layer by layer.
         blocks: [num_blocks, layers, 2, block_size, kv_heads, head_dim], keys before values; None
-            where layers lie by themselves.
+            if layers lie by themselves.
     """
 
     def __init__(
@@ -158,12 +160,12 @@ class KvCache:
 
     @property
     def device(self) -> torch.device:
-        """Where the blocks lie."""
+        """Device of the blocks."""
         return self.layers[0].key.device
 
     @property
     def block_bytes(self) -> Tensor | None:
-        """The memory of blocks that lie whole, uint8 [num_blocks, bytes_per_block]; else None."""
+        """The memory of whole blocks, uint8 [num_blocks, bytes_per_block]; else None."""
         return None if self.blocks is None else self.blocks.flatten(1).view(torch.uint8)
 
     def layout(self) -> list[CacheGroup]:
@@ -185,13 +187,15 @@ class KvCache:
 
 
 def movable(side: Tensor) -> Tensor:
-    """Return `side` in a type whose rows torch moves on every device: bytes for 8-bit floats."""
+    """Return `side` in a type that torch moves on every device: bytes for 8-bit floats."""
     return side.view(torch.uint8) if side.dtype == torch.float8_e4m3fn else side
 
 
 def _zeros(size: Sequence[int], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return zeros in memory of which every page was touched: a fault later would stall a step, or
-    kill the process."""
+    """Return zeros whose pages were all touched.
+
+    A later page fault would stall a step, or kill the process.
+    """
     tensor = torch.empty(size, device=device, dtype=dtype)
     if device.type == "cpu":
         use_large_pages(tensor)

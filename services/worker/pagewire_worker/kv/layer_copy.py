@@ -1,9 +1,9 @@
-"""Layers of blocks between the paged cache and flat payloads. Knows no names and no network.
+"""Copies single layers of blocks between the paged cache and flat payloads.
 
 A payload has, per layer, the keys of all its blocks and then their values, each [block_size,
-kv_heads, head_dim] per block in the cache's type. From blocks that lie whole it is one gather on
-the device and one copy between device and host, enqueued on the current stream; the caller sees to
-the order (see device_copies).
+kv_heads, head_dim] per block in the cache's type. From whole blocks this is one gather on the
+device and one copy between device and host, enqueued on the current stream. The caller orders the
+copies (see device_copies).
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +20,10 @@ def bytes_per_layer(cache: KvCache) -> int:
 
 
 def block_index(cache: KvCache, blocks: Sequence[int]) -> Tensor:
-    """Return `blocks` as the copies below want them, [n] int64 on the host, pinned where they then
-    go to a device."""
+    """Return `blocks` as index for the copies below, [n] int64 on the host.
+
+    The index is pinned if the cache is on a device.
+    """
     is_cuda = cache.device.type == "cuda"
     return torch.tensor(blocks, dtype=torch.int64, pin_memory=is_cuda)
 
@@ -31,7 +33,7 @@ def copy_layers_out(
     cache: KvCache, index: Tensor, first_layer: int, num_layers: int, payload: Tensor
 ) -> None:
     """Copy layers of the blocks `index` [n] into `payload`, uint8 [num_layers * n * bytes]."""
-    # In the stream of the copy: elsewhere its memory could be another's before it is read.
+    # Moved in the stream of the copy: otherwise its memory could be reused before it is read.
     index = index.to(cache.device, non_blocking=True)
     for stored, dim, rows in _parts(cache, payload, len(index), first_layer, num_layers):
         if stored.device == rows.device:
@@ -55,8 +57,10 @@ def copy_layers_in(
 def _parts(
     cache: KvCache, payload: Tensor, num_blocks: int, first_layer: int, num_layers: int
 ) -> Iterator[tuple[Tensor, int, Tensor]]:
-    """Yield (part of the cache, its dimension of blocks, part of `payload`), alike in their
-    dimensions but for the number of blocks."""
+    """Yield (part of the cache, its dimension of blocks, part of `payload`).
+
+    Both parts have the same shape except for the number of blocks.
+    """
     key = movable(cache.layers[0].key)
     whole = payload.view(key.dtype).view(num_layers, 2, num_blocks, *key.shape[1:])
     if cache.blocks is not None:

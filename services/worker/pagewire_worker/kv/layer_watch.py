@@ -1,4 +1,4 @@
-"""Who is told of each layer that a step has computed. Owns no computation."""
+"""Interface for calls after each layer that a step has computed."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,21 +9,23 @@ class LayerWatch(Protocol):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody takes the layers of this step one by one; where nobody does, several
-        may be computed before the calls for them are made."""
+        """Whether the layers of this step are taken one by one.
+
+        If not, several may be computed before the calls for them are made.
+        """
         ...
 
     def __call__(self) -> None:
-        """Take the next layer."""
+        """Report that the next layer is computed."""
         ...
 
 
 class LayerFollower(Protocol):
-    """Takes layers while a step computes them."""
+    """Takes layers during a step, to send them on."""
 
     @property
     def is_following(self) -> bool:
-        """Whether it wants those of the step that begins."""
+        """Whether the follower wants the layers of the step that begins."""
         ...
 
     def on_layer(self) -> None:
@@ -32,11 +34,11 @@ class LayerFollower(Protocol):
 
 
 class LayerCalls:
-    """Shows progress, and tells a follower if there is one.
+    """Reports progress, and calls a follower if there is one.
 
     Args:
         advance: Called for each layer.
-        follower: Told of each layer as well.
+        follower: Also called for each layer.
     """
 
     def __init__(self, advance: Callable[[], None], follower: LayerFollower | None = None) -> None:

@@ -1,8 +1,8 @@
-"""Copies of blocks on two streams of their own, beside the one that computes. Knows no CUDA.
+"""Copies blocks on two streams beside the one that computes. Calls CUDA through CopyStreams only.
 
-Orders, all of them on the device: a copy out waits for what was enqueued for computing before it,
-and for loads. A step waits for loads. Whatever writes a block waits for copies out of it. A load
-waits for no step, since the scheduler gives blocks away only once no step names them, but for those
+All orders are kept on the device. A copy out waits for loads and for computation enqueued before
+it. A step waits for loads. A write to a block waits for copies out of the block. A load waits for
+no step, since the scheduler frees blocks only when no step names them. The exceptions are steps
 whose results wait for nothing or are not waited for.
 """
 
@@ -25,7 +25,7 @@ Pin = Callable[[Tensor], Callable[[], None]]
 
 
 class Stream(Enum):
-    """Queues of one device that run side by side."""
+    """Queues of one device that run in parallel."""
 
     COMPUTE = "compute"
     OUT = "out"
@@ -33,18 +33,18 @@ class Stream(Enum):
 
 
 class CopyStreams(Protocol):
-    """What is asked of a device. No call waits for it."""
+    """Interface of a device's streams. No call waits for the device."""
 
     def enqueue(self, stream: Stream, work: Work) -> None:
         """Call `work` with `stream` as the current one."""
         ...
 
     def record(self, stream: Stream) -> CopyEvent:
-        """Return an event that comes when all that is enqueued by now is done."""
+        """Return an event that is reached when all work enqueued so far is done."""
         ...
 
     def wait(self, stream: Stream, event: CopyEvent) -> None:
-        """Let what is enqueued later begin after the event."""
+        """Let work that is enqueued later begin after the event."""
         ...
 
 
@@ -58,7 +58,7 @@ class StreamCopies:
     """DeviceCopies over streams.
 
     Args:
-        streams: Of the device.
+        streams: Streams of the device.
         pin: See DeviceCopies.
     """
 
@@ -78,7 +78,7 @@ class StreamCopies:
         try:
             self._streams.enqueue(Stream.OUT, work)
         finally:
-            # Also where it has failed: a part of it may read the blocks.
+            # Also after an error: a part of the work may read the blocks.
             event = self._streams.record(Stream.OUT)
             self._leaving.append(_Leaving(frozenset(blocks), event))
         return event
@@ -112,7 +112,7 @@ class StreamCopies:
         while self._leaving and self._leaving[0].event.query():
             self._leaving.popleft()
         wanted = frozenset(blocks)
-        # All are on one stream: the last one that counts comes after the others.
+        # All copies are on one stream, so the last one that reads a wanted block is enough.
         for leaving in reversed(self._leaving):
             if not leaving.blocks.isdisjoint(wanted):
                 self._streams.wait(Stream.COMPUTE, leaving.event)
@@ -149,9 +149,9 @@ class StreamCopies:
 
 
 class _CallsAfter:
-    """Waits for events in a thread of its own, one after the other, and makes the calls for them.
+    """Waits for events in its own thread, one after the other, and makes the calls for them.
 
-    The thread is there from the first call on.
+    The thread starts with the first call.
     """
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class _CallsAfter:
         self._is_closed = False
 
     def add(self, event: CopyEvent, then: Callable[[], None]) -> None:
-        """Call `then` after `event` and after what was added before; never once closed."""
+        """Call `then` after `event` and after earlier calls; never once closed."""
         with self._guard:
             if self._is_closed:
                 return
@@ -171,7 +171,7 @@ class _CallsAfter:
             self._calls.put((event, then))
 
     def close(self) -> None:
-        """Make the calls that are left, and end."""
+        """Make the remaining calls, and end the thread."""
         with self._guard:
             self._is_closed = True
             self._calls.put(None)
@@ -186,8 +186,8 @@ class _CallsAfter:
                 event.synchronize()
                 then()
             except Exception:
-                # Of a device that fails, or of an event loop that has ended: what was copied goes
-                # nowhere, and steps say what is wrong with the device.
+                # The device failed, or the event loop has ended. The copied blocks are dropped;
+                # steps report the fault of the device.
                 if not has_failed:
                     has_failed = True
                     _logger.exception("blocks that were copied out go nowhere")

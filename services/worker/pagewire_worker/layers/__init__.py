@@ -1,1 +1,1 @@
-"""Layers of the native decoder in torch."""
+"""The layers of the native decoder, in torch."""

@@ -39,7 +39,7 @@ class SelfAttention:
         attend: StepAttention,
         faults: Tensor | None = None,
     ) -> Tensor:
-        """Map [tokens, hidden] to [tokens, hidden]; writes keys and values before reading them."""
+        """Map [tokens, hidden] to [tokens, hidden]; writes keys and values before it reads them."""
         config = self._config
         num_tokens = x.shape[0]
         heads = self._qkv(x).view(num_tokens, -1, config.head_dim)

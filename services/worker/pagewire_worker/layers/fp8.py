@@ -1,4 +1,4 @@
-"""Where 8-bit floats can be computed with, and what to say elsewhere."""
+"""Checks that a device computes with 8-bit floats, and refuses settings where it does not."""
 
 import torch
 
@@ -7,7 +7,7 @@ from pagewire_worker.backend.attention import AttentionBackend
 from pagewire_worker.triton_kernels.availability import check_triton
 
 LEAST_CAPABILITY = (8, 9)
-"""Compute capability of the first devices that have float8_e4m3fn: Ada, and then Hopper."""
+"""Compute capability of the first devices with float8_e4m3fn: Ada, then Hopper."""
 
 Capability = tuple[int, int]
 
@@ -26,14 +26,14 @@ def check_fp8(
     capability: Capability | None,
     instead: str = "",
 ) -> None:
-    """Raise StartupError where `device` has no 8-bit floats.
+    """Raise StartupError if `device` has no 8-bit floats.
 
     Args:
-        wanted: The setting and what it asks for, such as "--quantization: fp8".
-        field: Its name.
-        device: Of the model; the CPU has them in Triton's interpreter only.
+        wanted: The setting with its value, such as "--quantization: fp8".
+        field: Name of the setting.
+        device: Device of the model; a CPU has 8-bit floats in Triton's interpreter only.
         capability: Compute capability of the device; None for a CPU.
-        instead: What CPUs have.
+        instead: Alternatives on CPUs.
     """
     check_triton(wanted, field, device, instead)
     if capability is not None and capability < LEAST_CAPABILITY:
@@ -47,7 +47,7 @@ def check_fp8(
 def check_fp8_cache(
     device: torch.device, capability: Capability | None, attention: AttentionBackend
 ) -> None:
-    """Raise StartupError where keys and values cannot be 8-bit floats."""
+    """Raise StartupError if keys and values cannot be 8-bit floats."""
     check_fp8(_CACHE, "kv_cache_dtype", device, capability)
     if not attention.takes_fp8_cache:
         raise StartupError(

@@ -1,8 +1,8 @@
-"""One attach of the worker, from hello to end: plans in, results out, and what else is asked.
+"""One attach of the worker, from hello to end: receives plans and questions, sends the answers.
 
-Runs no plan itself: it hands them to the model thread in order and sends what comes back in order.
-What waits to be sent is bounded by what was asked: a result per plan, an answer per question, and
-one report of progress. The scheduler plans no step whose result would not fit a message.
+The model thread runs the plans; results are sent in the order of the plans. The send queue is
+bounded by the requests: a result per plan, an answer per question, and one report of progress. The
+scheduler plans no step whose result would not fit a message.
 """
 
 import asyncio
@@ -48,22 +48,22 @@ _logger = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 0.25
 MAX_JOBS: Final = 4096
-"""Questions of the scheduler that are not answered; those of one that keeps its credits are few."""
+"""Open questions of the scheduler; a scheduler that keeps its credits has far fewer."""
 
 
 class AttachStream:
     """One attach.
 
     Args:
-        info: What the hello says.
+        info: Content of the hello.
         model_runner, thread, grammars, offload, transfer: See SchedulerLink.
         attached: Set with the welcome.
-        leaving: Set when the process is to end; the scheduler is told.
-        drained: Set when it says that nothing is left to do.
-        on_roles: Told what the worker is used for from now on.
+        leaving: Set when the process is to end; the scheduler is then informed.
+        drained: Set when the scheduler reports that no work is left.
+        on_roles: Called with new roles of the worker.
 
     Attributes:
-        generation: Of the scheduler, from its welcome on.
+        generation: Generation of the scheduler, from its welcome on.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class AttachStream:
         self.generation = 0
 
     async def run(self, channel: grpc.aio.Channel, seen: SeenGenerations) -> None:
-        """Run until the stream ends; `seen` takes note of the welcome.
+        """Run until the stream ends; `seen` records the welcome.
 
         Raises:
-            grpc.RpcError: It broke.
+            grpc.RpcError: The stream broke.
             UnavailableError: The scheduler is not the newest of its cell.
             WireError: The peer broke the rules.
             DeviceLostError: The model cannot run here any more.
@@ -141,8 +141,8 @@ class AttachStream:
             raise
         finally:
             runner.close()
-            # gRPC leaves whoever reads them waiting for the next one when the peer has gone, and
-            # the collector then finds a generator that it cannot close.
+            # When the peer has gone, gRPC leaves the reader of the queue waiting for a message,
+            # and the collector then finds a generator that it cannot close.
             self._outbox.close()
             progress.cancel()
             farewell.cancel()
@@ -188,7 +188,7 @@ class AttachStream:
         _logger.info("attached to the scheduler, generation %d", welcome.generation)
 
     async def _say_leaving(self) -> None:
-        """Tell this scheduler once that the process is to end, as soon as that is known."""
+        """Inform this scheduler once, as soon as it is known, that the process is to end."""
         await self._attached.wait()
         await self._leaving.wait()
         leaving = wire.WorkerLeaving()
@@ -222,8 +222,10 @@ class AttachStream:
             self._break(WireError(f"{message.WhichOneof('message')}: {error.message}"))
 
     def _break(self, error: BaseException) -> None:
-        """End the attach for what no result can tell: with a WireError there is another one, with
-        anything else the process ends."""
+        """End the attach for an error that no result can report.
+
+        After a WireError the worker attaches again; after any other error the process ends.
+        """
         if self._fault is None:
             self._fault = error
             assert self._call is not None

@@ -1,4 +1,4 @@
-"""Between the messages of the worker's wire and its plain data. Owns no state."""
+"""Converts between wire messages of the worker and its plain data."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -30,12 +30,12 @@ _FROM_WIRE: dict[int, WorkerRole] = {number: role for role, number in _TO_WIRE.i
 
 
 def roles_to_message(roles: Iterable[WorkerRole]) -> "list[wire.WorkerRole]":
-    """Return the wire form."""
+    """Return the wire form of `roles`."""
     return [_TO_WIRE[role] for role in roles]
 
 
 def roles_from_message(message: wire.SetWorkerRoles) -> tuple[WorkerRole, ...]:
-    """Return the roles in `message`. Raises WireError for none, or one that is not known."""
+    """Return the roles in `message`. Raises WireError for an empty list or an unknown role."""
     unknown = [number for number in message.roles if number not in _FROM_WIRE]
     if unknown or not message.roles:
         raise WireError(f"roles: {unknown or 'none at all'}", field="roles")
@@ -43,7 +43,7 @@ def roles_from_message(message: wire.SetWorkerRoles) -> tuple[WorkerRole, ...]:
 
 
 MAX_HELD_BLOCKS: Final = 262144
-"""Blocks told at an attach, of 20 bytes each: less than a message holds."""
+"""Blocks reported at an attach, of 20 bytes each: less than a message holds."""
 MAX_FINDINGS: Final = 1000
 MAX_FAILURE_CHARACTERS: Final = 4096
 
@@ -141,7 +141,7 @@ def _new_request_from_message(message: wire.NewRequest) -> NewRequest:
 def _sampling_from_message(
     message: sampling_pb2.SamplingParams,
 ) -> tuple[SamplingParams, int | None]:
-    """Return the parameters, and apart from them what a scheduler asks for beyond MAX_LOGPROBS."""
+    """Return the parameters, and separately alternatives beyond MAX_LOGPROBS for a scheduler."""
     if message.logprobs <= MAX_LOGPROBS:
         return sampling_from_message(message, defaults=_DEFAULTS), None
     if message.logprobs > MAX_BEAM_CANDIDATES:
@@ -207,8 +207,8 @@ def hello_to_message(
 ) -> wire.WorkerHello:
     """Return the first message of an attach.
 
-    The generation is one of `cell`. `held` maps block ids to names, the oldest first: those that do
-    not fit are not told: they are cache, and the newest may well be wanted next.
+    The generation is one of `cell`. `held` maps block ids to names, the oldest first. If they do
+    not fit, the oldest are left out: they are cache, and the newest are more likely to be wanted.
     """
     held = dict(islice(held.items(), max(0, len(held) - MAX_HELD_BLOCKS), None))
     capacity = wire.WorkerCapacity(
@@ -246,7 +246,7 @@ def hello_to_message(
 def audit_to_message(
     audit: SlotAudit, *, query_id: int, worker: str, num_steps_queued: int
 ) -> wire.WorkerAuditReply:
-    """Return the answer to an audit query, with the first findings where there are many."""
+    """Return the answer to an audit query, with at most MAX_FINDINGS findings."""
     findings = list(audit.findings[:MAX_FINDINGS])
     if len(audit.findings) > MAX_FINDINGS:
         findings.append(("more_findings", f"{len(audit.findings) - MAX_FINDINGS} more"))

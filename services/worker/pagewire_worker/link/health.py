@@ -1,4 +1,4 @@
-"""What a worker answers to health checks: attached, and getting on."""
+"""Answers health checks of a worker: whether it is attached, and whether it makes progress."""
 
 import asyncio
 import time
@@ -11,11 +11,11 @@ _LOOK_SECONDS = 0.1
 
 
 class StuckWatch:
-    """Whether a job of the model's thread gets on. Owns no clock: `now` is in seconds of one.
+    """Finds out whether a job of the model thread makes progress.
 
     Args:
-        stuck_seconds: How long it may show no progress.
-        now: The time of the start.
+        stuck_seconds: Longest time without progress.
+        now: Time of the start, in seconds of the clock that `is_stuck` gets.
     """
 
     def __init__(self, stuck_seconds: float, now: float) -> None:
@@ -24,7 +24,7 @@ class StuckWatch:
         self._since = now
 
     def is_stuck(self, now: float, progress: int, *, is_busy: bool) -> bool:
-        """Return whether it is given up; a thread without a job is not stuck."""
+        """Return whether the job is stuck; a thread without a job is not stuck."""
         if not is_busy or progress != self._progress:
             self._progress = progress
             self._since = now
@@ -34,8 +34,10 @@ class StuckWatch:
 async def answer_liveness(
     server: RpcServer | None, context: ProcessContext, thread: ModelThread, stuck_seconds: float
 ) -> None:
-    """Keep the answers about liveness true, to the parent's probes and of `server`. Runs until
-    cancelled."""
+    """Keep the answers about liveness up to date, for the parent's probes and `server`.
+
+    Runs until cancelled.
+    """
     watch = StuckWatch(stuck_seconds, time.monotonic())
     while True:
         now = time.monotonic()
@@ -49,8 +51,7 @@ async def answer_liveness(
 async def answer_readiness(
     server: RpcServer, attached: asyncio.Event, context: ProcessContext
 ) -> None:
-    """Be ready while the scheduler has the worker and it has not been told to end. Runs until
-    cancelled."""
+    """Be ready while the worker is attached and no stop was requested. Runs until cancelled."""
     is_serving = False
     while True:
         wanted = attached.is_set() and not context.stop.is_set()

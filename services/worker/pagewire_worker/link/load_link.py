@@ -1,5 +1,7 @@
-"""Loads of blocks on the worker's stream: orders in, one answer out for each; and digests of
-blocks. Knows neither stores nor other workers."""
+"""Handles orders to load blocks, with one answer each, and questions for digests of blocks.
+
+The loads themselves are run by KvOffload (stores) and KvTransfer (workers).
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,12 +27,12 @@ _OUTCOMES = {
 def take_load(
     message: wire.AttachWorkerResponse, offload: KvOffload | None, transfer: KvTransfer | None
 ) -> "asyncio.Future[LoadAnswer] | None":
-    """Do what a `load_blocks` or `cancel_load` says; return the answer to come for the former.
+    """Execute a `load_blocks` or `cancel_load`; return the future answer of a `load_blocks`.
 
     Args:
         message: From the scheduler.
-        offload: Loads from stores; None where that is off.
-        transfer: Loads from workers; None where that is off.
+        offload: Loads from stores; None if that is off.
+        transfer: Loads from workers; None if that is off.
 
     Raises:
         WireError: The order contradicts the contract.
@@ -50,15 +52,17 @@ def take_load(
 
 
 def _failed(order: LoadOrder) -> "asyncio.Future[LoadAnswer]":
-    """Answer an order for what is off here, and was never offered."""
+    """Answer an order for a source that is off, and that the hello never offered."""
     answer = asyncio.get_running_loop().create_future()
     answer.set_result(LoadAnswer(order.load_id, 0, LoadOutcome.FAILED))
     return answer
 
 
 def query_from_message(message: wire.BlockDigestQuery, num_blocks: int) -> list[bytes]:
-    """Return the names that digests are asked of. Raises WireError for more than there are blocks,
-    or torn ones."""
+    """Return the names of a question for digests.
+
+    Raises WireError for more names than blocks, or for torn ones.
+    """
     names = unpack_names(message.names)
     if len(names) > num_blocks:
         raise WireError(f"names: {len(names)}, and the pool has {num_blocks} blocks", field="names")
@@ -68,7 +72,7 @@ def query_from_message(message: wire.BlockDigestQuery, num_blocks: int) -> list[
 async def answer_digests(
     query_id: int, names: Sequence[bytes], transfer: KvTransfer | None
 ) -> wire.AttachWorkerRequest:
-    """Return the answer to a question for digests; zeros where blocks stay in the worker."""
+    """Return the answer to a question for digests; zeros if blocks stay in the worker."""
     digests = [bytes(DIGEST_BYTES)] * len(names)
     if transfer is not None:
         digests = await transfer.digests(names)

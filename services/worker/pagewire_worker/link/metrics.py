@@ -1,4 +1,4 @@
-"""What a worker counts of its steps, for its metrics endpoint. Decides nothing."""
+"""Counts the steps of a worker for its metrics endpoint."""
 
 import asyncio
 
@@ -47,7 +47,7 @@ class StepMeter:
         self._batch = _BATCH.labels(model)
 
     def ran(self, plan: StepPlan, result: StepResult, seconds: float) -> None:
-        """A step is over."""
+        """Count a step that is over."""
         self._seconds.observe(seconds)
         self._batch.observe(len(plan.slots))
         if result.failure is not None:
@@ -59,6 +59,6 @@ class StepMeter:
 
 
 def show_replica(info: ReplicaInfo, attached: asyncio.Event) -> None:
-    """Show how many blocks there are, and from now on whether the worker is attached."""
+    """Show the number of blocks, and from now on whether the worker is attached."""
     _BLOCKS.labels(info.served_model_name).set(info.num_blocks)
     _ATTACHED.labels(info.served_model_name).set_function(lambda: float(attached.is_set()))

@@ -1,4 +1,4 @@
-"""Keeps a worker attached to its scheduler: dial, attach, and again for ever."""
+"""Keeps a worker attached to its scheduler: dials and attaches again for ever."""
 
 import asyncio
 import logging
@@ -37,14 +37,14 @@ class SchedulerLink:
     """Keeps one worker attached.
 
     Args:
-        address: Of the scheduler.
-        info: What the hello says.
+        address: Address of the scheduler.
+        info: Content of the hello.
         model_runner: Runs plans, in `thread` only.
         thread: The model thread.
         attached: Set while attached, cleared otherwise.
-        grammars: Compiles grammars; without it all are refused.
-        offload: Moves blocks to and from KV stores; without it none are moved.
-        transfer: Loads blocks of other workers; without it none are loaded.
+        grammars: Compiles grammars; without it all grammars are refused.
+        offload: Moves blocks to and from KV stores; None for no such moves.
+        transfer: Loads blocks of other workers; None for no such loads.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class SchedulerLink:
         self._drained = asyncio.Event()
 
     async def leave(self) -> None:
-        """Ask for nothing new, and return when nothing is left to do; `run` must go on.
+        """Ask for no new work, and return when no work is left; `run` must go on.
 
-        Without a scheduler nothing is: what ran here goes on elsewhere.
+        Without a scheduler no work is left: the requests of this worker continue elsewhere.
         """
         self._leaving.set()
         if self._attached.is_set():
@@ -105,7 +105,7 @@ class SchedulerLink:
             await redial.wait(backoff.next_seconds())
 
     async def _attach_once(self) -> PagewireError:
-        """Run one attach to its end and return why it ended."""
+        """Run one attach to its end and return the reason of the end."""
         async with grpc.aio.insecure_channel(
             self._address, options=control_channel_options()
         ) as channel:

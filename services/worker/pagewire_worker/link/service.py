@@ -15,14 +15,14 @@ SERVICE_NAME: str = kv_transfer_pb2.DESCRIPTOR.services_by_name["KvTransferServi
 SERVICE_NAMES = (SERVICE_NAME,)
 
 _NOTHING: tuple[Any, ...] = ()
-"""What the stream yields whose responses were written: who is called for a stream yields."""
+"""Items of the stream, whose responses are written directly: gRPC needs a generator."""
 
 
 class KvTransferService:
-    """Hands out blocks once there are any.
+    """Hands out blocks once a source is set.
 
     Args:
-        is_off: Whether none ever are.
+        is_off: Whether blocks always stay here.
     """
 
     def __init__(self, *, is_off: bool) -> None:
@@ -34,7 +34,7 @@ class KvTransferService:
         self._source = source
 
     async def finish(self, seconds: float) -> None:
-        """Take no pull any more; return when none is open, after `seconds` at the latest."""
+        """Refuse new pulls; return when none is open, after `seconds` at the latest."""
         source, self._source = self._source, None
         if source is not None:
             await source.wait_idle(seconds)
@@ -44,7 +44,7 @@ class KvTransferService:
         request_iterator: AsyncIterator[kv_transfer_pb2.PullRequest],
         context: "grpc.aio.ServicerContext[Any, Any]",
     ) -> AsyncIterator[Any]:
-        """Send the blocks that a receiver asks for. UNIMPLEMENTED where blocks stay here."""
+        """Send the blocks that a receiver asks for. UNIMPLEMENTED if blocks stay here."""
         if self._is_off:
             await context.abort(
                 grpc.StatusCode.UNIMPLEMENTED, "this worker does not hand out KV blocks"

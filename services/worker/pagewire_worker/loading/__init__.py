@@ -1,1 +1,1 @@
-"""Builds a replica: weights, sizes of the KV cache, profile run and warm-up."""
+"""Builds a replica: model source, weights, size of the KV cache, profile run and warm-up."""

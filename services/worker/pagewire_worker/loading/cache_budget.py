@@ -1,4 +1,4 @@
-"""How many blocks a KV cache gets: arithmetic over memory that others have measured."""
+"""Calculates the number of blocks of a KV cache from memory sizes measured elsewhere."""
 
 from dataclasses import dataclass
 
@@ -33,15 +33,15 @@ class CacheBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMemory:
-    """Memory of a device as a profile run found it, all in bytes.
+    """Memory of a device as a profile run measured it, in bytes.
 
     Attributes:
-        total: Of the device.
-        used: By everything while nothing runs: the model, its libraries, other processes.
+        total: Memory of the device.
+        used: In use while nothing runs: the model, its libraries, other processes.
         model: The part of `used` that this process has allocated, mostly weights.
-        step: What the largest step takes on top of `used` at its peak.
-        num_tokens: Of that step.
-        graphs: What captured graphs will take.
+        step: Peak of the largest step on top of `used`.
+        num_tokens: Tokens of that step.
+        graphs: Future size of captured graphs.
     """
 
     total: int
@@ -53,7 +53,7 @@ class DeviceMemory:
 
 
 def asked_budget(num_bytes: int, free_bytes: int) -> CacheBudget:
-    """Return what --kv-cache-memory says. Raises StartupError where it is more than is free."""
+    """Return the budget of --kv-cache-memory. Raises StartupError if it exceeds free memory."""
     if num_bytes > free_bytes:
         raise StartupError(
             f"--kv-cache-memory: {format_size(num_bytes)} asked for, but only "
@@ -70,7 +70,7 @@ def asked_budget(num_bytes: int, free_bytes: int) -> CacheBudget:
 
 
 def cpu_budget(free_bytes: int) -> CacheBudget:
-    """Return a share of what is free on a machine whose memory is everybody's."""
+    """Return a share of the free memory of a machine that other processes use too."""
     num_bytes = min(int(free_bytes * CPU_FREE_FRACTION), CPU_DEFAULT_BYTES)
     return CacheBudget(
         num_bytes,
@@ -81,11 +81,11 @@ def cpu_budget(free_bytes: int) -> CacheBudget:
 
 
 def device_budget(memory: DeviceMemory, utilization: float) -> CacheBudget:
-    """Return what a share of a device's memory leaves for the cache.
+    """Return the part of a device's memory that is left for the cache.
 
     Args:
-        memory: Of the device.
-        utilization: The share of its total that may be used by all, more than 0 and at most 1.
+        memory: Memory of the device.
+        utilization: Share of the total that all uses together may take, in (0, 1].
     """
     allowed = int(memory.total * utilization)
     num_bytes = allowed - memory.used - memory.step - memory.graphs
@@ -112,13 +112,13 @@ def plan_num_blocks(
     max_model_len: int,
     max_num_seqs: int,
 ) -> int:
-    """Return how many blocks to allocate.
+    """Return the number of blocks to allocate.
 
     Args:
-        shape, block_size, dtype: Fix the size of a block.
-        budget: Memory for all of them.
+        shape, block_size, dtype: Together they give the size of a block.
+        budget: Memory for all blocks.
         max_model_len: One sequence of this length must fit.
-        max_num_seqs: Nobody needs more than this many sequences of full length.
+        max_num_seqs: More than this many sequences of full length are never needed.
 
     Raises:
         StartupError: The budget is too little for one sequence.

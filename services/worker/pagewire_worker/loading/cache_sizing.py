@@ -25,16 +25,16 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
-    """What decides the size of a cache.
+    """Inputs for the size of a cache.
 
     Attributes:
-        device, dtype: Where it lies, and as what.
+        device, dtype: Device and type of the cache.
         block_size: Tokens per block.
-        step: The largest one.
-        asked_bytes: Of --kv-cache-memory; None for what the device leaves.
-        utilization: Of --gpu-memory-utilization.
-        graph_bytes: What captured graphs will take.
-        sampling: How tokens are sampled; by torch where nothing is said.
+        step: The largest step.
+        asked_bytes: Value of --kv-cache-memory; None for the memory that the device has left.
+        utilization: Value of --gpu-memory-utilization.
+        graph_bytes: Future size of captured graphs.
+        sampling: How tokens are sampled; None for torch.
     """
 
     device: torch.device
@@ -56,10 +56,10 @@ def make_cache(
     """Allocate the cache of a model whose weights are loaded.
 
     Args:
-        model: It runs once, on devices with memory of their own.
-        settings: How large.
+        model: Run once, on devices with their own memory.
+        settings: Inputs for the size.
         on_layer: Called for each layer of that run.
-        probe: Of the memory of such a device; that of CUDA by default.
+        probe: Measures the memory of such a device; CudaProbe on CUDA by default.
 
     Raises:
         StartupError: There is too little memory for one sequence.

@@ -1,4 +1,4 @@
-"""The compiler and the table of a worker's grammars, over one set of compiled grammars."""
+"""Makes the compiler and the table of a worker's grammars, which share the compiled grammars."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +10,17 @@ from pagewire_worker.grammars.table import GrammarTable
 
 @dataclass(frozen=True, slots=True)
 class GrammarParts:
-    """The two ends of one set of compiled grammars: `compiler` for the link, `table` for the
-    model runner."""
+    """The two users of one set of compiled grammars.
+
+    The link uses `compiler`, the model runner uses `table`.
+    """
 
     compiler: GrammarCompiler
     table: GrammarTable
 
 
 def make_grammars(folder: Path, vocab_size: int) -> GrammarParts:
-    """Return the grammars of a model of `vocab_size` logits; reads nothing yet."""
+    """Return the grammars of a model with `vocab_size` logits; no file is read yet."""
     compiled = CompiledGrammars()
     return GrammarParts(
         GrammarCompiler(folder, vocab_size, compiled), GrammarTable(vocab_size, compiled)

@@ -1,6 +1,6 @@
 """Builds a replica from its configuration: folder, shape, weights, cache, backend, warm-up.
 
-Everything that can be wrong with a checkpoint or a setting is found here, before the first attach.
+Every fault of a checkpoint or a setting is found here, before the first attach.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""What is asked of a device about its memory, and how CUDA answers."""
+"""Measures the memory of a device; implemented for CUDA."""
 
 import gc
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class MemoryInUse:
-    """Bytes of a device: all there are, those in use by everybody, and this process's part."""
+    """Bytes of a device: total, in use by all processes, and in use by this process."""
 
     total: int
     used: int
@@ -17,26 +17,26 @@ class MemoryInUse:
 
 
 class MemoryProbe(Protocol):
-    """Memory of one device."""
+    """Measures the memory of one device."""
 
     def begin(self) -> None:
-        """Watch from here on how much is taken on top of what is taken now."""
+        """Start to measure the memory taken on top of the present use."""
         ...
 
     def peak(self) -> int:
-        """Return the most that was taken on top since `begin`, in bytes."""
+        """Return the peak of that memory since `begin`, in bytes."""
         ...
 
     def in_use(self) -> MemoryInUse:
-        """Return what is in use once all that is not needed is given back."""
+        """Return the memory in use, after all unused memory was given back."""
         ...
 
 
 class CudaProbe:
-    """The memory of a CUDA device, as its driver and torch's allocator count it.
+    """Measures a CUDA device through its driver and torch's allocator.
 
     Args:
-        device: Which.
+        device: The device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -45,28 +45,28 @@ class CudaProbe:
         self._reserved = 0
 
     def begin(self) -> None:
-        """Watch from here on how much is taken on top of what is taken now."""
+        """Start to measure the memory taken on top of the present use."""
         self._give_back()
         torch.cuda.reset_peak_memory_stats(self._device)
         self._allocated = torch.cuda.memory_allocated(self._device)
         self._reserved = torch.cuda.memory_reserved(self._device)
 
     def peak(self) -> int:
-        """Return the most that was taken on top since `begin`, in bytes."""
+        """Return the peak of that memory since `begin`, in bytes."""
         torch.cuda.synchronize(self._device)
         allocated = torch.cuda.max_memory_allocated(self._device) - self._allocated
-        # Of segments that are partly free the rest is of no use to a cache.
+        # A cache cannot use the free rest of segments that are partly in use.
         reserved = torch.cuda.max_memory_reserved(self._device) - self._reserved
         return max(allocated, reserved)
 
     def in_use(self) -> MemoryInUse:
-        """Return what is in use once all that is not needed is given back."""
+        """Return the memory in use, after all unused memory was given back."""
         self._give_back()
         free, total = torch.cuda.mem_get_info(self._device)
         return MemoryInUse(total, total - free, torch.cuda.memory_reserved(self._device))
 
     def _give_back(self) -> None:
-        # A model may be part of a cycle with the cache that it ran on.
+        # A model may be in a reference cycle with the cache that it ran on.
         gc.collect()
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()

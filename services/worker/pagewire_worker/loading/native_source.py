@@ -1,5 +1,4 @@
-"""The way of architectures with a decoder of our own: config.json, weights, and kernels for CPUs or
-torch's ops."""
+"""Loads models with the native decoder: config.json, weights, CPU kernels or torch operations."""
 
 import logging
 from collections.abc import Callable, Mapping

@@ -1,9 +1,8 @@
-"""Runs the largest step that there will be, to see how much memory it takes beside weights and KV.
+"""Runs the largest possible step, to measure its memory beside weights and KV cache.
 
-One chunk lies at the end of a sequence of full length: an implementation that gathers keys and
-values takes the more the longer the context is. What a step writes goes to a small cache of its
-own; its content does not matter. Then as many tokens are sampled as there may be sequences, each
-with whatever takes memory.
+One chunk lies at the end of a sequence of full length, because gathering keys and values takes more
+memory for a longer context. The step writes to a small cache of its own, whose content does not
+matter. Then one token per sequence is sampled, with every option that takes memory.
 """
 
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from pagewire_worker.sampling.token_history import TokenHistory
 
 @dataclass(frozen=True, slots=True)
 class LargestStep:
-    """Bounds of a step.
+    """Upper bounds of a step.
 
     Attributes:
         num_tokens: Most tokens.
@@ -43,7 +42,7 @@ class LargestStep:
     seq_len: int
 
     def query_lens(self) -> list[int]:
-        """Return the new tokens of each sequence, the fewest sequences that fill the step."""
+        """Return the new tokens of each sequence; as few sequences as fill the step."""
         lengths: list[int] = []
         left = self.num_tokens
         while left > 0 and len(lengths) < self.num_seqs:
@@ -54,11 +53,11 @@ class LargestStep:
 
 @dataclass(frozen=True, slots=True)
 class MostSampling:
-    """What samples, and what it reads.
+    """A sampler and the tokens that it reads.
 
     Attributes:
-        sampler: That of the steps to come.
-        tokens: [num_seqs, seq_len + 1] int32, those of all slots.
+        sampler: The sampler of later steps.
+        tokens: [num_seqs, seq_len + 1] int32, the tokens of all slots.
     """
 
     sampler: Sampler
@@ -66,12 +65,12 @@ class MostSampling:
 
     @classmethod
     def by_torch(cls, step: LargestStep, device: torch.device) -> "MostSampling":
-        """Return torch's ops, over tokens of their own."""
+        """Return torch's sampler, over its own tokens."""
         size = (step.num_seqs, step.seq_len + 1)
         return cls(sample, torch.zeros(size, dtype=torch.int32, device=device))
 
     def run(self, logits: Tensor, seq_len: int) -> None:
-        """Sample a token of each row of `logits` [rows, vocab], behind `seq_len` tokens each."""
+        """Sample a token for each row of `logits` [rows, vocab] after `seq_len` tokens."""
         num_rows = len(logits)
         table = SamplingTable(num_rows, logits.device)
         for slot in range(num_rows):
@@ -121,16 +120,16 @@ def profile_step(
     sampling: MostSampling | None = None,
     graph_bytes: int = 0,
 ) -> DeviceMemory:
-    """Run `step` and return what it and everything else take.
+    """Run `step` and return the memory of the step and of everything else.
 
     Args:
-        model: What runs.
-        step: How much.
-        probe: Of the memory of `device`.
+        model: The model to run.
+        step: Size of the step.
+        probe: Measures the memory of `device`.
         on_layer: Called for each layer.
         block_size, device, dtype: Of the KV cache.
-        sampling: How tokens are sampled; by torch where nothing is said.
-        graph_bytes: What captured graphs will take.
+        sampling: How tokens are sampled; None for torch.
+        graph_bytes: Future size of captured graphs.
 
     Raises:
         StartupError: The device has no memory for such a step.
@@ -171,7 +170,7 @@ def profile_step(
 def _batch(step: LargestStep, cache: KvCache) -> StepBatch:
     query_lens = step.query_lens()
     num_tokens = sum(query_lens)
-    # The chunk of the first one lies at its end; all of the others is new.
+    # The chunk of the first sequence lies at its end; the other sequences are new as a whole.
     seq_lens = [step.seq_len if index == 0 else new for index, new in enumerate(query_lens)]
     positions = np.concatenate(
         [np.arange(end - new, end) for new, end in zip(query_lens, seq_lens, strict=True)]

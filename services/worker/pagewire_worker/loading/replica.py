@@ -1,4 +1,4 @@
-"""What a worker says about itself: plain data, gathered once after loading."""
+"""Description of a loaded replica, as the worker reports it to its scheduler."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,10 @@ from pagewire_worker.plan.roles import ALL_ROLES, WorkerRole
 class ReplicaInfo:
     """Identity, fingerprints, layout and capacity of one loaded replica.
 
-    `embedding_size` is the length of its vectors, 0 when it cannot pool; `loads_blocks` says
-    whether it loads blocks from KV stores. `shared_step_tokens` are those of a step that several
-    sequences share. `kv_transports` and `pull_transports` are how it hands
-    out blocks to other workers and takes theirs; `host_id` is the boot id of its host, "" when it
-    is not known.
+    `embedding_size` is the length of its vectors, 0 if it cannot pool. `loads_blocks` is set if it
+    loads blocks from KV stores. `shared_step_tokens` limits steps that several sequences share.
+    `kv_transports` are the ways to send blocks to other workers, `pull_transports` the ways to
+    receive theirs. `host_id` is the boot id of its host, "" if unknown.
     """
 
     worker_id: bytes
@@ -42,5 +41,5 @@ class ReplicaInfo:
 
     @property
     def layout(self) -> BlockLayout:
-        """What makes its blocks interchangeable with those of others."""
+        """Layout of its blocks; blocks of workers with the same layout are interchangeable."""
         return BlockLayout(self.model_fingerprint, self.numerics_fingerprint, self.cache_groups)

@@ -1,4 +1,4 @@
-"""What a replica is to be: settings after the model and the device have filled the gaps."""
+"""Resolves the settings of a replica: the model and the device fill the open ones."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from pagewire_worker.loading.source_selection import choose_source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaShape:
-    """Settings after the model and the device have filled the gaps."""
+    """Settings of a replica after the model and the device have filled the open ones."""
 
     folder: Path
     source: ModelSource
@@ -34,15 +34,15 @@ class ReplicaShape:
 
     @property
     def fingerprint(self) -> bytes:
-        """Of the weights, 32 bytes; waits until all are hashed, which goes on beside loading.
+        """Fingerprint of the weights, 32 bytes; waits until all are hashed, beside loading.
 
-        Raises StartupError when they cannot be read.
+        Raises StartupError if they cannot be read.
         """
         return self.wait_for_fingerprint()
 
     @property
     def bounds(self) -> DecodeBounds:
-        """Most that decodes may be."""
+        """Upper bounds of decodes."""
         return DecodeBounds(self.max_num_seqs, self.max_model_len)
 
 
@@ -83,7 +83,7 @@ def resolve_shape(config: WorkerConfig) -> ReplicaShape:
 
 
 def _default_step(device: torch.device) -> tuple[int, int | None]:
-    """Return the most sequences and tokens of a step on `device`; a CPU's tokens are measured."""
+    """Return the most sequences and tokens of a step on `device`; on a CPU tokens are measured."""
     if device.type == "cpu":
         return CPU_NUM_SEQS, None
     step = step_defaults(torch.cuda.get_device_properties(device).total_memory)

@@ -1,4 +1,4 @@
-"""Which of the ways runs a checkpoint: the native decoder where it can, transformers where not."""
+"""Selects how a checkpoint runs: in the native decoder if it supports it, else in transformers."""
 
 import logging
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""How many tokens a step on a CPU computes by default: as many as leave running streams smooth.
+"""Measures how many tokens a step on a CPU computes by default, so that streams stay smooth.
 
-A step with prompts holds up every stream that decodes, and a first token waits for the step that
-its prompt ends in. Larger steps gain little: the kernels reach their speed with a few dozen rows.
-So the budget is what the machine computes of the model in SHARED_SECONDS, which is measured once
-and kept in a file. A long prompt that runs alone holds up nobody: its steps are longer.
+A step with prompts delays every decoding stream, and a first token waits for the step in which its
+prompt ends. Larger steps gain little: the kernels reach their speed with a few dozen rows. So the
+budget is the number of tokens that the machine computes in SHARED_SECONDS. It is measured once and
+kept in a file. A long prompt that runs alone delays no stream, so its steps are longer.
 """
 
 import hashlib
@@ -34,14 +34,14 @@ AFFORDABLE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class StepTokens:
-    """Most tokens of a step: of one that several sequences share, and of any."""
+    """Most tokens of a step: if several sequences share it, and in any case."""
 
     shared: int
     most: int
 
 
 def choose_budget(seconds_per_token: float) -> StepTokens:
-    """Return the tokens of a step on a machine that takes so long for one of many."""
+    """Return the tokens of a step for a machine with this time per token."""
 
     def tokens(seconds: float, most: int) -> int:
         found = int(seconds / seconds_per_token) // ROUNDED_TO * ROUNDED_TO
@@ -55,19 +55,19 @@ def choose_budget(seconds_per_token: float) -> StepTokens:
 def calibrated_budget(
     backend: ModelBackend, model: str, max_model_len: int, cache_folder: Path
 ) -> StepTokens:
-    """Return the tokens of a step for this model here, measured now or earlier.
+    """Return the tokens of a step for this model on this machine, measured now or earlier.
 
     Args:
-        backend: The model over its cache, whose first blocks are written.
-        model: Tells it, and how its weights are stored, from others.
+        backend: The model over its cache, whose first blocks are overwritten.
+        model: Identifies the model and the type of its weights.
         max_model_len: Longest sequence.
-        cache_folder: Where measurements are kept.
+        cache_folder: Folder of the measurements.
     """
     num_tokens = min(MEASURED_TOKENS, max_model_len)
     known = _Known(cache_folder / "step_seconds.json", backend, model)
     best = known.seconds
     if best is None or best * num_tokens * MEASURED_TIMES < AFFORDABLE_SECONDS:
-        # Other work on the machine only ever makes it slower.
+        # Other work on the machine can only make a measurement slower.
         measured = _seconds_per_token(backend, num_tokens, time.perf_counter)
         best = measured if best is None else min(best, measured)
         known.keep(best)
@@ -96,7 +96,7 @@ def _seconds_per_token(backend: ModelBackend, num_tokens: int, clock: Callable[[
 
 
 class _Known:
-    """What was measured before of the same model, kernels and machine."""
+    """Earlier measurements of the same model, kernels and machine."""
 
     def __init__(self, path: Path, backend: ModelBackend, model: str) -> None:
         cache = backend.kv_cache
@@ -115,10 +115,10 @@ class _Known:
 
     @property
     def seconds(self) -> float | None:
-        """Per token; None where nothing was measured."""
+        """Seconds per token; None without a measurement."""
         value = self._facts.get(self._key)
         return value if isinstance(value, float) and value > 0 else None
 
     def keep(self, seconds: float) -> None:
-        """Write down what was measured."""
+        """Store a measurement."""
         self._facts.keep(self._key, seconds)

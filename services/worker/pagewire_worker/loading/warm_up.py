@@ -1,4 +1,4 @@
-"""The first steps of a replica, before any request."""
+"""Runs the first steps of a replica, before any request."""
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.sampling.params import SamplingParams
@@ -8,7 +8,7 @@ from pagewire_worker.runner.model_runner import ModelRunner
 
 
 def warm_up(model_runner: ModelRunner, limits: SlotLimits, max_num_batched_tokens: int) -> None:
-    """Run one chunk and one sampled decode, so that no request pays for first calls."""
+    """Run one chunk and one sampled decode, so that first calls slow down no request."""
     num_tokens = min(max_num_batched_tokens, limits.max_model_len - 1, 32)
     num_blocks = -(-(num_tokens + 1) // limits.block_size)
     request = NewRequest(

@@ -1,1 +1,1 @@
-"""The native decoder and the registry of its architectures."""
+"""The native decoder, and the registry of its architectures."""

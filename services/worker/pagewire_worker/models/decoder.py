@@ -1,6 +1,7 @@
-"""The decoder that Llama, Mistral, Qwen2 and Qwen3 share. Knows no requests, blocks or plans.
+"""The decoder that Llama, Mistral, Qwen2 and Qwen3 share.
 
-Weights are asked for by name and shape, so this file is also the list of what a checkpoint holds.
+It sees tensors only; the model runner handles requests and plans. Weights are read by name and
+shape, so this file also lists the content of a checkpoint.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +52,7 @@ class DecoderLayer:
 
 
 class Decoder:
-    """Token ids in, hidden states of the wanted rows out, and their logits."""
+    """Maps token ids to the hidden states of the requested rows, and these to logits."""
 
     name = "torch"
     is_batch_invariant = False
@@ -83,9 +84,9 @@ class Decoder:
         """Run one flat batch.
 
         Args:
-            batch: Its tokens; where its sequences lie is known to `attend`.
+            batch: The tokens.
             caches: One per layer.
-            attend: Attention, prepared for this step.
+            attend: Attention, prepared for the sequences of this step.
             on_layer: Called after each layer.
 
         Returns:
@@ -99,11 +100,11 @@ class Decoder:
         return self._norm(hidden.index_select(0, batch.output_rows))
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return logits [rows, vocab] in float32 for what `forward` returned."""
+        """Return logits [rows, vocab] in float32 for hidden states that `forward` returned."""
         return self.narrow_logits(hidden).float()
 
     def narrow_logits(self, hidden: Tensor) -> Tensor:
-        """Return the same in the type of the model."""
+        """Return the logits in the type of the model."""
         return self._output(hidden)
 
 

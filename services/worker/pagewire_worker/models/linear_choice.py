@@ -1,5 +1,7 @@
-"""What the linear layers of a model are: an implementation over its own weights, or over weights
-that are quantized while they are loaded."""
+"""Selects the implementation of a model's linear layers.
+
+It is one that uses the weights as they are, or one that quantizes them while they are loaded.
+"""
 
 from collections.abc import Callable, Mapping
 

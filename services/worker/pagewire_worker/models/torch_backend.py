@@ -1,4 +1,4 @@
-"""The model in plain torch ops, on any device: the backend that every other is compared to."""
+"""The model in plain torch operations, on any device: the reference for all other backends."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -15,21 +15,21 @@ from pagewire_worker.sampling.sampler import likeliest
 
 
 class DecoderModel(Protocol):
-    """A decoder with its weights; Decoder says what its methods do."""
+    """A decoder with its weights; see Decoder for the methods."""
 
     @property
     def config(self) -> ModelConfig:
-        """Its shape."""
+        """Shape of the model."""
         ...
 
     @property
     def name(self) -> str:
-        """Of what computes it, part of the numerics fingerprint."""
+        """Name of the implementation, part of the numerics fingerprint."""
         ...
 
     @property
     def is_batch_invariant(self) -> bool:
-        """Whether a row depends on no other one in all but its linear layers and attention."""
+        """Whether rows are independent, apart from linear layers and attention."""
         ...
 
     def forward(
@@ -56,10 +56,10 @@ class TorchBackend:
 
     Args:
         model: The decoder.
-        kv_cache: Its blocks.
-        attention: How attention is computed.
+        kv_cache: The blocks.
+        attention: Implementation of attention.
         linear_name: Name of the linear implementation the decoder was built with.
-        on_layer: Called after each layer; shows that the step moves on.
+        on_layer: Called after each layer, to report progress.
         is_exact: Whether decoder, attention and linear layers are all batch invariant.
     """
 
@@ -82,20 +82,20 @@ class TorchBackend:
 
     @property
     def kv_cache(self) -> KvCache:
-        """The blocks it reads and writes."""
+        """The blocks that the model reads and writes."""
         return self._kv_cache
 
     @property
     def kernel_set(self) -> str:
         """Names of the implementations in use."""
         names = f"{self._model.name},attention={self._attention.name},linear={self._linear_name}"
-        # Of 8-bit floats; else it is the type of the model.
+        # Named for 8-bit floats only; otherwise the cache has the type of the model.
         stored = self._kv_cache.layers[0].key.dtype
         return f"{names},kv={str(stored).removeprefix('torch.')}" if stored == FP8 else names
 
     @property
     def is_exact(self) -> bool:
-        """Whether outputs do not depend on the batch: torch's ops do not promise it."""
+        """Whether outputs do not depend on the batch: torch does not promise it."""
         return self._is_exact
 
     @property
@@ -117,5 +117,5 @@ class TorchBackend:
         return self._model.logits(hidden)
 
     def narrow_logits(self, hidden: Tensor) -> Tensor:
-        """Return the same in the type of the model."""
+        """Return the logits in the type of the model."""
         return self._model.narrow_logits(hidden)

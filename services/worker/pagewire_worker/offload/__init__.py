@@ -1,1 +1,1 @@
-"""KV blocks to and from KV stores, behind the connector protocol."""
+"""Moves KV blocks to and from KV stores, behind the connector protocol."""

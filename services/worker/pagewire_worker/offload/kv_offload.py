@@ -1,4 +1,4 @@
-"""A worker's dealings with KV stores as one object: puts, loads, and what an attach changes."""
+"""Connects a worker to KV stores: puts, loads, and changes of stores at an attach."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from pagewire_worker.runner.model_thread import ModelThread
 _logger = logging.getLogger(__name__)
 
 MAX_LOADS = 16
-"""Each holds some MiB; a scheduler orders fewer."""
+"""Each load holds some MiB; a scheduler orders fewer loads."""
 
 
 class KvOffload:
@@ -29,12 +29,12 @@ class KvOffload:
         model_runner: Writes blocks, in `thread` only.
         offloader: Copies blocks out, in `thread` only.
         thread: The model thread.
-        connector: The store.
+        connector: Client of the store.
         layout: Of the blocks.
         num_blocks: Size of the pool.
 
     Attributes:
-        loads: Those under way.
+        loads: Loads under way.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class KvOffload:
             await self._connector.close()
 
     async def attach(self, addresses: Sequence[str]) -> None:
-        """Take the stores of a welcome; without any nothing is offloaded."""
+        """Use the stores of a welcome; without any, nothing is offloaded."""
         if self._is_registered and tuple(addresses) == self._addresses:
             return
         self._addresses = tuple(addresses)
@@ -83,13 +83,13 @@ class KvOffload:
         try:
             await self._connector.register(self._layout, addresses)
         except Exception:
-            # A connector of somebody else: the worker goes on without stores.
+            # The connector may be foreign code: the worker continues without stores.
             _logger.exception("the connector does not take the KV stores")
             return False
         return True
 
     def begin_load(self, order: LoadOrder) -> "asyncio.Future[LoadAnswer]":
-        """Begin a load; its future is the answer. Cancelled, the load writes nothing more.
+        """Begin a load; its future is the answer. If that is cancelled, no more is written.
 
         Raises:
             WireError: The order contradicts the contract.

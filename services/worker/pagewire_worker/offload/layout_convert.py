@@ -1,4 +1,4 @@
-"""From the layout of KV blocks to its message."""
+"""Converts the layout of KV blocks to its message."""
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_worker.checkpoint.fingerprint import VERSION as FINGERPRINT_VERSION
@@ -6,7 +6,7 @@ from pagewire_worker.offload.connector import BlockLayout
 
 
 def layout_to_message(layout: BlockLayout) -> layout_pb2.KvLayout:
-    """Return what makes this worker's blocks exchangeable with those of others."""
+    """Return the message of `layout`; stores and workers compare it."""
     groups = [
         layout_pb2.CacheGroup(
             kind=(

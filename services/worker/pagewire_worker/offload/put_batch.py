@@ -1,4 +1,4 @@
-"""Blocks copied out of the pool on their way to a store. Plain data."""
+"""Batches of blocks that were copied out of the pool, on their way to a store."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +14,10 @@ from pagewire_worker.offload.unsent_blocks import UnsentBlock
 
 
 def cut(block: OutgoingBlock) -> Iterator[KvPiece]:
-    """Yield the pieces of a block, in order, each with its checksum and the last one with the
-    payload's; their data are views of the payload."""
+    """Yield the pieces of a block, in order, each with its checksum; data are views of the payload.
+
+    The last piece also has the checksum of the payload.
+    """
     size = len(block.payload)
     payload_checksum = 0
     for offset in range(0, size, MAX_DATA_BYTES):
@@ -41,7 +43,7 @@ class PutBatch:
     Attributes:
         entries: The blocks, n of them.
         payloads: uint8 [n, bytes_per_block], the first rows of `staging`.
-        staging: The buffer; free again when the batch is settled.
+        staging: The buffer; free again when the batch is returned.
     """
 
     entries: Sequence[UnsentBlock]
@@ -58,13 +60,13 @@ class PutBatch:
 
 
 class PutOutlet(Protocol):
-    """Where batches go. Neither waits."""
+    """Takes batches. No method waits."""
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a store that takes blocks at the moment; asked in the model thread."""
+        """Whether a store takes blocks now; called in the model thread."""
         ...
 
     def send(self, batch: PutBatch) -> None:
-        """Take a batch, from any thread; it is settled later, once."""
+        """Take a batch, from any thread; it is returned later, once."""
         ...

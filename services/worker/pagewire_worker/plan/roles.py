@@ -1,4 +1,4 @@
-"""What a worker is used for."""
+"""Roles of a worker: prefill, decode or both."""
 
 from collections.abc import Iterable
 from enum import Enum
@@ -7,7 +7,7 @@ from pagewire_shared.errors import StartupError
 
 
 class WorkerRole(Enum):
-    """Values are the words of `--roles`."""
+    """A role; values are the words of `--roles`."""
 
     PREFILL = "prefill"
     DECODE = "decode"
@@ -17,10 +17,10 @@ ALL_ROLES = tuple(WorkerRole)
 
 
 def parse_roles(texts: Iterable[str]) -> tuple[WorkerRole, ...]:
-    """Return the roles in texts of words with commas between them, each once.
+    """Return the roles in comma-separated lists of words, each role once.
 
     Raises:
-        StartupError: A word that is none, or no word at all.
+        StartupError: An unknown word, or no word at all.
     """
     words = [word.strip() for text in texts for word in text.split(",")]
     known = {role.value: role for role in WorkerRole}

@@ -1,7 +1,7 @@
-"""One step as plain data: what the scheduler plans and what the worker answers.
+"""Step plans from the scheduler and step results of the worker, as plain data.
 
-Field names and meanings are those of worker_attach.proto. Owns no behaviour; arrays are anything
-that numpy reads as integers, so that a plan made in the same process needs no packing.
+Field names and meanings are those of worker_attach.proto. Arrays are anything that numpy reads as
+integers, so a plan made in the same process needs no packing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,32 +25,32 @@ Flags = Sequence[int] | npt.NDArray[np.uint8]
 
 NO_FLOATS: Floats = np.zeros(0, dtype=np.float32)
 NO_SLOT = 0xFFFFFFFF
-"""In named_slots: a name that no content has."""
+"""In named_slots: a name that belongs to no slot."""
 
 NO_INTS: U32Array = np.zeros(0, dtype=np.uint32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRequest:
-    """A sequence that the worker does not know yet, in full.
+    """A sequence that is new to the worker, in full.
 
     Attributes:
-        slot: Where it is kept until it is freed.
+        slot: Its slot until the slot is freed.
         request_id: For logs and audits.
-        choice: Choice of the request; part of the sampling counter.
-        prompt_token_ids: The prompt, behind its prefix.
-        emitted_token_ids: Already emitted; output positions count from the end of the prompt.
+        choice: Index of the choice in the request; part of the sampling counter.
+        prompt_token_ids: The prompt without its prefix.
+        emitted_token_ids: Tokens emitted before; output positions count from the prompt's end.
         sampling: Complete, with a seed.
         block_tables: Block ids per cache group.
         eos_token_ids: May not be sampled before min_tokens.
         is_beam: Its samples are not part of its sequence, which grows by appended tokens.
-        num_logprobs: Alternatives per token where a scheduler wants more than a client may ask
-            for; None for what `sampling` says.
+        num_logprobs: Alternatives per token if the scheduler wants more than a client may ask
+            for; None to use `sampling`.
         grammar_id: Grammar that the output follows; None for none.
         pooling: How its states become a vector; None for a sequence that samples.
-        tenant: Whom its offloaded blocks count towards; None for the default tenant.
-        prefix_slot: Slot whose prompt this one begins with, where `num_prefix_tokens` is not 0.
-        num_prefix_tokens: Tokens of the prompt that are there, and not in `prompt_token_ids`.
+        tenant: Tenant that its offloaded blocks count towards; None for the default tenant.
+        prefix_slot: Slot whose prompt this prompt begins with, if `num_prefix_tokens` is not 0.
+        num_prefix_tokens: Tokens to take from the prompt of `prefix_slot`.
     """
 
     slot: int
@@ -105,7 +105,7 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepFailure:
-    """Why a step failed; culprit slots are empty when unknown."""
+    """The reason why a step failed; culprit slots are empty when unknown."""
 
     message: str
     culprit_slots: Sequence[int] = ()
@@ -116,11 +116,11 @@ class PromptLogprobs:
     """Log-probabilities of the prompt tokens that a step's states predict.
 
     Attributes:
-        slots: Whose prompts these are, in the order of the plan.
+        slots: Slots of the prompts, in the order of the plan.
         first_positions: Position in the prompt of the first token reported, per slot.
         counts: Tokens reported, per slot.
         logprobs, ranks: Per token, of all slots one after the other.
-        num_top: Alternatives per token; empty when there are none at all.
+        num_top: Alternatives per token; empty when there are no alternatives at all.
         top_token_ids, top_logprobs: The alternatives, most likely first.
     """
 
@@ -138,7 +138,7 @@ class PromptLogprobs:
 class StepResult:
     """The outcome of one plan; arrays as in the wire message, slots in the order of the plan.
 
-    `given_up` maps slots that were left out for good to the reasons.
+    `given_up` maps slots that will never get a mask to the reasons.
     """
 
     generation: int
@@ -163,7 +163,7 @@ class StepResult:
 
 
 class PlanError(ValueError):
-    """A plan contradicts what the worker holds; names the slots at fault when they are known."""
+    """A plan contradicts the worker's state; names the slots at fault when they are known."""
 
     def __init__(self, message: str, culprit_slots: tuple[int, ...] = ()) -> None:
         super().__init__(message)

@@ -1,4 +1,7 @@
-"""What a worker holds, found by walking its slots and tables; never by counters."""
+"""Audit: walks the slots and block tables of a worker and reports contradictions.
+
+It counts what the tables hold and trusts no counter.
+"""
 
 from dataclasses import dataclass
 
@@ -30,7 +33,7 @@ def walk_slots(table: SlotTable, names: BlockNames) -> SlotAudit:
                 text = f"empty slot {slot} holds {num_tokens} tokens and {num_blocks} blocks"
                 findings.append(("leaked_slot", text))
             continue
-        # Blocks before the window were given back, perhaps to this very sequence.
+        # Blocks before the window were freed, perhaps to be allocated to this sequence again.
         first = table.first_live_block(slot)
         own = table.block_table[slot, first:num_blocks]
         blocks.update(own.tolist())

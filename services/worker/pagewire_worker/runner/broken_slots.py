@@ -1,7 +1,7 @@
-"""Sequences with numbers that are not finite: which they are, and that they are so for good.
+"""Finds sequences whose numbers are not finite, and remembers their slots.
 
-Such a sequence fails alone. It is told by its logits, by its keys and values, by what is reported
-of its prompt, and by its vector.
+Such a sequence fails alone, and for good. Its logits, its keys and values, the log-probabilities
+of its prompt and its vector are checked.
 """
 
 import numpy as np
@@ -42,8 +42,10 @@ class BrokenSlots:
         self._slots: set[int] = set()
 
     def follow(self, plan: StepPlan, found: set[int]) -> tuple[int, ...]:
-        """Take what was found in the rows of `plan`, the next one that was run, and return which of
-        its slots are broken."""
+        """Add the slots `found` in the rows of `plan`, and return the broken slots of the plan.
+
+        Plans come in the order in which they were run.
+        """
         if not (self._slots or found):
             return ()
         self._slots.difference_update(request.slot for request in plan.new_requests)
@@ -62,8 +64,10 @@ class BrokenSlots:
 
 
 def places_of_others(plan: StepPlan, broken: tuple[int, ...]) -> Int64Array:
-    """Return which of the named blocks of `plan` are not those of `broken` slots; none where it
-    does not say whose they are."""
+    """Return the places of the named blocks of `plan` that do not belong to `broken` slots.
+
+    Returns no places if the plan does not name the owners of its blocks.
+    """
     if len(plan.named_slots) == 0:
         return np.zeros(0, dtype=np.int64)
     owners = np.asarray(plan.named_slots, dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Rows of a step that sample nothing: their masks are late, or they were planned on a token that a
-step before did not sample. Pure functions over plans and results.
+"""Leaves rows out of a step or its result: rows whose masks are late, and void rows.
 
-The last token of such a sequence is computed once more when the scheduler plans it again. Sampling
-is a formula of the position, so it gets the token that it would have got.
+A void row was planned on a token that an earlier step did not sample. The scheduler plans the last
+token of such a sequence again. Sampling depends on the position only, so the sequence gets the
+token that it would have got.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,12 +18,12 @@ from pagewire_worker.sampling.grammar_bitmask import NO_ROWS, GrammarBitmask
 
 @dataclass(slots=True)
 class AwaitedMasks:
-    """Waits for the masks of a step, and keeps which of its rows have none.
+    """Waits for the masks of a step, and keeps the rows that have no mask.
 
     Attributes:
         wait: Returns the masks.
-        late: Rows that sample without a mask, which means nothing, [n].
-        given_up: Those of them that will never have one, and why.
+        late: Rows without a mask in time, [n]; their samples mean nothing.
+        given_up: Late rows that will never have a mask, with the reason.
     """
 
     wait: Callable[[], GrammarBitmask | None]
@@ -31,7 +31,7 @@ class AwaitedMasks:
     given_up: Mapping[int, str] = field(default_factory=dict)
 
     def __call__(self) -> GrammarBitmask | None:
-        """Return the masks of the rows that have one; None when there are none at all."""
+        """Return the masks of the rows that have one; None if no row has one."""
         masks = self.wait()
         if masks is None:
             return None
@@ -40,7 +40,7 @@ class AwaitedMasks:
 
 
 def without_void_rows(table: SlotTable, plan: StepPlan) -> StepPlan:
-    """Return `plan` without the rows that need a token which a step before left out."""
+    """Return `plan` without the rows that need a token which an earlier step left out."""
     slots = np.asarray(plan.slots, dtype=np.int64)
     behind = table.is_behind[slots]
     if not behind.any():
@@ -60,13 +60,13 @@ def without_void_rows(table: SlotTable, plan: StepPlan) -> StepPlan:
 def leave_out(
     result: StepResult, plan: StepPlan, sampling_slots: Int64Array, awaited: AwaitedMasks
 ) -> StepResult:
-    """Return `result` with nothing for late rows, and with the slots of `plan` that it lacks.
+    """Return `result` without tokens of late rows, and with the slots of `plan` that it lacks.
 
     Args:
-        result: Of the rows that were run, late ones included.
-        plan: As it came.
+        result: Result of the rows that were run, late ones included.
+        plan: The plan as it was received.
         sampling_slots: Slots that sampled, [samples].
-        awaited: Says which rows are late.
+        awaited: The late rows.
     """
     samples = np.asarray(plan.samples, dtype=bool)
     if len(awaited.late) == 0 and len(result.slots) == samples.sum():
@@ -83,7 +83,7 @@ def leave_out(
 
 
 def _tokens_of(result: StepResult, kept: npt.NDArray[np.bool_]) -> StepResult:
-    """Return `result` with those of its tokens that are `kept`."""
+    """Return `result` with only the tokens that are `kept`."""
     has_logprobs, has_top = len(result.logprobs) > 0, len(result.num_top) > 0
     num_top = np.asarray(result.num_top, dtype=np.uint32)
     kept_top = np.repeat(kept, num_top) if has_top else np.zeros(0, dtype=bool)

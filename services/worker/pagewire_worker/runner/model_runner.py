@@ -1,11 +1,11 @@
-"""Runs plans one after the other: slots, model, sampler, names. In one thread, no I/O.
+"""Runs step plans one after the other on slots, model and sampler, in one thread without I/O.
 
-A plan is launched, and its result is collected when the device is done; the next one may be
-launched before that.
+`launch` starts a plan; `collect` returns its result when the device is done. The next plan may be
+launched in between.
 
-A step that fails answers with a StepFailure and leaves the slots as they were before it, freed
-slots excepted: those had left anyway. A sequence whose own numbers are not finite fails alone: the
-result names its slot, and blocks that it fills get no names.
+A step that fails returns a StepFailure and restores the slots, except freed ones, which stay free.
+A sequence whose own numbers are not finite fails alone: the result names its slot, and the blocks
+that it fills get no names.
 """
 
 import logging

@@ -1,6 +1,6 @@
-"""The thread that runs the model: jobs in through a bounded queue, results out to an event loop.
+"""The thread that runs the model: takes jobs from a bounded queue, delivers to an event loop.
 
-All calls of the model runner happen here, one after the other, so nothing behind it needs a lock.
+All calls of the model runner happen in this thread, so the model runner needs no lock.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ import torch
 Result = TypeVar("Result")
 
 MAX_QUEUED_JOBS = 64
-"""Far above steps in flight plus audits; more means that the peer ignores the agreed depth."""
+"""Far above steps in flight plus audits: a longer queue means a peer that ignores the depth."""
 
 
 class ModelThread:
     """Runs jobs in order in one daemon thread, with gradients off.
 
     Args:
-        loop: Where results are delivered.
+        loop: Event loop that gets the results.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -35,17 +35,17 @@ class ModelThread:
 
     @property
     def progress(self) -> int:
-        """A count that advances while the thread gets on: layers computed, parts loaded."""
+        """A count that advances with every computed layer and loaded part."""
         return self._progress
 
     @property
     def is_busy(self) -> bool:
-        """Whether a job runs at the moment."""
+        """Whether a job runs now."""
         return self._is_busy
 
     @property
     def has_jobs(self) -> bool:
-        """Whether more jobs wait for the one that runs."""
+        """Whether jobs wait behind the running one."""
         return not self._jobs.empty()
 
     def start(self) -> None:
@@ -53,13 +53,13 @@ class ModelThread:
         self._thread.start()
 
     def advance(self) -> None:
-        """Show progress; called by what runs in the thread."""
+        """Count progress; called by jobs in the thread."""
         self._progress += 1
 
     def post(self, job: Callable[[], None], *, may_wait: bool = False) -> None:
         """Queue `job`, which must not raise, from any thread.
 
-        At the bound it raises queue.Full, or waits if it may.
+        With a full queue it raises queue.Full, or waits if `may_wait`.
         """
         self._jobs.put(job, block=may_wait)
 
@@ -72,7 +72,7 @@ class ModelThread:
                 return
             try:
                 result = job()
-            except BaseException as error:  # noqa: BLE001 - belongs to whoever waits for the job
+            except BaseException as error:  # noqa: BLE001 - raised from the future instead
                 self._deliver(future, None, error)
             else:
                 self._deliver(future, result, None)
@@ -81,21 +81,20 @@ class ModelThread:
         return future
 
     def add_low_priority(self, turn: Callable[[bool], bool]) -> None:
-        """Call `turn` once after each job, and again and again while there is none; several take
-        turns.
+        """Call `turn` after each job, and repeatedly while the queue is empty.
 
-        It is told whether the thread is idle, does a little, and returns whether there is more to
-        do; it must not raise.
+        Several turns are called one after the other. `turn` gets whether the thread is idle, does
+        a little work, and returns whether work is left. It must not raise.
         """
         self._low_priority.append(turn)
 
     def nudge(self) -> None:
-        """Let the low-priority work have a turn soon; from any thread."""
+        """Wake the thread for its low-priority work; from any thread."""
         with contextlib.suppress(queue.Full):
             self._jobs.put_nowait(_nothing)
 
     def stop(self, timeout_seconds: float) -> None:
-        """End the thread after the job it runs, and do not wait longer than the timeout for it."""
+        """End the thread after its current job; wait for at most the timeout."""
         try:
             self._jobs.put_nowait(None)
         except queue.Full:
@@ -127,7 +126,7 @@ class ModelThread:
                     is_idle = True
 
     def _have_turns(self, is_idle: bool) -> bool:
-        """Let all low-priority work have a turn; return whether any has more to do."""
+        """Call all low-priority work once; return whether any work is left."""
         has_more = [turn(is_idle) for turn in self._low_priority]
         return any(has_more)
 

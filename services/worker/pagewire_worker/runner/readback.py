@@ -1,4 +1,4 @@
-"""What a step sampled on its way to the host, while the next step already runs."""
+"""Copies the sampled tokens of a step to the host while the next step runs."""
 
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -12,30 +12,30 @@ from pagewire_worker.backend.sampled_tokens import SampledTokens, TokenLogprobs
 
 @dataclass
 class DeviceLostError(PagewireError):
-    """The device failed with work under way: nothing on it can be trusted, the process must end."""
+    """The device failed during a step: its memory is not valid any more, the process must end."""
 
     code: str = "device_lost"
 
 
 class DeviceEvent(Protocol):
-    """A point in the work of a device; any thread may ask."""
+    """A point in the work queue of a device; safe to use from any thread."""
 
     def query(self) -> bool:
-        """Return whether the device has come so far."""
+        """Return whether the device has reached the point."""
         ...
 
     def synchronize(self) -> None:
-        """Wait until it has. Raises RuntimeError when the device failed before."""
+        """Wait for the point. Raises RuntimeError when the device failed before it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class HostCopy:
-    """What a step sampled, in the memory of the host.
+    """Sampled tokens of a step in host memory.
 
     Attributes:
-        sampled: Holds once `event` has come.
-        event: None where it holds already.
+        sampled: Valid once `event` is reached.
+        event: None if `sampled` is valid already.
     """
 
     sampled: SampledTokens
@@ -43,31 +43,31 @@ class HostCopy:
 
 
 class Readback(Protocol):
-    """Copies from a device to the host."""
+    """Copies sampled tokens from a device to the host."""
 
     def start(self, sampled: SampledTokens) -> HostCopy:
-        """Begin to copy what the work enqueued so far will have sampled."""
+        """Begin to copy the results of the work that was enqueued so far."""
         ...
 
     def is_lost(self) -> bool:
-        """Return whether the device does not work any more; waits for it."""
+        """Return whether the device has failed; waits for its work."""
         ...
 
 
 class HostReadback:
-    """Of a device that is the host, and has computed what it was told to."""
+    """Readback for a CPU, where a launched step is already computed."""
 
     def start(self, sampled: SampledTokens) -> HostCopy:
         """Return `sampled` as it is."""
         return HostCopy(sampled)
 
     def is_lost(self) -> bool:
-        """Return that it is there."""
+        """Return False: a CPU is never lost."""
         return False
 
 
 class CudaReadback:
-    """Copies to pinned memory on the stream that computes: nothing waits for them there."""
+    """Copies to pinned memory, on the stream that computes: that stream waits for nothing."""
 
     def start(self, sampled: SampledTokens) -> HostCopy:
         """Enqueue the copies, and an event behind them."""
@@ -78,13 +78,13 @@ class CudaReadback:
             None if sampled.faults is None else _to_pinned(sampled.faults),
             None if sampled.kv_faults is None else _to_pinned(sampled.kv_faults),
         )
-        # Whoever waits for it sleeps; otherwise a core would spin.
+        # A thread that waits for a blocking event sleeps; otherwise it would spin on a core.
         event = torch.cuda.Event(blocking=True)
         event.record()
         return HostCopy(copied, event)
 
     def is_lost(self) -> bool:
-        """Return whether the device does not work any more: errors of kernels stay for good."""
+        """Return whether the device has failed: errors of kernels are permanent."""
         try:
             torch.cuda.synchronize()
         except RuntimeError:
@@ -93,7 +93,7 @@ class CudaReadback:
 
 
 def make_readback(device: torch.device) -> Readback:
-    """Return that of `device`."""
+    """Return the readback that `device` needs."""
     return CudaReadback() if device.type == "cuda" else HostReadback()
 
 

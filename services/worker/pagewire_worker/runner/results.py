@@ -1,4 +1,4 @@
-"""What a step answers, packed: the tokens sampled, prompt log-probabilities, vectors."""
+"""Packs the result of a step: sampled tokens, prompt log-probabilities and vectors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ NO_SAMPLES = SampledTokens(torch.zeros(0, dtype=torch.int64))
 
 @dataclass(frozen=True, slots=True)
 class StepOutputs:
-    """What the model and what follows it made of a step.
+    """Outputs of a step, on the host.
 
     Attributes:
-        sampled: On the host.
-        token_ids: The tokens sampled, on the host.
-        prompt: About prompt tokens; None when nobody asked.
+        sampled: Sampled tokens with their log-probabilities.
+        token_ids: The sampled tokens alone.
+        prompt: Log-probabilities of prompt tokens; None if none were requested.
         pooled: Vectors and sums.
     """
 
@@ -56,7 +56,7 @@ def step_outputs(
     sampled: SampledTokens,
     logits: Callable[[Tensor], Tensor],
 ) -> StepOutputs:
-    """Return the tokens of a step with what its other states say.
+    """Return the sampled tokens of a step, and what its other states give.
 
     Args:
         step: The step.
@@ -80,7 +80,7 @@ def pack_result(
     failed_slots: Sequence[int] = (),
     failed_reason: str = "",
 ) -> StepResult:
-    """Return the answer to a plan that was run; `failed_slots` failed alone, for that reason."""
+    """Return the result of a plan that was run; `failed_slots` failed alone, for that reason."""
     logprobs, ranks, top = _pack_logprobs(outputs.sampled, step)
     return StepResult(
         generation=plan.generation,

@@ -1,4 +1,4 @@
-"""A step that the device was given, and whose result is not known yet. Runs nothing."""
+"""Records of a launched step whose result is not known yet. Runs nothing."""
 
 import time
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from pagewire_worker.runner.readback import HostCopy
 
 @dataclass(slots=True, kw_only=True)
 class LaunchedStep:
-    """What the device computes for a step.
+    """Work that the device does for a step.
 
     Attributes:
         step: The step.
         hidden: [outputs, hidden], on the device.
-        copy: What it samples, on its way to the host.
-        masks: Which of its rows had none in time.
-        started: When it was launched, as time.perf_counter.
-        ended: When the device was seen to be done; None before.
+        copy: Its sampled tokens, on their way to the host.
+        masks: The masks of its rows, and the rows without a mask in time.
+        started: Time of the launch, as time.perf_counter.
+        ended: Time when the device was seen to be done; None before.
     """
 
     step: PreparedStep
@@ -33,12 +33,12 @@ class LaunchedStep:
 
     @property
     def is_done(self) -> bool:
-        """Whether the device has computed it."""
+        """Whether the device has computed the step."""
         event = self.copy.event
         return event is None or event.query()
 
     def wait(self) -> float:
-        """Wait until it has and return `ended`. Raises RuntimeError when the device failed."""
+        """Wait for the device and return `ended`. Raises RuntimeError when the device failed."""
         if self.copy.event is not None:
             self.copy.event.synchronize()
         if self.ended is None:
@@ -52,9 +52,9 @@ class StepInFlight:
 
     Attributes:
         plan: The plan.
-        launched: What the device does for it; None where it does nothing.
-        result: Its outcome; None as long as that was not read.
-        gives_names: Whether its named blocks get their names once it was read.
+        launched: Its work on the device; None if it has none.
+        result: The result; None until it is read.
+        gives_names: Whether its named blocks get their names when the result is read.
     """
 
     plan: StepPlan
@@ -64,7 +64,7 @@ class StepInFlight:
 
     @property
     def is_done(self) -> bool:
-        """Whether collecting it would wait for nothing."""
+        """Whether collecting the step would not wait."""
         return self.result is not None or self.launched is None or self.launched.is_done
 
     def wait(self) -> None:

@@ -1,5 +1,7 @@
-"""Runs plans in the model thread: the next step is launched while the device works on another, and
-results come in the order of the plans."""
+"""Runs plans in the model thread and delivers results in the order of the plans.
+
+The next step is launched while the device works on the one before.
+"""
 
 import asyncio
 import contextlib
@@ -17,7 +19,7 @@ from pagewire_worker.runner.step_in_flight import StepInFlight
 
 
 class RunStep(NamedTuple):
-    """A step that was run, and how long from its launch, or from the end of the one before."""
+    """A step that was run. `seconds` counts from its launch or from the end of the step before."""
 
     plan: StepPlan
     result: StepResult
@@ -31,18 +33,18 @@ class _Launched(NamedTuple):
 
 
 class StepRunner:
-    """Of one attach.
+    """Runs the plans of one attach.
 
-    Where steps are not over with their launch, a thread of its own waits for the device, so that
-    the model thread is free to launch the next one.
+    If a launch returns before its step is done, a second thread waits for the device. The model
+    thread is then free to launch the next step.
 
     Args:
         model_runner: Runs plans, in `thread` only.
         thread: The model thread.
-        loop: Where the calls below are made.
+        loop: Event loop in which the callbacks are called.
         on_result: Called for each step, in order.
-        on_failure: Called when the device is lost, or something else is wrong with a step that no
-            result can tell.
+        on_failure: Called when the device is lost, or when a step fails in a way that no result
+            can report.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class StepRunner:
         self._thread.post(lambda: self._guard(lambda: self._launch(plan, received)))
 
     def close(self) -> None:
-        """Launch nothing any more, and tell nothing."""
+        """Launch no more plans, and call no callback."""
         self._is_over = True
         self._under_way.put(None)
 
@@ -92,7 +94,7 @@ class StepRunner:
     def _wait(self) -> None:
         """Wait for one step after the other, in a thread of its own."""
         while (launched := self._under_way.get()) is not None:
-            # Collecting it meets the same error, and says what it means.
+            # `collect` meets the same error, and explains it.
             with contextlib.suppress(RuntimeError):
                 launched.in_flight.wait()
             self._thread.post(self._collecting(launched), may_wait=True)
@@ -116,7 +118,7 @@ class StepRunner:
     def _guard(self, job: Callable[[], None]) -> None:
         try:
             job()
-        except Exception as error:  # noqa: BLE001 - belongs to the attach, not to the model thread
+        except Exception as error:  # noqa: BLE001 - ends the attach, not the model thread
             failure = error
             self._notify(lambda: self._on_failure(failure))
 

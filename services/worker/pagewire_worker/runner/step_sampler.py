@@ -1,4 +1,4 @@
-"""From the states of a step to its tokens: greedy ones by the backend, others by a sampler."""
+"""Samples the tokens of a step: greedy ones through the backend, others through a sampler."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -33,7 +33,7 @@ def sample_step(
     hidden: Tensor,
     wait_for_masks: WaitForMasks,
 ) -> SampledTokens:
-    """Sample from the first of the states `hidden` [outputs, hidden].
+    """Sample from the first rows of `hidden` [outputs, hidden].
 
     Raises:
         PlanError: A grammar allows no token.
@@ -41,7 +41,7 @@ def sample_step(
     num_rows = len(step.sampling_slots)
     if num_rows == 0:
         return NO_SAMPLES
-    # A backend may know all of what it returned, and not a part of it.
+    # A backend may have cached the logits of the whole tensor that it returned, not of a slice.
     states = hidden if num_rows == len(hidden) else hidden[:num_rows]
     if step.sampling.is_plain:
         return _sample_plain(backend, step, states, wait_for_masks())

@@ -1,1 +1,1 @@
-"""From logits to tokens: logit rules, filters, noise and log-probabilities."""
+"""Turns logits into tokens: logit rules, filters, noise and log-probabilities."""

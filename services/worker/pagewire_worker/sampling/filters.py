@@ -1,7 +1,7 @@
-"""Filters on logits: min-p, top-k and top-p, in this order. What is filtered out becomes -inf.
+"""Filters on logits: min-p, top-k and top-p, in this order. Filtered logits become -inf.
 
-All three keep or drop a token by its value alone: tokens with the value of the last one kept are
-kept too, so that the outcome never depends on the order in which equal logits were sorted.
+All three decide by the value of a token alone. Tokens that equal the last kept one are kept too,
+so the outcome never depends on the order in which equal logits were sorted.
 """
 
 import numpy as np
@@ -13,14 +13,14 @@ from pagewire_worker.backend.device_copy import to_device
 from pagewire_worker.sampling.row_sums import logsumexp
 
 SORTED_CANDIDATES = 1024
-"""How many of the largest logits are sorted before the whole vocabulary is."""
+"""Number of largest logits that are sorted first; the whole vocabulary is sorted if needed."""
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 
 def apply_filters(logits: Tensor, min_p: Floats, top_k: Ints, top_p: Floats) -> Tensor:
-    """Return `logits` [rows, vocab] with what the filters drop set to -inf.
+    """Return `logits` [rows, vocab] with filtered ones set to -inf.
 
     Args:
         logits: Already divided by the temperature; not changed.
@@ -66,7 +66,7 @@ def _filter_min_p(logits: Tensor, min_p: Floats) -> Tensor:
 
 
 def _filter_top_k(logits: Tensor, top_k: Ints) -> Tensor:
-    """Keep what is at least the k-th largest."""
+    """Keep the values that reach the k-th largest."""
     largest = torch.topk(logits, int(top_k.max()), dim=1).values
     return _keep_from(logits, largest.gather(1, _column(top_k, logits) - 1))
 
@@ -85,7 +85,7 @@ def _filter_top_p(logits: Tensor, top_p: Floats) -> Tensor:
 
 
 def _nucleus(largest: Tensor, total: Tensor, wanted: Tensor) -> tuple[Tensor, bool]:
-    """Return which of the sorted logits are kept, and whether they reach top_p in every row."""
+    """Return the mask of kept sorted logits, and whether they reach top_p in every row."""
     probabilities = (largest - total).exp()
     reached = probabilities.double().cumsum(dim=1)
     before = reached - probabilities

@@ -1,4 +1,4 @@
-"""Token masks: the tokens that rows of a step may sample, one bit per token of the vocabulary."""
+"""Grammar bitmasks: the tokens that rows of a step may sample, one bit per token."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ NO_ROWS: Int64Array = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class GrammarBitmask:
-    """The tokens that some rows may sample.
+    """Allowed tokens of some rows.
 
     Attributes:
-        rows: [n] rows of the sampler's logits, each at most once; rows not named may sample all.
-        bits: [n, ceil(vocab / 32)]; bit i % 32 of word i // 32 is set where token i is allowed.
+        rows: [n] rows of the sampler's logits, each at most once; other rows may sample any token.
+        bits: [n, ceil(vocab / 32)]; bit i % 32 of word i // 32 is set if token i is allowed.
             Tokens beyond the bits are not allowed.
-        late: [m] rows whose masks are not there yet, or never: nothing may be sampled for them.
-        given_up: Those of them that never will have one, and why.
+        late: [m] rows whose masks did not come in time, or never will: they must not sample.
+        given_up: Late rows that will never have a mask, with the reason.
     """
 
     rows: Int64Array
@@ -34,7 +34,7 @@ class GrammarBitmask:
 
 
 def unpack_bits(masks: GrammarBitmask, vocab_size: int, device: torch.device) -> Tensor:
-    """Return which tokens are allowed, [n, vocab_size] bool on `device`."""
+    """Return the allowed tokens as [n, vocab_size] bool on `device`."""
     # Bits may be a view of another library's memory, which torch takes only when it is writable.
     words = np.require(masks.bits, np.int32, ["C", "W"])
     bits = to_device(words, device)
@@ -47,7 +47,7 @@ def unpack_bits(masks: GrammarBitmask, vocab_size: int, device: torch.device) ->
 
 
 def require_tokens(masks: GrammarBitmask, slots: Int64Array, vocab_size: int) -> None:
-    """Raise PlanError naming those of `slots` [rows] whose mask allows no token at all."""
+    """Raise PlanError with the `slots` [rows] whose masks allow no token at all."""
     last_word, num_bits = divmod(vocab_size, WORD_BITS)
     is_empty = ~masks.bits[:, :last_word].any(axis=1)
     if num_bits and masks.bits.shape[1] > last_word:

@@ -1,8 +1,8 @@
-"""The rules between raw logits and the choice of a token, in the order of vLLM's sampler: masks of
-grammars, allowed tokens, bad sequences, min_tokens, bias, penalties.
+"""Applies the rules between raw logits and the choice of a token, in the order of vLLM's sampler.
 
-The first four exclude tokens. None of them empties a row: an exclusion that would leave nothing is
-not applied to that row, so the earlier one is the stronger one.
+The order is: grammar masks, allowed tokens, bad sequences, min_tokens, bias, penalties. The first
+four exclude tokens. An exclusion that would leave a row without tokens is not applied to that row,
+so an earlier rule wins over a later one.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ from pagewire_worker.sampling.token_rules import RowRules, banned_by_sequences
 def apply_rules(logits: Tensor, rows: SamplingRows, masks: GrammarBitmask | None) -> Tensor:
     """Return the logits [rows, vocab], float32, that tokens are chosen from.
 
-    Does not change `logits`, but returns them where no row has a rule.
+    `logits` is not changed; it is returned itself if no row has a rule.
     """
     penalized = rows.penalties.affected()
     if masks is None and not (rows.rules.by_row or rows.banned or len(penalized)):
@@ -45,7 +45,7 @@ def _required(history: TokenHistory | None) -> TokenHistory:
 
 
 def _exclude(logits: Tensor, rows: Int64Array, is_excluded: Tensor) -> None:
-    """Set what is excluded, [n, vocab] bool, to -inf in `rows` [n] where something is left."""
+    """Set excluded logits, [n, vocab] bool, to -inf in `rows` [n] that keep a token."""
     index = to_device(rows, logits.device)
     picked = logits.index_select(0, index)
     rest = picked.masked_fill(is_excluded, float("-inf"))
@@ -65,7 +65,7 @@ def _ban_ends(logits: Tensor, banned: tuple[tuple[int, Int64Array], ...]) -> Non
     """Exclude the stop tokens of rows that have not reached min_tokens."""
     if not banned:
         return
-    # A checkpoint may name an end-of-sequence id that its vocabulary lacks: none to ban.
+    # A checkpoint may name an end-of-sequence id beyond its vocabulary: it needs no ban.
     ids = [to_device(one[one < logits.shape[1]], logits.device) for _, one in banned]
     rows = np.array([row for row, _ in banned], dtype=np.int64)
     _exclude(logits, rows, _marked(ids, logits))
@@ -84,12 +84,12 @@ def _add_bias(logits: Tensor, rules: RowRules) -> None:
         return
     ids = [one for _, (one, _) in biases]
     rows = _owners([row for row, _ in biases], ids)
-    # A token is named once per row, so that the sum does not depend on an order.
+    # A row names each token once, so the sum does not depend on the order.
     values = torch.cat([one for _, (_, one) in biases])
     logits.index_put_((rows, torch.cat(ids)), values, accumulate=True)
 
 
 def _owners(values: list[int], parts: list[Tensor]) -> Tensor:
-    """Return `values` [n], on the device of n `parts`, each as often as its part is long."""
+    """Return `values` [n], each repeated to the length of its part, on the device of the parts."""
     repeated = np.array(values, dtype=np.int64).repeat([len(part) for part in parts])
     return to_device(repeated, parts[0].device)

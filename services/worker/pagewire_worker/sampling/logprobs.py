@@ -1,4 +1,4 @@
-"""Log-probabilities, ranks and alternatives of tokens under raw logits, and how they are packed."""
+"""Computes and packs log-probabilities, ranks and alternatives of tokens under raw logits."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from pagewire_worker.sampling.row_sums import logsumexp
 
 @dataclass(frozen=True, slots=True)
 class PackedTop:
-    """Alternatives on the host: how many per token, and ids and log-probabilities of all."""
+    """Alternatives on the host: numbers per token, then ids and log-probabilities of all."""
 
     counts: U32Array
     token_ids: U32Array
@@ -29,12 +29,12 @@ def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> TokenLogp
     Args:
         logits: Not changed.
         token_ids: The tokens.
-        num_top: Alternatives for every row; more than the vocabulary are all of it.
+        num_top: Alternatives per row; a number above the vocabulary means all of it.
     """
     own = logits.gather(1, token_ids.unsqueeze(1))
     total = logsumexp(logits)
     logprobs = (own - total).squeeze(1)
-    # Compared before the sum is taken off, which may make equals of unequal ones.
+    # Raw logits are compared: subtracting the sum may make unequal values equal.
     ranks = (logits >= own).sum(dim=1)
     num_top = min(num_top, logits.shape[1])
     if num_top <= 0:
@@ -44,7 +44,7 @@ def token_logprobs(logits: Tensor, token_ids: Tensor, num_top: int) -> TokenLogp
 
 
 def pack_top(found: TokenLogprobs, wanted: Int64Array) -> PackedTop:
-    """Return the alternatives of every row, as many as `wanted` [rows]; negative is none."""
+    """Return the alternatives of every row, as many as `wanted` [rows]; negative means no row."""
     if found.top_ids is None or found.top_logprobs is None:
         return NO_TOP
     ids = found.top_ids.cpu().numpy()
@@ -55,7 +55,7 @@ def pack_top(found: TokenLogprobs, wanted: Int64Array) -> PackedTop:
 
 
 def join_logprobs(parts: list[TokenLogprobs]) -> TokenLogprobs:
-    """Return the rows of all `parts`, at least one, as one; all have as many alternatives."""
+    """Return the rows of all `parts` (at least one) as one; all parts have equal num_top."""
     ids = [one.top_ids for one in parts if one.top_ids is not None]
     values = [one.top_logprobs for one in parts if one.top_logprobs is not None]
     return TokenLogprobs(

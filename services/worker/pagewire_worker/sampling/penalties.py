@@ -17,8 +17,8 @@ from pagewire_worker.sampling.token_history import TokenHistory
 Floats = npt.NDArray[np.float32]
 
 LARGEST_LOGIT = 1e30
-"""A tiny repetition penalty divides logits to infinity, of which no softmax can be taken; this much
-remains finite when it is divided by the lowest temperature."""
+"""Upper bound of a logit: a tiny repetition penalty divides logits to infinity, for which no
+softmax exists. This value stays finite when it is divided by the lowest temperature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,10 @@ class PenaltyRows:
     """The penalties of each row, [rows] float32 each.
 
     Attributes:
-        repetition: Divides positive and multiplies other logits of what occurred; 1 is neutral.
+        repetition: Divides positive and multiplies other logits of tokens that occurred; 1 is
+            neutral.
         frequency: Subtracted once per occurrence in the output; 0 is neutral.
-        presence: Subtracted from what occurs in the output; 0 is neutral.
+        presence: Subtracted once from tokens that occur in the output; 0 is neutral.
     """
 
     repetition: Floats
@@ -42,7 +43,7 @@ class PenaltyRows:
 
 
 def apply_penalties(logits: Tensor, penalties: PenaltyRows, history: TokenHistory) -> None:
-    """Change `logits` [rows, vocab], float32, in place; only the rows that have a penalty pay."""
+    """Apply the penalties to `logits` [rows, vocab], float32, in place, in the affected rows."""
     rows = penalties.affected()
     if len(rows) == 0:
         return

@@ -1,8 +1,8 @@
-"""Philox4x32-10 in torch integer ops; owns no state.
+"""Philox4x32-10 in torch integer operations.
 
 Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3".
-A counter-based generator: the noise of a token depends on its request's seed and on where the token
-stands, never on the batch, the step or the device.
+A counter-based generator keeps no state. The noise of a token depends on its request's seed and on
+its position, never on the batch, the step or the device.
 """
 
 from collections.abc import Sequence

@@ -1,17 +1,17 @@
-"""Sums over the vocabulary whose bits do not depend on how many rows there are. Owns no state."""
+"""Sums over the vocabulary whose bits do not depend on the number of rows."""
 
 import torch
 from torch import Tensor
 
 _SPAN = 1024
-"""Values that are summed as one; far fewer than torch gives to several threads."""
+"""Values per partial sum; far fewer than torch splits among several threads."""
 
 
 def logsumexp(logits: Tensor) -> Tensor:
     """Return log(sum(exp)) per row of [rows, vocab], float32 [rows, 1].
 
-    torch's own lets all threads add up a row that is alone, and one thread each row of several: the
-    last bit of a token's log-probability would tell how busy the worker was.
+    torch's own version sums a single row with all threads, and several rows with one thread each.
+    The last bit of a token's log-probability would then depend on the load of the worker.
     """
     largest = logits.amax(dim=1, keepdim=True)
     largest = largest.masked_fill(largest.isinf(), 0.0)
@@ -31,11 +31,11 @@ def sum_spans(values: Tensor) -> Tensor:
 
 
 def sum_halves(values: Tensor) -> Tensor:
-    """Return the sum per row of [rows, a power of 2], float32 [rows, 1]; on any device, and
-    `values` is used up.
+    """Return the sum per row of [rows, a power of 2], float32 [rows, 1]; on any device.
 
-    CUDA cuts a row into more pieces the fewer rows there are, so that only additions element by
-    element say nothing of their number: the second half to the first one, until one is left.
+    Overwrites `values`. CUDA cuts a row into more pieces when there are fewer rows. Additions
+    element by element do not depend on that: the second half is added to the first, until one
+    value is left.
     """
     while values.shape[1] > 1:
         half = values.shape[1] // 2

@@ -1,4 +1,4 @@
-"""Chooses tokens by formula: argmax(filtered logits + Gumbel noise). Never keeps a generator.
+"""Chooses tokens by formula: argmax(filtered logits + Gumbel noise). Keeps no generator.
 
 The noise is a pure function of (seed, output position, choice, token id). The Gumbel-max trick
 (Maddison et al., 2014) samples from the softmax exactly; greedy rows take the argmax. The lowest id
@@ -22,21 +22,21 @@ from pagewire_worker.sampling.philox import MAX_GUMBEL, gumbel, philox4x32
 from pagewire_worker.sampling.sampling_table import NO_LOGPROBS, SamplingRows
 
 PURPOSE_TOKEN = 0
-"""Last word of the counter: which random decision this is."""
+"""Last word of the counter: the kind of the random decision."""
 
 DENSE_SHARE = 1 / 8
-"""Noise for single tokens computes four words to use one; from this share of the vocabulary on, and
-half of it for the gathering, noise for all of them is cheaper."""
+"""Noise for a single token computes four words to use one, and gathering costs as much again. From
+this share of the vocabulary on, noise for all tokens is cheaper."""
 
 DENSE_CHUNK_COUNTERS = 16 * 1024
-"""Counters computed at once: their intermediate words stay in a core's second-level cache."""
+"""Counters computed at once: their intermediate words fit in a core's second-level cache."""
 
 SUM_SLACK = 1e-2
-"""Above any rounding of logit + noise at the size of logits that occur."""
+"""Above any rounding error of logit + noise at the size of real logits."""
 
 
 def logit_faults(logits: Tensor) -> Tensor:
-    """Return which rows of `logits` [rows, vocab] have a NaN or +inf, [rows] bool."""
+    """Return the rows of `logits` [rows, vocab] that have a NaN or +inf, as [rows] bool."""
     return ~(logits.amax(dim=1) < float("inf"))
 
 
@@ -46,7 +46,7 @@ def sample(
     """Choose one token per row of `logits` [rows, vocab], float32. Does not change `logits`."""
     faults = logit_faults(logits)
     if faults.any():
-        # Filters of one row must not fail the step of all.
+        # The filters of a faulty row must not fail the whole step.
         logits = logits.masked_fill(faults.unsqueeze(1), 0.0)
     ruled = apply_rules(logits, rows, masks)
     token_ids = ruled.argmax(dim=1)
@@ -136,7 +136,7 @@ def gumbel_argmax(logits: Tensor, noise: TokenNoise) -> Tensor:
     largest, likely = logits.max(dim=1)
     bound = largest + noise.at(torch.arange(len(logits), device=logits.device), likely)
     is_candidate = logits >= (bound - (MAX_GUMBEL + SUM_SLACK)).unsqueeze(1)
-    # A token filtered out stays out, also where everything is far apart.
+    # A filtered token stays out, even if all sums are far apart.
     is_candidate &= logits > float("-inf")
     rows, token_ids = is_candidate.nonzero(as_tuple=True)
     if len(rows) > DENSE_SHARE * logits.numel():

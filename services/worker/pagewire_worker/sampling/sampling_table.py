@@ -1,4 +1,4 @@
-"""Sampling parameters per slot, as arrays from which a step picks its rows."""
+"""Stores sampling parameters per slot, as arrays from which a step picks its rows."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -17,13 +17,13 @@ from pagewire_worker.sampling.token_rules import RowRules, TokenRules, make_rule
 
 NO_LOGPROBS = -1
 LOWEST_TEMPERATURE = 1e-5
-"""Less is greedy, as in vLLM: logits divided by it may not be finite."""
+"""Lower temperatures are greedy, as in vLLM: dividing logits by them may overflow."""
 NO_IDS: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingRows:
-    """What the sampler needs to know about each row; tensors are on the device, arrays on the host.
+    """Sampling parameters of each row; tensors are on the device, arrays on the host.
 
     Attributes:
         temperature: [rows] float32, 0 is greedy.
@@ -32,13 +32,13 @@ class SamplingRows:
         seed_low, seed_high: [rows] int64, halves of the 64-bit seeds.
         choice: [rows] int64.
         position: [rows] int64, index of the token in the output of its choice.
-        is_plain: Every row takes its most likely token, and nothing else is asked; then nothing
-            else is said either, and the other fields are empty.
-        num_logprobs: [rows] int64 on the host; NO_LOGPROBS where none are wanted.
-        banned: The ids that may not be sampled now, as (row, ids), for rows that have any.
-        rules: Which tokens are allowed, banned or biased.
-        penalties: On tokens that occurred.
-        history: The tokens of the rows; None where no rule may need them.
+        is_plain: Every row takes its most likely token and needs nothing else; the other fields
+            are then empty.
+        num_logprobs: [rows] int64 on the host; NO_LOGPROBS for rows that want none.
+        banned: Ids that may not be sampled now, as (row, ids), for rows that have any.
+        rules: Tokens that are allowed, banned or biased.
+        penalties: Penalties on tokens that occurred.
+        history: The tokens of the rows; None if no rule needs them.
     """
 
     is_plain: bool
@@ -82,7 +82,7 @@ PLAIN_ROWS = SamplingRows(
 
 @dataclass(frozen=True, slots=True)
 class SavedSampling:
-    """Sampling parameters of some slots, apart from the table; every column is [slots]."""
+    """A copy of the sampling parameters of some slots; every column is [slots]."""
 
     columns: tuple[npt.NDArray[np.generic], ...]
     stop_ids: tuple[npt.NDArray[np.int64], ...]
@@ -132,22 +132,22 @@ class SamplingTable:
         self._is_plain[slot] = is_greedy and not has_rules and not wants_logprobs
 
     def free(self, slot: int) -> None:
-        """Forget the rules of a slot; its numbers are read no more until it is set again."""
+        """Forget the rules of a slot; its numbers are not read until they are set again."""
         self._stop_ids.pop(slot, None)
         self._rules.pop(slot, None)
 
     def num_prompt_logprobs(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return per slot the alternatives wanted per prompt token; NO_LOGPROBS for nothing."""
+        """Return per slot the alternatives wanted per prompt token; NO_LOGPROBS for none."""
         return self._num_prompt_logprobs[slots]
 
     def save(self, slots: npt.NDArray[np.int64]) -> SavedSampling:
-        """Return a copy of what is kept for `slots` [n]."""
+        """Return a copy of the parameters of `slots` [n]."""
         stop_ids = tuple(self._stop_ids.get(slot, NO_IDS) for slot in slots.tolist())
         rules = tuple(self._rules.get(slot) for slot in slots.tolist())
         return SavedSampling(tuple(column[slots] for column in self._columns()), stop_ids, rules)
 
     def restore(self, slots: npt.NDArray[np.int64], saved: SavedSampling) -> None:
-        """Keep `saved` under `slots` [n]."""
+        """Store `saved` under `slots` [n]."""
         for column, values in zip(self._columns(), saved.columns, strict=True):
             column[slots] = values
         self._stop_ids.update(zip(slots.tolist(), saved.stop_ids, strict=True))
@@ -182,7 +182,7 @@ class SamplingTable:
     ) -> SamplingRows:
         """Return the parameters of `slots` for tokens at output `positions`, both [rows].
 
-        `history` is of these rows; penalties and bad sequences need it.
+        `history` covers these rows; penalties and bad sequences need it.
         """
         is_early = positions < self._numbers["min_tokens"][slots]
         if self._is_plain[slots].all() and not is_early.any():

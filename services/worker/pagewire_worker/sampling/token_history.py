@@ -1,7 +1,7 @@
-"""The tokens of sequences so far, as the rules of the sampler read them. Writes nothing.
+"""Reads the tokens of sequences so far, for the rules of the sampler.
 
-Everything is read from the slots' tokens at each step, so that nothing has to be kept in step with
-preemptions, forks, failed steps or steps in flight.
+Everything is read from the slots' tokens at each step. No copy has to follow preemptions, forks,
+failed steps or steps in flight.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from pagewire_worker.plan.step import Int64Array
 
 @dataclass(frozen=True, slots=True)
 class TokenHistory:
-    """Where the sequences of some rows lie.
+    """The sequences of some rows.
 
     Attributes:
-        tokens: [slots, longest] int32 on the device, of all slots: prompts, then outputs.
+        tokens: [slots, longest] int32 on the device: prompt, then output, of every slot.
         slots: [rows] the slot of each row.
         prompt_lens: [rows] tokens of the prompt; the output begins there.
         num_tokens: [rows] tokens of prompt and output.
@@ -41,7 +41,7 @@ class TokenHistory:
         is_known = positions < num_tokens.unsqueeze(1)
         is_output = is_known & (positions >= prompt_lens.unsqueeze(1))
         shape = (len(rows), vocab_size)
-        # Behind the end of a sequence lie the tokens of an earlier one: they count as nothing.
+        # Tokens behind the end belong to an earlier sequence of the slot: they are not counted.
         zeros = torch.zeros(shape, dtype=torch.float32, device=device)
         in_output = zeros.scatter_add(1, token_ids, is_output.float())
         anywhere = zeros.scatter_add_(1, token_ids, is_known.float())
@@ -50,11 +50,11 @@ class TokenHistory:
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """How often tokens occur in some sequences.
+    """Numbers of occurrences of tokens in some sequences.
 
     Attributes:
-        occurs: [rows, vocab] bool, in the prompt or the output.
-        in_output: [rows, vocab] float32, times in the output.
+        occurs: [rows, vocab] bool: the token is in the prompt or the output.
+        in_output: [rows, vocab] float32: occurrences in the output.
     """
 
     occurs: Tensor

@@ -1,4 +1,4 @@
-"""Which tokens a request allows, bans or biases, on the device, per slot and per row of a step."""
+"""Token rules on the device: allowed, banned and biased tokens, per slot and per row of a step."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from pagewire_worker.sampling.token_history import TokenHistory
 
 @dataclass(frozen=True, slots=True)
 class BadSequences:
-    """Token sequences that may not come about.
+    """Token sequences that the output must not contain.
 
     Attributes:
-        last: [sequences] last id of each: what is banned.
+        last: [sequences] last id of each sequence: the id that is banned.
         prefix_tokens: [elements] the ids before the last one, of all sequences.
-        prefix_owners: [elements] index of the sequence that each belongs to.
-        prefix_distances: [elements] how far before the token to be sampled each lies, from 1.
+        prefix_owners: [elements] index of the sequence of each id.
+        prefix_distances: [elements] distance of each id to the token to be sampled, from 1.
     """
 
     last: Tensor
@@ -32,12 +32,12 @@ class BadSequences:
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What one request says about tokens; None where it says nothing.
+    """Token rules of one request; None for a rule that it does not have.
 
     Attributes:
         allowed: [n] int64, the only tokens allowed.
-        bad: Sequences that may not come about.
-        bias: ([n] int64, [n] float32), what is added to the logits of which tokens.
+        bad: Sequences that the output must not contain.
+        bias: ([n] int64, [n] float32), token ids and the values added to their logits.
     """
 
     allowed: Tensor | None
@@ -52,20 +52,20 @@ class RowRules:
     by_row: tuple[tuple[int, TokenRules], ...] = ()
 
     def allowed(self) -> "Iterator[tuple[int, Tensor]]":
-        """Yield the rows that allow only some tokens, and these."""
+        """Yield the rows that allow only some tokens, with these tokens."""
         return ((row, one.allowed) for row, one in self.by_row if one.allowed is not None)
 
     def bad(self) -> "Iterator[tuple[int, BadSequences]]":
-        """Yield the rows that have bad sequences, and these."""
+        """Yield the rows that have bad sequences, with the sequences."""
         return ((row, one.bad) for row, one in self.by_row if one.bad is not None)
 
     def bias(self) -> "Iterator[tuple[int, tuple[Tensor, Tensor]]]":
-        """Yield the rows that have biases, and these."""
+        """Yield the rows that have biases, with the biases."""
         return ((row, one.bias) for row, one in self.by_row if one.bias is not None)
 
 
 def largest_token_id(sampling: SamplingParams) -> tuple[str, int]:
-    """Return the field of the rules with the largest token id, and the id; -1 without any."""
+    """Return the rule with the largest token id, and the id; -1 without any."""
     ids = {
         "logit_bias": sampling.logit_bias,
         "allowed_token_ids": sampling.allowed_token_ids,
@@ -114,9 +114,9 @@ def _ids(values: Sequence[int], device: torch.device) -> Tensor:
 def banned_by_sequences(
     bad: Sequence[tuple[int, BadSequences]], history: TokenHistory, vocab_size: int
 ) -> tuple[Int64Array, Tensor]:
-    """Return rows and which of their tokens complete a bad sequence, [n, vocab_size] bool.
+    """Return rows, and the tokens of each that complete a bad sequence, [n, vocab_size] bool.
 
-    A sequence is completed by its last id where the output, prompt excluded, ends in the others.
+    The last id completes a sequence if the output, without the prompt, ends in the other ids.
     """
     rows = np.array([row for row, _ in bad], dtype=np.int64)
     device = history.tokens.device
@@ -136,7 +136,7 @@ def banned_by_sequences(
     num_missing.scatter_add_(0, owners, is_missing.long())
     owner_rows = to_device(np.arange(len(bad)).repeat(num_sequences), device)
     last = torch.cat([one.last for _, one in bad])
-    # Counted, not written: two sequences may end in one id, and only one of them be near.
+    # Bans are counted: of two sequences with the same last id, only one may be complete.
     num_bans = torch.zeros((len(bad), vocab_size), dtype=torch.int32, device=device)
     num_bans.index_put_((owner_rows, last), (num_missing == 0).int(), accumulate=True)
     return rows, num_bans > 0

@@ -1,1 +1,1 @@
-"""KV blocks to and from other workers."""
+"""Moves KV blocks to and from other workers."""

@@ -1,4 +1,4 @@
-"""All pulls that are open here: who may have what, how many at once, and how they ended."""
+"""Accepts pulls of other workers, limits their number and counts their outcomes."""
 
 import asyncio
 import logging
@@ -30,18 +30,18 @@ _logger = logging.getLogger(__name__)
 
 MAX_PULLS: Final = 64
 OPEN_SECONDS: Final = 5.0
-"""How long a stream may take for its first message."""
+"""Longest time until the first message of a stream."""
 _SHARE_OF_STAGING: Final = 4
-"""One slow receiver holds a quarter of the staging memory at most."""
+"""One slow receiver holds at most a quarter of the staging memory."""
 
 
 class BlockSource:
     """Hands out the blocks of one pool. Belongs to one event loop.
 
     Args:
-        sharer: Copies them.
-        staging: Where to.
-        layout, worker_id, num_blocks: What a receiver must know of us.
+        sharer: Copies the blocks.
+        staging: Memory for the copies.
+        layout, worker_id, num_blocks: Facts about this worker that a receiver must know.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class BlockSource:
         """Serve one stream to its end.
 
         Raises:
-            PagewireError: What is wrong with it; it ends with that status.
+            PagewireError: The fault of the stream; it ends with that status.
         """
         started = time.monotonic()
         if self._num_open >= MAX_PULLS:
@@ -84,7 +84,7 @@ class BlockSource:
             self._warn_once(outcome, error)
             raise
         finally:
-            # A receiver that leaves cancels this, also where it has all it wants.
+            # A receiver that leaves cancels this, even if it has received everything.
             outcome = outcome if stream is None else stream.outcome
             self._num_open -= 1
             if self._num_open == 0:

@@ -1,4 +1,4 @@
-"""A worker's dealings with other workers as one object: loads from them, and digests of blocks."""
+"""Loads blocks from other workers, and answers questions for digests of blocks."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from pagewire_worker.transfer.holder_link import HolderLinks
 from pagewire_worker.transfer.peer_load import PeerLoad
 
 MAX_LOADS: Final = 16
-"""Each may hold a window of messages, and has a job in the queue of the model thread."""
+"""Each load may hold a window of messages, and has a job in the queue of the model thread."""
 
 
 class KvTransfer:
@@ -26,12 +26,12 @@ class KvTransfer:
     Args:
         model_runner: Writes blocks, in `thread` only.
         thread: The model thread.
-        layout: Of the blocks.
+        layout: Layout of the blocks.
         num_blocks: Size of the pool.
         may_share_memory: Whether blocks may come through memory of the same host.
 
     Attributes:
-        loads: Those under way.
+        loads: Loads under way.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class KvTransfer:
             )
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._links.close()
 
     def _make_load(self, order: LoadOrder) -> PeerLoad:

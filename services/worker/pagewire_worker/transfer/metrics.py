@@ -1,4 +1,4 @@
-"""What a worker counts of its pulls, for its metrics endpoint. Decides nothing."""
+"""Counts pulls and loads between workers for the metrics endpoint."""
 
 from prometheus_client import Counter, Histogram
 
@@ -34,7 +34,7 @@ LOAD_SECONDS = Histogram(
     buckets=_SECONDS,
 )
 
-# What appears with its first value is no growth to who computes rates.
+# rate() ignores a counter's first sample, so every label exists from the start.
 for _outcome in LoadOutcome:
     LOADS.labels(_outcome.value)
 for _transport in KvTransport:

@@ -1,5 +1,7 @@
-"""One pull as the model thread sees it: which layers of which blocks were copied out, and an outbox
-that the event loop empties. Copies nothing itself."""
+"""State of one pull in the model thread: layers copied so far, and a queue for the event loop.
+
+BlockSharer makes the copies.
+"""
 
 import threading
 from collections import deque
@@ -17,9 +19,9 @@ class StagedLayers:
     """Some layers of some blocks in the staging memory.
 
     Attributes:
-        range: Which.
-        offset: Of the region.
-        num_bytes: Of the payload.
+        range: The layers.
+        offset: Offset of the region.
+        num_bytes: Size of the payload.
     """
 
     range: LayerRange
@@ -28,7 +30,7 @@ class StagedLayers:
 
 
 def follows(first: StagedLayers, second: StagedLayers) -> bool:
-    """Whether `second` holds the next layers of the very blocks of `first`."""
+    """Whether `second` holds the next layers of the same blocks as `first`."""
     one, other = first.range, second.range
     return (
         one.first_block == other.first_block
@@ -39,13 +41,13 @@ def follows(first: StagedLayers, second: StagedLayers) -> bool:
 
 @dataclass(slots=True)
 class Run:
-    """Blocks one after the other that are equally far.
+    """Adjacent blocks whose layers are copied equally far.
 
     Attributes:
-        first: Index of the first one among the names.
-        num_blocks: How many.
+        first: Index of the first block among the names.
+        num_blocks: Number of blocks.
         next_layer: The layers before it are copied.
-        index: The blocks of the pool while a step computes them, [n] int64; else None.
+        index: The blocks in the pool while a step computes them, [n] int64; else None.
     """
 
     first: int
@@ -65,9 +67,9 @@ class OutgoingPull:
         num_layers: Layers of a block.
 
     Attributes:
-        num_done: The first blocks, of which all layers are copied, or are being copied.
-        num_wanted: The first blocks that can be sent; fewer than all names once a step was void.
-        runs: Those after `num_done` that are under way, in order and without gaps.
+        num_done: Leading blocks of which all layers are copied, or are being copied.
+        num_wanted: Leading blocks that can be sent; fewer than all names after a void step.
+        runs: Runs under way after `num_done`, in order and without gaps.
     """
 
     def __init__(
@@ -95,12 +97,12 @@ class OutgoingPull:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody wants anything any more."""
+        """Whether the receiver has gone."""
         return self._is_closed
 
     @property
     def is_staged(self) -> bool:
-        """Whether all that can be sent is in the outbox, or was."""
+        """Whether all pieces that can be sent have been put in the outbox."""
         return self.num_done == self.num_wanted and not self._expected
 
     @property
@@ -109,7 +111,7 @@ class OutgoingPull:
         return self.runs[-1].first + self.runs[-1].num_blocks if self.runs else self.num_done
 
     def take_room(self, num_bytes: int) -> int | None:
-        """Return the offset of a region of the staging memory; None while there is no room."""
+        """Return the offset of a region of the staging memory; None if there is no room."""
         with self._guard:
             if self._is_closed:
                 return None
@@ -126,7 +128,7 @@ class OutgoingPull:
         return self._staging.region(piece.offset, piece.num_bytes)
 
     def expect(self, piece: StagedLayers) -> None:
-        """Note that a piece is being copied, and `put` once it is there."""
+        """Note that a piece is being copied; `put` follows when the copy is done."""
         with self._guard:
             self._expected.add(piece.offset)
 
@@ -134,7 +136,7 @@ class OutgoingPull:
         """Hand a piece to the event loop; from any thread."""
         with self._guard:
             if not self._is_closed:
-                # Before it is not expected any more: whoever sees that finds it.
+                # Put first: a reader that sees nothing expected must find the piece.
                 self._outbox.append(piece)
             self._expected.discard(piece.offset)
             if not self._is_closed:
@@ -143,7 +145,7 @@ class OutgoingPull:
         self.give_back(piece)
 
     def take(self) -> StagedLayers | None:
-        """Return the oldest piece; whoever takes it gives it back."""
+        """Return the oldest piece; the caller gives it back later."""
         with self._guard:
             return self._outbox.popleft() if self._outbox else None
 
@@ -154,7 +156,7 @@ class OutgoingPull:
         self._staging.give_back(piece.offset)
 
     def close(self) -> None:
-        """Want nothing any more, and free what nobody has taken."""
+        """Close the pull, and free pieces that were not taken."""
         with self._guard:
             self._is_closed = True
             left = list(self._outbox)
@@ -178,13 +180,13 @@ class OutgoingPull:
         return self.runs[0]
 
     def drop_runs(self, number: int) -> bool:
-        """Forget the runs from `number` on, whose blocks are not what they were to be.
+        """Forget the runs from `number` on, whose blocks will not have the expected content.
 
-        Blocks of which no layer was sent are waited for again. With the first of the others the
-        pull is over: a layer is sent once.
+        Blocks of which no layer was sent are waited for again. The pull ends at the first other
+        block, since a layer is sent only once.
 
         Returns:
-            Whether the pull is over there.
+            Whether the pull ends there.
         """
         dropped = [self.runs.pop() for _ in range(len(self.runs) - number)]
         begun = [run.first for run in dropped if run.next_layer > 0]

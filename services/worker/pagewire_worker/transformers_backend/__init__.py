@@ -1,1 +1,1 @@
-"""Models that transformers runs over our paged KV cache."""
+"""Runs models of transformers over the paged KV cache."""

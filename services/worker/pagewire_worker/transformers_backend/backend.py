@@ -1,4 +1,4 @@
-"""Runs a model of transformers over the paged KV cache."""
+"""A model backend that runs a model of transformers over the paged KV cache."""
 
 from collections.abc import Callable, Mapping
 
@@ -20,10 +20,10 @@ class TransformersBackend:
 
     Args:
         model: The model.
-        kv_cache: Its blocks.
-        attentions: How attention is computed, by kind.
-        version: Of transformers.
-        on_layer: Called after each layer; shows that the step moves on.
+        kv_cache: The blocks.
+        attentions: Implementations of attention, by kind.
+        version: Version of transformers.
+        on_layer: Called after each layer, to report progress.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TransformersBackend:
 
     @property
     def kv_cache(self) -> KvCache:
-        """The blocks it reads and writes."""
+        """The blocks that the model reads and writes."""
         return self._kv_cache
 
     @property
@@ -55,7 +55,7 @@ class TransformersBackend:
 
     @property
     def is_exact(self) -> bool:
-        """Whether outputs do not depend on the batch: torch's ops do not promise it."""
+        """Return False: torch does not promise that outputs are independent of the batch."""
         return False
 
     @property

@@ -1,9 +1,9 @@
-"""Compares a model over the paged cache with itself in transformers' plain form, at the start.
+"""Compares a model over the paged cache with its plain form in transformers, at the start.
 
-Two short sequences run in pieces and mixed with each other, then each alone and whole by the
-attention that the model's own file brings. An architecture that lets tokens of a batch see each
-other, that counts positions by itself or changes its scores on the way to attention gives other
-hidden states, and is refused instead of served wrong.
+Two short sequences run in pieces, mixed with each other. Then each runs alone and whole, with the
+attention of the model's own file. The hidden states differ if tokens of a batch see each other, if
+the model counts positions itself, or if it changes its scores before attention. Such a model is
+refused, because its output would be wrong.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ NUM_BLOCKS = 6
 BLOCK_TABLES = ((3, 0, 4), (1, 5, 2))
 
 TOLERANCES = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.2}
-"""Largest relative difference that rounding may make. Foreign tokens, wrong positions and wrong
-scores make differences of the size of the states themselves."""
+"""Largest relative difference from rounding. Foreign tokens, wrong positions and wrong scores make
+differences as large as the states themselves."""
 
 Piece = tuple[int, int, int]
 """(sequence, first position, end)."""
@@ -41,11 +41,11 @@ def check_against_plain(
     device: torch.device,
     dtype: torch.dtype,
 ) -> None:
-    """Raise Refusal when the model over the paged cache differs from the model alone.
+    """Raise Refusal if the model over the paged cache differs from the model alone.
 
     Args:
-        model: What is checked.
-        make_backend: From a cache to the model over it.
+        model: The model to check.
+        make_backend: Makes the model over a cache.
         max_length: Longest sequence that the model takes; at least 2.
         vocab_size, device, dtype: Of the model.
     """
@@ -80,7 +80,7 @@ def _sequences(length: int, vocab_size: int) -> list[list[int]]:
 
 
 def _pieces(lengths: Sequence[int]) -> list[list[Piece]]:
-    """Return two steps: the first half of one beside most of the other, then what is left."""
+    """Return two steps: half of the first beside most of the second, then the rest of both."""
     first, second = lengths
     half = max(1, first // 2)
     steps = [[(0, 0, half), (1, 0, second - 1)], [(1, second - 1, second), (0, half, first)]]

@@ -1,4 +1,4 @@
-"""What can be known of a checkpoint before its weights are read: may transformers run it for us?"""
+"""Checks, before weights are read, whether transformers may run a checkpoint for this worker."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,11 +27,11 @@ def check_folder(folder: Path) -> None:
 
 
 def read_config(folder: Path, data: Mapping[str, Any]) -> Any:
-    """Return the configuration as transformers understands it. Raises StartupError or Refusal."""
+    """Return the configuration as transformers reads it. Raises StartupError or Refusal."""
     import transformers
     from transformers import CONFIG_MAPPING, AutoConfig
 
-    # The one log line and the errors are ours; a progress bar is noise in a log.
+    # This package logs one line and its own errors; a progress bar is noise in a log.
     logging: Any = transformers.logging
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -45,7 +45,7 @@ def read_config(folder: Path, data: Mapping[str, Any]) -> Any:
 
 
 def check_class(config: Any, architecture: str) -> None:
-    """Raise Refusal unless transformers has a decoder for `architecture` that attends as asked."""
+    """Raise Refusal unless transformers has a fitting decoder for `architecture`."""
     from transformers import AutoModelForCausalLM
 
     text = config.get_text_config()
@@ -73,9 +73,9 @@ def check_class(config: Any, architecture: str) -> None:
 
 
 def check_context(config: Any, max_model_len: int) -> None:
-    """Raise StartupError when rotary frequencies would change with the longest sequence of a batch.
+    """Raise StartupError if rotary frequencies would depend on the longest sequence of a batch.
 
-    "longrope" has two sets of them, and keys that were cached with one do not fit the other.
+    "longrope" has two sets of frequencies, and keys cached with one set do not fit the other.
     """
     text = config.get_text_config()
     for settings in _rope_settings(getattr(text, "rope_parameters", None)):

@@ -1,7 +1,7 @@
 """The two functions that transformers calls in place of its own attention and masks.
 
-They are registered once under one name and do what the current handler says: record while a model
-is examined, read and write the paged cache while it serves.
+They are registered once under one name and call the current handler: a recorder while a model is
+examined, and a step over the paged cache while it serves.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,15 +13,15 @@ from torch import Tensor
 from torch.nn import Module
 
 NAME = "pagewire"
-"""Of the implementation, as in `attn_implementation`. Names with "sdpa" or "flash" in them mean
-something to transformers."""
+"""Name of the implementation, for `attn_implementation`. Names with "sdpa" or "flash" in them have
+a meaning for transformers."""
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(batch, head, query position, key position) indices -> where the key is visible."""
+"""(batch, head, query position, key position) indices -> whether the key is visible."""
 
 
 class Handler(Protocol):
-    """What happens when a model attends."""
+    """Handles the calls of a model that attends."""
 
     def attend(
         self,
@@ -32,15 +32,17 @@ class Handler(Protocol):
         mask: Any,
         options: Mapping[str, Any],
     ) -> Tensor:
-        """Return [1, tokens, heads, d] for query [1, heads, tokens, d] and key and value
-        [1, kv_heads, tokens, d]; `mask` and `options` are what the model passes on."""
+        """Return [1, tokens, heads, d] for query [1, heads, tokens, d].
+
+        Key and value are [1, kv_heads, tokens, d]; `mask` and `options` come from the model.
+        """
         ...
 
     def mask(self, visible: MaskFunction, window: int | None) -> Tensor:
-        """Return what the model hands to its layers as their mask.
+        """Return the mask that the model hands to its layers.
 
         Args:
-            visible: Which keys a query sees.
+            visible: Whether a query sees a key.
             window: The sliding window that the model named, or None.
         """
         ...
@@ -51,7 +53,7 @@ _handler: ContextVar[Handler] = ContextVar("attention_handler")
 
 @contextmanager
 def handled_by(handler: Handler) -> Iterator[None]:
-    """Let `handler` answer the models that are called within."""
+    """Let `handler` handle the models that are called within the context."""
     token = _handler.set(handler)
     try:
         yield
@@ -60,14 +62,14 @@ def handled_by(handler: Handler) -> Iterator[None]:
 
 
 def register() -> None:
-    """Make NAME known to transformers."""
+    """Register NAME with transformers."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(NAME, _attend)
     AttentionMaskInterface.register(NAME, _mask)
 
 
-# The names of the parameters are those that models use as keywords.
+# The parameters have the names that models use as keywords.
 def _attend(
     module: Module,
     query: Tensor,

@@ -1,8 +1,8 @@
-"""A model of transformers in two halves: token ids to hidden states, hidden states to logits.
+"""Splits a model of transformers in two: token ids to hidden states, and hidden states to logits.
 
 The first half is the module whose `last_hidden_state` the causal language model turns into logits.
-The second is the causal language model itself with that module exchanged for one that returns its
-input: so whatever else an architecture does (biases, scales, soft caps, projections) is done.
+The second half is the causal language model with that module replaced by one that returns its
+input. So it keeps all else that an architecture does: biases, scales, soft caps, projections.
 """
 
 import copy
@@ -24,10 +24,10 @@ NUM_PROBE_TOKENS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitModel:
-    """A causal language model, taken apart.
+    """A causal language model, split in two.
 
     Attributes:
-        causal: The whole.
+        causal: The whole model.
         base: Its first half.
         head: Its second half.
         layers: Calls of attention in `base`, in order.
@@ -42,7 +42,7 @@ class SplitModel:
 
     @property
     def cache_shape(self) -> CacheShape:
-        """What it keeps per position."""
+        """Shape of the cache per position."""
         return shared_shape(list(self.layers))
 
     def hidden_states(self, token_ids: Tensor, positions: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ class SplitModel:
 
 
 def split(causal: Any, vocab_size: int, device: torch.device) -> SplitModel:
-    """Run `causal` once over a few tokens and take it apart. Raises Refusal."""
+    """Run `causal` once over a few tokens and split it. Raises Refusal."""
     recorder = Recorder(device)
     with handled_by(recorder):
         path, states, logits = _run_watched(causal, torch.arange(NUM_PROBE_TOKENS, device=device))
@@ -81,7 +81,7 @@ def split(causal: Any, vocab_size: int, device: torch.device) -> SplitModel:
 
 
 def _run_watched(causal: Any, token_ids: Tensor) -> tuple[str, Any, Tensor]:
-    """Return the path of the first half, what it returned, and the logits."""
+    """Return the path and the output of the first half, and the logits."""
     seen: list[tuple[str, Any]] = []
     handles = [
         module.register_forward_hook(_note_states(path, seen))
@@ -91,7 +91,7 @@ def _run_watched(causal: Any, token_ids: Tensor) -> tuple[str, Any, Tensor]:
     try:
         output = causal(
             input_ids=token_ids.unsqueeze(0),
-            # Without it some versions take the tokens for several sequences, by their positions.
+            # Without a mask some versions infer several sequences from the positions.
             attention_mask=torch.ones_like(token_ids).unsqueeze(0),
             position_ids=torch.arange(len(token_ids), device=token_ids.device).unsqueeze(0),
             use_cache=False,
@@ -101,7 +101,7 @@ def _run_watched(causal: Any, token_ids: Tensor) -> tuple[str, Any, Tensor]:
             handle.remove()
     if not seen:
         raise Refusal("none of its modules returns hidden states")
-    # Modules end in the order of nesting: the last one is the outermost.
+    # Nested modules end first, so the last one is the outermost.
     path, states = seen[-1]
     return path, states, output.logits
 
@@ -115,7 +115,7 @@ def _note_states(path: str, seen: list[tuple[str, Any]]) -> Callable[[Any, Any, 
 
 
 class _PassThrough(nn.Module):
-    """Returns the embeddings it is given as hidden states, in an output of class `output_class`."""
+    """Returns its input embeddings as hidden states, in an output of class `output_class`."""
 
     def __init__(self, output_class: Callable[..., Any]) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class _PassThrough(nn.Module):
 
 
 def _with_submodule(module: nn.Module, path: str, replacement: nn.Module) -> nn.Module:
-    """Return a copy of `module` that shares all weights, with the submodule at `path` exchanged."""
+    """Return a copy of `module` with the same weights, and the submodule at `path` replaced."""
     name, _, rest = path.partition(".")
     inner = module.get_submodule(name)
     exchanged = copy.copy(module)

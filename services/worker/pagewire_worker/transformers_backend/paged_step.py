@@ -1,4 +1,4 @@
-"""Attention of one step of a transformers model: writes the paged cache, attends over it."""
+"""Attention in one step of a transformers model: writes the paged cache, and attends over it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,13 +14,13 @@ from pagewire_worker.transformers_backend.refusal import Refusal
 
 
 class PagedStep:
-    """Handles the calls of one forward pass, which come in the order in which they were recorded.
+    """Handles the calls of one forward pass, which come in the recorded order.
 
     Args:
-        layers: The calls that are expected.
+        layers: The expected calls.
         caches: One per layer.
         attends: Attention prepared for this step, by kind.
-        slot_mapping: [tokens] int64, where keys and values go.
+        slot_mapping: [tokens] int64, slots of keys and values.
         faults: [tokens] int64 or None, as in StepBatch.
         markers: Stand-ins for masks.
         on_layer: Called after each layer.
@@ -58,7 +58,7 @@ class PagedStep:
         """Write keys and values of the step, then attend over the cache.
 
         Raises:
-            Refusal: The model attends otherwise than when it was examined.
+            Refusal: The model attends in another way than when it was examined.
         """
         if self._num_done == len(self._layers):
             raise Refusal("more layers attend than when it was loaded")
@@ -75,7 +75,7 @@ class PagedStep:
         return attended.to(query.dtype).unsqueeze(0)
 
     def mask(self, visible: MaskFunction, window: int | None) -> Tensor:
-        """Return the stand-in for a mask: what is visible was checked when loading."""
+        """Return the stand-in for a mask: its visible keys were checked at the start."""
         return self._markers.of(window)
 
     def finish(self) -> None:

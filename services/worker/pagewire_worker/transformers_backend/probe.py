@@ -1,7 +1,7 @@
-"""Finds out how a model attends by running it once: per call the heads, window, scale and softcap.
+"""Examines how a model attends by running it once: heads, window, scale and softcap of each call.
 
-What a model does is read off what it passes to attention, not off fields of config.json, whose
-names and meanings differ. What our attention could not honour is refused here.
+It inspects the arguments of attention, not fields of config.json, whose names and meanings differ.
+Options that our attention cannot honour are refused.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,8 @@ from pagewire_worker.kv.kv_cache import CacheShape
 from pagewire_worker.transformers_backend.interface import MaskFunction
 from pagewire_worker.transformers_backend.refusal import Refusal
 
-# Passed by some models for implementations of attention other than ours. The window of a layer and
-# whether it is causal are read off its mask; positions, lengths and flags say nothing that the
-# batch does not say.
+# Some models pass these for other implementations of attention. The mask gives the window of a
+# layer and whether it is causal. Positions, lengths and flags add nothing to the batch.
 _IGNORED_OPTIONS = frozenset(
     (
         "cache_position",
@@ -43,7 +42,7 @@ _IGNORED_OPTIONS = frozenset(
 )
 
 _FAR = 1 << 20
-"""A position behind every chunk or block that a mask may be made of."""
+"""A position behind every chunk or block that a mask may consist of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +50,8 @@ class AttentionLayer:
     """One call of attention in a forward pass.
 
     Attributes:
-        module: Who calls.
-        num_heads, num_kv_heads, head_dim: Shapes of what it passes.
+        module: The calling module.
+        num_heads, num_kv_heads, head_dim: Shapes of its arguments.
         kind: How it attends.
     """
 
@@ -63,7 +62,7 @@ class AttentionLayer:
     kind: AttentionKind
 
     def check_again(self, module: Module, options: Mapping[str, Any]) -> None:
-        """Raise Refusal unless a call is this one again."""
+        """Raise Refusal unless a later call is the same as this one."""
         _check_options(options)
         kind = self.kind
         scores = _scores(options, self.head_dim)
@@ -74,8 +73,8 @@ class AttentionLayer:
 class MaskMarkers:
     """Stand-ins for masks: one tensor [1, 1, 1, 1] for each window.
 
-    They are told apart by where they lie in memory, as models may hand on a view of them. A layer
-    that hands on something else has changed its mask on the way.
+    They are identified by address, because models may pass on a view of them. A layer that passes
+    on another tensor has changed its mask.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -83,7 +82,7 @@ class MaskMarkers:
         self._made: dict[int | None, Tensor] = {}
 
     def of(self, window: int | None) -> Tensor:
-        """Return the stand-in for a mask."""
+        """Return the stand-in for the mask of `window`."""
         if window not in self._made:
             self._made[window] = torch.zeros((1, 1, 1, 1), dtype=torch.bool, device=self._device)
         return self._made[window]
@@ -115,7 +114,7 @@ class Recorder:
         mask: Any,
         options: Mapping[str, Any],
     ) -> Tensor:
-        """Record a call; the result is no attention."""
+        """Record a call; the result is not a real attention output."""
         _check_shapes(query, key, value)
         _check_options(options)
         head_dim = query.shape[3]
@@ -138,7 +137,7 @@ class Recorder:
 
 
 def shared_shape(layers: list[AttentionLayer]) -> CacheShape:
-    """Return what all layers keep per position; the window is a matter of masks. Raises Refusal."""
+    """Return the cache shape that all layers share; masks decide the window. Raises Refusal."""
     if not layers:
         raise Refusal(
             "none of its layers attends through transformers' attention interface; state-space "
@@ -192,7 +191,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 def _scores(options: Mapping[str, Any], head_dim: int) -> tuple[float | None, float | None]:
-    """Return scale and softcap; the usual scale is None."""
+    """Return scale and softcap; None for the usual scale."""
     scale, softcap = options.get("scaling"), options.get("softcap")
     for name, value in (("scaling", scale), ("softcap", softcap)):
         if value is not None and not isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""How what cannot be run, and what transformers raises, become one sentence."""
+"""Turns refusals and errors of transformers into one sentence of a StartupError."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ MAX_LENGTH = 300
 
 
 class Refusal(Exception):
-    """A model asks for something that the paged KV cache or our attention cannot honour."""
+    """A model needs something that the paged KV cache or our attention cannot do."""
 
 
 @contextmanager
 def one_sentence(architecture: str) -> Iterator[None]:
-    """Turn whatever is raised into a StartupError that names the architecture and the reason."""
+    """Turn any exception into a StartupError that names the architecture and the reason."""
     try:
         yield
     except StartupError:
@@ -24,7 +24,7 @@ def one_sentence(architecture: str) -> Iterator[None]:
             f"--model: {architecture} cannot be served: {error}", field="model"
         ) from error
     except Exception as error:
-        # Another library's code over a file of a user's: it may raise anything.
+        # Foreign code reads a user's file: it may raise anything.
         raise StartupError(
             f"--model: transformers cannot load {architecture}: {_first_line(error)}", field="model"
         ) from error

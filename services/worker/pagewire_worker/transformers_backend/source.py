@@ -1,6 +1,6 @@
-"""The way of all other architectures: transformers loads and runs them, our cache holds their KV.
+"""Loads all architectures without a native decoder: transformers runs them over our KV cache.
 
-Reads safetensors only, from the folder only, and never runs code that a checkpoint brings.
+Reads safetensors only, from the folder only, and never runs code of a checkpoint.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class TransformersModel(Uncaptured):
 
     @property
     def cache_shape(self) -> CacheShape:
-        """What it keeps per position."""
+        """Shape of the cache per position."""
         return self.model.cache_shape
 
     def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
@@ -77,7 +77,7 @@ class TransformersSource:
         """Return the source in `folder`, whose config.json holds `data`.
 
         Raises:
-            StartupError: Transformers does not know the model, or what it is cannot be served.
+            StartupError: Transformers does not know the model, or it cannot be served.
         """
         architecture = str((data.get("architectures") or ["none"])[0])
         with one_sentence(architecture):
@@ -137,7 +137,7 @@ class TransformersSource:
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,
-            # Not ignored: what does not fit is in `info`, and named below.
+            # Not ignored: wrong shapes are in `info`, and reported below.
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )

@@ -1,4 +1,4 @@
-"""Whether Triton's kernels run here, and what to say where they do not."""
+"""Checks whether Triton's kernels run on a device, and explains it if they do not."""
 
 import importlib.util
 import os
@@ -15,13 +15,13 @@ NO_COMPILER = "with which Triton makes its way to the driver; install gcc or nam
 
 
 def check_triton(wanted: str, field: str, device: torch.device, instead: str = "") -> None:
-    """Raise StartupError where Triton is not installed, or `device` does not run its kernels.
+    """Raise StartupError if Triton is not installed, or `device` does not run its kernels.
 
     Args:
-        wanted: The setting and what it asks for, such as "--attention-backend: triton".
-        field: Its name.
-        device: Of the model. The CPU runs kernels in Triton's interpreter only.
-        instead: What CPUs have.
+        wanted: The setting with its value, such as "--attention-backend: triton".
+        field: Name of the setting.
+        device: Device of the model. A CPU runs kernels in Triton's interpreter only.
+        instead: Alternatives on CPUs.
     """
     try:
         import triton  # noqa: F401
@@ -43,7 +43,7 @@ def check_triton(wanted: str, field: str, device: torch.device, instead: str = "
 
 
 def why_no_kernels(capability: tuple[int, int]) -> str | None:
-    """Return why a device of a compute capability does not run the kernels; None if it does."""
+    """Return why a device of this compute capability does not run the kernels; None if it does."""
     if capability < LEAST_CAPABILITY:
         least, found = (f"{major}.{minor}" for major, minor in (LEAST_CAPABILITY, capability))
         return f"the device has compute capability {found}, less than {least}"

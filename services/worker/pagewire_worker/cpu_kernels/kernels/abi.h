@@ -1,5 +1,5 @@
-// The C interface of the kernels: plain structures, mirrored by ../abi.py. No ownership passes
-// through it: every pointer stays the caller's.
+// The C interface of the kernels: plain structures, mirrored by ../abi.py. The caller keeps the
+// ownership of every pointer.
 #pragma once
 #include <stdint.h>
 
@@ -7,17 +7,17 @@
 extern "C" {
 #endif
 
-// How a matrix is stored; activations and KV are of the first two types only.
+// Storage of a matrix; activations and KV have the first two types only.
 enum { PW_FLOAT32 = 0, PW_BFLOAT16 = 1, PW_INT8 = 2, PW_INT4 = 3 };
 
 // y = x W^T + bias. `weight` is packed (pack.h), `bias` is float32 or null.
 typedef struct {
   const void* weight;
   const float* bias;
-  const float* scales;  // of the rows of an int8 matrix, [outputs]; those of int4 are in `weight`
-  int32_t kind;         // how it is stored
+  const float* scales;  // of the rows of an int8 matrix, [outputs]; int4 has its scales in `weight`
+  int32_t kind;         // its storage
   int32_t group;        // inputs that share a scale in an int4 matrix, a multiple of 8
-  int32_t num_outputs;  // a multiple of 16; what a matrix lacks is filled with zeros
+  int32_t num_outputs;  // a multiple of 16; rows beyond the matrix are zeros
   int32_t num_inputs;   // a multiple of 16
 } PwLinear;
 
@@ -28,7 +28,7 @@ typedef struct {
   const float* key_norm;        // [head_dim], or null
   PwLinear qkv;
   PwLinear output;
-  PwLinear gate_up;  // panels of gate and up take turns
+  PwLinear gate_up;  // panels of gate and up alternate
   PwLinear down;
   void* key;    // the layer's part of the KV cache, see kv.h
   void* value;
@@ -54,7 +54,7 @@ typedef struct {
   const PwLayer* layers;
 } PwModel;
 
-// One flat batch, as StepBatch in ../../backend.py describes it; all arrays are int64.
+// One flat batch, as StepBatch in ../../backend/backend.py describes it; all arrays are int64.
 typedef struct {
   int64_t num_tokens;
   int64_t num_seqs;
@@ -67,8 +67,8 @@ typedef struct {
   const int64_t* query_starts;
   const int64_t* seq_lens;
   const int64_t* block_tables;
-  // [num_tokens], or null. Set to 1 where a key or a value of a token is not finite, or would not be
-  // as it is stored; 0 is stored in its place. Without it whatever there is is stored.
+  // [num_tokens], or null. Set to 1 for a token whose key or value is not finite, or would not be in
+  // its stored type; 0 is stored in its place. With null, values are stored as they are.
   int64_t* faults;
 } PwBatch;
 
@@ -87,14 +87,14 @@ typedef struct PwPool PwPool;
 
 #pragma GCC visibility push(default)
 
-// Names of the instruction sets there are kernels for, the newest first; null behind the last one.
+// Names of the instruction sets with kernels, the newest first; null behind the last one.
 const char* pw_isa_name(int32_t isa);
-// Whether this machine has it.
+// Whether this machine has the instruction set.
 int32_t pw_isa_runs(int32_t isa);
-// Fingerprint of the sources that this library was made of.
+// Fingerprint of the sources that this library was compiled from.
 const char* pw_source_hash(void);
 
-// A pool of `num_threads` threads, the caller's among them, for kernels of one instruction set.
+// A pool of `num_threads` threads, with the caller's, for kernels of one instruction set.
 PwPool* pw_pool_new(int32_t isa, int32_t num_threads);
 void pw_pool_free(PwPool* pool);
 
@@ -102,24 +102,24 @@ void pw_pool_free(PwPool* pool);
 // first_panel + panel_step, ... of the packed matrix `linear`, whose weights and scales are written.
 void pw_pack(PwPool* pool, const PwLinear* linear, int32_t source_type, const void* source,
              int64_t num_rows, int64_t first_panel, int64_t panel_step);
-// Bytes that the weights of a matrix take, and those of a quantized row of its input.
+// Bytes of the weights of a matrix, and of a quantized row of its input.
 int64_t pw_weight_bytes(const PwLinear* linear);
 int64_t pw_quantized_row_bytes(const PwLinear* linear);
 
-// Compute layers [first_layer, last_layer) of a step. The first call also looks the tokens up, the
-// one for the last layer also writes the normalised states of the output rows: X [outputs, hidden].
+// Compute layers [first_layer, last_layer) of a step. The first call also looks the tokens up. The
+// call for the last layer also writes the normalised states of the output rows: X [outputs, hidden].
 void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
              int32_t first_layer, int32_t last_layer, void* states);
 
-// y [num_rows, stride] = x [num_rows, inputs] W^T + bias, y in float32; `type` is that of x, and
-// `quantized` memory for its rows where the matrix wants them so.
+// y [num_rows, stride] = x [num_rows, inputs] W^T + bias, y in float32. `type` is the type of x;
+// `quantized` is memory for its rows if the matrix needs quantized input.
 void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                void* quantized, float* y, int64_t stride);
-// The greatest of the first `num_outputs` columns of x W^T per row, the first of equal ones, or -1
-// where a column is not finite; the matrix has no bias and fewer than 2^24 outputs.
+// Write the greatest of the first `num_outputs` columns of x W^T per row, the first of equal ones, or
+// -1 if a column is not finite. The matrix has no bias and fewer than 2^24 outputs.
 void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                void* quantized, int64_t num_outputs, int64_t* y);
-// The parts of a step by themselves, for tests and measurements.
+// Single parts of a step, for tests and measurements.
 void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
                 void* quantized, void* y);
 void pw_rotate_and_store(PwPool* pool, const PwModel* model, const PwBatch* batch,

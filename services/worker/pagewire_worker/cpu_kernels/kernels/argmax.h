@@ -1,4 +1,4 @@
-// The greatest output of a linear layer per row, without ever writing the outputs down.
+// Finds the greatest output of a linear layer per row, without storing the outputs.
 #pragma once
 
 namespace PW_ISA {

@@ -1,13 +1,13 @@
-// What the interface hands to the jobs: plain data, the same for every instruction set.
+// Arguments that the interface passes to the jobs, the same for every instruction set.
 #pragma once
 #include "abi.h"
 #include "types.h"
 
 static constexpr int64_t TILE_QUERIES = 64;  // most rows (tokens times heads of a KV head) of a tile
 
-static constexpr int PHASES_PER_LAYER = 5;  // whose items the threads share
+static constexpr int PHASES_PER_LAYER = 5;  // their items are shared among threads
 
-// Bytes of an int4 matrix before the weights of each group: the scales of its 16 rows.
+// Bytes before the weights of each group of an int4 matrix: the scales of its 16 rows.
 static constexpr int64_t GROUP_SCALES = PANEL * 4;
 
 // Bytes of a panel of a matrix.
@@ -58,7 +58,7 @@ struct LinearArguments {
   int64_t num_rows;
   void* quantized;
   void* y;
-  int64_t stride;  // of y; for argmax the columns that count
+  int64_t stride;  // of y; for argmax the number of columns
 };
 
 struct NormArguments {

@@ -2,17 +2,17 @@
 //
 // The positions of a sequence are cut into splits of SPLIT positions, at multiples of SPLIT. Within
 // a split the scores of a row are summed in the order of positions; splits are merged in ascending
-// order as in online softmax (Milakov and Gimelshein, 2018; FlashAttention, Dao et al., 2022). What
-// a row does not see contributes exact zeros. So the result of a row depends on nothing but its
-// query and the keys and values that it sees, bit for bit.
+// order as in online softmax (Milakov and Gimelshein, 2018; FlashAttention, Dao et al., 2022).
+// Hidden positions contribute exact zeros. So the result of a row depends on its query and on the
+// keys and values that it sees, bit for bit, and on nothing else.
 #pragma once
 
 namespace PW_ISA {
 
 static constexpr int64_t SPLIT = 512;
 static constexpr int64_t SPLIT_GROUPS = SPLIT / PANEL;
-static constexpr int64_t GROUPS_AHEAD = 8;  // read before they are needed: blocks lie anywhere
-static constexpr int64_t GROUPS_AT_ONCE = 4;  // with sums of their own: none waits for another
+static constexpr int64_t GROUPS_AHEAD = 8;  // prefetched: blocks may lie anywhere
+static constexpr int64_t GROUPS_AT_ONCE = 4;  // with separate sums, which do not wait for each other
 static constexpr float HIDDEN = -1e30f;
 static constexpr float LOG2_E = 1.44269504088896341f;
 
@@ -36,7 +36,7 @@ static void weigh_tile(const typename T::Element* p, const typename T::Element* 
     multiply<T, M, NB>(sums, p + begin, SPLIT, 0, size, panels, ahead, 0);
   }
   if (num_tokens % T::STEP) {
-    // The partner of the last token was never written: it may be anything, and 0 * NaN is NaN.
+    // The partner of the last token was never written. It may be NaN, and 0 * NaN is NaN.
     int64_t k = (num_tokens - 1) % PANEL;
     for (int n = 0; n < NB; n++) {
       typename T::Columns last = T::first_only(T::columns(panels[n] + k * PANEL));
@@ -71,15 +71,14 @@ static const WeighTile<T> WEIGH_TILES[MAX_TILE_ROWS][4] = {
     PW_WEIGH_ROW(5), PW_WEIGH_ROW(6), PW_WEIGH_ROW(7), PW_WEIGH_ROW(8)};
 #undef PW_WEIGH_ROW
 
-// The greatest product and the total of weights of each row of a tile, and the factors that a merge
-// gives to what they belong to.
+// The greatest product and the total of weights of each row of a tile, and its factor in a merge.
 struct Totals {
   alignas(64) float greatest[TILE_QUERIES];
   alignas(64) float total[TILE_QUERIES];
   alignas(64) float factor[TILE_QUERIES];
 };
 
-// What one thread needs for a tile.
+// Memory of one thread for a tile.
 template <class T>
 struct AttentionMemory {
   typename T::Element* query;    // [rows, head_dim]
@@ -108,9 +107,9 @@ struct AttentionMemory {
   }
 };
 
-// From products to weights of one row and split: positions [begin, end) of it are seen. `scale` is
-// that of the products, for powers of 2. A row that sees nothing has weights of 1. Groups up to the
-// next multiple of GROUPS_AT_ONCE are written, too.
+// Turn products into weights for one row and split, which sees positions [begin, end). `scale` turns
+// products into exponents of 2. A row that sees no position gets weights of 1. Groups up to the next
+// multiple of GROUPS_AT_ONCE are written too.
 template <class T>
 static inline void soften(float* products, typename T::Element* weights, int64_t num_groups,
                           int64_t begin, int64_t end, float scale, float* greatest, float* total) {
@@ -142,7 +141,7 @@ static inline void soften(float* products, typename T::Element* weights, int64_t
   *total = sum_of(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
 }
 
-// Merge a split into what came before it; one that a row sees nothing of gets the factor 0.
+// Merge a split into the splits before it. If a row sees no position of it, its factor is 0.
 static inline void merge_totals(Totals& before, Totals& split, int64_t num_rows, float scale) {
   V factor = set1(scale);
   for (int64_t row = 0; row < num_rows; row += PANEL) {
@@ -158,7 +157,7 @@ static inline void merge_totals(Totals& before, Totals& split, int64_t num_rows,
   }
 }
 
-// Have the keys or values of a group read into the cache.
+// Prefetch the keys or values of a group.
 template <class T>
 static inline void read_group(const typename T::Element* group, int64_t head_dim) {
   const char* begin = (const char*)group;
@@ -176,7 +175,7 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
   const int64_t* table = batch.block_tables + tile.seq * batch.table_stride;
   const Element *keys[SPLIT_GROUPS + GROUPS_AHEAD], *values[SPLIT_GROUPS + GROUPS_AHEAD];
   for (int64_t g = 0; g < num_groups + GROUPS_AHEAD; g++) {
-    // What is read ahead at the end of a split is the next one.
+    // At the end of a split, the next split is prefetched.
     int64_t position = least(first + g * PANEL, last - 1);
     int64_t offset = group_offset(model, table[position / model.block_size], kv_head,
                                   position % model.block_size / PANEL);
@@ -184,7 +183,7 @@ static void attend_split(const PwModel& model, const PwLayer& layer, const PwBat
     values[g] = (const Element*)layer.value + offset;
   }
   const int64_t most_rows = tile_rows(num_rows);
-  // What a window leaves out before the first group: each group is added to the same sum always.
+  // Positions that a window hides before the first group. Each group always goes to the same sum.
   const int64_t lead = first % (GROUPS_AT_ONCE * PANEL);
   if (first < SPLIT)
     for (int64_t g = 0; g < least(GROUPS_AHEAD, num_groups); g++) read_group<T>(keys[g], d);
@@ -240,7 +239,7 @@ static void attend_tile(PwPool* pool, int thread, const PwModel& model, const Pw
                      (size_t)(num_query * d) * sizeof(Element));
   }
   for (int64_t row = 0; row < TILE_QUERIES; row++) {
-    // Rows that a tile does not have are merged along.
+    // Rows beyond the tile are merged too, so they need valid values.
     memory.totals[0].greatest[row] = memory.totals[1].greatest[row] = HIDDEN;
     memory.totals[0].total[row] = memory.totals[1].total[row] = 0.0f;
   }
@@ -249,7 +248,7 @@ static void attend_tile(PwPool* pool, int thread, const PwModel& model, const Pw
   int64_t end = batch.positions[tile.first_token + tile.num_tokens - 1] + 1;
   int64_t from = model.window ? most(0, earliest + 1 - model.window) : 0;
   for (int64_t split = from / SPLIT * SPLIT; split < end; split += SPLIT) {
-    // Blocks before the window may be others' by now: not even their zeros are added.
+    // Blocks before the window may belong to other sequences: they must not even add zeros.
     int64_t first = most(split, from / PANEL * PANEL);
     attend_split<T>(model, layer, batch, memory, tile, kv_head, first, least(end, split + SPLIT),
                     end);
@@ -269,7 +268,7 @@ static void attend_share(PwPool* pool, int phase, int thread, const PwModel& mod
                          const AttentionTile* tiles, int64_t num_tiles) {
   int64_t num_items = num_tiles * model.num_kv_heads;
   for (int64_t item; (item = pool->next(phase, thread, num_items)) < num_items;) {
-    // The last tiles of a chunk see the most: long work first.
+    // The last tiles of a chunk see the most positions: long work comes first.
     const AttentionTile& tile = tiles[num_tiles - 1 - item / model.num_kv_heads];
     attend_tile<T>(pool, thread, model, layer, batch, scratch, tile, item % model.num_kv_heads);
   }

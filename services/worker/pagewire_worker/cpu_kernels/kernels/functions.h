@@ -12,7 +12,7 @@ static inline Share share(const PwPool* pool, int thread, int64_t count) {
   return {count * thread / pool->num_threads, count * (thread + 1) / pool->num_threads};
 }
 
-// e^x to about 2 ulp, exactly 1 at 0; x is held within what a normal float can say.
+// e^x to about 2 ulp, exactly 1 at 0; x is clamped so that the result is a normal float.
 // Range reduction and polynomial of Cephes' expf (Moshier, 1989).
 static inline V exp(V x) {
   x = min(max(x, set1(-87.0f)), set1(88.0f));
@@ -29,7 +29,7 @@ static inline V exp(V x) {
   return scale_by_power(p, n);
 }
 
-// 2^x to about 2 ulp of the power nearest to it, exactly 1 at 0 and exactly 0 from far below.
+// 2^x to about 2 ulp of the nearest power of 2, exactly 1 at 0 and exactly 0 far below.
 static inline V exp2(V x) {
   V n = round_even(x);
   V f = sub(x, n);
@@ -43,7 +43,7 @@ static inline V exp2(V x) {
   return scale_or_vanish(p, n);
 }
 
-// 2^x to about 4e-6 of it, exactly 1 at 0 and exactly 0 from far below, for what gets 8 bits.
+// 2^x to a relative error of about 4e-6, exactly 1 at 0 and exactly 0 far below, for 8-bit results.
 static inline V exp2_briefly(V x) {
   V whole, f = fraction_of(x, &whole);
   // Least greatest relative error on [0, 1] of a polynomial that is 1 at 0 and 2 at 1.
@@ -55,7 +55,7 @@ static inline V exp2_briefly(V x) {
   return scale_or_vanish(p, whole);
 }
 
-// What a softmax that is stored as T takes.
+// The power of 2 for a softmax that is stored as T.
 template <class T>
 static inline V softmax_power(V x) {
   return sizeof(typename T::Element) < 4 ? exp2_briefly(x) : exp2(x);

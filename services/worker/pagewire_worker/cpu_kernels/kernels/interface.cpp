@@ -1,4 +1,4 @@
-// The functions of abi.h: which kernels, and how a batch is cut into tiles.
+// The functions of abi.h: they select kernels, and cut a batch into tiles.
 #include "abi.h"
 #include "kernels.h"
 
@@ -54,8 +54,8 @@ int64_t pw_quantized_row_bytes(const PwLinear* linear) {
   return is_quantized(*linear) ? quantized_row_bytes(linear->num_inputs, linear->group) : 0;
 }
 
-// Whether work is worth the barriers between threads, which take a time slice each where a thread
-// has to wait for its core: what one thread does in some 20 microseconds is not.
+// Whether work is worth the barriers between threads. A barrier takes a time slice if a thread has to
+// wait for its core. Work of some 20 microseconds for one thread is not worth it.
 static bool is_worth_sharing(int64_t num_bytes, int64_t num_products) {
   return num_bytes > 400 * 1000 || num_products > 3 * 1000 * 1000;
 }
@@ -74,7 +74,7 @@ static bool is_worth_sharing(const PwModel& model, const PwBatch& batch) {
   return is_worth_sharing(0, 2 * num_seen * width);
 }
 
-// Cut the tokens of a batch into tiles; they stay in `memory` for the job.
+// Cut the tokens of a batch into tiles; they live as long as the job.
 struct Tiles {
   AttentionTile* tiles;
   int64_t count;

@@ -1,14 +1,14 @@
-// Where keys and values lie in a block of the cache, so that products read them as panels.
+// Layout of keys and values in a block of the cache: products read them as panels.
 //
 // A block holds, per KV head, its tokens in groups of 16. The keys of a group are one panel whose
 // columns are its tokens, [head_dim / STEP][16 tokens][STEP]; its values are head_dim / 16 panels
 // whose rows are its tokens, [head_dim / 16][16 tokens / STEP][16 columns][STEP]. A block has as
-// many bytes as it would have in any other order.
+// many bytes as in any other order.
 #pragma once
 
 namespace PW_ISA {
 
-// Return where a group of 16 tokens begins, counted in elements.
+// Return the offset of a group of 16 tokens, in elements.
 static inline int64_t group_offset(const PwModel& model, int64_t block, int64_t kv_head,
                                    int64_t group) {
   int64_t num_groups = model.block_size / PANEL;

@@ -1,14 +1,14 @@
-// Linear layers over packed weights: which thread computes what, and what becomes of the sums.
+// Linear layers over packed weights: the distribution to threads, and the use of the sums.
 #pragma once
 
 namespace PW_ISA {
 
 static constexpr int MAX_ITEM_PANELS = 6;
-static constexpr int WIDE_ITEM_PANELS = 4;  // of an item with many rows: what a wide tile has
+static constexpr int WIDE_ITEM_PANELS = 4;  // of an item with many rows: as in a wide tile
 static constexpr int64_t MOST_ITEM_ROWS = 256, LEAST_ITEM_ROWS = 32;
 static constexpr int64_t AHEAD_BYTES = 2048;
 
-// How a product is cut into items that threads take one after the other.
+// Cut of a product into items that threads take one after the other.
 struct Cut {
   int64_t num_panels;  // of the matrix
   int64_t width;       // panels of an item, at most MAX_ITEM_PANELS
@@ -19,7 +19,7 @@ struct Cut {
   int64_t num_items() const { return num_widths * num_row_blocks; }
 };
 
-// Return the width with the least work for the busiest thread, the greatest of those.
+// Return the greatest width that gives the least work to the busiest thread.
 static inline Cut cut(int64_t num_panels, int64_t num_rows, int num_threads, bool is_even) {
   static const int64_t WIDTHS[] = {6, 4, 3, 2, 1};
   int64_t rows = MOST_ITEM_ROWS;
@@ -41,9 +41,10 @@ static inline Cut cut(int64_t num_panels, int64_t num_rows, int num_threads, boo
   return best;
 }
 
-// Say what a tile reads ahead, the `index`th of `count` tiles over the same panels [size each], where
-// the panels that come next are `next` elements away: where there is one tile only, a little
-// further on and then those; else its share of those. `ahead` and `later` hold it.
+// Return the prefetches of tile `index` of `count` tiles over the same panels [size each]. The panels
+// that come next are `next` elements away. A single tile prefetches a little ahead in its own panels
+// and then the next ones. One of several tiles prefetches its share of the next panels. `ahead` and
+// `later` hold the addresses.
 template <class T>
 static inline Prefetch<T> read_ahead(int64_t index, int64_t count, int64_t size, int64_t next,
                                      const typename T::Element* const* panels, int num_panels,
@@ -65,7 +66,7 @@ static inline Prefetch<T> read_ahead(int64_t index, int64_t count, int64_t size,
   return {ahead, 0, later, turn};
 }
 
-// Input rows of a product lie this far apart, counted in elements.
+// Distance of the input rows of a product, in elements.
 template <class T>
 static inline int64_t row_stride(const PwLinear& linear) {
   if constexpr (T::STEP >= 4)
@@ -74,7 +75,7 @@ static inline int64_t row_stride(const PwLinear& linear) {
     return linear.num_inputs;
 }
 
-// From what a tile has summed up of a row to the product: in place, 16 floats per panel.
+// Turn the sums of a tile for one row into the product: in place, 16 floats per panel.
 template <class T>
 static inline void rescale(const PwLinear& linear, const typename T::Input* row,
                            int64_t first_panel, int num_panels, float* sums) {
@@ -93,8 +94,8 @@ static inline void rescale(const PwLinear& linear, const typename T::Input* row,
   }
 }
 
-// Call finish(row, first_panel, num_panels, sums) for each row of the product x W^T, in this
-// thread's share of it; sums are 16 floats per panel and may be overwritten.
+// Call finish(row, first_panel, num_panels, sums) for each row of this thread's share of x W^T. The
+// sums are 16 floats per panel and may be overwritten.
 template <class T, class Finish>
 static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& linear, const void* x,
                          int64_t num_rows, bool is_even, const Finish& finish) {
@@ -113,7 +114,7 @@ static void linear_share(PwPool* pool, int phase, int thread, const PwLinear& li
     int64_t block = item % c.num_row_blocks, begin = block * c.num_rows;
     int64_t end = least(begin + c.num_rows, num_rows);
     int64_t most_rows = tile_rows(end - begin), num_tiles = ceil_div(end - begin, most_rows);
-    // Items of a thread follow each other, as far as it can be known.
+    // The guess is that the thread takes adjacent items.
     bool is_last = first_panel + c.width >= c.num_panels || block + 1 < c.num_row_blocks;
     int64_t next = is_last ? 0 : c.width * panel_size;
     for (int64_t t = 0, row = begin; row < end; t++, row += most_rows) {
@@ -166,7 +167,7 @@ static void add_share(PwPool* pool, int phase, int thread, const PwLinear& linea
                   });
 }
 
-// y [num_rows, outputs / 2] = silu(gate) * up; panels of gate and up take turns in the matrix.
+// y [num_rows, outputs / 2] = silu(gate) * up; panels of gate and up alternate in the matrix.
 template <class T, class Out>
 static void gate_up_share(PwPool* pool, int phase, int thread, const PwLinear& linear,
                         const void* x,
@@ -187,7 +188,7 @@ static void gate_up_share(PwPool* pool, int phase, int thread, const PwLinear& l
                   });
 }
 
-// How a product is computed: on activations of T as they are, or on quantized ones.
+// Select the type of a product: T itself, or quantized activations.
 #define PW_BY_KIND(linear, call)      \
   switch ((linear).kind) {            \
     case PW_INT8: call(Int8); break;  \
@@ -195,7 +196,7 @@ static void gate_up_share(PwPool* pool, int phase, int thread, const PwLinear& l
     default: call(T);                 \
   }
 
-// What a product reads: rows of T, and the same ones quantized where the matrix wants them so.
+// Input of a product: rows of T, and the same rows quantized if the matrix needs that.
 struct Rows {
   const void* plain;
   const void* quantized;
@@ -228,8 +229,8 @@ static void gate_up_linear(PwPool* pool, int phase, int thread, const PwLinear& 
 #undef PW_CALL
 }
 
-// Quantize this thread's share of the rows of `x` for a matrix that wants them so. Others read them
-// only behind a barrier.
+// Quantize this thread's share of the rows of `x` if the matrix needs that. Other threads may read
+// them only after a barrier.
 template <class T>
 static void quantize_share(PwPool* pool, int thread, const PwLinear& linear, const void* x,
                            int64_t num_rows, void* quantized) {

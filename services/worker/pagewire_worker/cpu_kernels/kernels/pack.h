@@ -1,5 +1,5 @@
-// Weights as the products read them: panels of 16 outputs, [inputs / STEP][16 outputs][STEP], or as
-// quantized.h says.
+// Packs weights for the products: panels of 16 outputs, [inputs / STEP][16 outputs][STEP], or as
+// described in quantized.h.
 #pragma once
 
 namespace PW_ISA {
@@ -12,7 +12,7 @@ static inline float element(const void* p, int64_t index, int32_t type) {
   return x;
 }
 
-// The 16 rows of a panel, which may lie behind the end of the matrix.
+// The 16 rows of a panel; some may lie behind the end of the matrix.
 struct PanelSource {
   const PackArguments& a;
   int64_t first_row;
@@ -56,7 +56,7 @@ static inline const float* widen_row(const PanelSource& rows, int lane, float* m
   return memory;
 }
 
-// A value that is not finite makes the scale NaN: as bytes it would look like any other.
+// A value that is not finite makes the scale NaN, because no byte can represent it.
 static inline void pack_int8(const PanelSource& rows, uint8_t* out, float* scales, float* memory) {
   for (int lane = 0; lane < PANEL; lane++) {
     const float* x = widen_row(rows, lane, memory);
@@ -78,8 +78,8 @@ static inline void pack_int8(const PanelSource& rows, uint8_t* out, float* scale
   }
 }
 
-// The value furthest from zero becomes -8, the end of the range that has one more. NaN where a value
-// is not finite.
+// The value furthest from zero becomes -8, the longer end of the range. Returns NaN if a value is not
+// finite.
 static inline float int4_scale(const float* x, int64_t group) {
   float low = 0.0f, high = 0.0f, strange = 0.0f;
   for (int64_t i = 0; i < group; i++) {
@@ -96,7 +96,7 @@ static inline void pack_int4(const PanelSource& rows, int64_t group, uint8_t* ou
     const float* x = widen_row(rows, lane, memory);
     for (int64_t g = 0; g < rows.size() / group; g++) {
       float scale = int4_scale(x + g * group, group);
-      // The reciprocal of less would be infinite: such a group is as good as zeros.
+      // The reciprocal of a smaller scale would be infinite: such a group is stored as zeros.
       bool is_tiny = scale < LEAST_LARGEST && scale > -LEAST_LARGEST;
       V factor = set1(is_tiny ? 0.0f : 1.0f / scale), offset = set1(Int4::OFFSET);
       ((float*)(out + g * group_bytes))[lane] = scale;

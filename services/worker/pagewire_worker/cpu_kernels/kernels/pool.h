@@ -12,17 +12,17 @@ typedef void (*PoolJob)(PwPool* pool, const void* arguments, int thread);
 
 
 struct PwPool {
-  int num_threads;  // of the job that runs
+  int num_threads;  // of the current job
   int most_threads;
   const Kernels* kernels;
 
-  // Run `job`, which has so many phases, and return once all its threads are done: all there are, or
-  // the caller's alone for what is too little to share. Only one caller at a time.
+  // Run `job`, which has `num_phases` phases, and return once all its threads are done. These are all
+  // threads if `is_shared`, else only the caller's. Only one caller at a time.
   void run(PoolJob job, const void* arguments, int num_phases, bool is_shared);
-  // Wait until all threads are here.
+  // Wait until all threads have reached the barrier.
   void barrier();
-  // Next item of the `count` of a phase for one thread, or `count` when none is left; each phase of
-  // a job has a number of its own. A thread has a range to itself, and helps others after that.
+  // Return the next of the `count` items of a phase for one thread, or `count` if none is left. Each
+  // phase of a job has its own number. A thread first takes its own range, then items of others.
   int64_t next(int phase, int thread, int64_t count) {
     for (int turn = 0; turn < num_threads; turn++) {
       int owner = (thread + turn) % num_threads;

@@ -1,8 +1,8 @@
 // Matrices of int8 and int4, and the int8 rows that they are multiplied with.
 //
-// Rows of activations are quantized as they come, each with one scale (dynamic, symmetric). Weights are
-// stored as unsigned bytes or nibbles, an offset above what they mean; the sums of the row, group by
-// group, take the offset off again. Sums of integers are exact in any order.
+// Rows of activations are quantized in each call, with one scale per row (dynamic, symmetric). Weights
+// are stored as unsigned bytes or nibbles, which are their values plus an offset. The sums of each
+// group of the row serve to subtract the offset again. Sums of integers are exact in any order.
 #pragma once
 
 namespace PW_ISA {
@@ -31,7 +31,7 @@ struct Int4 {
   static constexpr int OFFSET = 8;
 };
 
-// The least largest value of a row that has a scale of its own; the reciprocal of less would be
+// Lower bound of the largest value from which a scale is made: the reciprocal of a smaller one would be
 // infinite.
 static constexpr float LEAST_LARGEST = 0x1p-100f;
 
@@ -40,8 +40,8 @@ static inline const int32_t* sums_of(const int8_t* row, int64_t size) {
   return (const int32_t*)(row + size + 4);
 }
 
-// Quantize one row of `size` values for a matrix with such groups. A row with a value that is not
-// finite gets the scale NaN: as bytes it would look like any other.
+// Quantize one row of `size` values for a matrix with groups of this size. A row with a value that is
+// not finite gets the scale NaN, because no byte can represent it.
 template <class In>
 static inline void quantize_row(const In* x, int64_t size, int64_t group, int8_t* row) {
   V high = set1(LEAST_LARGEST), strange = zero();
@@ -65,7 +65,7 @@ static inline void quantize_row(const In* x, int64_t size, int64_t group, int8_t
   }
 }
 
-static constexpr int64_t INT4_GROUPS_AHEAD = 2;  // read before they are needed
+static constexpr int64_t INT4_GROUPS_AHEAD = 2;  // prefetched
 
 // out[M rows, stride] = x * panels of an int4 matrix, without the scale of the rows.
 template <int M, int NB>
@@ -81,7 +81,7 @@ static void int4_tile(const int8_t* x, int64_t x_stride, int64_t size, int64_t g
     for (int m = 0; m < M; m++)
 #pragma GCC unroll 8
       for (int n = 0; n < NB; n++) sums[m][n] = no_integers();
-    // Behind the last groups of these panels come the first ones of the next.
+    // After the last groups of these panels, the first groups of the next panels are prefetched.
     const bool is_near = (g + INT4_GROUPS_AHEAD) * group < size;
     const uint8_t* ahead[NB];
     for (int n = 0; n < NB; n++)

@@ -1,5 +1,5 @@
-// From the products of queries, keys and values to what attention reads: norms of heads (Qwen3),
-// rotary embedding (Su et al., 2021), and the new tokens in the KV cache.
+// Prepares queries, keys and values for attention: norms of heads (Qwen3), rotary embedding (Su et
+// al., 2021), and storage of the new tokens in the KV cache.
 #pragma once
 
 namespace PW_ISA {
@@ -24,7 +24,7 @@ static inline const float* normed_head(const float* x, const float* weight, floa
   return memory;
 }
 
-// Whether `size` values are finite, and remain so in the narrowest type: twice as large they are.
+// Whether `size` values are finite, also in the narrowest type: then twice the values are finite too.
 static inline bool are_finite(const float* x, int64_t size) {
   V strange = zero();
   for (int64_t i = 0; i < size; i += PANEL) {
@@ -60,8 +60,8 @@ static void rotate_share(const PwModel& model, const PwLayer& layer, const PwBat
       const float* value = heads + (num_heads + num_kv + head) * d;
       rotate(normed_head(key, layer.key_norm, model.norm_epsilon, d, memory), cosines, sines, d,
              rotated);
-      // The cache holds finite numbers only: what a token may not see has a weight of 0 for it, and
-      // 0 times anything else would be NaN.
+      // The cache holds finite numbers only: hidden positions have a weight of 0, and 0 times a number
+      // that is not finite would be NaN.
       if (batch.faults && !(are_finite(rotated, d) && are_finite(value, d))) {
         batch.faults[token] = 1;
         keep_finite(rotated, d, rotated);

@@ -76,7 +76,7 @@ static void step_job(PwPool* pool, const void* arguments, int thread) {
   }
 }
 
-// The input of a product that is computed by itself.
+// Prepare the input of a single product.
 template <class T>
 static Rows prepare_rows(PwPool* pool, int thread, const LinearArguments& a) {
   quantize_share<T>(pool, thread, *a.linear, a.x, a.num_rows, a.quantized);

@@ -1,16 +1,16 @@
 // The inner loops of all matrix products: a few rows times a few panels, sums in registers.
 //
 // Every sum runs over K in ascending order in one register, whatever the shape of the tile. So a
-// result does not depend on how many rows there are, nor on which thread computes which part.
+// result does not depend on the number of rows, nor on the distribution to threads.
 #pragma once
 
 namespace PW_ISA {
 
-// What is read ahead while panels are multiplied: for each of them the place `ahead`, and on from
-// there, an element for every 2^shift inputs of the panel; from input `turn` on it is `later`.
+// Prefetches during the product of panels. Each panel has an address `ahead`, which moves on by one
+// element for every 2^shift inputs; from input `turn` on, `later` takes its place.
 //
-// It is handed on by reference: a copy of it would be read before its parts are written, and wait for
-// all that was written before, which is the results of a tile.
+// Passed by reference: the load of a copy would wait for all earlier stores, such as the results of a
+// tile.
 template <class T>
 struct Prefetch {
   const typename T::Element* const* ahead;
@@ -44,8 +44,8 @@ static inline __attribute__((always_inline)) void multiply(
   }
 }
 
-// out[M rows, stride] = x * panels; out has 16 columns per panel, of integers for int8. With HAS_TURN
-// it reads `later`, too; the loop of the others has registers for one place only.
+// out[M rows, stride] = x * panels; out has 16 columns per panel, of integers for int8. Only with
+// HAS_TURN it uses `later`; without it, the loop has registers for one address only.
 template <class T, int M, int NB, bool HAS_TURN>
 static __attribute__((noinline)) void whole_tile(const typename T::Input* x, int64_t x_stride,
                                                  int64_t size,
@@ -89,7 +89,7 @@ using Tile = void (*)(const typename T::Input* x, int64_t x_stride, int64_t size
 
 template <class T, int M, int NB>
 constexpr Tile<T> tile_or_null() {
-  // The nibbles of int4 take registers, too.
+  // The nibbles of int4 take registers too.
   constexpr int fewer = TILE_SUMS * 2 / 3 > TILE_ROWS ? TILE_SUMS * 2 / 3 : TILE_ROWS;
   constexpr int most_sums = T::STEP == 8 ? fewer : TILE_SUMS;
   if constexpr (M <= TILE_ROWS && NB <= WIDEST_TILE && M * NB <= most_sums)
@@ -111,8 +111,8 @@ static const Tile<T> TILES[MAX_TILE_ROWS][MAX_TILE_PANELS] = {
     PW_TILE_ROW(5), PW_TILE_ROW(6), PW_TILE_ROW(7), PW_TILE_ROW(8)};
 #undef PW_TILE_ROW
 
-// Few rows wait for memory, and tall tiles read it less often; many rows wait for the products, of
-// which wide tiles have more for each row that they read.
+// Few rows are limited by memory, and tall tiles read it less often. Many rows are limited by the
+// products, and wide tiles have more products for each row that they read.
 static constexpr int64_t MANY_ROWS = 48;
 
 // Rows of the tiles that `num_rows` are cut into: as equal as possible.
@@ -121,7 +121,7 @@ static inline int64_t tile_rows(int64_t num_rows) {
   return ceil_div(num_rows, ceil_div(num_rows, highest));
 }
 
-// out[num_rows <= TILE_ROWS, stride] = x * panels for any number of panels; `group` is that of int4.
+// out[num_rows <= TILE_ROWS, stride] = x * panels for any number of panels; `group` is the group of int4.
 template <class T>
 static inline void multiply_rows(const typename T::Input* x, int64_t x_stride, int num_rows,
                                  int64_t size, int64_t group, const typename T::Element* const* panels,
@@ -130,7 +130,7 @@ static inline void multiply_rows(const typename T::Input* x, int64_t x_stride, i
   for (int n = 0; n < num_panels;) {
     int width = num_panels - n < WIDEST_TILE ? num_panels - n : WIDEST_TILE;
     while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;
-    // Two tiles of half the width are better than a wide one and a rest.
+    // Two tiles of half the width are faster than a wide tile and a narrow rest.
     int left = num_panels - n;
     if (left > width && left < 2 * width && left % 2 == 0) width = left / 2;
     while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;

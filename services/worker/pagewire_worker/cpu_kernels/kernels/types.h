@@ -1,4 +1,4 @@
-// What all files share that does not depend on an instruction set.
+// Types and functions that do not depend on an instruction set.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@ struct Bf16 {
 
 typedef int32_t __attribute__((may_alias)) int32_alias;
 
-static constexpr int PANEL = 16;  // columns that a panel of a matrix has, and tokens a group of KV
+static constexpr int PANEL = 16;  // columns of a panel of a matrix, and tokens of a group of KV
 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -47,11 +47,11 @@ static inline __m256 scale_half_or_vanish(__m256 p, __m256 n) {
   __m256 scaled = scale_half(p, _mm256_max_ps(n, least));
   return _mm256_and_ps(_mm256_cmp_ps(n, least, _CMP_GE_OQ), scaled);
 }
-// p * 2^n for integral n up to 127; 0 where that is too small.
+// p * 2^n for integral n up to 127; 0 if the result is too small.
 static inline V scale_or_vanish(V p, V n) {
   return {scale_half_or_vanish(p.low, n.low), scale_half_or_vanish(p.high, n.high)};
 }
-// x less its floor, and in `whole` what scale_or_vanish takes for the floor.
+// x minus its floor; `whole` becomes the floor, for scale_or_vanish.
 static inline V fraction_of(V x, V* whole) {
   *whole = {_mm256_floor_ps(x.low), _mm256_floor_ps(x.high)};
   return sub(x, *whole);
@@ -73,7 +73,7 @@ static inline V in_range(V x, V other, int first, int end) {
           half_in_range(x.high, other.high, first - 8, end - 8)};
 }
 
-// Lanes are added to those half a register away, again and again; the greatest is found alike.
+// Halves of the register are added repeatedly; the greatest lane is found in the same way.
 static inline float sum_of(V x) {
   __m256 half = _mm256_add_ps(x.low, x.high);
   __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
@@ -124,9 +124,9 @@ static inline void store(float* p, VI x) {
 static inline VI subtract(VI a, VI b) {
   return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
 }
-// Whole numbers that bytes hold, as bytes.
+// Store whole numbers in the range of bytes as bytes.
 static inline void store_bytes(int8_t* p, V x) {
-  // The halves of 128 bits are packed by themselves: eight words of each come out apart.
+  // Each half of 128 bits is packed separately, so the words must be permuted.
   __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high));
   words = _mm256_permute4x64_epi64(words, 0xd8);
   __m128i low = _mm256_castsi256_si128(words), high = _mm256_extracti128_si256(words, 1);
@@ -135,7 +135,7 @@ static inline void store_bytes(int8_t* p, V x) {
 static inline V to_floats(VI x) { return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)}; }
 
 struct FourBytes {
-  __m256i even, odd;  // of an input, for all lanes
+  __m256i even, odd;  // of one input, in all lanes
 };
 static inline FourBytes four_bytes(const int8_t* p) {
   __m256i x = _mm256_set1_epi32(*(const int32_alias*)p);

@@ -27,9 +27,9 @@ static inline V scale_by_power(V p, V n) {
   __m512i bits = _mm512_slli_epi32(_mm512_cvtps_epi32(n), 23);
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), bits));
 }
-// p * 2^n for integral n of any size; 0 where that is too small.
+// p * 2^n for integral n of any size; 0 if the result is too small.
 static inline V scale_or_vanish(V p, V n) { return _mm512_scalef_ps(p, n); }
-// x less its floor, and in `whole` what scale_or_vanish takes for the floor: it rounds down itself.
+// x minus its floor; `whole` becomes x itself, because scale_or_vanish rounds down.
 static inline V fraction_of(V x, V* whole) {
   *whole = x;
   return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -45,7 +45,7 @@ static inline V in_range(V x, V other, int first, int end) {
   return _mm512_mask_mov_ps(other, (__mmask16)(below & ~under), x);
 }
 
-// Lanes are added to those half a register away, again and again; the greatest is found alike.
+// Halves of the register are added repeatedly; the greatest lane is found in the same way.
 static inline float sum_of(V x) {
   __m256 half = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
   __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
@@ -85,14 +85,14 @@ static inline VI integers(int32_t x) { return _mm512_set1_epi32(x); }
 static inline VI load_integers(const float* p) { return _mm512_loadu_si512(p); }
 static inline void store(float* p, VI x) { _mm512_storeu_si512(p, x); }
 static inline VI subtract(VI a, VI b) { return _mm512_sub_epi32(a, b); }
-// Whole numbers that bytes hold, as bytes.
+// Store whole numbers in the range of bytes as bytes.
 static inline void store_bytes(int8_t* p, V x) {
   _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
 }
 static inline V to_floats(VI x) { return _mm512_cvtepi32_ps(x); }
 
 #ifdef __AVX512VNNI__
-typedef __m512i FourBytes;  // of an input, for all lanes
+typedef __m512i FourBytes;  // of one input, in all lanes
 static inline FourBytes four_bytes(const int8_t* p) {
   return _mm512_set1_epi32(*(const int32_alias*)p);
 }
@@ -116,7 +116,7 @@ static inline VI bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
 static inline VI low_nibbles(VI x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 static inline VI high_nibbles(VI x) { return low_nibbles(_mm512_srli_epi16(x, 4)); }
 
-// The inner product over one step of K for 16 columns: what a panel stores together.
+// The inner product over one step of K for 16 columns, which a panel stores together.
 struct Float32 {
   typedef float Element;
   typedef float Input;
@@ -169,7 +169,7 @@ struct BFloat16 {
 };
 
 static constexpr int TILE_ROWS = 8;       // most rows of a tile of the matrix product
-static constexpr int WIDE_TILE_ROWS = 6;  // where tiles are to be wide
+static constexpr int WIDE_TILE_ROWS = 6;  // rows of a wide tile
 static constexpr int TILE_SUMS = 24;      // registers for its sums
 static constexpr int WIDEST_TILE = 6;     // panels of one
 
