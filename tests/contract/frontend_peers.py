@@ -189,7 +189,7 @@ def served(
     checkpoint: Path, *, name: str = "tiny", max_model_len: int = 512, embedding_size: int = 0
 ) -> wire.ServedModels:
     """Return the served models of a scheduler with one worker."""
-    model = wire.OfferedModel(
+    model = wire.ServedModel(
         name=name,
         tokenizer_fingerprint=tokenizer_fingerprint(checkpoint),
         max_model_len=max_model_len,

@@ -8,7 +8,7 @@ from pagewire_shared.process.process import Serve, run_role
 
 
 def load() -> Serve[FrontendConfig]:
-    """Import what serves."""
+    """Import the serving modules."""
     with needs_extra("frontend"):
         from pagewire_frontend.serve import serve
 

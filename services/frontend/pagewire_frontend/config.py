@@ -1,4 +1,4 @@
-"""Settings of the frontend role, and the bounds among them. Owns no behaviour."""
+"""Settings of the frontend role, and the bounds among them."""
 
 import sys
 from dataclasses import dataclass, fields
@@ -32,7 +32,7 @@ _NOT_NEGATIVE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontendConfig(ProcessConfig):
-    """Everything `pagewire frontend` can be told."""
+    """All settings of `pagewire frontend`."""
 
     host: str = setting("127.0.0.1", "Address to listen on")
     port: int = setting(8000, "Port of the HTTP API; 0 picks a free one")

@@ -1,5 +1,5 @@
-"""The life of a frontend: models, links, servers, readiness, and an orderly end. Wires the parts
-together."""
+"""Runs a frontend: wires models, links and servers together, watches readiness and drains at the
+end."""
 
 import asyncio
 import contextlib
@@ -44,11 +44,11 @@ _logger = logging.getLogger(__name__)
 
 
 HOLD_BACK_SECONDS = 5.0
-"""A process that shares its ports takes no connection before it could answer, for at most so long:
-a deployment without a worker should say so, rather than refuse connections."""
+"""A process that shares its ports takes no connection before it could answer, for at most this
+long: a deployment without a worker should say so, rather than refuse connections."""
 
 FAREWELL_SECONDS = 1.0
-"""For telling clients that the time of their requests is over."""
+"""Time for the error that ends requests which are still open after the drain."""
 
 
 async def serve(config: FrontendConfig, context: ProcessContext) -> None:
@@ -144,7 +144,8 @@ async def _serve_until_stopped(
 
 
 async def _drain(seconds: float, engine: Engine, rpc: RpcServer, http: HttpServer | None) -> None:
-    """Take nothing new, and let what is open go on for `seconds`; it is told when they are over."""
+    """Take nothing new, and let open requests go on for `seconds`; the rest then ends with an
+    error."""
     engine.drain()
     late = asyncio.get_running_loop().call_later(seconds, engine.give_up)
     ends = [rpc.stop(seconds + FAREWELL_SECONDS)]
@@ -221,7 +222,7 @@ async def _servers(
             limits=config.connection_limits,
             is_port_shared=config.shared_ports,
         )
-    # Counted first, so that refused keys are counted, too.
+    # The counter comes first, so that refused keys are counted, too.
     interceptors: list[grpc.aio.ServerInterceptor] = [CallCounter(grpc_service.SERVICE_NAMES)]
     if keys.are_required:
         interceptors.append(KeyInterceptor(keys))
@@ -247,7 +248,7 @@ async def _servers(
 async def _watch_readiness(
     engine: Engine, pool: SchedulerPool, rpc: RpcServer, context: ProcessContext
 ) -> None:
-    """Keep health checks true, and tell the parent when the first request would be answered."""
+    """Keep health checks true, and report the first readiness to the parent."""
     is_ready = has_reported = False
 
     def has_turned() -> bool:

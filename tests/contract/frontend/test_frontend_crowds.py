@@ -25,7 +25,7 @@ SECONDS = 30.0
 TOKENIZER = b"t" * 32
 SERVED = wire.ServedModels(
     models=[
-        wire.OfferedModel(
+        wire.ServedModel(
             name="tiny", tokenizer_fingerprint=TOKENIZER, max_model_len=512, num_workers=1
         )
     ]

@@ -1,4 +1,4 @@
-"""A log line for every administrative call: which key asked for what, and what came of it."""
+"""Logs every administrative call: the key, the request and the outcome."""
 
 import logging
 import time
@@ -19,9 +19,9 @@ def note_call(name: str, *, outcome: str, asked: Any = None, seconds: float = 0.
     """Log that a call has ended, or was refused.
 
     Args:
-        name: Of the method.
+        name: Name of the method.
         outcome: "ok", the code of an error, or "cancelled".
-        asked: The request, of which nothing is secret; None where it was not read.
+        asked: The request, which holds no secret; None where it was not read.
         seconds: How long it took.
     """
     caller = current_caller()

@@ -1,5 +1,5 @@
-"""Who may call, what and how much: the API keys of a frontend, and whose request is being served.
-The same check for HTTP and gRPC; holds no key in the clear and logs none."""
+"""The API keys of a frontend, and the caller of the request being served. One check for HTTP and
+gRPC; holds no key in the clear and logs none."""
 
 import contextlib
 import hmac
@@ -22,14 +22,14 @@ _SCHEME = "bearer"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose key a request has, and what that key has used."""
+    """The key of a request, and its usage."""
 
     key: ApiKey
     usage: KeyUsage
 
     @property
     def label(self) -> str:
-        """What logs call the key: its name, else the beginning of its digest."""
+        """Name of the key in logs, else the beginning of its digest."""
         return self.key.name or f"sha256:{self.key.digest.hex()[:8]}"
 
     def require_admin(self) -> None:
@@ -39,11 +39,11 @@ class Caller:
 
 
 _caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
-"""Whose request this task serves; None where no key is needed."""
+"""Caller of the request that this task serves; None where no key is needed."""
 
 
 class ApiKeys:
-    """The keys from flags, and those of a file, which is read again when it changes."""
+    """The keys from flags, and from a file that is read again when it changes."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ApiKeys:
         usages: KeyUsages | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raise StartupError where a key is none or the file cannot be read."""
+        """Raise StartupError where a key is malformed or the file cannot be read."""
         self._given = [parse_api_key(text, may_be_named=False) for text in keys]
         self._file = file
         self._clock = clock
@@ -69,7 +69,7 @@ class ApiKeys:
         return bool(self._given) or self._file is not None
 
     def check(self, authorization: str | None) -> Caller | None:
-        """Return who calls, or None when no key is needed.
+        """Return the caller, or None when no key is needed.
 
         Args:
             authorization: The header or metadata of that name: "Bearer KEY".
@@ -84,7 +84,7 @@ class ApiKeys:
             raise AuthenticationError("an API key is required: Authorization: Bearer KEY")
         self._read_again()
         digest = digest_of(key.strip())
-        # All are compared, so that the time says nothing of which one it was.
+        # All keys are compared, so that the time does not depend on the matching key.
         found = [key for key in self._all() if hmac.compare_digest(key.digest, digest)]
         if not found:
             raise AuthenticationError("the API key is not valid")
@@ -113,7 +113,7 @@ class ApiKeys:
 
 
 def _stamp(file: Path | None) -> tuple[int, int, int] | None:
-    """Return what differs after a change, None for a file that is not there."""
+    """Return a stamp that differs after a change; None for a file that is not there."""
     with contextlib.suppress(OSError):
         if file is not None:
             found = file.stat()
@@ -140,17 +140,17 @@ def _read_file(file: Path) -> list[ApiKey]:
 
 
 def set_caller(caller: Caller | None) -> None:
-    """Say whose request this task serves from now on."""
+    """Set the caller of the request that this task serves from now on."""
     _caller.set(caller)
 
 
 def current_caller() -> Caller | None:
-    """Return whose request this task serves; None where no key is needed."""
+    """Return the caller of the request that this task serves; None where no key is needed."""
     return _caller.get()
 
 
 def current_tenant() -> str | None:
-    """Return the name of the key of the request that this task serves; None for nobody's."""
+    """Return the key's name of the request that this task serves; None without a named key."""
     caller = _caller.get()
     return caller.key.name if caller is not None else None
 

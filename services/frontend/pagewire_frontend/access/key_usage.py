@@ -1,5 +1,5 @@
-"""How much each API key uses, and the limits of that: requests and tokens of a minute, and requests
-open at once. Counts in this process only; knows neither HTTP nor gRPC."""
+"""Usage of each API key and its limits: requests and tokens of a minute, and requests open at once.
+Counts in this process only; knows neither HTTP nor gRPC."""
 
 import time
 from collections.abc import Callable, Collection
@@ -13,9 +13,9 @@ _MINUTE: Final = 60.0
 
 
 class Bucket:
-    """An amount that comes back steadily, as much as `size` in a minute, and never above it.
+    """An amount that refills steadily, `size` in a minute, and never above `size`.
 
-    It may be overdrawn: what a request uses in the end is not known when it begins.
+    The amount may be overdrawn: the tokens of a request are not known when it begins.
     """
 
     __slots__ = ("_at", "_level", "size")
@@ -26,13 +26,13 @@ class Bucket:
         self._at = now
 
     def level(self, now: float) -> float:
-        """Return what is left."""
+        """Return the amount that is left."""
         self._level = min(self.size, self._level + (now - self._at) * self.size / _MINUTE)
         self._at = now
         return self._level
 
     def take(self, amount: float, now: float) -> None:
-        """Use some, more than there is too."""
+        """Use an amount, which may exceed the level."""
         self._level = self.level(now) - amount
 
     def seconds_until(self, level: float, now: float) -> float:
@@ -42,7 +42,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What is left of a limit: of how much, and in how many seconds all of it is back."""
+    """The rest of a limit: its size, what remains, and the seconds until all of it is back."""
 
     name: str
     limit: int
@@ -51,7 +51,7 @@ class Remaining:
 
 
 class KeyUsage:
-    """What one key has used. Its limits may change while it is used."""
+    """The usage of one key. Its limits may change while it is used."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -61,14 +61,14 @@ class KeyUsage:
         self.num_streams = 0
 
     def limit(self, key: ApiKey, default_streams: int | None) -> None:
-        """Apply the limits of `key`; `default_streams` where it says nothing of streams."""
+        """Apply the limits of `key`; `default_streams` where the key has no limit of streams."""
         limits = key.limits
         self._requests = self._resized(self._requests, limits.requests_per_minute)
         self._tokens = self._resized(self._tokens, limits.tokens_per_minute)
         self._max_streams = limits.streams or default_streams
 
     def begin_request(self) -> None:
-        """Count a call. Raises OverloadedError when the minute's are used up."""
+        """Count a call. Raises OverloadedError when the requests of this minute are used up."""
         now = self._clock()
         if self._requests is not None:
             if self._requests.level(now) < 1.0:
@@ -92,7 +92,7 @@ class KeyUsage:
         return Ticket(self)
 
     def remaining(self) -> list[Remaining]:
-        """Return what is left of the limits of a minute, of those that there are."""
+        """Return the rest of each limit of a minute that the key has."""
         now = self._clock()
         buckets = (("requests", self._requests), ("tokens", self._tokens))
         return [
@@ -102,7 +102,7 @@ class KeyUsage:
         ]
 
     def end_stream(self, num_tokens: int) -> None:
-        """A request is over that had so many tokens, prompt and answers."""
+        """Count the end of a request of `num_tokens`, prompt and answers."""
         self.num_streams -= 1
         if self._tokens is not None:
             self._tokens.take(num_tokens, self._clock())
@@ -118,7 +118,7 @@ class KeyUsage:
 
 
 class Ticket:
-    """One open request of a key; nothing where nobody is charged."""
+    """One open request of a key; without a key it charges no usage."""
 
     __slots__ = ("_usage",)
 
@@ -126,17 +126,17 @@ class Ticket:
         self._usage = usage
 
     def give_back(self, num_tokens: int = 0) -> None:
-        """The request is over; again is allowed."""
+        """End the request; again is allowed."""
         usage, self._usage = self._usage, None
         if usage is not None:
             usage.end_stream(num_tokens)
 
 
 class KeyUsages:
-    """Usage by key, of those keys that exist.
+    """Usage by key, of the keys that exist.
 
     Args:
-        max_open_requests: Of the process.
+        max_open_requests: Most open requests of the process.
         streams_per_key: Requests open at once of a key that has no limit of its own; None for half
             of all where there is more than one key.
     """
@@ -154,13 +154,13 @@ class KeyUsages:
         self._usages: dict[bytes, KeyUsage] = {}
 
     def set_keys(self, keys: Collection[ApiKey]) -> None:
-        """Take the keys that there are from now on; what they have used stays."""
+        """Take the keys that exist from now on; known keys keep their usage."""
         default = self._streams_per_key
         if default is None and len({key.digest for key in keys}) > 1:
             default = self._half
         known, self._usages = self._usages, {}
         for key in keys:
-            # Of a key that is there twice the first one counts, as for its name.
+            # Of a key that is listed twice the first counts, as for its name.
             if key.digest not in self._usages:
                 usage = known.get(key.digest) or KeyUsage(self._clock)
                 usage.limit(key, default)

@@ -1,5 +1,5 @@
-"""The grammar of a whole answer with tool calls, in the Lark form of llguidance (docs/syntax.md
-there: special tokens, lazy lexemes, tool calling)."""
+"""Builds the grammar of a whole answer with tool calls, in the Lark form of llguidance
+(docs/syntax.md there: special tokens, lazy lexemes, tool calling)."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,8 @@ _ANY: Final = r"/(.|\n)*/"
 
 @dataclass(frozen=True, slots=True)
 class ThoughtRules:
-    """What comes before anything else: a Lark expression and the rules that it refers to."""
+    """The grammar of a thought before the answer: a Lark expression and the rules that it refers
+    to."""
 
     expression: str = ""
     rules: Sequence[str] = ()
@@ -28,7 +29,7 @@ def forced_calls(rules: CallRules, *, is_parallel: bool, thought: ThoughtRules =
     """Return the grammar of an answer that is calls and nothing else but a thought before them.
 
     Args:
-        rules: Of the format.
+        rules: Rules of the format.
         is_parallel: Several calls are possible.
         thought: From `thought_rules`.
     """
@@ -39,9 +40,9 @@ def forced_calls(rules: CallRules, *, is_parallel: bool, thought: ThoughtRules =
 
 
 def free_calls(rules: CallRules, *, is_parallel: bool, thought: ThoughtRules = NO_THOUGHT) -> str:
-    """Return the grammar of any answer in which what begins like a call is one.
+    """Return the grammar of any answer, in which text that begins like a call must be a call.
 
-    Args: As of `forced_calls`.
+    Takes the arguments of `forced_calls`.
     """
     ways = ["CALL_TEXT"]
     more = [f"CALL_TEXT: {_text_without(rules.lead)}"]
@@ -55,8 +56,8 @@ def free_calls(rules: CallRules, *, is_parallel: bool, thought: ThoughtRules = N
 
 
 def thought_rules(style: ReasoningFormat, marker: Marker, *, is_open: bool) -> ThoughtRules:
-    """Return what lets a model think first: if the prompt has opened a thought it must, otherwise
-    it may."""
+    """Return the rules that let a model think first. If the prompt has opened a thought the model
+    must, otherwise it may."""
     rules = [
         f"CALL_THOUGHT: {_ANY}",
         r"CALL_GAP: /\n{0,2}/",
@@ -69,8 +70,8 @@ def thought_rules(style: ReasoningFormat, marker: Marker, *, is_open: bool) -> T
 
 
 def marker_in(tokenizer: TextTokenizer) -> Marker:
-    """Return how a marker stands in grammars for a tokenizer: as its token where it has one of its
-    own, for llguidance takes no text for such tokens."""
+    """Return a function that writes a marker in grammars for a tokenizer: as the token of the
+    marker if it has its own, because llguidance takes no text for such tokens."""
 
     def marker(text: str) -> str:
         token_id = tokenizer.added_tokens.get(text)
@@ -100,8 +101,8 @@ def _grammar(
 
 
 def _up_to(rule: str, text: str, marker: str) -> str:
-    """Return `rule`: a text up to and with a marker. Letters end a lazy text where they come, and
-    no text has the tokens of their own that other markers are."""
+    """Return `rule`: a text up to and with a marker. A marker of letters ends a lazy text; a text
+    never contains the token of any other marker."""
     is_token = marker.startswith("<[")
     return f"{rule}{'' if is_token else '[lazy]'}: {text} {marker}"
 

@@ -1,5 +1,5 @@
-"""How tool calls of one request are asked for and read: by which format, and whether a grammar
-holds the model to them."""
+"""Plans the tool calls of one request: the format in which they are read, and the grammar, if any,
+that holds the model to them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,11 +28,11 @@ _ANY_ARGUMENTS: Final = {"type": "object"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPlan:
-    """How calls are asked for and read.
+    """The way in which calls are requested and read.
 
     Attributes:
         format: None when no calls are read.
-        new_reader: Makes a reader of what is no thought.
+        new_reader: Makes a reader of the text outside of thoughts.
         outputs: The grammar that holds the model to its calls, or None.
     """
 
@@ -49,17 +49,17 @@ def plan_calls(
     *,
     is_open: bool,
 ) -> CallPlan:
-    """Return how calls are asked for and read.
+    """Return the plan of the calls of one request.
 
     Args:
-        model: Answers.
-        params: As the client wants them.
-        use: Checked already.
-        style: How the model may think before it calls.
+        model: The model that answers.
+        params: Parameters of the client.
+        use: Tools, checked already.
+        style: Format in which the model may think before it calls.
         is_open: The prompt has opened a thought.
 
     Raises:
-        InvalidRequestError: What is asked for cannot be done; names the field.
+        InvalidRequestError: The combination is not possible; names the field.
     """
     if use.mode == "none" or not use.tools:
         return CallPlan()
@@ -76,7 +76,7 @@ def plan_calls(
     if is_held:
         _check_combination(params, is_forced=is_forced)
     elif params.structured_outputs is not None:
-        # The answer is held to something else than calls.
+        # The client's own grammar holds the answer.
         return CallPlan()
     outputs = None
     if is_held:
@@ -99,8 +99,8 @@ def _reader_of(call_format: CallFormat | None, use: ToolUse) -> Callable[[], Mes
 def _format_with_rules(
     own: CallFormat | None, tools: Sequence[HeldTool], marker: Marker, is_forced: bool
 ) -> tuple[CallFormat, CallRules]:
-    """Return the model's own format with its grammar; where it has none, a model that is forced
-    writes calls as Hermes does."""
+    """Return the model's own format with its grammar. A forced model without such a grammar writes
+    calls as Hermes does."""
     rules = own.rules(tools, marker) if own is not None else None
     if own is not None and rules is not None:
         return own, rules
@@ -114,7 +114,7 @@ def _format_with_rules(
 
 
 def _held_tools(use: ToolUse) -> list[HeldTool]:
-    """Return the tools that a grammar lets the model call, with the schemas it is held to."""
+    """Return the tools that a grammar lets the model call, with the schemas of their arguments."""
     is_forced = use.mode == "required"
     tools = [tool for tool in use.tools if use.name in (None, tool.name)]
     return [

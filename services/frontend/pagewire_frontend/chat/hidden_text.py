@@ -7,10 +7,14 @@ from pagewire_frontend.message.pieces import MessagePieces, MessageReader, merge
 
 
 class HiddenText:
-    """Takes given texts out of a stream of text, in any cut."""
+    """Removes given texts from a stream of text, however it is cut."""
 
     def __init__(self, hidden: Collection[str]) -> None:
-        """Args: `hidden`, texts to leave out; of several at one place the longest."""
+        """Create the hidden text.
+
+        Args:
+            hidden: Texts to leave out; of several at one place the longest.
+        """
         longest_first = sorted(hidden, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._begun = {text[:length] for text in hidden for length in range(1, len(text))}
@@ -18,20 +22,20 @@ class HiddenText:
         self._held = ""
 
     def push(self, text: str) -> str:
-        """Return what may be shown."""
+        """Return the text that may be shown."""
         text = self._held + text
         begin = self._first_begun(text)
         self._held = text[begin:]
         return self._pattern.sub("", text[:begin])
 
     def finish(self) -> str:
-        """Return what was held back."""
+        """Return the text that was held back."""
         held, self._held = self._held, ""
         return self._pattern.sub("", held)
 
     def _first_begun(self, text: str) -> int:
-        """Return where the end of `text` begins that may become one of the texts, and that no
-        whole one before it overlaps."""
+        """Return the index where the end of `text` begins that may become a hidden text, and that
+        no whole hidden text before it overlaps."""
         first = max(0, len(text) - self._most_held)
         for match in self._pattern.finditer(text):
             begun = self._search(text, first, match.start() + 1)
@@ -46,10 +50,10 @@ class HiddenText:
 
 
 class HidingReader:
-    """A reader that is not shown some texts, and does not show others.
+    """A reader that hides texts from its inner reader, and from the client.
 
     Args:
-        inner: Reads.
+        inner: The reader of the remaining text.
         unread: Texts that `inner` is not given.
         unshown: Texts that are neither content nor reasoning.
     """
@@ -72,7 +76,7 @@ class HidingReader:
         return self._shown(self._inner.push(self._before.push(text)))
 
     def finish(self) -> MessagePieces:
-        """Return what was held back."""
+        """Return the pieces that were held back."""
         last = self._shown(self._inner.push(self._before.finish()))
         end = self._shown(self._inner.finish())
         held = MessagePieces(self._reasoning.finish(), self._content.finish())

@@ -1,5 +1,5 @@
-"""From what a client says of tools and reasoning to what the model is asked and how its text is
-read. The one place that HTTP, gRPC and the Responses API go through."""
+"""Plans the messages of a request from its tools and reasoning: parameters, tools for the template,
+and the reader of the text. HTTP, gRPC and the Responses API all go through this module."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from pagewire_shared.sampling.structured_outputs import FIELD
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePlan:
-    """How the messages of one request are made.
+    """The way in which the messages of one request are made and read.
 
     Attributes:
         params: The sampling, with a grammar where calls are held to one.
-        template_tools: What the chat template is given as `tools`; None for none.
+        template_tools: `tools` of the chat template; None for none.
         new_reader: Makes a reader for one choice.
-        has_grammar: The grammar in `params` is that of tools: what is wrong with it is wrong with
+        has_grammar: The grammar in `params` is that of tools: an error in it is an error in
             `tools`.
     """
 
@@ -50,13 +50,13 @@ def plan_message(
     prompt_end: str = "",
     opens_turn: bool = True,
 ) -> MessagePlan:
-    """Return how messages of `model` are made.
+    """Return the plan of the messages of `model`.
 
     Args:
-        model: Answers.
-        params: As the client wants them.
-        tool_use: What it says of tools.
-        prompt_end: What the chat template writes behind a user's turn.
+        model: The model that answers.
+        params: Parameters of the client.
+        tool_use: Tools of the request.
+        prompt_end: Text that the chat template writes behind a user's turn.
         opens_turn: The prompt ends with the opening of the assistant's turn.
 
     Raises:
@@ -66,7 +66,7 @@ def plan_message(
     check_tool_use(tool_use)
     style = model.formats.reasoning
     is_held = params.structured_outputs is not None
-    # A grammar of the client's holds the whole answer, which leaves no room for a thought.
+    # The client's grammar covers the whole answer, which leaves no room for a thought.
     if is_held or not opens_turn:
         style = None
     is_open = style is not None and style.opens_in(prompt_end)
@@ -104,7 +104,7 @@ def _visible_markers(
 
 
 def _template_tools(use: ToolUse) -> tuple[Mapping[str, Any], ...] | None:
-    """Return tools in OpenAI's form; a model that may use none is shown none."""
+    """Return tools in OpenAI's form; None for a model that may use no tools."""
     if use.mode == "none" or not use.tools:
         return None
     return tuple(_template_tool(tool) for tool in use.tools)

@@ -1,5 +1,4 @@
-"""What a client says of tools, as plain data with the one place that checks it: the same for HTTP
-and gRPC."""
+"""The tools of a request and their checks: the same for HTTP and gRPC."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,9 +23,9 @@ class Tool:
 
     Attributes:
         name: 1 to 64 of a-z, A-Z, 0-9, _ and -.
-        description: What it does, for the model.
+        description: Purpose of the function, for the model.
         parameters: A JSON schema of the arguments, an object; None for no arguments.
-        strict: The arguments of every call follow the schema, whoever chose the tool.
+        strict: The arguments of every call follow the schema, also if the model chose the tool.
     """
 
     name: str
@@ -40,7 +39,7 @@ class ToolUse:
     """The tools of a request and how they may be used.
 
     Attributes:
-        tools: What may be called.
+        tools: Tools that may be called.
         mode: none, auto (the model decides) or required (at least one call and nothing else).
         name: The tool that must be called; mode is required then.
         is_parallel: Whether a message may hold several calls.
@@ -74,7 +73,7 @@ def check_tool_use(use: ToolUse) -> None:
 
 
 def check_tool(tool: Tool, where: str) -> None:
-    """Raise InvalidRequestError naming tools when one is not well formed; says `where`."""
+    """Raise InvalidRequestError naming tools when a tool is not well formed; `where` places it."""
     if not _NAME.fullmatch(tool.name):
         raise _invalid_tools(
             f"{where}: a name has 1 to {MAX_NAME_CHARS} of a-z, A-Z, 0-9, _ and -", prefix=False

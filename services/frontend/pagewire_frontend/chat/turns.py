@@ -1,4 +1,4 @@
-"""Turns of a conversation in the form that chat templates take, the same for HTTP and gRPC."""
+"""Builds the turns of a conversation in the form that chat templates take, for HTTP and gRPC."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ class SaidCall:
 
 
 def text_turn(role: str, text: str, name: str | None = None) -> Turn:
-    """Return a turn that says something."""
+    """Return a turn of plain text."""
     turn: Turn = {"role": role, "content": text}
     if name is not None:
         turn["name"] = name
@@ -33,7 +33,7 @@ def assistant_turn(
     """Return an assistant's turn; templates take arguments as an object, not as text.
 
     Raises:
-        InvalidRequestError: Arguments are no JSON object; names messages and says `where`.
+        InvalidRequestError: Arguments are no JSON object; names messages, with `where` in the text.
     """
     turn = text_turn("assistant", text or "")
     if reasoning is not None:

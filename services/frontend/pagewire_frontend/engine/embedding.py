@@ -1,5 +1,5 @@
-"""Texts to vectors: one session per input, all at once, and what is done with a vector before it is
-shown. Knows neither HTTP nor generated messages."""
+"""Computes the vectors of texts: one session per input, all at once, and shortens and scales each.
+Knows neither HTTP nor generated messages."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ Vector = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """Vectors in the order of the inputs, and what they took."""
+    """Vectors in the order of the inputs, and the tokens used."""
 
     vectors: list[Vector]
     usage: Usage
@@ -54,7 +54,7 @@ def embed_requests(
 ) -> list[GenerationRequest]:
     """Return one request per input. Raises InvalidRequestError naming input."""
     check_num_inputs(len(inputs))
-    # Nothing is sampled; what is said about sampling is neutral.
+    # Nothing is sampled; these parameters are neutral.
     params = SamplingParams(
         temperature=0.0,
         seed=0,
@@ -80,7 +80,7 @@ async def embed(engine: Engine, requests: Sequence[GenerationRequest]) -> Embedd
     """Return the vector of every request; the first failure ends all.
 
     Raises:
-        PagewireError: What kept one of them from its vector.
+        PagewireError: One of the requests failed.
     """
     labels = [f"input {index}: " if len(requests) > 1 else "" for index in range(len(requests))]
     tasks = [
@@ -105,7 +105,7 @@ async def embed(engine: Engine, requests: Sequence[GenerationRequest]) -> Embedd
 async def _embed_one(
     engine: Engine, request: GenerationRequest, label: str
 ) -> tuple[Vector, Usage]:
-    """Return one vector; `label` says in errors which of several inputs is at fault."""
+    """Return one vector; `label` names the input in errors when there are several."""
     assert request.pooling is not None
     try:
         session = await engine.open(request)
@@ -118,18 +118,19 @@ async def _embed_one(
             if isinstance(event, Closed):
                 data = session.entry.vector
                 assert data is not None, "a request that pools ends with its vector"
-                return shown(np.frombuffer(data, dtype="<f4"), request.pooling), event.usage
+                vector = np.frombuffer(data, dtype="<f4")
+                return format_vector(vector, request.pooling), event.usage
     finally:
         engine.close(session)
     raise AssertionError("a session ends with Closed")
 
 
-def shown(vector: Vector, pooling: PoolingParams) -> Vector:
-    """Return what is shown of a vector: all of it, or its first dimensions, scaled again.
+def format_vector(vector: Vector, pooling: PoolingParams) -> Vector:
+    """Return the vector as the client gets it: all of it, or its first dimensions, scaled again.
 
     Raises:
-        InvalidRequestError: It has fewer dimensions; known only now where no worker has said it.
-        InternalError: The model made something that is no number, which JSON would show as null.
+        InvalidRequestError: It has fewer dimensions; known only now if no worker has reported them.
+        InternalError: A number is not finite, which JSON would show as null.
     """
     if not np.isfinite(vector).all():
         raise InternalError("the model made a vector with numbers that are not finite")

@@ -1,6 +1,5 @@
-"""What gRPC and HTTP share: from a checked request to an open session. Owns the journal, the
-thread pool of the tokenizers and the limits; knows neither HTTP nor generated messages.
-"""
+"""Opens a session for a checked request, for gRPC and HTTP alike. Owns the journal, the tokenizer
+threads and the limits; knows neither HTTP nor generated messages."""
 
 import asyncio
 import logging
@@ -14,6 +13,7 @@ from typing import Any
 from pagewire_frontend.access.api_keys import current_tenant, take_ticket
 from pagewire_frontend.engine.request_fit import (
     check_dimensions,
+    check_fit,
     check_num_chars,
     check_prompt_ids,
     check_vocabulary,
@@ -40,10 +40,10 @@ from pagewire_shared.sampling.priority import check_priority
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
-    """Bounds of a frontend, in requests and seconds; those of texts in characters, and in bytes of
-    memory over all that wait to be rendered or tokenized."""
+    """Bounds of a frontend, in requests and seconds; of one text in characters, and of all texts
+    that wait to be rendered or tokenized in bytes of memory."""
 
     max_open_requests: int
     max_request_seconds: float
@@ -53,7 +53,7 @@ class EngineLimits:
 
 
 class Engine:
-    """Opens sessions."""
+    """Opens sessions and closes them; knows which models are ready."""
 
     def __init__(
         self,
@@ -73,12 +73,13 @@ class Engine:
         )
         self.tokenization = Tokenization(self._encoder)
         self._open: set[Session] = set()
-        # Requests that were let in and have no session yet.
+        # Accepted requests without a session so far.
         self._num_opening = 0
         self._is_draining = False
 
     async def start(self) -> None:
-        """Start what would keep the first request waiting. Raises InternalError."""
+        """Start the threads and processes that the first request would wait for. Raises
+        InternalError."""
         await self._encoder.start(self.models)
 
     def is_ready(self, model: LoadedModel) -> bool:
@@ -86,11 +87,11 @@ class Engine:
         return self._pool.is_served(model.name)
 
     def drain(self) -> None:
-        """Be no longer ready: the process is about to end. What is open goes on."""
+        """Stop being ready: the process is about to end. Open requests go on."""
         self._is_draining = True
 
     def give_up(self) -> None:
-        """End every open request with an error, at the end of the time that it had."""
+        """End every open request with an error when the drain time is over."""
         for session in list(self._open):
             session.fail(UnavailableError("this frontend ends; ask again", retry_after_ms=0))
 
@@ -103,17 +104,19 @@ class Engine:
         return self._pool.why_not_served()
 
     def served_context_length(self, model: LoadedModel) -> int | None:
-        """Return the longest sequence that attached workers take; None while none serves it."""
+        """Return the longest sequence that attached workers take; None while no worker serves the
+        model."""
         if not self.is_ready(model):
             return None
         return self._pool.known_context_length(model.name)
 
     def context_length(self, model: LoadedModel) -> int | None:
-        """Return the longest sequence: as the workers say, else as the model's files say."""
+        """Return the longest sequence, as the workers report it, else from the model's files."""
         return self._pool.known_context_length(model.name) or model.context_length
 
     def embedding_size(self, model: LoadedModel) -> int | None:
-        """Return the length of the vectors of `model`; None while that is not known or none."""
+        """Return the length of the vectors of `model`; None while it is unknown or there are no
+        vectors."""
         return self._pool.known_embedding_size(model.name)
 
     async def tokenize(
@@ -131,40 +134,44 @@ class Engine:
         )
 
     async def prompt_end(self, model: LoadedModel, arguments: Mapping[str, Any] | None) -> str:
-        """Return what the chat template writes before an answer; see PromptEncoder.prompt_end."""
+        """Return the text that the chat template writes before an answer; see
+        PromptEncoder.prompt_end."""
         return await self._encoder.prompt_end(model, arguments, tenant=current_tenant())
 
     async def open(self, request: GenerationRequest) -> Session:
-        """Check, tokenize, journal and submit a request. `close` it whatever happens.
+        """Check, tokenize, journal and submit a request. `close` the session whatever happens.
 
         Raises:
             InvalidRequestError: A field is at fault; nothing is held.
-            OverloadedError, UnavailableError, DeadlineError: It cannot be taken now.
+            OverloadedError, UnavailableError, DeadlineError: The request cannot be taken now.
         """
         ticket = take_ticket()
         try:
-            session = await self._taken(request)
+            session = await self._admit(request)
         except BaseException:
             ticket.give_back()
             raise
         session.ticket = ticket
         return session
 
-    async def _taken(self, request: GenerationRequest) -> Session:
+    async def _admit(self, request: GenerationRequest) -> Session:
         arrived_at = time.monotonic()
         check_priority(request.priority)
-        computed(request.params)
+        params, selection = computed(request.params)
+        request = replace(request, params=params)
         if len(self._open) + self._num_opening >= self._limits.max_open_requests:
             raise OverloadedError("too many requests are open")
-        # From here on it counts as open, whatever it waits for.
+        # From here on the request counts as open, whatever it waits for.
         self._num_opening += 1
         try:
-            return self._submit(await self._prepared(request, arrived_at))
+            return self._submit(await self._prepared(request, selection, arrived_at))
         finally:
             self._num_opening -= 1
 
-    async def _prepared(self, request: GenerationRequest, arrived_at: float) -> Session:
-        """Return a session that is not submitted."""
+    async def _prepared(
+        self, request: GenerationRequest, selection: Selection | None, arrived_at: float
+    ) -> Session:
+        """Return a session that is not submitted, with `selection` of the computed choices."""
         seconds = self._limits.max_request_seconds
         if request.timeout_seconds is not None:
             seconds = min(seconds, request.timeout_seconds)
@@ -181,7 +188,7 @@ class Engine:
                     request = await self._checked(request, token_ids)
                 await self._pool.wait_served(request.model.name, self._limits.max_wait_seconds)
                 async with turn():
-                    entry, selection = await self._entry(request, token_ids)
+                    entry = await self._entry(request, token_ids)
         except TimeoutError:
             raise DeadlineError("the deadline of the request passed") from None
         session = Session(
@@ -195,31 +202,28 @@ class Engine:
         return session
 
     async def _checked(self, request: GenerationRequest, token_ids: list[int]) -> GenerationRequest:
-        """Return the request with all its token ids checked, and its length as far as known."""
+        """Return the request with all its token ids checked, and its length for a known limit."""
         check_prompt_ids(request, token_ids)
         request = await self._with_token_ids(request)
         limit = self.context_length(request.model)
         if limit is not None:
-            fit(request, token_ids, limit)
+            check_fit(request, token_ids, limit)
         return request
 
-    async def _entry(
-        self, request: GenerationRequest, token_ids: list[int]
-    ) -> tuple[JournalEntry, Selection | None]:
-        """Return what is journaled of a request whose model is served."""
+    async def _entry(self, request: GenerationRequest, token_ids: list[int]) -> JournalEntry:
+        """Return the journal entry of a request whose model is served."""
         check_dimensions(request, self.embedding_size(request.model))
         limit = self.context_length(request.model)
         if limit is None:
             raise UnavailableError(f"the context length of {request.model.name} is not known")
         token_ids, params = fit(request, token_ids, limit)
-        params, selection = computed(params)
         entry = _journal_entry(request, token_ids, params)
         naming = self._pool.known_naming(entry.model)
         if naming is not None:
             entry.prompt_blocks = await name_prompt(
                 naming, token_ids, tenant=entry.tenant, cache_salt=entry.cache_salt
             )
-        return entry, selection
+        return entry
 
     async def _token_ids(self, request: GenerationRequest) -> list[int]:
         limit = self.context_length(request.model)
@@ -232,7 +236,7 @@ class Engine:
         )
 
     def close(self, session: Session) -> None:
-        """Free everything a session holds, here and everywhere; again is allowed."""
+        """Free everything that a session holds, here and at its scheduler; again is allowed."""
         if session.entry.state is EntryState.CLOSED:
             return
         self._open.discard(session)
@@ -251,7 +255,8 @@ class Engine:
         self._encoder.close()
 
     async def _with_token_ids(self, request: GenerationRequest) -> GenerationRequest:
-        """Return the request with its bad words as token ids, every id of which is checked."""
+        """Return the request with its bad words as token ids; every token id in its parameters is
+        checked."""
         params = request.params
         if params.bad_words:
             work = partial(with_bad_sequences, params, request.model.tokenizer)

@@ -1,6 +1,5 @@
-"""Whether a request fits its model: token ids within the vocabulary, prompt and answer within the
-context, and what is cut from the prompt where the client allows it. Pure.
-"""
+"""Checks that a request fits its model: token ids within the vocabulary, prompt and answer within
+the context. Cuts the prompt where the client allows it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -14,8 +13,9 @@ from pagewire_shared.errors import ContextLengthError, InvalidRequestError
 from pagewire_shared.sampling.params import SamplingParams
 
 MAX_PROMPT_IDS: Final = 2**21
-"""Of a request over gRPC, before they become objects: more than any sequence has. A message has
-room for eight times as many, which would take the event loop most of a second."""
+"""Most token ids of a request over gRPC, checked before they become objects: more than any sequence
+has. A message has room for eight times as many, which would take the event loop most of a second.
+"""
 
 
 def check_num_ids(num_ids: int, field: str) -> None:
@@ -27,7 +27,7 @@ def check_num_ids(num_ids: int, field: str) -> None:
 
 
 def check_prompt_ids(request: GenerationRequest, token_ids: Sequence[int]) -> None:
-    """Raise InvalidRequestError for a prompt without tokens or with ids of none."""
+    """Raise InvalidRequestError for a prompt without tokens or with ids outside the vocabulary."""
     field = prompt_field(request)
     if not token_ids:
         raise InvalidRequestError(f"{field} must not be empty", field=field)
@@ -42,7 +42,7 @@ def check_num_chars(request: GenerationRequest, limit: int, num_chars: int) -> N
     """Raise ContextLengthError for a text that has too many tokens, however it is tokenized.
 
     Args:
-        request: What was asked for; one whose prompt will be cut has no such bound.
+        request: The request; a prompt that will be cut has no such bound.
         limit: Longest sequence in tokens, prompt and answer together.
         num_chars: Characters of the text.
     """
@@ -78,7 +78,7 @@ def _named_ids(params: SamplingParams) -> Iterator[tuple[str, Sequence[int]]]:
 
 def check_dimensions(request: GenerationRequest, embedding_size: int | None) -> None:
     """Raise InvalidRequestError for more dimensions than vectors have; `embedding_size` None while
-    that is not known."""
+    it is not known."""
     wanted = request.pooling.dimensions if request.pooling is not None else None
     if wanted is not None and embedding_size is not None and wanted > embedding_size:
         raise InvalidRequestError(
@@ -89,10 +89,10 @@ def check_dimensions(request: GenerationRequest, embedding_size: int | None) -> 
 def fit(
     request: GenerationRequest, token_ids: list[int], limit: int
 ) -> tuple[list[int], SamplingParams]:
-    """Return the prompt, cut where that was asked for, and the parameters with max_tokens set.
+    """Return the prompt, cut where the client asks for it, and the parameters with max_tokens set.
 
     Args:
-        request: What was asked for.
+        request: The request.
         token_ids: The whole prompt.
         limit: Longest sequence in tokens, prompt and answer together.
 
@@ -120,6 +120,11 @@ def fit(
     return token_ids, request.params.with_(max_tokens=wanted if wanted is not None else room)
 
 
+def check_fit(request: GenerationRequest, token_ids: list[int], limit: int) -> None:
+    """Raise what `fit` raises, for a request that waits first: `limit` may change meanwhile."""
+    fit(request, token_ids, limit)
+
+
 def _context(limit: int) -> str:
     # Clients such as litellm know the error by these words of OpenAI's.
     return f"this model's maximum context length is {limit} tokens"
@@ -128,7 +133,7 @@ def _context(limit: int) -> str:
 def _fit_pooling(
     request: GenerationRequest, token_ids: list[int], limit: int
 ) -> tuple[list[int], SamplingParams]:
-    """As `fit`, where nothing has to fit behind the prompt."""
+    """Return the same as `fit`, for a request that needs no room behind the prompt."""
     kept = request.params.truncate_prompt_tokens
     if kept == -1:
         token_ids = token_ids[-limit:]
@@ -143,7 +148,7 @@ def _fit_pooling(
 
 
 def _truncated(params: SamplingParams, token_ids: list[int], limit: int) -> list[int]:
-    """Return the last tokens of the prompt, as many as truncate_prompt_tokens says."""
+    """Return the last tokens of the prompt, at most truncate_prompt_tokens."""
     kept = params.truncate_prompt_tokens
     if kept is None:
         return token_ids

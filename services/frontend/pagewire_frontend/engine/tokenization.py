@@ -1,4 +1,5 @@
-"""Text to token ids and back for their own sake: the same checks and bounds for HTTP and gRPC."""
+"""Tokenizes and detokenizes for clients that ask for it: the same checks and bounds for HTTP and
+gRPC."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +14,14 @@ from pagewire_shared.errors import InvalidRequestError, OverloadedError
 MAX_TEXT_CHARS = 4 * 2**20
 MAX_TOKENS = 2**19
 MAX_WAITING = 64
-# Of a list of ids, as Python holds them.
+# Size of one id in a Python list.
 _BYTES_PER_ID = 8
 
 Result = TypeVar("Result")
 
 
 class Tokenization:
-    """Tokenizes and detokenizes with the threads and within the bounds of prompts."""
+    """Tokenizes and detokenizes on the threads and within the bounds of prompts."""
 
     def __init__(self, encoder: PromptEncoder) -> None:
         self._encoder = encoder
@@ -31,7 +32,7 @@ class Tokenization:
 
         Raises:
             InvalidRequestError: Too long, or the model has no chat template.
-            OverloadedError: Too many wait already.
+            OverloadedError: Too many texts wait already.
         """
         if isinstance(prompt, TextPrompt):
             _check_size(field, len(prompt.text), MAX_TEXT_CHARS, "characters")
@@ -50,11 +51,11 @@ class Tokenization:
         field: str,
         skip_special_tokens: bool,
     ) -> str:
-        """Return the text of ids; `field` is what the client calls them.
+        """Return the text of ids; `field` is the client's name for them.
 
         Raises:
-            InvalidRequestError: An id that the model does not have, or too many.
-            OverloadedError: Too many wait already.
+            InvalidRequestError: An id that the model does not have, or too many ids.
+            OverloadedError: Too many texts wait already.
         """
         _check_size(field, len(token_ids), MAX_TOKENS, "ids")
         if token_ids and not 0 <= min(token_ids) <= max(token_ids) < model.vocab_size:
@@ -67,7 +68,7 @@ class Tokenization:
         )
 
     async def names(self, model: LoadedModel, token_ids: Sequence[int]) -> list[str]:
-        """Return how the vocabulary spells every id. Raises OverloadedError."""
+        """Return the vocabulary's spelling of every id. Raises OverloadedError."""
         return await self._run(
             token_ids, lambda: [model.tokenizer.name_of(item) for item in token_ids]
         )
@@ -79,7 +80,7 @@ class Tokenization:
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
-        """Be one of those that wait, while inside. Raises OverloadedError."""
+        """Count one more waiting text while inside. Raises OverloadedError."""
         if self._num_waiting >= MAX_WAITING:
             raise OverloadedError("too many texts wait for the tokenizer")
         self._num_waiting += 1

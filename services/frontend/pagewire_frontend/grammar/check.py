@@ -1,9 +1,8 @@
-"""Whether what clients want their outputs to look like can be compiled, found out where it harms
-nobody.
+"""Checks that a client's grammar compiles, in separate processes with limits on time and memory.
 
 Compiling has bombs that no limit of the compiler catches: an integer that is a multiple of 99999999
-takes minutes, some conjunctions of patterns take 20 GB. So it is done in other processes, with a
-limit on the time and one on the memory. The frontend itself never imports the compiler.
+takes minutes, some conjunctions of patterns take 20 GB. The frontend itself never imports the
+compiler.
 """
 
 import asyncio
@@ -35,13 +34,14 @@ _Key = tuple[str, bytes]
 
 
 class GrammarChecker:
-    """Checks in other processes, started when first needed and again after each that ended.
+    """Compiles grammars in checker processes, started when first needed and again after each that
+    ended.
 
     Args:
-        num_processes: Most processes at once; each checks one thing at a time.
+        num_processes: Most processes at once; each checks one grammar at a time.
         limit_seconds: How long one check may take.
         memory_bytes: Address space of a process.
-        max_under_way: Most different things checked or waiting, half of them for one tenant.
+        max_under_way: Most different grammars checked or waiting, half of them for one tenant.
     """
 
     def __init__(
@@ -69,12 +69,11 @@ class GrammarChecker:
         params: StructuredOutputsParams | None,
         tenant: str | None = None,
     ) -> None:
-        """Return if outputs of `model` can be held to `params`, which are `tenant`'s; None is no
-        wish at all.
+        """Return if outputs of `model` can be held to `params` of `tenant`; None is no grammar.
 
         Raises:
-            InvalidRequestError: They cannot, in one line; the code is invalid_grammar.
-            OverloadedError: Too many are being checked.
+            InvalidRequestError: The grammar does not compile; the code is invalid_grammar.
+            OverloadedError: Too many grammars are being checked.
         """
         if params is None:
             return
@@ -83,7 +82,7 @@ class GrammarChecker:
             self._known.move_to_end(key)
             error = self._known[key]
         else:
-            # The one who asks may leave; the process cannot, and others may ask the same.
+            # The client may leave; the check goes on, because other requests may wait for it.
             error = await asyncio.shield(self._task(key, model, params, tenant))
         if error is not None:
             raise InvalidRequestError(error, field=FIELD, code=CODE)
@@ -116,7 +115,7 @@ class GrammarChecker:
             self._by_tenant[tenant] -= 1
             if not self._by_tenant[tenant]:
                 del self._by_tenant[tenant]
-            # Nobody may be left to ask how it ended.
+            # No request may be left that would see the exception.
             if not done.cancelled() and done.exception() is not None:
                 _logger.error("checking a grammar failed: %s", done.exception())
 
@@ -135,14 +134,14 @@ class GrammarChecker:
     async def _check_now(
         self, key: _Key, model: LoadedModel, params: StructuredOutputsParams
     ) -> str | None:
-        """Return what is wrong, or None; what does not depend on the moment is remembered."""
+        """Return the compile error, or None; remember outcomes that stay the same."""
         for attempt in range(NUM_ATTEMPTS):
-            # An idle one may be dying: what a process died of is known of a new one.
+            # An idle process may be dying already; a new one is not.
             process = await self._pick(is_new=attempt > 0)
             try:
                 error = await self._ask(process, model, params)
             except CheckerEndedError:
-                # Once it may have been killed by anybody, twice it ran out of memory.
+                # A process may die once for any reason; twice means that memory ran out.
                 _logger.warning("the grammar checker %d ended in a check", process.pid)
                 continue
             except TimeoutError:
@@ -154,7 +153,7 @@ class GrammarChecker:
     async def _ask(
         self, process: CheckerProcess, model: LoadedModel, params: StructuredOutputsParams
     ) -> str | None:
-        """Return the answer of `process`, which is idle then; it is dead where there is none."""
+        """Return the answer of `process` and make it idle; without an answer it is dead."""
         self._busy.add(process)
         try:
             error = await self._in_thread(process.check, model, params, self._limit_seconds)
@@ -168,7 +167,7 @@ class GrammarChecker:
             process = self._idle.pop()
             if process.is_running:
                 return process
-            # It died of something else than a question; its pipes are left.
+            # The process died outside of a check; its pipes are still open.
             process.kill()
         try:
             return await self._in_thread(CheckerProcess, self._memory_bytes)

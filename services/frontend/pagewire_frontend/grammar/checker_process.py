@@ -1,7 +1,7 @@
-"""A grammar checker: the process in which a frontend compiles what clients send. It may be killed
-at any time; it ends with its parent, and by itself when it needs too much memory.
+"""The grammar checker process: compiles client grammars for a frontend. It may be killed at any
+time; it ends with its parent, and by itself when it needs too much memory.
 
-Started by `grammar_check` as `python -m pagewire_frontend.grammar.checker_process BYTES`.
+`grammar.process` starts it as `python -m pagewire_frontend.grammar.checker_process BYTES`.
 """
 
 import os
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def params_of(question: dict[str, Any]) -> StructuredOutputsParams:
-    """Return what a question is about. Raises InvalidRequestError."""
+    """Return the structured outputs that a question asks about. Raises InvalidRequestError."""
     kind, text = question["kind"], question["text"]
     if kind == "json_object":
         return StructuredOutputsParams(json_object=True)
@@ -46,14 +46,14 @@ def params_of(question: dict[str, Any]) -> StructuredOutputsParams:
 
 
 def _read(stream: BinaryIO, questions: "queue.SimpleQueue[dict[str, Any]]") -> None:
-    """Pass questions on; the end of the stream is the end of the parent, whatever compiles now."""
+    """Pass questions on. When the stream ends the parent has ended: exit, even during a compile."""
     while len(head := stream.read(LENGTH.size)) == LENGTH.size:
         questions.put(unpack(stream.read(*LENGTH.unpack(head))))
     os._exit(0)
 
 
 def _error(tokenizers: dict[str, LLTokenizer], question: dict[str, Any]) -> str | None:
-    """Return what is wrong in one line, or None."""
+    """Return the error in one line, or None."""
     model = question["model"]
     try:
         if question["op"] == "load":

@@ -1,4 +1,4 @@
-"""What a frontend and its grammar checkers say to each other: JSON objects behind their length.
+"""Frames between a frontend and its grammar checkers: JSON objects, each behind its length.
 
 A frontend asks, and a checker answers each question with `{"error": null}` or an error. Questions
 are `{"op": "load", "model", "tokenizer", "vocab_size", "eos_token_ids"}`, the tokenizer being the

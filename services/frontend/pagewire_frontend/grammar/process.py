@@ -1,4 +1,4 @@
-"""A grammar checker as its frontend sees it: start, ask, kill. Decides nothing; all calls block."""
+"""Handle of one grammar checker process: starts, asks and kills it. All calls block."""
 
 import contextlib
 import os
@@ -23,8 +23,8 @@ _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",
     "RUST_BACKTRACE": "0",
 }
-"""Its address space is limited, of which every thread reserves much and uses little. That memory
-ran out is worth a line in the log, and where is not."""
+"""The address space is limited, and every thread reserves much of it and uses little. Running out
+of memory is worth a line in the log; a backtrace is not."""
 
 
 class CheckerEndedError(Exception):
@@ -32,7 +32,7 @@ class CheckerEndedError(Exception):
 
 
 class CheckerProcess:
-    """One process, asked one question at a time.
+    """One checker process; answers one question at a time.
 
     Args:
         memory_bytes: Address space that it may use beyond what it starts with.
@@ -59,17 +59,17 @@ class CheckerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process has not ended."""
         return self._process.poll() is None
 
     def check(
         self, model: LoadedModel, params: StructuredOutputsParams, seconds: float
     ) -> str | None:
-        """Return what is wrong with `params`, or None; the process is killed where this raises.
+        """Return the error of `params`, or None; the process is killed where this raises.
 
         Raises:
-            CheckerEndedError: It ended before it answered.
-            TimeoutError: It has not answered after `seconds`.
+            CheckerEndedError: The process ended before it answered.
+            TimeoutError: The process has not answered after `seconds`.
             InternalError: The tokenizer could not be loaded in time.
         """
         try:
@@ -84,10 +84,10 @@ class CheckerProcess:
             raise
 
     def kill(self) -> None:
-        """End it, whatever it does, and wait for that; again is allowed."""
+        """End the process, whatever it does, and wait for that; again is allowed."""
         self._process.kill()
         self._process.wait()
-        # Who waits for an answer in another thread has its end now, and lets go of the lock.
+        # A thread that waited for an answer sees the end of the pipe now and releases the lock.
         with self._lock:
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
@@ -130,7 +130,7 @@ class CheckerProcess:
 
 
 def _send(pipe: int, data: bytes) -> None:
-    # The other end has a thread that does nothing but read: this ends, whatever compiles there.
+    # The checker has a thread that only reads: this ends, whatever compiles there.
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(pipe, rest) :]

@@ -1,5 +1,5 @@
-"""The admin API of a frontend: passes an operator's questions on to its schedulers. Whether a key
-may ask is checked before (`key_interceptor`)."""
+"""The admin API of a frontend: passes an operator's queries on to its schedulers. `key_interceptor`
+checks before that the key may administrate."""
 
 import asyncio
 from typing import Any
@@ -24,7 +24,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
-    """Passes an operator's questions on to every attached scheduler."""
+    """Passes an operator's queries on to every attached scheduler."""
 
     def __init__(self, pool: SchedulerPool) -> None:
         self._pool = pool
@@ -45,7 +45,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def ResetPrefixCache(
         self, request: admin_pb2.ResetPrefixCacheRequest, context: Context
     ) -> admin_pb2.ResetPrefixCacheResponse:
-        """Make every cell forget its cached prefixes, of one model or of all."""
+        """Make every cell drop its prefix cache, of one model or of all."""
         with noted("ResetPrefixCache", request):
             model = request.model if request.HasField("model") else None
             links = self._attached()
@@ -61,11 +61,11 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def SetRoles(
         self, request: admin_pb2.SetRolesRequest, context: Context
     ) -> admin_pb2.SetRolesResponse:
-        """Change what a worker is used for, in the cell that has it."""
+        """Change the roles of a worker, in the cell that has it."""
         with noted("SetRoles", request):
             links = self._attached()
             if len(links) > 1:
-                # What is the beginning of one worker's id in each of two cells names none of them.
+                # A prefix of an id that fits a worker in each of two cells is ambiguous.
                 cells = await asyncio.gather(*(_workers(link) for link in links))
                 name = find_worker(request.worker, [name for cell in cells for name in cell])
                 links = [link for link, cell in zip(links, cells, strict=True) if name in cell]

@@ -15,11 +15,15 @@ _CANCELLED = grpc.StatusCode.CANCELLED.name
 
 
 class CallCounter(grpc.aio.ServerInterceptor):
-    """Counts; stands inside of what turns errors into statuses. Health checks and reflection,
-    whose streams stay open for as long as somebody watches, are left out."""
+    """Counts calls; sits inside the interceptor that turns errors into statuses. Leaves out health
+    checks and reflection, whose streams stay open as long as they are watched."""
 
     def __init__(self, services: Sequence[str]) -> None:
-        """Args: `services`, the full names of those that are counted."""
+        """Create the call counter.
+
+        Args:
+            services: Full names of the services that are counted.
+        """
         self._services = frozenset(services)
 
     async def intercept_service(
@@ -33,7 +37,7 @@ class CallCounter(grpc.aio.ServerInterceptor):
         if handler is None or method.split("/")[1] not in self._services:
             return handler
         if handler.request_streaming:
-            # None of the services has such a method; it would go uncounted.
+            # The counted services have no such method; its calls would not be counted.
             return handler
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
@@ -51,8 +55,8 @@ class CallCounter(grpc.aio.ServerInterceptor):
 class _Call:
     """One call from its handler's start to the end of the call itself.
 
-    A handler that is cancelled while it writes is only unwound when it is collected; the call is
-    over when the library says so.
+    A handler that is cancelled while it writes is only unwound when it is collected, so the call
+    ends when the library reports its end.
     """
 
     def __init__(self, method: str, context: Any) -> None:

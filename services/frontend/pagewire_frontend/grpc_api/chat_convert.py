@@ -1,5 +1,5 @@
-"""Turns and tools in the public gRPC messages, as plain data. Checks what the wire types cannot
-say; what tools may be is checked where HTTP checks it, too. Owns no state."""
+"""Converts turns and tools of the public gRPC messages to plain data. Checks constraints that the
+wire types cannot express; `chat.tool_use` checks tools, for HTTP as well."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def chat_turns(messages: Sequence[pb.ChatMessage]) -> list[Turn]:
 
 
 def tool_use(message: pb.ChatRequest) -> ToolUse:
-    """Return what a request says of tools. Raises InvalidRequestError naming the field."""
+    """Return the tools of a request. Raises InvalidRequestError naming the field."""
     parallel = message.parallel_tool_calls if message.HasField("parallel_tool_calls") else True
     named = message.tool_name if message.HasField("tool_name") else None
     return ToolUse(
@@ -108,7 +108,7 @@ def _turn(where: str, message: pb.ChatMessage) -> Turn:
 
 
 def _check_belongs(where: str, message: pb.ChatMessage, role: str) -> None:
-    """Refuse what is said in a turn of the wrong role."""
+    """Refuse fields in a turn of the wrong role."""
     said = {
         "tool_calls": (bool(message.tool_calls), "assistant"),
         "reasoning": (message.HasField("reasoning"), "assistant"),

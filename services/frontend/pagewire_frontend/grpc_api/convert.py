@@ -1,5 +1,5 @@
-"""From the public gRPC messages to plain data. Checks what the wire types cannot say; owns no
-state."""
+"""Converts public gRPC messages to plain data. Checks constraints that the wire types cannot
+express."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -35,13 +35,13 @@ _TEXT_OPTIONS = ("skip_special_tokens", "include_stop_str_in_output")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpcStreamOptions:
-    """A request and what of its stream is shown.
+    """A request, and the parts of its stream that are shown.
 
     Attributes:
-        has_echo: The text before the answer.
-        has_output: The answer itself.
-        is_final_only: What a choice says is shown when it ends.
-        new_reader: Makes what takes the text of one choice apart.
+        has_echo: Shows the text before the answer.
+        has_output: Shows the answer itself.
+        is_final_only: Shows the text of a choice when it ends.
+        new_reader: Makes a reader of the text of one choice.
         has_tool_grammar: The output is held to a grammar made of the client's tools.
     """
 
@@ -53,7 +53,7 @@ class GrpcStreamOptions:
     has_tool_grammar: bool = False
 
     def as_given(self, error: PagewireError) -> PagewireError:
-        """Return `error` with its field, also in the message, as the request calls it."""
+        """Return `error` with the request's name of its field, also in the message."""
         if self.has_tool_grammar and error.field == FIELD:
             error.message = error.message.replace(FIELD, "tools")
             error.field = "tools"
@@ -61,7 +61,7 @@ class GrpcStreamOptions:
 
 
 def model_name(message: Any) -> str | None:
-    """Return the model that a request names, or None."""
+    """Return the model named in a request, or None."""
     return message.model if message.HasField("model") else None
 
 
@@ -71,7 +71,7 @@ async def chat_request(
     timeout_seconds: float | None,
     prompt_end: Callable[[LoadedModel, Mapping[str, Any] | None], Awaitable[str]],
 ) -> GrpcStreamOptions:
-    """Return what a Chat call asks for; `prompt_end` is Engine.prompt_end. Raises
+    """Return the request of a Chat call; `prompt_end` is Engine.prompt_end. Raises
     InvalidRequestError naming the field."""
     goes_on = message.continue_final_message
     has_add = message.HasField("add_generation_prompt")
@@ -105,7 +105,7 @@ async def chat_request(
 def complete_request(
     message: pb.CompleteRequest, model: LoadedModel, timeout_seconds: float | None
 ) -> GrpcStreamOptions:
-    """Return what a Complete call asks for. Raises InvalidRequestError naming the field."""
+    """Return the request of a Complete call. Raises InvalidRequestError naming the field."""
     kind = message.WhichOneof("prompt")
     if kind is None:
         raise InvalidRequestError("prompt is required: text or token_ids", field="prompt")
@@ -132,7 +132,7 @@ def complete_request(
 
 
 def tokenize_prompt(message: pb.TokenizeRequest, model: LoadedModel) -> Prompt:
-    """Return what a Tokenize call asks for. Raises InvalidRequestError naming the field."""
+    """Return the prompt of a Tokenize call. Raises InvalidRequestError naming the field."""
     kind = message.WhichOneof("input")
     if kind is None:
         raise InvalidRequestError("text or conversation is required", field="text")
@@ -149,15 +149,15 @@ def conversation_prompt(
     has_add = talk.HasField("add_generation_prompt")
     add = talk.add_generation_prompt if has_add else adds_by_default
     turns, tools = chat_turns(talk.messages), tools_of(talk.tools)
-    # The mode does not matter, as long as they are shown; this one needs no parser of calls.
+    # Any mode that shows the tools will do; this one needs no parser of calls.
     use = ToolUse(tools=tools, mode="required" if tools else "none")
     plan = plan_message(model, model.defaults, use)
     return ChatPrompt(turns, add_generation_prompt=add, tools=plan.template_tools)
 
 
 def _template_arguments(message: struct_pb2.Struct) -> dict[str, Any] | None:
-    """Return the values as a template expects them: a whole number is no 5.0, which is how a
-    Struct holds it."""
+    """Return the values as a template expects them: a whole number as int, which a Struct holds as
+    float."""
     for name, value in message.fields.items():
         if value.WhichOneof("kind") is None:
             raise InvalidRequestError(

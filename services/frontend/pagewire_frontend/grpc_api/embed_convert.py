@@ -1,4 +1,4 @@
-"""Between the messages of Embed and plain data. Owns no state."""
+"""Converts between the messages of Embed and plain data."""
 
 from pagewire_frontend.access.api_keys import tenant_of
 from pagewire_frontend.engine.embedding import Embeddings, check_num_inputs, embed_requests
@@ -47,7 +47,7 @@ def requests(
 
 
 def response(model: str, outcome: Embeddings) -> pb.EmbedResponse:
-    """Return the answer."""
+    """Return the response message."""
     return pb.EmbedResponse(
         model=model,
         embeddings=[pb.Embedding(values=vector.tolist()) for vector in outcome.vectors],

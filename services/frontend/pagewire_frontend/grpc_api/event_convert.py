@@ -1,4 +1,4 @@
-"""From the events of a stream to the public gRPC messages. Owns no state."""
+"""Converts the events of a stream to the public gRPC messages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,7 +34,7 @@ def event_fields(
     """Return the oneof field of ChatResponse and CompleteResponse for an event.
 
     Args:
-        event: What happened.
+        event: The event.
         echo: The text before the answer, shown with the first event; None unless asked for.
     """
     if isinstance(event, MessageDelta):

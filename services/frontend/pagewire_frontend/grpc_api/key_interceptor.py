@@ -1,5 +1,5 @@
-"""The check of API keys in front of every gRPC method but health and reflection: who calls, whether
-the key is for that, and how often it may."""
+"""Checks API keys in front of every gRPC method but health and reflection: that the key is valid,
+may call the method, and is within its limits."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -14,13 +14,13 @@ from pagewire_shared.errors import ForbiddenError, PagewireError
 _OPEN_SERVICES = ("/grpc.health.", "/grpc.reflection.")
 _INFERENCE = "/pagewire.frontend.v1.InferenceService/"
 _FREE_METHODS = (f"{_INFERENCE}ListModels",)
-"""They compute nothing, and do not count as requests."""
+"""Methods that compute nothing and do not count as requests."""
 _METADATA_KEY = "authorization"
 
 
 class KeyInterceptor(grpc.aio.ServerInterceptor):
-    """Ends calls without a valid key with UNAUTHENTICATED, those that the key is not for with
-    PERMISSION_DENIED and those beyond its limits with RESOURCE_EXHAUSTED; stands behind the
+    """Ends calls without a valid key with UNAUTHENTICATED, calls that the key may not make with
+    PERMISSION_DENIED, and calls beyond its limits with RESOURCE_EXHAUSTED. Sits behind the
     ErrorInterceptor."""
 
     def __init__(self, keys: ApiKeys) -> None:
@@ -49,7 +49,7 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _check(caller: Caller, method: str) -> None:
-    """Raise the error that keeps `caller` from calling `method`: what is not for inference is
+    """Raise the error that keeps `caller` from calling `method`. All methods but inference are
     administration."""
     if method.startswith(_INFERENCE):
         if method not in _FREE_METHODS:

@@ -32,9 +32,9 @@ SERVICE_NAMES = (
 )
 
 TIMELINE_METADATA_KEY = "pagewire-timeline"
-"""Trailing metadata key of JSON about where the time of each choice went."""
+"""Trailing metadata key of JSON with the timeline of each choice."""
 LABEL_METADATA_KEY = "x-request-id"
-"""Metadata key of what a client calls its request; it is in the log."""
+"""Metadata key of the client's label of its request; the log shows it."""
 _STALLED = "the client took nothing for longer than the server waits"
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -44,7 +44,12 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     """Text or token ids in, a stream out."""
 
     def __init__(self, engine: Engine, *, stall_seconds: float) -> None:
-        """Args: `stall_seconds`, after which a client that takes nothing is cut."""
+        """Create the inference service.
+
+        Args:
+            engine: Opens the sessions.
+            stall_seconds: Time after which a client that takes nothing is cut.
+        """
         self._engine = engine
         self._stalls = StallWatch(stall_seconds)
         self._turns = ReaderTurns()
@@ -104,7 +109,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def ListModels(
         self, request: pb.ListModelsRequest, context: Context
     ) -> pb.ListModelsResponse:
-        """List what can be asked for."""
+        """List the served models."""
         models = [
             pb.Model(
                 name=model.name,
@@ -121,7 +126,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def _stream(
         self, asked: GrpcStreamOptions, context: Context
     ) -> AsyncIterator[tuple[Event, str | None]]:
-        """Yield the events to show; with the first the text before the answer if it is wanted."""
+        """Yield the events to show; the first with the text before the answer if it is wanted."""
         LABEL.set(_label(context))
         try:
             session = await self._engine.open(asked.request)
@@ -157,7 +162,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 
 
 def _label(context: Context) -> str | None:
-    """Return what the client calls the call, or None."""
+    """Return the client's label of the call, or None."""
     for key, value in context.invocation_metadata() or ():
         if key == LABEL_METADATA_KEY:
             return parse_label(value if isinstance(value, bytes) else value.encode())

@@ -1,5 +1,5 @@
-"""Streams whose client takes nothing, found by one timer for all of them: a timer per message would
-cost more than the message's own bookkeeping. Knows no protocol."""
+"""Finds streams whose client takes nothing, with one timer for all of them: a timer per message
+would cost more than the message's own bookkeeping."""
 
 import asyncio
 import logging
@@ -20,23 +20,27 @@ class Watched:
         self._since: float | None = None
 
     def begin_write(self) -> None:
-        """A message is being handed over, which waits while the client has room for no more."""
+        """Note that a message is being handed over, which waits while the client has no room."""
         self._since = asyncio.get_running_loop().time()
 
     def end_write(self) -> None:
-        """It was taken."""
+        """Note that the message was taken."""
         self._since = None
 
     def has_stalled(self, now: float, seconds: float) -> bool:
-        """Whether a write has waited for so long."""
+        """Return whether a write has waited for `seconds`."""
         return self._since is not None and now - self._since >= seconds
 
 
 class StallWatch:
-    """All streams of a process."""
+    """Watches all streams of a process."""
 
     def __init__(self, seconds: float) -> None:
-        """Args: `seconds`, after which a stream is cut; up to a quarter more may pass."""
+        """Create the stall watch.
+
+        Args:
+            seconds: Time after which a stream is cut; up to a quarter more may pass.
+        """
         self._seconds = seconds
         self._streams: set[Watched] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -50,7 +54,7 @@ class StallWatch:
         return stream
 
     def forget(self, stream: Watched) -> None:
-        """The stream has ended."""
+        """Stop watching a stream that ended."""
         self._streams.discard(stream)
 
     def _arm(self) -> None:

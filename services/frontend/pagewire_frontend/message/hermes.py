@@ -1,8 +1,6 @@
-"""Calls as NousResearch's Hermes and Qwen 2.5 and 3 write them, each in tags of its own:
+"""Tool calls in the form of NousResearch's Hermes and Qwen 2.5 and 3, each in tags of its own:
 
-<tool_call>
-{"name": "f", "arguments": {"a": 1}}
-</tool_call>
+<tool_call> {"name": "f", "arguments": {"a": 1}} </tool_call>
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +15,7 @@ END = "</tool_call>"
 
 
 class HermesReader(ObjectReader):
-    """Reads calls in tags; a missing end tag is forgiven."""
+    """Reads calls in tags; a missing end tag is accepted."""
 
     marker = BEGIN
 
@@ -26,7 +24,7 @@ class HermesReader(ObjectReader):
         if rest.startswith(END):
             self._drop(self._space() + len(END))
         elif END.startswith(rest):
-            # A tag that is cut off is no content either.
+            # A tag that is cut off is not content either.
             self._drop(len(self._buffer) if self._is_ended else 0)
             return False
         self._state = self._in_text
@@ -34,7 +32,7 @@ class HermesReader(ObjectReader):
 
 
 class HermesFormat:
-    """The format."""
+    """The format of Hermes."""
 
     name = "hermes"
     markers: tuple[str, ...] = (BEGIN, END)

@@ -1,4 +1,4 @@
-"""Calls as Llama 3.1 to 3.3 write them: a message of nothing but JSON objects, separated by
+"""Tool calls in the form of Llama 3.1 to 3.3: a message of nothing but JSON objects, separated by
 semicolons, or objects behind <|python_tag|>.
 
     {"name": "f", "parameters": {"a": 1}}; {"name": "g", "parameters": {}}
@@ -40,7 +40,7 @@ class LlamaJsonReader(ObjectReader):
 
 
 class LlamaJsonFormat:
-    """The format."""
+    """The format of Llama 3.1 to 3.3."""
 
     name = "llama3_json"
     markers: tuple[str, ...] = (TAG,)

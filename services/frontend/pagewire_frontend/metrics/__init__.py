@@ -1,1 +1,1 @@
-"""What a frontend counts, under its own and under vLLM's names."""
+"""Metrics of a frontend, under its own and under vLLM's names."""

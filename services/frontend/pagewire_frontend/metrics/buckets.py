@@ -1,5 +1,5 @@
-"""Upper bounds of the buckets of histograms: those of vLLM, by which its dashboards are made, and
-ours, which have all of these and finer ones below. Seconds, or counts. Pure."""
+"""Upper bounds of histogram buckets, in seconds or counts: those of vLLM, by which its dashboards
+are made, and ours, which add finer ones below."""
 
 from typing import Final
 
@@ -45,4 +45,4 @@ TOKENIZE: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0,
 CHOICES: Final = _with(VLLM_CHOICES, (50.0, 100.0))
 
 LENGTH: Final = tuple(float(digit * 10**power) for power in range(6) for digit in (1, 2, 5))
-"""Tokens; vLLM's end at the context of its model, ours go on for all models alike."""
+"""Tokens; vLLM's bounds end at the context of its model, these go on for all models alike."""

@@ -1,6 +1,7 @@
-"""How busy models are, as gauges that are set once a second. Measures nothing itself.
+"""Gauges of the load of models, set once a second from a LoadSource.
 
-Those with `cell` in their names are the same in every process: group/exposition does not add them.
+Metrics with `cell` in their names are the same in every process: group/exposition does not add
+them.
 """
 
 import asyncio
@@ -34,18 +35,18 @@ BLOCK_SIZE = Gauge("pagewire_cell_block_size", "Tokens per KV block", ["model"])
 
 
 class StepSizes(Collector):
-    """How many tokens steps compute, as schedulers count them: a histogram that is told."""
+    """Histogram of the tokens per step, from counts that schedulers report."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[tuple[int, ...], int]] = {}
+        self._counts: dict[str, tuple[tuple[int, ...], int]] = {}
 
     def show(self, model: str, steps_by_tokens: tuple[int, ...], num_tokens: int) -> None:
-        """Show these counts, one per bound of latency_bounds.STEP and one for larger steps; of a
-        cell that knows none for a while what it said last stays."""
+        """Show these counts, one per bound of buckets.STEP and one for larger steps. While a cell
+        reports none, its last counts stay."""
         if len(steps_by_tokens) == len(STEP) + 1:
-            self._told[model] = steps_by_tokens, num_tokens
+            self._counts[model] = steps_by_tokens, num_tokens
         else:
-            self._told.setdefault(model, ((0,) * (len(STEP) + 1), 0))
+            self._counts.setdefault(model, ((0,) * (len(STEP) + 1), 0))
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric."""
@@ -53,7 +54,7 @@ class StepSizes(Collector):
             "pagewire_cell_step_tokens", "Tokens that a step of a worker computes", labels=["model"]
         )
         names = [*map(str, STEP), "+Inf"]
-        for model, (counts, num_tokens) in list(self._told.items()):
+        for model, (counts, num_tokens) in list(self._counts.items()):
             totals = map(float, accumulate(counts))
             shown.add_metric([model], list(zip(names, totals, strict=True)), num_tokens)
         yield shown
@@ -68,7 +69,7 @@ REASONS = ("capacity", "worker", "grammar", "kv", "trial")
 
 
 class LoadSource(Protocol):
-    """Who knows; SchedulerPool, without its links."""
+    """Reports loads; SchedulerPool, without its links."""
 
     def load_of(self, model: str) -> ModelLoad: ...
 
@@ -76,7 +77,7 @@ class LoadSource(Protocol):
 async def show_loads(
     source: LoadSource, models: Iterable[str], is_ready: Callable[[], bool]
 ) -> None:
-    """Keep the gauges of these models as they are, until cancelled."""
+    """Keep the gauges of these models up to date, until cancelled."""
     names = list(models)
     while True:
         READY.set(is_ready())

@@ -1,4 +1,4 @@
-"""How busy one model is: the sequences of this frontend, and the workers of its cells. Pure."""
+"""The load of one model: the sequences of this frontend, and the workers of its cells."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -6,20 +6,20 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLoad:
-    """Sequences are those of this frontend; one is a choice of a request. Workers and blocks are
-    those of all cells that it is attached to.
+    """Sequences of this frontend, one per choice of a request; workers and blocks of all cells that
+    it is attached to.
 
     Attributes:
         num_running: Sequences that run.
-        num_waiting_for_capacity: Those that wait for slots or blocks.
-        num_waiting_for_worker: Those that wait here until a worker of their model, or the
+        num_waiting_for_capacity: Sequences that wait for slots or blocks.
+        num_waiting_for_worker: Sequences that wait here until a worker of their model, or the
             scheduler that had them, is there.
-        num_waiting_for_grammar: Those that wait for their grammar to be compiled.
-        num_waiting_for_kv: Those that wait for KV blocks of a store or another worker.
-        num_waiting_for_trial: Those that wait while it is found out who made a step fail.
+        num_waiting_for_grammar: Sequences that wait for their grammar to be compiled.
+        num_waiting_for_kv: Sequences that wait for KV blocks of a store or another worker.
+        num_waiting_for_trial: Sequences that wait while the request that fails a step is isolated.
         num_workers: Attached workers.
         num_blocks: KV blocks of all workers.
-        num_used_blocks: Those in use.
+        num_used_blocks: KV blocks in use.
         block_size: Tokens per block; 0 while there is no worker.
         steps_by_tokens: Steps of all workers by their size, as of CellMetrics; empty if not known.
         num_step_tokens: Tokens of all of them.

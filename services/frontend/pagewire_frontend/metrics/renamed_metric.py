@@ -1,5 +1,5 @@
-"""A metric under another name: the same samples with other labels, those that fall together added
-up. Pure."""
+"""Shows a metric under another name: the same samples with other labels. Samples whose labels
+become equal are added up."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ _CREATED: Final = "_created"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renaming:
-    """How one metric is shown.
+    """The rules that turn one metric into another.
 
     Attributes:
         source: Name of the metric that is measured, as prometheus-client names it: without _total.
         name: Name that it is shown under, likewise.
-        text: What its help says.
+        text: Help text.
         labels: Labels that are shown, by the source's; others are left out and added up.
         words: Values of labels that have another word here; see `only`.
         only: Values of labels by the source's name; samples with others are left out.

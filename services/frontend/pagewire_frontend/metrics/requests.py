@@ -1,4 +1,4 @@
-"""What a frontend counts, for its metrics endpoints: one place for HTTP and gRPC. Decides nothing.
+"""Request metrics of a frontend, for its metrics endpoints: one place for HTTP and gRPC.
 
 Labels take known names only: models that are configured, endpoints that exist, the few reasons of
 an end. Seconds are of time.monotonic().
@@ -42,14 +42,14 @@ _RESUMES = Counter("pagewire_resumes", "Requests submitted again after a loss", 
 
 
 MEASURED = (_PROMPT_TOKENS, _CACHED_TOKENS, _FIRST_TOKEN, _WHOLE, _FINISHED, TOKEN_COUNTERS)
-"""What is shown under other names, too."""
+"""Metrics that are shown under vLLM's names, too."""
 
 _REASONS = ("stop", "length", "aborted", "deadline", "failed")
 
 
 def introduce(model: str) -> None:
-    """Show the metrics of a configured model from now on, as zeros: what appears with its first
-    value is no growth to who computes rates."""
+    """Show the metrics of a configured model from now on, as zeros: rate() ignores a counter's
+    first sample."""
     by_model = (_GENERATIONS_OPEN, _PROMPT_TOKENS, _CACHED_TOKENS, _FIRST_TOKEN, _WHOLE, _RESUMES)
     for metric in by_model:
         metric.labels(model)
@@ -66,7 +66,7 @@ def own_exposition() -> str:
 
 @dataclass(slots=True)
 class RequestTimer:
-    """One request and its answer; whoever handles it fills this in.
+    """One HTTP or gRPC request and its answer; its handler fills in the status.
 
     Attributes:
         endpoint: A known name; never what a client made up.
@@ -79,7 +79,7 @@ class RequestTimer:
 
 @contextlib.contextmanager
 def counted(protocol: str, exchange: RequestTimer) -> Iterator[None]:
-    """Count an exchange as in flight, and at its end under what `exchange` says by then."""
+    """Count a request as in flight, and at its end under the endpoint and status of `exchange`."""
     _REQUESTS_OPEN.labels(protocol).inc()
     try:
         yield
@@ -89,14 +89,14 @@ def counted(protocol: str, exchange: RequestTimer) -> Iterator[None]:
 
 
 def generation_opened(model: str) -> None:
-    """A prompt was accepted."""
+    """Count an accepted prompt."""
     _GENERATIONS_OPEN.labels(model).inc()
 
 
 def first_output(
     model: str, *, num_prompt_tokens: int, num_cached_tokens: int, seconds: float | None
 ) -> None:
-    """The first of a prompt's output has come; `seconds` since its arrival, None for a vector."""
+    """Count the first output of a prompt; `seconds` since its arrival, None for a vector."""
     _PROMPT_TOKENS.labels(model).inc(num_prompt_tokens)
     _CACHED_TOKENS.labels(model).inc(num_cached_tokens)
     if seconds is not None:
@@ -104,12 +104,12 @@ def first_output(
 
 
 def choices_finished(model: str, reason: str, count: int = 1) -> None:
-    """Choices have ended."""
+    """Count choices that ended."""
     _FINISHED.labels(model, reason).inc(count)
 
 
 def generation_closed(model: str, *, num_resumes: int, seconds: float | None) -> None:
-    """A prompt is over; `seconds` since its arrival, None when it did not end by itself."""
+    """Count the end of a prompt; `seconds` since its arrival, None when it was broken off."""
     _GENERATIONS_OPEN.labels(model).dec()
     if num_resumes:
         _RESUMES.labels(model).inc(num_resumes)

@@ -1,5 +1,5 @@
-"""Where the time of choices went, how long requests are and what became of them on the way, for
-the metrics endpoints: counted when a choice or a request ends, never per token. Decides nothing."""
+"""Metrics of the stages of a choice, of request lengths, preemptions and transfers. Counted when a
+choice or a request ends, never per token."""
 
 from functools import cache
 
@@ -85,18 +85,18 @@ MEASURED = (
     *(_PROMPT_LENGTH, _OUTPUT_LENGTH, _CHOICES, _MAX_TOKENS),
     *(_PREEMPTIONS, _QUERIED, _FOUND, _NOT_IN_WORKER),
 )
-"""What is shown under other names, too."""
+"""Metrics that are shown under vLLM's names, too."""
 
 STORE = "store"
-"""Label of what came from a KV store, and not from a worker."""
+"""Label of bytes that came from a KV store, and not from a worker."""
 
 
 class StageMetrics:
-    """Those of one model."""
+    """The stage metrics of one model."""
 
     def __init__(self, model: str) -> None:
         self._model = model
-        # Looked up once: each takes as long as counting does.
+        # Looked up once: a look-up takes as long as counting does.
         self._queue, self._prefill = _QUEUE.labels(model), _PREFILL.labels(model)
         self._decode, self._inference = _DECODE.labels(model), _INFERENCE.labels(model)
         self._transfer, self._tokenize = _TRANSFER.labels(model), _TOKENIZE.labels(model)
@@ -115,8 +115,8 @@ class StageMetrics:
             _TRANSFER_BYTES.labels(model, transport)
 
     def looked_up(self, num_prompt: int, num_cached: int, tiers: CachedTiers) -> None:
-        """A prompt of so many tokens was looked up in caches; of tiers that are not told all was
-        in the worker's. Schedulers may say what they like."""
+        """Count a cache look-up of a prompt. Without `tiers` all cached tokens count as the
+        worker's. Schedulers may report any number."""
         reported = tiers or {WORKER_TIER: num_cached}
         self._queried.inc(num_prompt)
         self._not_in_worker.inc(max(0, num_prompt - reported.get(WORKER_TIER, 0)))
@@ -124,11 +124,11 @@ class StageMetrics:
             _FOUND.labels(self._model, cache_label(tier)).inc(num_tokens)
 
     def preempted(self, count: int) -> None:
-        """A choice has given way so many times since that was told last."""
+        """Count preemptions since the last report."""
         self._preemptions.inc(count)
 
     def choice_ended(self, cell: CellTimeline, decode_seconds: float, num_tokens: int) -> None:
-        """A choice of so many tokens has ended by itself."""
+        """Count a choice of `num_tokens` that ended by itself."""
         self._queue.observe(cell.queue_seconds)
         self._prefill.observe(cell.prefill_seconds)
         self._inference.observe(cell.prefill_seconds + decode_seconds)
@@ -147,7 +147,7 @@ class StageMetrics:
     def request_ended(
         self, *, num_prompt: int, num_choices: int, max_tokens: int | None, tokenize_seconds: float
     ) -> None:
-        """All choices of a request have ended by themselves; `max_tokens` None for a vector."""
+        """Count a request whose choices all ended by themselves; `max_tokens` None for a vector."""
         self._prompt_length.observe(num_prompt)
         self._choices.observe(num_choices)
         self._tokenize.observe(tokenize_seconds)
@@ -157,5 +157,5 @@ class StageMetrics:
 
 @cache
 def stages_of(model: str) -> StageMetrics:
-    """Return those of a configured model."""
+    """Return the metrics of a configured model."""
     return StageMetrics(model)

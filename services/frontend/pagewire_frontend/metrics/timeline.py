@@ -1,5 +1,5 @@
-"""Where the time of a choice went: what schedulers say of it, added up over re-submits, and what
-this frontend measures itself. Pure."""
+"""The time of a choice by stage: the scheduler's reports, added up over re-submits, and this
+frontend's own measurements."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any, Final
 from pagewire_shared.kv.tier import WORKER_TIER
 
 CachedTiers = Mapping[str, int]
-"""Tier to number of tokens; empty when there are none, or nothing is known about them."""
+"""Tier to number of tokens; empty without cached tokens, or when their tiers are not known."""
 
 
 def joined(left: CachedTiers, right: CachedTiers) -> CachedTiers:
@@ -19,28 +19,28 @@ def joined(left: CachedTiers, right: CachedTiers) -> CachedTiers:
 
 
 def tier_details(tiers: CachedTiers) -> dict[str, Any]:
-    """Return what usage in HTTP bodies says beyond OpenAI's fields: nothing unless tokens came from
-    a KV store, so that who knows of none sees no field that is new to it."""
+    """Return the fields that usage in HTTP bodies has beyond OpenAI's. Nothing unless tokens came
+    from a KV store, so that clients without a store see no new field."""
     if not any(num for tier, num in tiers.items() if tier != WORKER_TIER):
         return {}
     return {"cached_tokens_by_tier": dict(tiers)}
 
 
 MAX_HEADER_BYTES: Final = 4096
-"""Of timelines in the metadata of a gRPC call, of which clients take 8 KiB in all."""
+"""Most bytes of timelines in the metadata of a gRPC call, of which clients take 8 KiB in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellTimeline:
-    """What a scheduler says of one choice; durations do not overlap.
+    """The scheduler's report of one choice; durations do not overlap.
 
     Attributes:
         queue_seconds: From its receipt to the first step.
         prefill_seconds: Computing the prompt, wherever.
         transfer_seconds: Waiting for KV blocks while nothing was computed for it.
         transfer_bytes: Payload that was moved for it.
-        transport: How the newest of it moved between workers; None when none did.
-        num_preemptions: How often it gave way to others.
+        transport: Transport of its newest blocks from another worker; None when none moved.
+        num_preemptions: How often it was preempted.
         num_migrations: How often it was moved to another worker after it had begun to run.
         is_handed_off: Whether prompt and tokens were computed on different workers.
         cached_tiers: Prompt tokens that were not computed, by where they were.
@@ -57,8 +57,8 @@ class CellTimeline:
     cached_tiers: CachedTiers = field(default_factory=dict)
 
     def followed_by(self, later: "CellTimeline") -> "CellTimeline":
-        """Return both as one: what happened adds up; cached tokens are those of the first run,
-        whose tokens the client saw first."""
+        """Return both as one: durations and counts add up. Cached tokens are those of the first
+        run, whose tokens the client saw first."""
         return CellTimeline(
             queue_seconds=self.queue_seconds + later.queue_seconds,
             prefill_seconds=self.prefill_seconds + later.prefill_seconds,
@@ -78,7 +78,7 @@ class ChoiceTimeline:
 
     Attributes:
         tokenize_seconds: Rendering and tokenizing its prompt.
-        cell: What schedulers say.
+        cell: The scheduler's report.
         decode_seconds: From its first token to its last, as they came here.
     """
 
@@ -87,7 +87,7 @@ class ChoiceTimeline:
     decode_seconds: float
 
     def body(self) -> dict[str, Any]:
-        """Return it as JSON values, durations in milliseconds."""
+        """Return the timeline as JSON values, durations in milliseconds."""
         cell = self.cell
         return {
             "tokenize_ms": _milliseconds(self.tokenize_seconds),
@@ -105,12 +105,12 @@ class ChoiceTimeline:
 
 
 Timelines = Sequence[ChoiceTimeline | None]
-"""Of the choices in their order; None where no scheduler has said anything."""
+"""Timelines of the choices in their order; None where no scheduler has reported."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """The newest epoch that a choice was heard of in, and all before."""
+    """The newest epoch with a report of a choice, and all epochs before."""
 
     epoch: int
     current: CellTimeline
@@ -128,7 +128,7 @@ class TimelineKeeper:
         self._runs: dict[int, _Run] = {}
 
     def note(self, epoch: int, choice: int, timeline: CellTimeline) -> None:
-        """Take what a scheduler says: within an epoch the newest counts; epochs add up."""
+        """Take a scheduler's report: within an epoch the newest counts; epochs add up."""
         run = self._runs.get(choice)
         if run is None:
             self._runs[choice] = _Run(epoch, timeline)
@@ -138,14 +138,14 @@ class TimelineKeeper:
             run.current = timeline
 
     def of(self, choice: int) -> CellTimeline | None:
-        """Return what is known of a choice."""
+        """Return the timeline of a choice; None without a report."""
         run = self._runs.get(choice)
         return None if run is None else run.total
 
 
 def timeline_details(timelines: Timelines) -> dict[str, Any]:
-    """Return what usage in HTTP bodies says beyond OpenAI's fields: one entry per choice, nothing
-    where no scheduler has said anything."""
+    """Return the timeline field of usage in HTTP bodies: one entry per choice, nothing where no
+    scheduler has reported."""
     if not any(timelines):
         return {}
     return {"timeline": _bodies(timelines)}

@@ -1,6 +1,5 @@
-"""Tokens and the time between them, counted once per chunk on the path of every token: plain
-numbers without the locks of a library's counter, shown to it when it asks.
-"""
+"""Counts tokens and the time between them, once per chunk on the path of every token. Plain numbers
+without the locks of a library's counter, read when metrics are collected."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from prometheus_client.registry import Collector
 from pagewire_frontend.metrics.buckets import TOKEN
 
 BOUNDS_SECONDS = TOKEN
-"""Upper bounds of the buckets of times between two tokens; above them there is one more."""
+"""Upper bounds of the buckets of times between two tokens; one more bucket is above them."""
 
 
 class TokenCounter:
@@ -27,13 +26,17 @@ class TokenCounter:
 
 
 class InterTokenLatency:
-    """When the first and the last tokens of one choice came."""
+    """Times of the first and the last tokens of one choice."""
 
-    __slots__ = ("_first_at", "_last_at", "_tally")
+    __slots__ = ("_counter", "_first_at", "_last_at")
 
-    def __init__(self, tally: TokenCounter) -> None:
-        """Args: `tally` of its model."""
-        self._tally = tally
+    def __init__(self, counter: TokenCounter) -> None:
+        """Create the inter token latency.
+
+        Args:
+            counter: Token counter of the model.
+        """
+        self._counter = counter
         self._first_at = 0.0
         self._last_at: float | None = None
 
@@ -43,31 +46,31 @@ class InterTokenLatency:
         return 0.0 if self._last_at is None else self._last_at - self._first_at
 
     def chunk(self, num_tokens: int, now: float) -> None:
-        """Count a chunk that came at `now`, in seconds of one clock. One of several tokens is as
-        many tokens, evenly spaced since the chunk before; in the first chunk, 0 s apart."""
-        tally, last, self._last_at = self._tally, self._last_at, now
-        tally.num_tokens += num_tokens
+        """Count a chunk that came at `now`, in seconds of one clock. Its tokens count as evenly
+        spaced since the chunk before; in the first chunk, as 0 s apart."""
+        counter, last, self._last_at = self._counter, self._last_at, now
+        counter.num_tokens += num_tokens
         if last is None:
             self._first_at = now
-            tally.num_by_bucket[0] += max(0, num_tokens - 1)
+            counter.num_by_bucket[0] += max(0, num_tokens - 1)
         elif num_tokens:
             seconds = now - last
-            tally.seconds += seconds
-            tally.num_by_bucket[bisect_left(BOUNDS_SECONDS, seconds / num_tokens)] += num_tokens
+            counter.seconds += seconds
+            counter.num_by_bucket[bisect_left(BOUNDS_SECONDS, seconds / num_tokens)] += num_tokens
 
 
 class TokenCounters(Collector):
-    """The tallies of all models, as metrics."""
+    """The counters of all models, as metrics."""
 
     def __init__(self) -> None:
-        self._tallies: dict[str, TokenCounter] = {}
+        self._counters: dict[str, TokenCounter] = {}
 
     def of(self, model: str) -> TokenCounter:
-        """Return the tally of a configured model."""
-        tally = self._tallies.get(model)
-        if tally is None:
-            tally = self._tallies[model] = TokenCounter()
-        return tally
+        """Return the counter of a configured model."""
+        counter = self._counters.get(model)
+        if counter is None:
+            counter = self._counters[model] = TokenCounter()
+        return counter
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
@@ -79,9 +82,9 @@ class TokenCounters(Collector):
             "Time between two tokens of a choice, as they arrive here",
             labels=["model"],
         )
-        for model, tally in list(self._tallies.items()):
-            tokens.add_metric([model], tally.num_tokens)
-            intervals.add_metric([model], _cumulative(tally.num_by_bucket), tally.seconds)
+        for model, counter in list(self._counters.items()):
+            tokens.add_metric([model], counter.num_tokens)
+            intervals.add_metric([model], _cumulative(counter.num_by_bucket), counter.seconds)
         yield tokens
         yield intervals
 
@@ -96,4 +99,4 @@ def _cumulative(num_by_bucket: list[int]) -> list[tuple[str, float]]:
 
 
 TOKEN_COUNTERS = TokenCounters()
-"""Those of this process."""
+"""The counters of this process."""

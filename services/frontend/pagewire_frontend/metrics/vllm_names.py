@@ -1,7 +1,7 @@
-"""What is measured under the names of vLLM's metrics, for dashboards, alerts and autoscalers made
-for them. A view: measures nothing itself, and costs nothing until somebody asks.
+"""Shows our metrics under the names of vLLM's, for dashboards, alerts and autoscalers made for
+vLLM. A view: measures nothing and costs nothing until metrics are collected.
 
-docs/metrics.md says what each name means here.
+docs/metrics.md lists the meaning of each name.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from pagewire_frontend.metrics import stages as stage_metrics
 from pagewire_frontend.metrics.renamed_metric import Renaming, by_name
 
 ENGINE: Final[Mapping[str, str]] = MappingProxyType({"engine": "0"})
-"""A cell schedules as one engine does, over all its workers."""
+"""A cell counts as one engine, over all its workers."""
 
 CACHE_CONFIG: Final = "vllm:cache_config_info"
 
@@ -138,7 +138,7 @@ NAMES: Final = (
 
 
 class VllmNames(Collector):
-    """Shows what `sources` measure, while it `is_on`."""
+    """Shows the metrics of `sources` under vLLM's names, while it `is_on`."""
 
     def __init__(self, sources: Iterable[Collector], *, is_on: bool = False) -> None:
         self._sources = tuple(sources)
@@ -155,7 +155,7 @@ class VllmNames(Collector):
 
 
 def _cache_config(found: Mapping[str, Metric]) -> Metric:
-    """Return block size and number as labels, as vLLM does; nothing of a model without workers."""
+    """Return block size and number as labels, as vLLM does; models without workers are left out."""
     shown = GaugeMetricFamily(
         CACHE_CONFIG,
         "Block size and number of KV blocks, as labels",
@@ -174,6 +174,6 @@ def _by_model(metric: Metric) -> dict[str, int]:
 
 
 VLLM_NAMES: Final = VllmNames((*metrics.MEASURED, *stage_metrics.MEASURED, *load_gauges.MEASURED))
-"""Of this process."""
+"""The renamed metrics of this process."""
 
 REGISTRY.register(VLLM_NAMES)

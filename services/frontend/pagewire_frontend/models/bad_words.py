@@ -1,4 +1,4 @@
-"""Bad words as token sequences. Pure but for the tokenizer."""
+"""Converts bad words to token sequences."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ FIELD = "bad_words"
 
 
 class WordTokenizer(Protocol):
-    """What is needed of a tokenizer."""
+    """The method that this module needs of a tokenizer."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the ids of `text`."""
@@ -17,10 +17,10 @@ class WordTokenizer(Protocol):
 
 
 def with_bad_sequences(params: SamplingParams, tokenizer: WordTokenizer) -> SamplingParams:
-    """Return `params` whose bad_token_sequences also hold its bad words.
+    """Return `params` with its bad words added to bad_token_sequences.
 
-    A word counts at the beginning of a text and after a space, as vLLM has it
-    (SamplingParams.update_from_tokenizer): the form with the space is added where it begins with
+    A word counts at the beginning of a text and after a space, as in vLLM
+    (SamplingParams.update_from_tokenizer). The form with the space is added where it begins with
     another token and is as long as the form without.
 
     Raises:

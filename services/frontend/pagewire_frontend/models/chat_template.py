@@ -1,6 +1,4 @@
-"""Chat templates, rendered in a sandbox: they come with the model and are not trusted. Owns the
-Jinja environment; knows no tokens.
-"""
+"""Renders chat templates in a Jinja sandbox: they come with the model and are not trusted."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pagewire_shared.errors import InvalidRequestError, StartupError
 
 TEMPLATE_FILE = "chat_template.jinja"
-# Marks the end of the turn to continue; what a template makes of the text before it is kept.
+# Marks the end of the turn to continue; the rendered text before it is kept.
 _END_OF_TURN = "PAGEWIRE_CONTINUES_HERE "
 
 
@@ -95,7 +93,7 @@ class ChatTemplate:
 
         Raises:
             InvalidRequestError: The template refuses the messages, or shows no last turn.
-            RecursionError, MemoryError: It takes too much.
+            RecursionError, MemoryError: Rendering takes too much.
         """
         turns = [dict(message) for message in messages]
         if continue_final_message:
@@ -118,8 +116,8 @@ class ChatTemplate:
 
 
 def _open_turn(text: str) -> str:
-    """Return `text` up to the mark, as transformers does (apply_chat_template): a template that
-    strips the turn strips it here, too."""
+    """Return `text` up to the mark. As in transformers (apply_chat_template), the text before the
+    mark is stripped where the template stripped the turn."""
     begin = text.rfind(_END_OF_TURN.strip())
     if begin < 0:
         raise InvalidRequestError(

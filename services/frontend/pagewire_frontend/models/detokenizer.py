@@ -1,6 +1,5 @@
-"""From tokens to text while they arrive: never half a character, and the tail at the end. Owns
-the state of one choice's decoding; the tokenizer itself stays behind a protocol.
-"""
+"""Incremental detokenizer of one choice: emits whole characters only, and the rest at the end. The
+tokenizer itself stays behind a protocol."""
 
 import codecs
 from collections import deque
@@ -11,16 +10,17 @@ DecodeStep = Callable[[int], str | None]
 """Takes the next token id; returns the text that became complete, or None."""
 
 NUM_PRIMING_TOKENS = 6
-"""Last prompt tokens given to the decoder first: tokenizers that mark word starts drop the space of
-the very first token they decode."""
+"""Number of last prompt tokens that the decoder sees first: tokenizers that mark word starts drop
+the space of the very first token they decode."""
 
 MAX_PENDING_TOKENS = 4
-"""So many wait for a whole character, which has at most four bytes. A stream that has none in them
-may never have one, and is decoded from its first waiting token on with every further one."""
+"""Most tokens that wait for a whole character, which has at most four bytes. A stream that has none
+in them may never have one, and is decoded from its first waiting token on with every further one.
+"""
 
 
 class StreamTokenizer(Protocol):
-    """What a detokenizer needs of a tokenizer."""
+    """The methods that a detokenizer needs of a tokenizer."""
 
     def open_stream(self, first_ids: Sequence[int], *, skip_special_tokens: bool) -> DecodeStep:
         """Return a decoder that has already seen `first_ids`."""
@@ -31,8 +31,8 @@ class StreamTokenizer(Protocol):
         ...
 
     def byte_reader(self, *, skip_special_tokens: bool) -> Callable[[int], bytes] | None:
-        """Return what gives the bytes of a token, where texts are these bytes and nothing else;
-        None for other tokenizers."""
+        """Return a function from token to bytes, where texts are these bytes and nothing else; None
+        for other tokenizers."""
         ...
 
 
@@ -60,7 +60,7 @@ class Detokenizer:
 
     @property
     def num_pending(self) -> int:
-        """Tokens whose text is not out, and that the next one is decoded with."""
+        """Number of tokens without text so far, which the next token is decoded with."""
         return len(self._pending_ids)
 
     def push(self, token_id: int) -> str:
@@ -70,17 +70,17 @@ class Detokenizer:
         try:
             text = self._step(token_id)
         except BrokenStreamError:
-            # Byte-fallback decoders may rewrite what they showed; go on from here.
+            # Byte-fallback decoders may rewrite text that they returned; go on from here.
             self._pending_ids.append(token_id)
             text = self._pending_text()
-            self._settle()
+            self._mark_shown()
             self._step = self._open()
             return text
         if text is None:
             self._pending_ids.append(token_id)
             return self._give_up_waiting() if self.num_pending >= MAX_PENDING_TOKENS else ""
         if self._pending_ids:
-            self._settle()
+            self._mark_shown()
         self._shown_ids.append(token_id)
         return text
 
@@ -93,22 +93,22 @@ class Detokenizer:
         if not self._pending_ids:
             return ""
         text = self._pending_text()
-        self._settle()
+        self._mark_shown()
         return text
 
     def _give_up_waiting(self) -> str:
-        """Return what is known of the text of the waiting tokens, of which none waits then."""
+        """Return the text of the waiting tokens as far as it is known; none waits afterwards."""
         read = self._tokenizer.byte_reader(skip_special_tokens=self._skip_special_tokens)
         if read is not None:
             self._from_bytes = _ByteText(read)
             waiting = list(self._pending_ids)
-            self._settle()
+            self._mark_shown()
             return self._push_bytes(waiting)
         newest = self._pending_ids[1 - MAX_PENDING_TOKENS :]
         del self._pending_ids[1 - MAX_PENDING_TOKENS :]
         if not self._pending_text():
             # These have no text at all; a character may have begun behind them.
-            self._settle()
+            self._mark_shown()
             self._step = self._open()
             return "".join(map(self.push, newest))
         self._pending_ids += newest
@@ -122,7 +122,7 @@ class Detokenizer:
         assert self._from_bytes is not None
         text = "".join(map(self._from_bytes.push, token_ids))
         if self._from_bytes.is_whole:
-            # The way of nearly all tokens again. What is made of bytes needs no context.
+            # Back to the usual decoder. Text made of bytes needs no context.
             self._from_bytes = None
             self._shown_ids.clear()
             self._step = self._open()
@@ -133,7 +133,7 @@ class Detokenizer:
             list(self._shown_ids), skip_special_tokens=self._skip_special_tokens
         )
 
-    def _settle(self) -> None:
+    def _mark_shown(self) -> None:
         self._shown_ids.extend(self._pending_ids)
         self._pending_ids.clear()
 
@@ -146,7 +146,7 @@ class Detokenizer:
 
 
 class _ByteText:
-    """Text of tokens that stand for bytes; each is looked at once."""
+    """Text of tokens that stand for bytes; each token is decoded once."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read
@@ -162,5 +162,5 @@ class _ByteText:
         return self._decoder.decode(self._read(token_id))
 
     def end(self) -> str:
-        """Return a replacement character for what never became one."""
+        """Return a replacement character for an incomplete character."""
         return self._decoder.decode(b"", final=True)

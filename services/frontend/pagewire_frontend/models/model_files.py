@@ -1,4 +1,4 @@
-"""Reads the small JSON files of a model's folder. Never reads weights."""
+"""Reads the small JSON files of a model's folder, never the weights."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from pagewire_shared.errors import StartupError
 
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
-# A tokenizer_config.json without a limit says 1e30.
+# A tokenizer_config.json without a limit has 1e30.
 _LARGEST_CONTEXT = 2**31 - 1
 
 

@@ -1,6 +1,5 @@
-"""The models this frontend knows: tokenizer, chat template, end-of-sequence ids, defaults and
-limits. Fixed when the process starts; what is served at the moment is the schedulers' business.
-"""
+"""The models that this frontend serves: tokenizer, chat template, end-of-sequence ids, defaults and
+limits. Fixed when the process starts; the schedulers report which of them run at the moment."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,13 +24,13 @@ from pagewire_shared.sampling.params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """What `--model` names."""
+    """Name and path of one `--model`."""
 
     name: str
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
     """A model as far as a frontend needs it.
 
@@ -41,10 +40,11 @@ class LoadedModel:
         chat_template: None when the model has none.
         eos_token_ids: Ids that end an answer.
         tokenizer_fingerprint: SHA-256 of tokenizer.json, 32 bytes.
-        context_length: By its files; None when they do not say.
+        context_length: From its files; None when they have no entry.
         vocab_size: Ids of prompts are smaller than this.
-        defaults: Sampling when the client names nothing; max_tokens is the rest of the context.
-        formats: How it writes tool calls and thoughts.
+        defaults: Sampling for fields that the client leaves out; max_tokens is the rest of the
+            context.
+        formats: Formats in which it writes tool calls and reasoning.
     """
 
     name: str
@@ -111,11 +111,11 @@ def parse_specs(models: Sequence[str], served_names: Sequence[str]) -> list[Mode
 
 
 def load_model(spec: ModelSpec, choice: FormatChoice | None = None) -> LoadedModel:
-    """Read a model's files. Raises StartupError naming the one at fault.
+    """Read a model's files. Raises StartupError naming the file at fault.
 
     Args:
-        spec: Names it.
-        choice: What flags say of its formats; without, its chat template tells.
+        spec: Name and path.
+        choice: Formats from flags; without, the chat template decides.
     """
     folder = resolve_model(spec.path, has_weights=False)
     config = model_files.read_json(folder / "config.json", is_required=True)

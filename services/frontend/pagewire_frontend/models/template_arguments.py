@@ -1,4 +1,4 @@
-"""What a client may pass to a chat template besides the turns. Pure."""
+"""Checks the arguments that a client may pass to a chat template besides the turns."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -24,7 +24,7 @@ RESERVED: Final = frozenset(
 
 
 def checked_arguments(field: str, arguments: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return `arguments`, or None when there are none.
+    """Return `arguments`; None for an empty mapping.
 
     Raises:
         InvalidRequestError: Too many, a reserved name, or a value that is no JSON scalar; names

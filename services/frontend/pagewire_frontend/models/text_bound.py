@@ -1,7 +1,7 @@
-"""How many characters one token can stand for at most, so that a text that cannot fit is refused
-before it is tokenized. Pure: works on the description in a tokenizer.json.
+"""Bounds the characters of one token, so that a text that cannot fit is refused before it is
+tokenized. Works on the description in a tokenizer.json.
 
-The bound holds for every text or there is none: a step that may drop or join any number of
+The bound holds for every text, or there is no bound: a step that may drop or join any number of
 characters, such as one that collapses white space, leaves a token without a bound.
 """
 
@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-# Canonical composition makes one character of at most so many: no decomposition is longer
+# Canonical composition joins at most this many characters: no decomposition is longer
 # (https://www.unicode.org/faq/normalization.html).
 _MAX_COMPOSED: Final = 4
 _NORMALIZERS: Final = {
@@ -21,11 +21,11 @@ _NORMALIZERS: Final = {
     "NFKD": 1,
     "Prepend": 1,
 }
-"""Most characters that become one; those that are not named may drop any number."""
+"""Most characters that become one; normalizers that are not listed may drop any number."""
 _PRE_TOKENIZERS: Final = frozenset(
     {"ByteLevel", "Digits", "FixedLength", "Metaspace", "Punctuation", "Split", "UnicodeScripts"}
 )
-"""Those that drop no character, unless their behavior is to."""
+"""Pre-tokenizers that drop no character, unless their behavior is "Removed"."""
 _NUM_BYTES: Final = 256
 
 Part = Mapping[str, Any]
@@ -38,7 +38,7 @@ def max_chars_per_token(tokenizer: Part) -> int | None:
     drops = (
         factor is None
         or not _keeps_all(tokenizer.get("pre_tokenizer"))
-        # They take the white space beside them along, however much it is.
+        # Such tokens absorb any amount of white space beside them.
         or any(token.get("lstrip") or token.get("rstrip") for token in added)
         or not _knows_all(tokenizer["model"], _is_byte_level(tokenizer))
     )
@@ -93,7 +93,7 @@ def _is_byte_level(tokenizer: Part) -> bool:
 
 
 def _knows_all(model: Part, is_byte_level: bool) -> bool:
-    """Whether no characters are left out, or become one unknown token together."""
+    """Return whether no characters are left out, or become one unknown token together."""
     vocab = model.get("vocab") or ()
     names = set(vocab if isinstance(vocab, Mapping) else (piece[0] for piece in vocab))
     if model.get("byte_fallback"):

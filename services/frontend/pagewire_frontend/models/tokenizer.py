@@ -1,6 +1,7 @@
-"""The model's tokenizer: text to ids and back. The only module that imports tokenizers; models
-without a tokenizer.json go through transformers, imported only then because it brings torch where
-it finds it.
+"""The model's tokenizer: text to ids and back. The only module that imports tokenizers.
+
+Models without a tokenizer.json go through transformers, which is imported only then because it
+brings torch where it finds it.
 """
 
 import json
@@ -19,7 +20,8 @@ _NUM_BYTES = 256
 
 
 class TextTokenizer:
-    """Thread-safe for encoding and decoding; holds no state of any stream."""
+    """The tokenizer of one model; thread-safe for encoding and decoding, without state of any
+    stream."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         # Left over from training; a prompt is never cut or padded silently.
@@ -31,14 +33,14 @@ class TextTokenizer:
         """Most characters of a text that one token stands for; None without a bound."""
         decoders = _decoder_kinds(description)
         self._byte_of = _byte_alphabet() if "ByteLevel" in decoders else None
-        # Other decoders change the text behind it.
+        # Decoder steps behind ByteLevel change the text.
         self._is_bytes = set(decoders) == {"ByteLevel"}
         added = tokenizer.get_added_tokens_decoder()
         self._special_ids = frozenset(item for item, token in added.items() if token.special)
         self.added_tokens = {token.content: token_id for token_id, token in added.items()}
         """Texts that are always one token, and its id."""
         self.special_texts = frozenset(token.content for token in added.values() if token.special)
-        """Those of them that are left out of texts without special tokens."""
+        """Added tokens that are left out of texts without special tokens."""
 
     @property
     def vocab_size(self) -> int:
@@ -47,7 +49,7 @@ class TextTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the ids of `text`; releases the interpreter lock while it works."""
-        # Of a single text the library keeps the lock, of a list of texts it does not.
+        # The library keeps the lock for a single text, but not for a list of texts.
         [encoding] = self._tokenizer.encode_batch_fast(
             [text], add_special_tokens=add_special_tokens
         )
@@ -77,8 +79,8 @@ class TextTokenizer:
         return step
 
     def byte_reader(self, *, skip_special_tokens: bool) -> Callable[[int], bytes] | None:
-        """Return what gives the bytes of a token, where texts are these bytes and nothing else;
-        None for other tokenizers."""
+        """Return a function from token to bytes, where texts are these bytes and nothing else; None
+        for other tokenizers."""
         if not self._is_bytes:
             return None
         skipped = self._special_ids if skip_special_tokens else frozenset()
@@ -95,18 +97,16 @@ class TextTokenizer:
         return token_id
 
     def name_of(self, token_id: int) -> str:
-        """Return how the vocabulary spells a token; empty where it has none of this id."""
+        """Return the vocabulary's spelling of a token; empty for an unknown id."""
         name: str | None = self._tokenizer.id_to_token(token_id)
         return name or ""
 
     def token_text(self, token_id: int) -> str:
-        """Return one token's text on its own, replacement characters where it is half a
-        character."""
+        """Return one token's text on its own, with replacement characters for half a character."""
         return self.token_bytes(token_id).decode("utf-8", errors="replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the bytes that one token stands for, so that clients can join partial
-        characters."""
+        """Return the bytes that one token stands for, which clients join to whole characters."""
         token: str | None = self._tokenizer.id_to_token(token_id)
         if token is None:
             return b""

@@ -1,4 +1,4 @@
-"""A queue in which tenants take turns, however much each of them has put in. Pure."""
+"""A queue in which tenants take turns, however many items each of them has."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 
 class FairTurns:
-    """So many have a turn at once; of those who wait, the tenants go in turns."""
+    """Gives out a fixed number of turns; waiting tenants take turns."""
 
     def __init__(self, num_turns: int) -> None:
         self._num_free = num_turns
@@ -23,12 +23,12 @@ class FairTurns:
             await turn
         except asyncio.CancelledError:
             if not self._waiting.discard(tenant, turn):
-                # It was given already.
+                # The turn was given already.
                 self.give()
             raise
 
     def give(self) -> None:
-        """Hand a turn to the next, or keep it for who comes."""
+        """Hand the turn to the next in the queue, or keep it free."""
         while len(self._waiting):
             turn = self._waiting.pop()
             if not turn.done():
@@ -44,7 +44,7 @@ class FairQueue(Generic[Item]):
     """First in, first out within a tenant."""
 
     def __init__(self) -> None:
-        # The tenant in front is the next; those without items are left out.
+        # The tenant in front is the next; tenants without items are left out.
         self._waiting: OrderedDict[str | None, deque[Item]] = OrderedDict()
         self._num_items = 0
 
@@ -57,7 +57,7 @@ class FairQueue(Generic[Item]):
         self._num_items += 1
 
     def pop(self) -> Item:
-        """Return the next item. Raises IndexError where there is none."""
+        """Return the next item. Raises IndexError for an empty queue."""
         if not self._waiting:
             raise IndexError("the queue is empty")
         tenant, items = next(iter(self._waiting.items()))

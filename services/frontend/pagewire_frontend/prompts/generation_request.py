@@ -1,5 +1,4 @@
-"""What a client asks for, as plain data: a prompt in one of three forms and how to go on from
-it."""
+"""A client's request: a prompt in one of three forms, and the parameters to go on from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ class ChatPrompt:
         template_arguments: Values for the template besides the turns, checked by
             `template_arguments.checked_arguments`.
         continue_final_message: Leave the last turn open; not with add_generation_prompt.
-        tools: What the template is given as `tools`, in OpenAI's form; None for none.
+        tools: `tools` of the template, in OpenAI's form; None for none.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -54,8 +53,8 @@ class GenerationRequest:
     """One request.
 
     Attributes:
-        params: How to sample; `max_tokens` None takes the rest of the context.
-        pooling: Set when a vector is wanted and no text; `params` says nothing then.
+        params: Sampling; `max_tokens` None takes the rest of the context.
+        pooling: Set when a vector is wanted and no text; `params` has no meaning then.
     """
 
     model: LoadedModel
@@ -69,7 +68,7 @@ class GenerationRequest:
 
 
 def check_continuation(add_generation_prompt: bool, continue_final_message: bool) -> None:
-    """Raise InvalidRequestError when a turn shall both be opened and gone on with."""
+    """Raise InvalidRequestError when a turn is to be both opened and continued."""
     if add_generation_prompt and continue_final_message:
         raise InvalidRequestError(
             "continue_final_message and add_generation_prompt exclude each other",

@@ -1,5 +1,5 @@
-"""What `echo` means: the text before an answer, and an answer of which only the prompt is wanted.
-The same for HTTP and gRPC. Pure."""
+"""Implements `echo` for HTTP and gRPC: the text before an answer, and answers that hold only the
+prompt."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from pagewire_frontend.session.events import Closed, Delta, Event, Finished, Fin
 
 
 def echo_text(request: GenerationRequest, token_ids: Sequence[int]) -> str:
-    """Return the text before the answer: the prompt, or what the assistant said last."""
+    """Return the text before the answer: the prompt, or the last turn of the assistant."""
     prompt = request.prompt
     if isinstance(prompt, ChatPrompt):
         last = prompt.messages[-1]
@@ -20,12 +20,12 @@ def echo_text(request: GenerationRequest, token_ids: Sequence[int]) -> str:
 
 
 def without_tokens(end: Finished) -> Finished:
-    """Return the end of a choice that was asked for no token."""
+    """Return the end of a choice for a request that wants no tokens."""
     return Finished(end.choice, FinishReason.LENGTH)
 
 
 def without_output(event: Event) -> Event | None:
-    """Return what is shown of an event when no token was asked for; None for nothing."""
+    """Return the event for a request that wants no tokens; None for no event."""
     if isinstance(event, Delta):
         return None
     if isinstance(event, Finished):

@@ -1,4 +1,5 @@
-"""From prompts to token ids, outside the event loop but for short texts, and within bounds."""
+"""Encodes prompts to token ids, within bounds: short texts in the event loop, all others outside
+it."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -14,11 +15,12 @@ from pagewire_frontend.prompts.text_threads import TextThreads, size_of
 from pagewire_shared.errors import InvalidRequestError
 
 LARGE_TOKENS: Final = 4096
-"""From so many tokens on a prompt waits for its turn: it costs the loop some 0.1 ms per step."""
+"""A prompt of this many tokens or more waits for its turn: it costs the loop 0.1 ms per step."""
 
 
 class LargePrompts:
-    """Gives turns, between tenants fairly. Between two turns everything else gets on."""
+    """Gives turns to large prompts, fairly between tenants. The event loop does other work between
+    turns."""
 
     def __init__(self) -> None:
         self._turns = FairTurns(1)
@@ -37,21 +39,21 @@ class LargePrompts:
 
 
 SHORT_CHARS: Final = 2000
-"""Up to so much text is encoded where it is: handing it to a thread takes longer."""
+"""A text up to this length is encoded in the event loop: handing it to a thread takes longer."""
 BYTES_PER_CHAR: Final = 4
 """Most memory of a character."""
 
 CheckChars = Callable[[int], None]
-"""Raises where a text of so many characters cannot be of use."""
+"""Takes the number of characters of a text; raises if such a text cannot fit."""
 
 
 class PromptEncoder:
     """Encodes prompts. `close` it at the end.
 
     Args:
-        max_chars: Of one text, whatever the model.
-        max_bytes: Of texts that wait or are worked on, in bytes of memory; at least as much as
-            lets one tenant have one text.
+        max_chars: Most characters of one text, whatever the model.
+        max_bytes: Bytes of memory of all texts that wait or are worked on; raised to the minimum
+            that lets one tenant have one text.
     """
 
     def __init__(self, *, max_chars: int, max_bytes: int) -> None:
@@ -60,7 +62,7 @@ class PromptEncoder:
         self._templates = TemplateRenderer(self.threads.budget)
 
     async def start(self, models: Iterable[LoadedModel]) -> None:
-        """Start what would keep the first request waiting. Raises InternalError."""
+        """Start the processes that the first request would wait for. Raises InternalError."""
         await self._templates.start(models)
 
     async def encode(
@@ -75,11 +77,11 @@ class PromptEncoder:
         """Return the ids of a prompt.
 
         Args:
-            model: Whose tokenizer and template are used.
-            prompt: What the client gave.
-            tenant: Whose it is.
-            field: What the client calls it.
-            check_chars: Is asked before a text is tokenized.
+            model: Has the tokenizer and the template.
+            prompt: The client's prompt.
+            tenant: Tenant of the request.
+            field: The client's name for the prompt.
+            check_chars: Called before a text is tokenized.
 
         Raises:
             InvalidRequestError: The text is too long, or the chat template refuses it.
@@ -107,8 +109,8 @@ class PromptEncoder:
     async def prompt_end(
         self, model: LoadedModel, arguments: Mapping[str, Any] | None, *, tenant: str | None
     ) -> str:
-        """Return what the chat template writes before an answer, of a model whose answers depend
-        on it; else empty."""
+        """Return the text that the chat template writes before an answer. Empty for a model without
+        a reasoning format, which does not need it."""
         if model.formats.reasoning is None:
             return ""
         return await self._templates.prompt_end(model, arguments, tenant)

@@ -1,4 +1,4 @@
-"""A process that renders templates as its frontend sees it: start, ask, kill. Decides nothing."""
+"""The frontend's link to a process that renders templates: starts, asks and kills it."""
 
 import asyncio
 import contextlib
@@ -21,11 +21,11 @@ class RendererEndedError(Exception):
 
 
 class TemplateLink(asyncio.Protocol):
-    """One process, asked one question at a time. Made by `start_renderer`."""
+    """One renderer process; answers one question at a time. Made by `start_renderer`."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.models: set[str] = set()
-        """Models whose templates it has."""
+        """Models whose templates the process has loaded."""
         self._process = process
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
@@ -55,12 +55,12 @@ class TemplateLink(asyncio.Protocol):
             self._transport.abort()
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
-        # The kernel may take a while to free what it had.
+        # The kernel may take a while to free its memory.
         threading.Thread(target=self._process.wait, daemon=True).start()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        # That of uvloop is one, and does not say so.
+        """Keep the transport."""
+        # uvloop's transport has this interface without being a subclass.
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
@@ -77,14 +77,14 @@ class TemplateLink(asyncio.Protocol):
             self._answer.set_result(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The process ended, or is to."""
+        """Fail the open question: the process ended, or was killed."""
         self.is_running = False
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(RendererEndedError())
 
 
 async def start_renderer() -> TemplateLink:
-    """Return a new process. Raises OSError where none can be started."""
+    """Return the link to a new process. Raises OSError where no process can be started."""
     loop = asyncio.get_running_loop()
     ours, theirs = socket.socketpair()
     try:

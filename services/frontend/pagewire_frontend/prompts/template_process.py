@@ -1,11 +1,11 @@
-"""The process in which chat templates are rendered: they come with models, and what they make of a
-conversation may take any time and memory. It may be killed at any time, and ends with its parent.
+"""The process that renders chat templates. Templates come with models and may take any time and
+memory. The process may be killed at any time, and ends with its parent.
 
-Started by `template_link` as `python -m pagewire_frontend.prompts.template_process`, with a
-socket as its standard input. Messages are JSON behind their length. Questions are
-`{"op": "load", "model", "source", "special_tokens"}` and `{"op": "render", "model", "messages",
-"add_generation_prompt", "arguments", "continue_final_message", "tools"}`; the answer to each is
-`{"text"}`, or `{"error", "field"}`.
+`template_link` starts it as `python -m pagewire_frontend.prompts.template_process`, with a socket
+as its standard input. Messages are JSON behind their length. Questions are `{"op": "load", "model",
+"source", "special_tokens"}` and `{"op": "render", "model", "messages", "add_generation_prompt",
+"arguments", "continue_final_message", "tools"}`. The answer to each is `{"text"}`, or `{"error",
+"field"}`.
 """
 
 import json
@@ -22,15 +22,15 @@ from pagewire_shared.errors import InvalidRequestError
 
 LENGTH: Final = struct.Struct("<I")
 LIMIT_SECONDS: Final = 1.0
-"""Of the processor: what a busy machine adds does not count."""
+"""Seconds of processor time; waiting on a busy machine does not count."""
 MEMORY_BYTES: Final = 512 * 1024**2
 MAX_TEXT_CHARS: Final = 32 * 1024**2
 _LATE_SECONDS: Final = 1.0
-"""After the limit, for work that notices nothing: the process ends then."""
+"""Time after the limit until the process ends, for work that the exception does not interrupt."""
 
 
 class _TooLongError(BaseException):
-    """Not an Exception, which a template's functions may catch."""
+    """The time is over. Not an Exception, because a template's functions may catch those."""
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _answer(templates: dict[str, ChatTemplate], question: bytes) -> bytes:
-    """Return what is sent back."""
+    """Return the answer to a question, as JSON."""
     _limit_time(LIMIT_SECONDS)
     try:
         # Not orjson, which makes floats of integers of more than 64 bits.
@@ -90,7 +90,7 @@ def _refusal(reason: str, field: str | None = None) -> bytes:
 
 
 def _limit_time(seconds: float) -> None:
-    """Raise _TooLongError in so many seconds of the processor; 0 for never."""
+    """Raise _TooLongError in `seconds` of processor time; 0 for never."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds and seconds + _LATE_SECONDS)
 

@@ -1,5 +1,5 @@
-"""Renders chat templates in other processes, with a limit on time and memory: they come with models
-and are not trusted, and a long conversation takes long in any of them."""
+"""Renders chat templates in separate processes, with limits on time and memory: templates come with
+models and are not trusted, and a long conversation takes long in any of them."""
 
 import asyncio
 import json
@@ -21,9 +21,9 @@ _logger = logging.getLogger(__name__)
 
 NUM_PROCESSES: Final = 2
 NUM_ATTEMPTS: Final = 2
-"""Once a process may have been killed by anybody."""
+"""A process may die once for reasons outside of the template."""
 MAX_WALL_SECONDS: Final = 30.0
-"""Of an answer: the process has a limit of its own, on the time of the processor."""
+"""Longest wait for an answer; the process itself limits its processor time."""
 NUM_REMEMBERED: Final = 64
 _MARK: Final = "What a user says."
 
@@ -32,7 +32,7 @@ class TemplateRenderer:
     """Starts processes when they are first needed, and again after each that ended. `close` it.
 
     Args:
-        budget: Of bytes of conversations that wait or are rendered.
+        budget: Bytes of conversations that wait or are rendered.
     """
 
     def __init__(self, budget: TextBudget) -> None:
@@ -47,7 +47,7 @@ class TemplateRenderer:
         """Start a process that has the templates of `models`, so that no request waits for it.
 
         Raises:
-            InternalError: None can be started.
+            InternalError: No process can be started.
         """
         with_template = [model for model in models if model.chat_template is not None]
         if not with_template:
@@ -76,7 +76,7 @@ class TemplateRenderer:
         except BaseException:
             self._budget.give(tenant, len(question))
             raise
-        # Who asked may leave; the process goes on, and is free only then.
+        # The client may leave; the process goes on, and is free only at the end.
         answer = await asyncio.shield(asyncio.create_task(self._work(model, question, tenant)))
         if "error" in answer:
             raise InvalidRequestError(answer["error"], field=answer["field"])
@@ -86,8 +86,8 @@ class TemplateRenderer:
     async def prompt_end(
         self, model: LoadedModel, arguments: Mapping[str, Any] | None, tenant: str | None
     ) -> str:
-        """Return what the chat template writes behind a user's turn: the opening of an answer.
-        Empty where it refuses a lone turn, or there is none."""
+        """Return the text that the chat template writes behind a user's turn: the opening of an
+        answer. Empty where it refuses a lone turn, or there is no template."""
         key = model.name, orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
         found = self._ends.get(key)
         if found is None:
@@ -140,7 +140,7 @@ class TemplateRenderer:
     async def _load(self, link: TemplateLink, model: LoadedModel) -> None:
         answer = await link.ask(_template(model))
         if "error" in answer:
-            # It compiled when the model was loaded.
+            # Not the client's fault: the template compiled when the model was loaded.
             raise InternalError(f"the chat template of {model.name}: {answer['error']}")
         link.models.add(model.name)
 

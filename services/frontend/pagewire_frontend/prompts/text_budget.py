@@ -1,4 +1,4 @@
-"""How many bytes of texts may wait for work or be worked on, in all and of one tenant. Pure."""
+"""Bounds the bytes of texts that wait for work or are worked on, in all and per tenant."""
 
 from collections import Counter
 
@@ -10,7 +10,7 @@ class TextBudget:
 
     Args:
         max_bytes: Most in all; one tenant takes at most half of them.
-        what: What waits for what, as clients are told.
+        what: Subject of the error: the texts, and the part that they wait for.
     """
 
     def __init__(self, max_bytes: int, what: str = "texts wait for the tokenizer") -> None:
@@ -25,7 +25,7 @@ class TextBudget:
         return self.max_bytes // 2
 
     def take(self, tenant: str | None, num_bytes: int) -> None:
-        """Hold so many bytes until `give`. Raises OverloadedError."""
+        """Hold `num_bytes` until `give`. Raises OverloadedError."""
         if self._by_tenant[tenant] + num_bytes > self.max_tenant_bytes:
             raise OverloadedError(f"too many of your {self._what}")
         if self.num_bytes + num_bytes > self.max_bytes:
@@ -34,7 +34,7 @@ class TextBudget:
         self.num_bytes += num_bytes
 
     def give(self, tenant: str | None, num_bytes: int) -> None:
-        """Hold them no longer."""
+        """Release bytes that were held."""
         self.num_bytes -= num_bytes
         self._by_tenant[tenant] -= num_bytes
         if not self._by_tenant[tenant]:

@@ -1,7 +1,6 @@
-"""Threads for long texts: bounded by bytes, fair between tenants, with a lane of their own for very
-long ones, so that none of these keeps a shorter one waiting. What is done in them releases the
-interpreter lock.
-"""
+"""Threads for long texts: bounded by bytes, fair between tenants. Very long texts have a lane of
+their own, so that they do not delay shorter ones. The work in the threads releases the interpreter
+lock."""
 
 import asyncio
 import sys
@@ -17,21 +16,21 @@ from pagewire_shared.process.heap import give_back_free_memory
 
 NUM_SHORT_THREADS: Final = 2
 LONG_BYTES: Final = 256 * 1024
-"""From this size on a text is one of those that are worked on one at a time: tokenizing takes some
-115 bytes of memory for each of its characters."""
+"""From this size on texts are worked on one at a time: tokenizing takes some 115 bytes of memory
+for each character."""
 MAX_OVERTAKING: Final = 64
-"""Texts that are worked on at once, in the event loop, though others wait for a thread, until one
-of these had its turn."""
+"""Short texts that are worked on at once, in the event loop, although others wait for a thread,
+until one of the waiting had its turn."""
 
 Result = TypeVar("Result")
 
 
 class TextThreads:
-    """Works on texts. `close` it at the end.
+    """Works on texts in threads. `close` it at the end.
 
     Args:
-        max_bytes: Texts that wait or are worked on, in bytes of memory.
-        what: What waits for what, as clients are told.
+        max_bytes: Bytes of memory of texts that wait or are worked on.
+        what: Subject of the error: the texts, and the part that they wait for.
     """
 
     def __init__(self, max_bytes: int, what: str = "texts wait for the tokenizer") -> None:
@@ -57,11 +56,11 @@ class TextThreads:
         return self._num_overtaking <= MAX_OVERTAKING
 
     async def run(self, tenant: str | None, num_bytes: int, work: Callable[[], Result]) -> Result:
-        """Return what `work` returns. Cancelled while it waits, it is never begun.
+        """Return what `work` returns. Work that is cancelled while it waits never begins.
 
         Args:
-            tenant: Whose text it is.
-            num_bytes: Of memory, of the text.
+            tenant: Tenant of the text.
+            num_bytes: Bytes of memory of the text.
             work: Runs in a thread.
 
         Raises:
@@ -78,7 +77,7 @@ class TextThreads:
 
 
 def size_of(text: str) -> int:
-    """Return the bytes of memory that a text takes; the text is not looked at."""
+    """Return the bytes of memory that a text takes, without reading it."""
     return sys.getsizeof(text)
 
 
@@ -91,7 +90,7 @@ class _Job:
 
 
 class _Lane:
-    """A queue before some threads."""
+    """A queue in front of a number of threads."""
 
     def __init__(self, name: str, num_threads: int, budget: TextBudget) -> None:
         self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix=name)
@@ -118,7 +117,7 @@ class _Lane:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _leave(self, job: _Job) -> None:
-        # Cancelled before its turn; the memory of one under way is held until it ends.
+        # Cancelled before its turn; a job under way holds its memory until it ends.
         if self._queue.discard(job.tenant, job):
             self._budget.give(job.tenant, job.num_bytes)
 
@@ -150,5 +149,5 @@ def _do(job: _Job) -> Any:
         return job.work()
     finally:
         if job.num_bytes >= LONG_BYTES:
-            # The allocator keeps what such a text took; the next one may come in an hour.
+            # The allocator keeps the memory of such a text; the next may come in an hour.
             give_back_free_memory()

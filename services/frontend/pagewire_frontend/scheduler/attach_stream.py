@@ -1,6 +1,5 @@
-"""The transport of one attach stream: dial, hello, welcome, then messages both ways until it
-ends. Knows gRPC, heartbeats and silence; knows no request.
-"""
+"""The transport of one attach stream: dial, hello, welcome, then messages both ways until it ends.
+Handles gRPC, heartbeats and silence; knows no request."""
 
 import asyncio
 import time
@@ -23,7 +22,7 @@ from pagewire_shared.rpc.send_queue import SendQueue
 HEARTBEAT_SECONDS = 1.0
 WELCOME_SECONDS = 10.0
 STALL_SECONDS = 10.0
-"""A scheduler that takes nothing for so long although something waits is dialled again."""
+"""A scheduler that takes none of the waiting messages for this long is dialled again."""
 
 
 class AttachStream:
@@ -32,8 +31,8 @@ class AttachStream:
     def __init__(self, call: Any, *, silence_seconds: float) -> None:
         self._call = call
         self._silence_seconds = silence_seconds
-        # Nothing is refused here: newcomers are where they wait to be packed, and the rest is
-        # small, and in number bounded by the open requests and the time of a stall.
+        # Nothing is refused here: SubmitQueue bounds new requests. Other messages are small, and
+        # their number is bounded by the open requests and the time of a stall.
         self._outbox: SendQueue[pb.AttachFrontendRequest] = SendQueue(max_bytes=0)
         self._last_heard = time.monotonic()
 
@@ -50,7 +49,7 @@ class AttachStream:
         return first.welcome
 
     def send(self, message: pb.AttachFrontendRequest) -> None:
-        """Queue a message. Raises InternalError for one that is larger than a message may be."""
+        """Queue a message. Raises InternalError above the size limit of a message."""
         self._outbox.put(message)
 
     def send_each(self, messages: Iterator[pb.AttachFrontendRequest]) -> None:
@@ -94,7 +93,7 @@ class AttachStream:
             silence = time.monotonic() - self._last_heard
             if silence > self._silence_seconds:
                 raise UnavailableError(f"silent for {silence:.1f} s")
-            # Two looks: after a pause of this process the writer has its turn between them.
+            # Checked twice: after a pause of this process the writer runs between the checks.
             is_stalled = (stall := self._outbox.stalled_seconds) > STALL_SECONDS
             if is_stalled and was_stalled:
                 raise UnavailableError(f"it has taken nothing for {stall:.1f} s")
@@ -125,13 +124,13 @@ class AttachStream:
         return message
 
     async def _raise_if_cancelled_by_peer(self) -> None:
-        # grpc.aio reports a peer's CANCELLED status as the cancellation of whoever reads.
+        # grpc.aio reports a peer's CANCELLED status as the cancellation of the reading task.
         if not is_cancelled():
             raise UnavailableError("the stream was cancelled")
 
     async def _end(self) -> PagewireError:
-        """Return why the call ended; a peer that closes the stream is as gone as one that breaks
-        it."""
+        """Return the error of the ended call; a peer that closes the stream is as gone as one that
+        breaks it."""
         code, details = await self._call.code(), await self._call.details()
         if code is grpc.StatusCode.FAILED_PRECONDITION:
             return PeerRefusedError(details or code.name)
@@ -141,7 +140,7 @@ class AttachStream:
 @asynccontextmanager
 async def dial(address: Address, *, silence_seconds: float) -> AsyncIterator[AttachStream]:
     """Open a stream to the scheduler at `address`; it is cancelled on leaving."""
-    # A channel per attempt: a kept one would add its own backoff to ours.
+    # A channel per attempt: a channel that stays would add its own backoff to ours.
     async with grpc.aio.insecure_channel(
         str(address), options=control_channel_options()
     ) as channel:

@@ -1,5 +1,5 @@
-"""Between the messages of AttachFrontend and plain data. The only module besides the link that
-knows them."""
+"""Converts between the messages of AttachFrontend and plain data. Besides the link no other module
+knows these messages."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -52,13 +52,13 @@ MICROSECONDS = 1e-6
 
 
 def timelines(batch: pb.TimelineBatch) -> Iterator[tuple[int, int, int, CellTimeline]]:
-    """Yield (handle, epoch, choice, timeline). Raises WireError for a tier that is there twice."""
+    """Yield (handle, epoch, choice, timeline). Raises WireError for a repeated tier."""
     for item in batch.timelines:
         yield item.handle, item.epoch, item.choice, _timeline(item.timeline)
 
 
 def _timeline(message: timeline_pb2.ChoiceTimeline) -> CellTimeline:
-    # One that this version does not know is not named.
+    # A transport that this version does not know is left out.
     transport = transport_from_message(message.transport) if message.HasField("transport") else None
     return CellTimeline(
         queue_seconds=message.queue_us * MICROSECONDS,
@@ -82,7 +82,7 @@ _REASONS = {
 
 
 MAX_FINDINGS = 1000
-"""Of this frontend, in its answer to an audit."""
+"""Most findings of this frontend in its answer to an audit."""
 
 TokenChunk = tuple[int, int, int, int, list[int], list[TokenLogprob], int]
 """Handle, epoch, choice, first position, token ids, log-probabilities (none, or one per token) and
@@ -120,8 +120,16 @@ def hello_message(
     held: Iterable[HeldRecord],
     cell: str = "",
 ) -> pb.AttachFrontendRequest:
-    """Return the first message of a stream; `fingerprints` are (served name, tokenizer
-    fingerprint), the generations are of `cell`."""
+    """Return the first message of a stream.
+
+    Args:
+        frontend_id: Id of this process.
+        highest_generation: Highest generation of `cell` that this frontend has met.
+        fingerprints: Served name and tokenizer fingerprint of each model.
+        held_generation: Generation of `cell` that has the held requests; None without any.
+        held: Requests that the scheduler may still have.
+        cell: Id of the cell; empty before the first welcome.
+    """
     hello = pb.FrontendHello(
         protocol=protocol_range(),
         frontend_id=frontend_id,
@@ -230,11 +238,11 @@ def served_models(message: pb.ServedModels) -> dict[str, OfferedModel]:
             model.embedding_size,
             tuple(
                 BlockNaming(
-                    model.model_fingerprint,
-                    naming.layout_fingerprint,
-                    naming.dtype,
-                    naming.block_size,
-                    naming.is_by_tenant,
+                    model_fingerprint=model.model_fingerprint,
+                    layout_fingerprint=naming.layout_fingerprint,
+                    dtype=naming.dtype,
+                    block_size=naming.block_size,
+                    is_by_tenant=naming.is_by_tenant,
                 )
                 for naming in model.namings
             ),
@@ -267,15 +275,14 @@ def vector_items(batch: pb.VectorBatch) -> Iterator[VectorItem]:
 
 
 def finish_reason(choice: pb.FinishedChoice) -> FinishReason:
-    """Return why a choice ended. Raises WireError for a reason that is none."""
+    """Return the reason why a choice ended. Raises WireError for an unknown reason."""
     if choice.reason not in _REASONS:
         raise WireError(f"a choice ended for no known reason ({choice.reason})")
     return _REASONS[choice.reason]
 
 
 def cached_tiers(choice: pb.FinishedChoice | timeline_pb2.ChoiceTimeline) -> CachedTiers:
-    """Return where the cached tokens of a choice were. Raises WireError for a tier that is there
-    twice."""
+    """Return the cached tokens of a choice by tier. Raises WireError for a repeated tier."""
     tiers = {entry.tier: entry.num_tokens for entry in choice.cached_tokens}
     if len(tiers) < len(choice.cached_tokens):
         raise WireError("a tier of cached tokens is there twice", field="cached_tokens")
@@ -333,7 +340,7 @@ def _logprobs(batch: pb.TokenBatch, token_ids: Sequence[int]) -> list[TokenLogpr
     if not batch.logprobs:
         return []
     values = unpack_f32(batch.logprobs)
-    # Ranks came later than log-probabilities; 0 says that they are not known.
+    # Older peers send no ranks; 0 means that a rank is not known.
     ranks = unpack_u32(batch.ranks) or [0] * len(values)
     require_one_length(token_ids=token_ids, logprobs=values, ranks=ranks)
     tops = _alternatives(batch, len(values))

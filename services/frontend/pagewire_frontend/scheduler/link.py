@@ -1,6 +1,5 @@
-"""One scheduler and the attach stream to it: dials for ever, introduces this frontend, resumes,
-and says which models are served. Never looks into text or tokens.
-"""
+"""The link to one scheduler: keeps its attach stream dialled, introduces this frontend, resumes
+requests and reports the served models. Never looks into text or tokens."""
 
 import asyncio
 import logging
@@ -34,13 +33,13 @@ REFUSED_RETRY_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """What all links of a frontend share."""
+    """Settings that all links of a frontend share."""
 
     frontend_id: bytes
     fingerprints: Mapping[str, bytes]
     """Served name to tokenizer fingerprint."""
     silence_seconds: float
-    """Without any message for so long the scheduler counts as stuck."""
+    """A scheduler that sends no message for this long counts as stuck."""
     lease_seconds: float
     """How long sessions of a broken stream wait for this scheduler rather than go to another."""
 
@@ -57,8 +56,15 @@ class SchedulerLink:
         on_lost: Callable[["SchedulerLink"], None],
         holdings: Callable[["SchedulerLink"], HeldResources],
     ) -> None:
-        """Args: `on_change` after an attach, a loss or new models; `on_lost` when others may have
-        the detached sessions; `holdings` answers audit queries."""
+        """Create the scheduler link.
+
+        Args:
+            address: Address of the scheduler.
+            settings: Settings of all links.
+            on_change: Called after an attach, a loss or new models.
+            on_lost: Called when other schedulers may take the detached sessions.
+            holdings: Answers audit queries.
+        """
         self.address = address
         self.served: dict[str, OfferedModel] = {}
         self.loads: dict[str, ModelLoad] = {}
@@ -68,7 +74,7 @@ class SchedulerLink:
         self._on_change = on_change
         self._on_lost = on_lost
         self._holdings = holdings
-        # What is held belongs to one generation of one cell; the address may lead to another cell.
+        # The held requests belong to one generation of a cell; the address may lead to another.
         self._seen = SeenGenerations()
         self._held: tuple[str, int] | None = None
         self._stream: AttachStream | None = None
@@ -94,7 +100,7 @@ class SchedulerLink:
         return report
 
     async def reset_prefix_cache(self, model: str | None, timeout_seconds: float) -> int:
-        """Make the scheduler forget cached prefixes of `model`, or of all; return the number of
+        """Make the scheduler drop the prefix cache of `model`, or of all; return the number of
         blocks. Raises UnavailableError."""
         num_blocks: int = await self._ask(
             lambda query_id: link_messages.reset_prefix_cache_message(query_id, model),
@@ -107,7 +113,8 @@ class SchedulerLink:
         query: admin_pb2.SetRolesRequest | admin_pb2.TopologyRequest | admin_pb2.SelfTestRequest,
         timeout_seconds: float,
     ) -> pb.AdminAnswer:
-        """Ask the scheduler what an operator asked. Raises UnavailableError, and what it says."""
+        """Send an operator's query to the scheduler. Raises UnavailableError, and the error of its
+        answer."""
         answer: pb.AdminAnswer = await self._ask(
             lambda query_id: link_messages.admin_query_message(query_id, query), timeout_seconds
         )
@@ -190,7 +197,8 @@ class SchedulerLink:
         self._set_served(welcome.served_models)
 
     def _held_generation(self) -> int | None:
-        """The generation of what is held, of the cell that the hello names."""
+        """Return the generation that has the held requests, if it is of the cell that the hello
+        names."""
         cell, generation = self._held or ("", None)
         return generation if cell == self._seen.cell else None
 
@@ -254,7 +262,7 @@ class SchedulerLink:
         self._on_change()
 
     def _send(self, message: pb.AttachFrontendRequest) -> None:
-        # Without a stream there is nobody to tell; the next hello says what is held.
+        # Without a stream the message is dropped; the next hello lists the held requests.
         if self._stream is not None:
             self._stream.send(message)
 
@@ -263,7 +271,7 @@ class SchedulerLink:
             self._stream.send_each(messages)
 
     def _note(self, error: PagewireError) -> None:
-        """Log why there is no stream, once per reason."""
+        """Log the reason why there is no stream, once per reason."""
         is_refusal = isinstance(error, PeerRefusedError)
         self.refusal = error.message if is_refusal else None
         if error.message != self._reason or self.is_attached:

@@ -1,7 +1,5 @@
-"""The sessions that one scheduler has, or had until its stream broke: handles, submits,
-re-submits and aborts, and what the scheduler says about them. Knows messages and no stream; the
-link around it does.
-"""
+"""The sessions of one scheduler link: handles, submits, re-submits and aborts, and the hand-out of
+the scheduler's messages. Knows messages but no stream, which is the link's."""
 
 import asyncio
 import logging
@@ -23,7 +21,7 @@ from pagewire_shared.rpc.errors import from_detail
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES
 
 HELD_BYTES = MESSAGE_BYTES // 2
-"""Most bytes of the list of a hello, estimated; what does not fit is submitted again."""
+"""Most bytes of the list of a hello, estimated; requests beyond are submitted again."""
 
 _HELD_RECORD_BYTES = 40
 
@@ -36,15 +34,20 @@ _logger = logging.getLogger(__name__)
 
 class LinkSessions:
     """Every session of one link is in exactly one of two places: under a handle of the stream, or
-    detached. Some of both are to be submitted, and wait in a queue for the stream to take them."""
+    detached. Sessions of both that are to be submitted wait in a queue for the stream to take them.
+    """
 
     def __init__(
         self,
         send: Callable[[pb.AttachFrontendRequest], None],
         send_each: Callable[[Iterator[pb.AttachFrontendRequest]], None],
     ) -> None:
-        """Args: `send` queues a message; `send_each` queues messages that are made when they are
-        written."""
+        """Create the link sessions.
+
+        Args:
+            send: Queues a message.
+            send_each: Queues messages that are made when they are written.
+        """
         self._send = send
         self._by_handle: dict[int, Session] = {}
         self._detached: dict[RequestId, Session] = {}
@@ -74,8 +77,8 @@ class LinkSessions:
             raise
 
     def resume(self, session: Session) -> None:
-        """Take a request that was accepted before, here or for another scheduler: it waits until
-        it is written, before all newcomers."""
+        """Take a request that was accepted before, here or for another scheduler: it waits until it
+        is written, before all new requests."""
         self._hold(session)
         self.submits.add_resumed(session)
 
@@ -84,12 +87,12 @@ class LinkSessions:
         self._detached[session.entry.request_id] = session
 
     def abort_choice(self, session: Session, choice: int) -> None:
-        """Tell the scheduler that one choice is not wanted any more."""
+        """Abort one choice at the scheduler."""
         if session.entry.handle is not None:
             self._send(link_messages.abort_message(session.entry.handle, choice))
 
     def drop(self, session: Session) -> None:
-        """Tell the scheduler that nothing of the request is wanted, and forget it."""
+        """Abort the request at the scheduler, and forget it."""
         handle = session.entry.handle
         self.forget(session)
         if handle is not None:
@@ -106,7 +109,7 @@ class LinkSessions:
     # Losing the stream and getting it back.
 
     def detach_all(self) -> None:
-        """The stream ended."""
+        """Detach all sessions: the stream ended."""
         self.submits.clear()
         for session in self._by_handle.values():
             session.entry.detach()
@@ -122,8 +125,8 @@ class LinkSessions:
             session.entry.release()
 
     def introduce(self) -> tuple[dict[int, Session], list[HeldRecord]]:
-        """Return the detached sessions that the scheduler may know, by their handles on a new
-        stream, and a hello's list; as many as a message has room for."""
+        """Return the detached sessions that the scheduler may still have, by their handles on a new
+        stream, and a hello's list. As many as a message has room for."""
         self._next_handle = 0
         asked: dict[int, Session] = {}
         num_bytes = 0
@@ -136,8 +139,8 @@ class LinkSessions:
         return asked, [session.entry.held(handle) for handle, session in asked.items()]
 
     def resubmit_open(self, asked: Mapping[int, Session], resumed: set[int]) -> None:
-        """Go on with the sessions of a hello: the resumed as they were; all others are submitted,
-        those first that have shown something."""
+        """Go on with the sessions of a hello: the resumed as they were. All others are submitted,
+        sessions with output first."""
         for handle in resumed & asked.keys():
             session = asked[handle]
             # The client may have gone while the scheduler read the hello.
@@ -150,7 +153,7 @@ class LinkSessions:
             self.submits.add_resumed(session)
 
     def _pack(self, session: Session) -> pb.AttachFrontendRequest | None:
-        """Return what submits a session; None when it is over."""
+        """Return the message that submits a session; None when the session is over."""
         message = self._alone(session, lambda: self._submit_again(session))
         if message is None or (num_bytes := message.ByteSize()) <= MESSAGE_BYTES:
             return message
@@ -168,7 +171,7 @@ class LinkSessions:
         if session.entry.handle is not None:
             self._by_handle.pop(session.entry.handle, None)
         if session.entry.epoch >= 0:
-            session.settle()
+            session.end_complete_choices()
         if session.is_over:
             self.drop(session)
             return None
@@ -182,7 +185,7 @@ class LinkSessions:
         self._next_handle += 1
         return self._next_handle
 
-    # What the scheduler says.
+    # Messages of the scheduler.
 
     def on_prompt_logprobs(self, batch: pb.PromptLogprobBatch) -> None:
         """Hand out the log-probabilities of prompts. Raises WireError."""
@@ -199,7 +202,7 @@ class LinkSessions:
                 self._on_gap(session)
 
     def on_timelines(self, batch: pb.TimelineBatch) -> None:
-        """Hand out where the time of choices went. Raises WireError."""
+        """Hand out the timelines of choices. Raises WireError."""
         for handle, epoch, choice, timeline in timelines(batch):
             session = self._by_handle.get(handle)
             if session is not None and not session.is_over:
@@ -266,7 +269,7 @@ class LinkSessions:
         self.submits.add_resumed(session)
 
     def _alone(self, session: Session, call: Callable[[], Result]) -> Result | None:
-        """Return what `call` returns; None when it raised, which ends this session only."""
+        """Return what `call` returns; None when it raised, which ends only this session."""
         try:
             return call()
         except Exception:
@@ -275,7 +278,7 @@ class LinkSessions:
             return None
 
     def _give_up(self, session: Session) -> None:
-        """End a session that met an error of this code, which is no other session's."""
+        """End a session that met an internal error; all other sessions go on."""
         try:
             session.fail(InternalError("the frontend met an internal error in this request"))
         except Exception:
@@ -284,7 +287,7 @@ class LinkSessions:
             self.drop(session)
 
     def on_failing(self, message: pb.Failing) -> None:
-        """Give up a request at which schedulers fail; one that was named first is submitted
+        """Give up a request at which schedulers fail; after its first fault a request is submitted
         again."""
         for session in list(self._by_handle.values()):
             named = session.entry.request_id in message.request_ids
@@ -305,7 +308,7 @@ class LinkSessions:
             loop = asyncio.get_running_loop()
             loop.call_later(delay, self._try_again, session, session.entry.epoch)
             return
-        # It holds nothing there, so there is nothing to abort.
+        # The scheduler holds nothing of the request, so there is nothing to abort.
         self.forget(session)
         session.fail(error)
 

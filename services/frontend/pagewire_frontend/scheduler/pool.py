@@ -1,6 +1,5 @@
-"""All schedulers this frontend is attached to: routes a request to one that serves its model, and
-keeps the requests that none serves at the moment. Owns the links; never looks into tokens.
-"""
+"""All schedulers of this frontend: routes a request to a scheduler that serves its model, and keeps
+requests that none serves at the moment. Owns the links; never looks into tokens."""
 
 import asyncio
 from collections import Counter
@@ -17,7 +16,7 @@ from pagewire_shared.errors import OverloadedError, UnavailableError
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.rpc.address import Address
 
-# A cell that knows a prompt may have so many more requests than the least busy one.
+# A cell with the beginning of a prompt may have this many more requests than the least busy.
 _BUSIER_FACTOR = 1.25
 _BUSIER_REQUESTS = 8
 
@@ -33,7 +32,14 @@ class SchedulerPool:
         *,
         max_waiting: int,
     ) -> None:
-        """Args: `max_waiting`, requests that may wait here for a worker of their model."""
+        """Create the scheduler pool.
+
+        Args:
+            addresses: One per scheduler.
+            settings: Settings of all links.
+            journal: All open requests.
+            max_waiting: Requests that may wait here for a worker of their model.
+        """
         self._journal = journal
         self._max_waiting = max_waiting
         self._waiting: dict[RequestId, Session] = {}
@@ -76,25 +82,26 @@ class SchedulerPool:
         return "no worker serves a model of this frontend"
 
     def known_context_length(self, model: str) -> int | None:
-        """Return the longest sequence that workers of `model` take, as far as any was ever seen."""
+        """Return the longest sequence that workers of `model` take, now or when last attached; else
+        None."""
         return self._context_lengths.get(model)
 
     def known_embedding_size(self, model: str) -> int | None:
-        """Return the length of the vectors of `model`; None while none serves it or for none."""
+        """Return the length of the vectors of `model`; None without a worker or without vectors."""
         served = (link.served.get(model) for link in self._links)
         return next((one.embedding_size for one in served if one and one.embedding_size), None)
 
     def known_naming(self, model: str) -> BlockNaming | None:
-        """Return how most workers of `model` name KV blocks; None while none serves it."""
+        """Return the block naming of most workers of `model`; None while no worker serves it."""
         served = (link.served.get(model) for link in self._links)
         return next((one.namings[0] for one in served if one and one.namings), None)
 
     def load_of(self, model: str) -> ModelLoad:
-        """Return how busy `model` is in all cells; those who wait here count as well."""
+        """Return the load of `model` in all cells; requests that wait here count as well."""
         detached = (session for link in self._links for session in link.carried.detached)
         waiting = (*self._waiting.values(), *detached)
         num_here = sum(len(one.entry.choices) for one in waiting if one.entry.model == model)
-        # Who waits for a worker has no session yet, and counts as one sequence.
+        # A request that waits for a worker has no session yet, and counts as one sequence.
         here = ModelLoad(num_waiting_for_worker=num_here + self._watchers[model])
         reported = (link.loads[model] for link in self._links if model in link.loads)
         return total((here, *reported))
@@ -120,7 +127,7 @@ class SchedulerPool:
             await self._changed.wait_for(is_reached)
 
     def submit(self, session: Session) -> None:
-        """Give a request to a scheduler that serves its model; keep it when there is none. Raises
+        """Give a request to a scheduler that serves its model, or keep it without one. Raises
         OverloadedError."""
         link = self._choose(session)
         if link is not None:
@@ -129,8 +136,9 @@ class SchedulerPool:
             self._waiting[session.entry.request_id] = session
 
     def _choose(self, session: Session) -> SchedulerLink | None:
-        """Return, of the schedulers that serve the model, the one that has had most of the prompt,
-        unless it has much more to do than another; else the one with the fewest requests."""
+        """Return the scheduler for a request, of those that serve its model. Prefers the one that
+        has had most of the prompt, unless it has many more requests than another; else the one with
+        the fewest."""
         entry = session.entry
         loads = {
             cell: len(link.carried)
@@ -148,7 +156,7 @@ class SchedulerPool:
         return self._links[cell]
 
     def cancel_wait(self, session: Session) -> None:
-        """Free what a request holds here and in its scheduler."""
+        """Free the resources of a request, here and at its scheduler."""
         self._waiting.pop(session.entry.request_id, None)
         if session.carrier is None:
             return
@@ -180,8 +188,8 @@ class SchedulerPool:
                 self._place(session)
 
     def _place(self, session: Session) -> None:
-        """Give a request that was accepted before to a scheduler that serves its model. It is not
-        refused any more: it waits there until it is written."""
+        """Give a request that was accepted before to a scheduler that serves its model. It cannot
+        be refused any more: it waits there until it is written."""
         link = self._choose(session)
         assert link is not None, "who is placed is served"
         link.carried.resume(session)

@@ -1,5 +1,5 @@
-"""Sessions that are to be submitted over one stream: resumed ones before newcomers, each turned
-into a message when the stream asks for it. Knows no message and no stream."""
+"""Queue of the sessions that are to be submitted over one stream: resumed requests before new ones.
+Each becomes a message when the stream asks for it. Knows no message and no stream."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
@@ -9,10 +9,10 @@ from pagewire_shared.errors import OverloadedError
 from pagewire_shared.identity.ids import RequestId
 
 MAX_NEW_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of the prompts of newcomers that wait to be written, beyond which more are refused."""
+"""Bytes of the prompts of new requests that wait to be written, beyond which more are refused."""
 
 MESSAGES_PER_TURN: Final = 64
-"""Submits after which what else waits to be written has its turn."""
+"""Submits after which other waiting messages have their turn."""
 
 _TOKEN_BYTES: Final = 4
 
@@ -20,16 +20,20 @@ Message = TypeVar("Message")
 
 
 class SubmitQueue(Generic[Message]):
-    """Holds sessions and no messages, so a crowd that is submitted again costs no memory here, and
-    one that ends while it waits is not written at all."""
+    """Holds sessions and no messages. A crowd that is submitted again so costs no memory here, and
+    a request that ends while it waits is not written at all."""
 
     def __init__(
         self,
         pack: Callable[[Session], Message | None],
         send_each: Callable[[Iterator[Message]], None],
     ) -> None:
-        """Args: `pack` makes the message of a session, None when there is nothing to submit any
-        more, and does not raise; `send_each` gives the stream messages that are made one by one."""
+        """Create the submit queue.
+
+        Args:
+            pack: Makes the message of a session, None with nothing left to submit; does not raise.
+            send_each: Gives the stream messages that are made one by one.
+        """
         self.max_new_bytes = MAX_NEW_BYTES
         self._pack = pack
         self._send_each = send_each
@@ -66,7 +70,7 @@ class SubmitQueue(Generic[Message]):
             self._num_new_bytes -= _num_bytes(session)
 
     def clear(self) -> None:
-        """The stream ended, and with it what it was given."""
+        """Drop all sessions: the stream ended."""
         self._resumed.clear()
         self._new.clear()
         self._num_new_bytes = 0
@@ -78,7 +82,7 @@ class SubmitQueue(Generic[Message]):
             self._send_each(self._messages())
 
     def _messages(self) -> Iterator[Message]:
-        """Yield the next messages; then take place again behind what else waits by now."""
+        """Yield the next messages; then queue again behind the other messages of the stream."""
         num_left = MESSAGES_PER_TURN
         while num_left and (queue := self._resumed or self._new):
             session = next(iter(queue.values()))

@@ -1,5 +1,5 @@
-"""The messages of the choices of one stream, taken apart as their text comes. Pure; knows neither
-HTTP nor generated messages."""
+"""Parses the messages of the choices of one stream as their text comes. Knows neither HTTP nor
+generated messages."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from pagewire_frontend.session.events import Delta, Event, Finished, FinishReaso
 
 @dataclass(frozen=True, slots=True)
 class MessageDelta:
-    """New tokens of one choice and what their text turned out to be, which is not `delta.text`."""
+    """New tokens of one choice and the pieces of their message, which differ from `delta.text`."""
 
     delta: Delta
     pieces: MessagePieces
@@ -25,7 +25,7 @@ class MessageFinished:
 
 
 class ChoiceMessages:
-    """Makes one reader per choice."""
+    """Parses the message of each choice with a reader of its own."""
 
     def __init__(self, new_reader: Callable[[], MessageReader]) -> None:
         self._new_reader = new_reader
@@ -33,7 +33,7 @@ class ChoiceMessages:
         self._next_positions: dict[int, int] = {}
 
     def take(self, event: Event) -> Iterator[Event | MessageDelta | MessageFinished]:
-        """Yield what an event shows; what is not of a choice as it is."""
+        """Yield the parsed forms of an event; events that belong to no choice are passed on."""
         if isinstance(event, Delta):
             self._next_positions[event.choice] = event.first_position + len(event.token_ids)
             yield MessageDelta(event, self._reader(event.choice).push(event.text))
@@ -49,7 +49,7 @@ class ChoiceMessages:
             reasoning=pushed.reasoning + held.reasoning, calls=pushed.calls + held.calls
         )
         if rest:
-            # A last delta without tokens: what ends a choice carries content alone.
+            # A last delta without tokens: the end of a choice carries content alone.
             position = self._next_positions.get(event.choice, 0)
             yield MessageDelta(Delta(event.choice, position), rest)
         finished = replace(event, text=pushed.content + held.content)

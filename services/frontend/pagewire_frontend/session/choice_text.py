@@ -1,6 +1,5 @@
-"""The text of one choice: tokens in, shown text and the matched stop string out. Pure; owns the
-detokenizer and the stop matcher of the choice, not its tokens.
-"""
+"""Turns the tokens of one choice into shown text and finds its stop string. Owns the detokenizer
+and the stop matcher of the choice, not its tokens."""
 
 from collections.abc import Sequence
 
@@ -55,8 +54,8 @@ class ChoiceText:
         return len(token_ids), shown, None
 
     def flush(self) -> ChoiceEvent:
-        """Return what was held back; the choice ended. It may hold a stop string: a last token
-        that also begins a character kept one from coming out."""
+        """Return the text that was held back; the choice ended. The text may hold a stop string: a
+        last token that also begins a character kept the string back."""
         can_stop = self._num_tokens > self._min_tokens
         match = self._matcher.push(self._detokenizer.flush(), can_match=can_stop)
         if match.stop is not None:
@@ -67,7 +66,8 @@ class ChoiceText:
 def natural_end(
     token_ids: Sequence[int], params: SamplingParams, eos_token_ids: Sequence[int]
 ) -> tuple[FinishReason, int | None] | None:
-    """Return why these tokens already are a whole output (and the stop token asked for), or None.
+    """Return the reason why these tokens already are a whole output, and the stop token asked for;
+    None if they are not.
 
     Needed when the notice of an end was lost together with its scheduler: a choice that has ended
     must not be continued.

@@ -1,4 +1,4 @@
-"""What a stream tells its reader, in plain data: the same for gRPC and HTTP. Owns no behaviour."""
+"""Events of a stream for its reader: the same for gRPC and HTTP."""
 
 import enum
 from collections.abc import Callable
@@ -61,8 +61,8 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of a request; cached ones by tier as well, where that is known, and where the
-    time of each choice went."""
+    """Token counts of a request, its cached tokens by tier where that is known, and a timeline per
+    choice."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -89,6 +89,6 @@ class Closed:
 
 
 OnText = Callable[[str], bool]
-"""Is offered the next text of a request's one choice; returns whether it has taken it."""
+"""Is offered the next text of a request's one choice; returns whether the text was taken."""
 
 Event = Opened | PromptLogprobs | Delta | Finished | Closed

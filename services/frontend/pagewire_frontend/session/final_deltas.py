@@ -1,5 +1,5 @@
-"""For readers of whole answers: the deltas of each choice as one, given when the choice ends. A
-message per token costs more than all else that a frontend does for it."""
+"""Merges the deltas of each choice into one, given when the choice ends, for readers of whole
+answers. A message per token costs more than all else that a frontend does for it."""
 
 from typing import Final
 
@@ -7,17 +7,17 @@ from pagewire_frontend.session.events import Delta, Event, Finished
 
 MAX_TOKENS: Final = 65_536
 MAX_LOGPROBS: Final = 4_096
-"""What a delta holds at most; it is given before the choice ends when it is full."""
+"""Limits of a merged delta; a full delta is given before the choice ends."""
 
 
 class FinalDeltas:
-    """Holds the deltas of one stream back."""
+    """Holds back the deltas of one stream."""
 
     def __init__(self) -> None:
         self._held: dict[int, Delta] = {}
 
     def take(self, event: Event) -> list[Event]:
-        """Return what is to be shown now that `event` has come, in order."""
+        """Return the events to show now that `event` has come, in order."""
         if isinstance(event, Delta):
             return self._hold(event)
         if isinstance(event, Finished):

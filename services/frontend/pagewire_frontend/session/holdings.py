@@ -1,11 +1,11 @@
-"""What this frontend holds, counted for an audit. Plain data."""
+"""Counts of the resources that this frontend holds, for an audit."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that should not be there."""
+    """One inconsistency, such as a leaked handle."""
 
     kind: str
     detail: str

@@ -1,7 +1,8 @@
-"""The journal of open requests: the only truth about a stream. A pure core: prompt, parameters,
-seed and, per choice, every emitted token with its position, and how far the log-probabilities of
-the prompt have come. It never sends, waits, reads a clock or draws a number; whoever holds it acts
-on what it returns.
+"""The journal of open requests: the only truth about a stream. A pure core that never sends, waits,
+reads a clock or draws a number; its callers act on the outcomes that it returns.
+
+An entry holds prompt, parameters and seed, every emitted token per choice with its position, and
+the progress of the prompt's log-probabilities.
 """
 
 import enum
@@ -24,24 +25,25 @@ from pagewire_shared.sampling.pooling import PoolingParams
 
 MAX_GAPS = 8
 """Gaps in a row, with nothing new between them, after which a request is given up: a scheduler that
-does not send what is asked would be asked for ever."""
+does not send the missing tokens would be asked for ever."""
 
 MAX_FAULTS = 2
-"""Schedulers that failed at a request, after which it is given up: it would end each of them."""
+"""Schedulers that failed at a request, after which the request is given up: it would end each of
+them."""
 
 ENDED = 0xFFFFFFFF
 """Next position of a choice that has ended, in the hello's list of held requests."""
 
 
 class EntryState(enum.Enum):
-    """Where a request stands between this frontend and a scheduler."""
+    """State of a request between this frontend and a scheduler."""
 
     WAITING = "waiting"
-    """No scheduler has it: nothing serves its model at the moment, or it has just arrived."""
+    """No scheduler has the request: none serves its model now, or it has just arrived."""
     SUBMITTED = "submitted"
-    """It is on an attach stream, under a handle."""
+    """The request is on an attach stream, under a handle."""
     DETACHED = "detached"
-    """It was submitted, and that stream ended."""
+    """The request was submitted, and that stream ended."""
     CLOSED = "closed"
     """All choices ended, or the client went away."""
 
@@ -59,7 +61,7 @@ class JournalMoveError(AssertionError):
     """A move that the state table does not have: a fault of the caller, not of a peer."""
 
 
-# Asked for with every token: looking a member up in its class costs as much as a call.
+# Read for every token: looking a member up in its class costs as much as a call.
 _SUBMITTED = EntryState.SUBMITTED
 _NEXT = ReceiveOutcome.ACCEPTED, 0
 _DUPLICATE = ReceiveOutcome.DUPLICATE, 0
@@ -78,9 +80,9 @@ class JournalEntry:
         eos_token_ids: End-of-sequence ids; empty when they are ignored.
         tenant, cache_salt, priority: As the client gave them.
         epoch: Grows by one with each re-submit; -1 before the first.
-        handle: Its name on the attach stream it is on, else None.
-        prompt_journal: How far the log-probabilities of the prompt have come; None when they were
-            not asked for.
+        handle: Its id on its attach stream, else None.
+        prompt_journal: Progress of the log-probabilities of the prompt; None when the client wants
+            none.
         pooling: Set when a vector is wanted and no tokens: the one choice has none.
         vector: The outcome, as little-endian f32; None until it has come.
         num_gaps: Gaps since something new has come.
@@ -122,7 +124,7 @@ class JournalEntry:
     @property
     def is_finished(self) -> bool:
         """Whether every choice has ended."""
-        # Asked for every token: a plain loop is four times as fast as all() over a generator.
+        # Called for every token: a plain loop is four times as fast as all() over a generator.
         for choice in self.choices:  # noqa: SIM110
             if not choice.is_finished:
                 return False
@@ -130,11 +132,11 @@ class JournalEntry:
 
     @property
     def has_output(self) -> bool:
-        """Whether any of the output has come."""
+        """Whether any output has come."""
         return self.vector is not None or any(choice.token_ids for choice in self.choices)
 
     def note_gap(self) -> bool:
-        """Note a gap; return whether it is one too many."""
+        """Note a gap; return whether there were too many in a row."""
         self.num_gaps += 1
         return self.num_gaps > MAX_GAPS
 
@@ -145,17 +147,17 @@ class JournalEntry:
 
     @property
     def is_prompt_complete(self) -> bool:
-        """Whether all that was asked about the prompt has come: nothing may be shown before."""
+        """Whether all log-probabilities of the prompt have come: no token may be shown before."""
         return self.prompt_journal is None or self.prompt_journal.is_complete
 
     def submit(self, handle: int) -> SubmitRecord:
-        """Mint the next epoch and return the request in full, resuming after what is held.
+        """Mint the next epoch and return the request in full, resuming after the tokens held.
 
-        What is known of the prompt is not asked again, so that a cache may serve it; of a prompt
-        that is known in part everything is asked, and duplicates are dropped.
+        A prompt whose log-probabilities are complete is submitted without them, so that a cache may
+        serve it. Of an incomplete prompt all are asked for again, and duplicates are dropped.
 
-        A beam search starts anew: what an earlier one delivered is dropped, because another worker
-        may round, and so rank, otherwise, and choices of two searches make no answer.
+        A beam search starts anew and drops the tokens of the earlier search. Another worker may
+        round, and so rank, otherwise, and choices of two searches make no answer.
         """
         self._advance(EntryState.SUBMITTED)
         if self.params.use_beam_search:
@@ -179,36 +181,36 @@ class JournalEntry:
         )
 
     def detach(self) -> None:
-        """The stream that carried the request ended."""
+        """Note that the stream of the request ended."""
         self._advance(EntryState.DETACHED)
         self.handle = None
 
     def held(self, handle: int) -> HeldRecord:
-        """Return how a detached request is listed in a hello."""
+        """Return the entry of a detached request in a hello."""
         assert self.state is EntryState.DETACHED, "only a detached request is listed"
         positions = tuple(ENDED if c.is_finished else c.next_position for c in self.choices)
         return HeldRecord(self.request_id, self.epoch, handle, positions)
 
     def reattach(self, handle: int) -> None:
-        """The scheduler still knows the request and resends from the next positions: same epoch."""
+        """Go on under a new handle: the scheduler still has the request and resends from the next
+        positions, in the same epoch."""
         assert self.state is EntryState.DETACHED, "only a detached request is attached again"
         self._advance(EntryState.SUBMITTED)
         self.handle = handle
 
     def release(self) -> None:
-        """Give up on the scheduler it was submitted to; any other may take it."""
+        """Give up on the scheduler that had the request; any other may take it."""
         self._advance(EntryState.WAITING)
 
     def close(self) -> None:
-        """Nothing more is wanted."""
+        """End the request: its output is complete, or the client went away."""
         self._advance(EntryState.CLOSED)
         self.handle = None
 
     def accept_prompt_logprobs(
         self, epoch: int, first_position: int, scores: Sequence[Score]
     ) -> tuple[ReceiveOutcome, list[TokenLogprob]]:
-        """Take exactly the next positions of the prompt; return what the piece is and what of it
-        is new.
+        """Take exactly the next positions of the prompt; return the outcome and the new part.
 
         Args:
             epoch: Epoch of the sender.
@@ -222,7 +224,7 @@ class JournalEntry:
         if self.prompt_journal is None:
             return ReceiveOutcome.DUPLICATE, []
         position = self.prompt_journal.next_position
-        verdict, new = self.prompt_journal.take(first_position, scores)
+        outcome, new = self.prompt_journal.take(first_position, scores)
         if new:
             self.num_gaps = 0
         token_ids = self.prompt_token_ids[position : position + len(new)]
@@ -230,7 +232,7 @@ class JournalEntry:
             TokenLogprob(token_id, score.logprob, score.top, score.rank)
             for token_id, score in zip(token_ids, new, strict=True)
         ]
-        return verdict, named
+        return outcome, named
 
     def accept_vector(self, epoch: int, vector: bytes) -> ReceiveOutcome:
         """Take the vector of a request that pools."""
@@ -252,8 +254,8 @@ class JournalEntry:
         token_ids: Sequence[int],
         logprobs: Sequence[TokenLogprob] = (),
     ) -> tuple[ReceiveOutcome, int]:
-        """Take exactly the next positions of the current epoch into the journal; return what the
-        chunk is, and how many of the first tokens of one that was accepted were known already.
+        """Take exactly the next positions of the current epoch into the journal. Return the outcome
+        and, for an accepted chunk, how many of its first tokens were known already.
 
         Args:
             epoch: Epoch of the sender.
@@ -281,7 +283,7 @@ class JournalEntry:
         return (ReceiveOutcome.ACCEPTED, num_known) if num_known else _NEXT
 
     def finish(self, epoch: int, choice: int, num_tokens: int) -> ReceiveOutcome:
-        """End a choice that the scheduler says has `num_tokens` tokens in all."""
+        """End a choice, which has `num_tokens` tokens in all according to the scheduler."""
         if epoch < self.epoch or self.state is not EntryState.SUBMITTED:
             return ReceiveOutcome.DUPLICATE
         if epoch > self.epoch or choice >= len(self.choices) or not self.is_prompt_complete:

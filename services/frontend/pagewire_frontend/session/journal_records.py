@@ -1,5 +1,5 @@
-"""Records of the journal: what one choice has emitted, what a scheduler is asked for, and how a
-message was received."""
+"""Records of the journal: the output of one choice, a request for a scheduler, and the outcomes of
+received messages."""
 
 import enum
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from pagewire_shared.sampling.pooling import PoolingParams
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
     """Natural log-probability of a token before temperature, its alternatives, most likely first,
-    and its rank: the number of tokens at least as likely, 0 when that was not told."""
+    and its rank: the number of tokens at least as likely, 0 when it is not known."""
 
     token_id: int
     logprob: float
@@ -24,7 +24,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a worker says of one position of a prompt, whose token the reader knows."""
+    """A worker's scores of one position of a prompt; the reader knows the token."""
 
     logprob: float
     rank: int
@@ -32,14 +32,14 @@ class Score:
 
 
 class ReceiveOutcome(enum.Enum):
-    """What a message about a choice or a prompt turned out to be."""
+    """Outcome of receiving a message about a choice or a prompt."""
 
     ACCEPTED = "accepted"
     """The next position (or the end) of the current epoch; it is in the journal now."""
     DUPLICATE = "duplicate"
     """Known already, or of an epoch before the current one; drop it."""
     GAP = "gap"
-    """Something between is missing and is never waited for: submit again with epoch + 1."""
+    """Positions before it are missing and never waited for: submit again with epoch + 1."""
 
 
 ACCEPTED = ReceiveOutcome.ACCEPTED
@@ -48,7 +48,7 @@ ACCEPTED = ReceiveOutcome.ACCEPTED
 
 @dataclass(slots=True)
 class ChoiceJournal:
-    """What one choice has emitted. Positions are indices into `token_ids`."""
+    """The output of one choice so far. Positions are indices into `token_ids`."""
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -60,9 +60,9 @@ class ChoiceJournal:
         return len(self.token_ids)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitRecord:
-    """A request as it is told to a scheduler, for the first time or again."""
+    """A request as it is sent to a scheduler, for the first time or again."""
 
     request_id: RequestId
     epoch: int

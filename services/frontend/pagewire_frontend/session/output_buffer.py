@@ -1,5 +1,5 @@
-"""What a request has ready for its reader, merged per choice while nobody takes it, so it is
-bounded by the request's own output. Pure; owns what was not taken yet."""
+"""Holds the events of a request until its reader takes them. Deltas are merged per choice, so the
+buffer is bounded by the request's own output."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,11 +9,11 @@ from pagewire_frontend.session.prompt_journal import FIRST_POSITION
 from pagewire_frontend.session.selection import Selection
 
 POSITIONS_PER_EVENT = 1024
-"""With 20 alternatives about 300 KB as a message."""
+"""Positions of a prompt per event; with 20 alternatives about 300 KB as a message."""
 
 
 class PromptOutputBuffer:
-    """Filled in order by the session, emptied by its reader."""
+    """Prompt log-probabilities, filled in order by the session and emptied by its reader."""
 
     def __init__(self) -> None:
         self._waiting: list[TokenLogprob] = []
@@ -21,7 +21,7 @@ class PromptOutputBuffer:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether something waits."""
+        """Whether any positions wait."""
         return bool(self._waiting)
 
     def put(self, logprobs: Iterable[TokenLogprob]) -> None:
@@ -29,7 +29,7 @@ class PromptOutputBuffer:
         self._waiting.extend(logprobs)
 
     def take(self) -> list[PromptLogprobs]:
-        """Return what waits, as events in order."""
+        """Return the waiting positions, as events in order."""
         waiting, self._waiting = self._waiting, []
         events = []
         for begin in range(0, len(waiting), POSITIONS_PER_EVENT):
@@ -40,17 +40,21 @@ class PromptOutputBuffer:
 
 
 class OutputBuffer:
-    """Filled by the session, emptied by its reader."""
+    """Output of a request, filled by the session and emptied by its reader."""
 
     def __init__(self, selection: Selection | None) -> None:
-        """Args: `selection` chooses among all choices once they have ended; None for all."""
+        """Create the output buffer.
+
+        Args:
+            selection: Chooses among all choices once they have ended; None for all.
+        """
         self._selection = selection
         self._prompt = PromptOutputBuffer()
         self._is_prompt_complete = False
         self._deltas: dict[int, Delta] = {}
         self._ended: list[Finished] = []
         self.is_empty = True
-        """Whether nothing waits; asked for with every token."""
+        """Whether nothing waits; read for every token."""
 
     def put_prompt(self, logprobs: Sequence[TokenLogprob], *, is_complete: bool) -> None:
         """Add log-probabilities of the next tokens of the prompt, shown once all have come."""
@@ -59,7 +63,7 @@ class OutputBuffer:
         self._is_prompt_complete = is_complete
 
     def put_delta(self, delta: Delta) -> None:
-        """Add the next tokens of a choice and the text that they complete."""
+        """Add the next tokens of a choice and their text."""
         self.is_empty = False
         waiting = self._deltas.setdefault(delta.choice, delta)
         if waiting is not delta:
@@ -73,18 +77,18 @@ class OutputBuffer:
         self.is_empty = False
 
     def drop_answer(self) -> None:
-        """Forget tokens and ends: they will come anew, or nobody may see them."""
+        """Forget tokens and ends: they will come anew, or no reader may see them."""
         self._deltas.clear()
         self._ended.clear()
 
     @property
     def has_ready(self) -> bool:
-        """Whether there is something to take."""
+        """Whether there are events to take."""
         has_prompt = self._is_prompt_complete and self._prompt.has_waiting
         return has_prompt or bool(self._deltas or self._ended)
 
     def take(self, choices: Sequence[ChoiceJournal]) -> list[Event]:
-        """Return what is ready, in order: of the prompt, then tokens, then ends."""
+        """Return the ready events, in order: of the prompt, then tokens, then ends."""
         events: list[Event] = [*self._prompt.take()] if self._is_prompt_complete else []
         if self._ended and self._selection is not None:
             events += self._selection.events(choices, self._deltas, self._ended)

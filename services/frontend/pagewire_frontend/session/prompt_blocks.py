@@ -1,5 +1,5 @@
-"""Names the blocks of a prompt before it is submitted: the frontend has its ids and time to spare,
-while the loop of the scheduler serves every worker. Names never come from clients."""
+"""Names the blocks of a prompt before it is submitted, which saves time of the scheduler's loop:
+that loop serves every worker. Names never come from clients."""
 
 import asyncio
 import time
@@ -18,11 +18,12 @@ _MAX_BLOCKS_AT_ONCE: Final = 128
 _NAME_BYTES: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockNaming:
-    """What names of blocks are made of on the workers of a model, besides salt and tokens.
+    """Inputs of block names on the workers of a model, besides salt and tokens.
 
-    `is_by_tenant` says whether the tenant is part of the salt.
+    Attributes:
+        is_by_tenant: Whether the tenant is part of the salt.
     """
 
     model_fingerprint: bytes
@@ -73,5 +74,5 @@ def _in_pieces(root: BlockName, prompt: Sequence[int], block_size: int) -> bytes
         if names:
             parent = BlockName(names[-_NAME_BYTES:])
             pieces.append(names)
-        time.sleep(0)  # whoever wants the lock gets it
+        time.sleep(0)  # lets other threads take the lock
     return b"".join(pieces)

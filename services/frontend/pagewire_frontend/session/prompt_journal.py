@@ -1,6 +1,4 @@
-"""How far the log-probabilities of a prompt have come. A pure core: it keeps a position, not what
-was delivered.
-"""
+"""Progress of the log-probabilities of a prompt: the next position, but not the values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +29,7 @@ class PromptJournal:
     def take(
         self, first_position: int, scores: Sequence[Score]
     ) -> tuple[ReceiveOutcome, list[Score]]:
-        """Take exactly the next positions; return what the piece is and its new part."""
+        """Take exactly the next positions; return the outcome for the piece, and its new part."""
         num_known = self.next_position - first_position
         if num_known < 0:
             return ReceiveOutcome.GAP, []

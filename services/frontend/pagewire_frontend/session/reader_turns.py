@@ -1,10 +1,10 @@
-"""How many gRPC streams write in one turn of the event loop.
+"""Limits the gRPC streams that write in one turn of the event loop.
 
-grpc.aio accepts one call, and reads one message of a stream, per turn of the event loop. Where
-hundreds of streams write in the same turn, it takes a tenth of a second: new calls then wait for
-seconds, and so do the tokens of all streams, which come as messages of the scheduler. With a few
-per turn a turn takes milliseconds. A stream that waits for its turn loses nothing: its tokens are
-merged into one message meanwhile.
+grpc.aio accepts one call, and reads one message of a stream, per turn of the event loop. A turn in
+which hundreds of streams write takes a tenth of a second. New calls then wait for seconds, and so
+do the tokens of all streams, which come as messages of the scheduler. With a few writers a turn
+takes milliseconds. A stream that waits for its turn loses nothing: its tokens are merged into one
+message meanwhile.
 """
 
 import asyncio
@@ -16,17 +16,21 @@ STREAMS_PER_TURN: Final = 3
 
 
 class ReaderTurns:
-    """Lets the streams of one event loop write, the one that has waited longest first."""
+    """Lets the streams of one event loop write; the stream that has waited longest comes first."""
 
     def __init__(self, per_turn: int = STREAMS_PER_TURN) -> None:
-        """Args: `per_turn`, the streams that write in one turn of the event loop."""
+        """Create the reader turns.
+
+        Args:
+            per_turn: Streams that write in one turn of the event loop.
+        """
         self._per_turn = per_turn
         self._num_left = 0
         self._is_counting = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait(self) -> None:
-        """Return when the stream may write: at once while few do."""
+        """Return when the stream may write: at once while few streams do."""
         if not self._is_counting:
             self._begin_turn()
         if self._num_left > 0 and not self._waiting:

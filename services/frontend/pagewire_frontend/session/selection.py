@@ -1,6 +1,5 @@
-"""Which of the computed choices a reader is given once all have ended: the best of more than were
-asked for, or the outcome of a beam search. Pure; owns no choice.
-"""
+"""Selects the choices that a reader gets once all have ended: the best of more than were asked for,
+or the outcome of a beam search."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,10 +13,10 @@ from pagewire_shared.sampling.params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is held back until all choices have ended, and what is given then.
+    """The choices that a reader gets of those computed, all held back until every choice has ended.
 
     Attributes:
-        num_shown: Choices given.
+        num_shown: Number of choices for the reader.
         is_ranked: Whether the best come first; else they are in order already.
         has_logprobs: Whether the client asked for log-probabilities.
     """
@@ -27,7 +26,7 @@ class Selection:
     has_logprobs: bool
 
     def order(self, choices: Sequence[ChoiceJournal]) -> Sequence[int]:
-        """Return the indices of the choices given, in their order, once all have ended."""
+        """Return the indices of the selected choices, in their order, once all have ended."""
         order = best_first(choices) if self.is_ranked else range(len(choices))
         return order[: self.num_shown]
 
@@ -37,7 +36,7 @@ class Selection:
         deltas: Mapping[int, Delta],
         ends: Sequence[Finished],
     ) -> Iterator[Delta | Finished]:
-        """Yield one delta and the end of each choice given, numbered from 0.
+        """Yield one delta and the end of each selected choice, numbered from 0.
 
         Args:
             choices: All choices, ended.
@@ -55,7 +54,8 @@ class Selection:
 
 
 def computed(params: SamplingParams) -> tuple[SamplingParams, Selection | None]:
-    """Return what the scheduler is asked for, and what is given of it; None to give all at once.
+    """Return the parameters for the scheduler, and the selection of its choices; None to select
+    all.
 
     Raises:
         InvalidRequestError: Log-probabilities of a beam search are not supported yet.
@@ -80,7 +80,7 @@ def best_first(choices: Sequence[ChoiceJournal]) -> list[int]:
     """Return the indices of `choices`, the highest log-probability per token first.
 
     That is OpenAI's meaning of "best" (API reference, completions, `best_of`); vLLM 0.6 ranked by
-    the sum, by which the shortest of similar answers wins. Equal ones stay in order.
+    the sum, by which the shortest of similar answers wins. Equal choices stay in order.
     """
     return sorted(range(len(choices)), key=lambda index: -_mean_logprob(choices[index]))
 

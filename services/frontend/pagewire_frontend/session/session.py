@@ -1,6 +1,7 @@
-"""One request from its journal entry to its last event: checks what arrives against the journal,
-turns it into text, and hands the reader everything that is ready at once. Never talks to a
-scheduler itself.
+"""One open request from its journal entry to its last event. Checks each message of the scheduler
+against the journal, turns tokens into text and hands the reader all events that are ready.
+
+The link sends messages to the scheduler, not this module.
 """
 
 import asyncio
@@ -37,14 +38,14 @@ from pagewire_shared.errors import DeadlineError, PagewireError
 
 
 class SessionLink(Protocol):
-    """The scheduler link that carries a session."""
+    """The scheduler link of a session."""
 
     def abort_choice(self, session: "Session", choice: int) -> None:
-        """Tell the scheduler that one choice is not wanted any more."""
+        """Abort one choice at the scheduler."""
         ...
 
     def drop(self, session: "Session") -> None:
-        """Tell the scheduler that nothing of the request is wanted, and forget it."""
+        """Abort the request at the scheduler, and forget it."""
         ...
 
     def forget(self, session: "Session") -> None:
@@ -53,9 +54,10 @@ class SessionLink(Protocol):
 
 
 class Session:
-    """One open request. Single reader, who iterates `events` once, or listens and takes.
+    """One open request. Has a single reader, which iterates `events` once, or listens and takes.
 
-    What waits for a slow reader is merged per choice, so it is bounded by the request's output.
+    Output that waits for a slow reader is merged per choice, so it is bounded by the request's
+    output.
     """
 
     def __init__(
@@ -67,8 +69,15 @@ class Session:
         deadline: float | None,
         selection: Selection | None = None,
     ) -> None:
-        """Args: `arrived_at` and `deadline` in seconds of time.monotonic(); `selection` holds
-        everything back until all choices have ended."""
+        """Create the session.
+
+        Args:
+            entry: The journal entry.
+            tokenizer: Tokenizer of the model.
+            arrived_at: Time of arrival, in seconds of time.monotonic().
+            deadline: End of the time for the request, likewise; None without one.
+            selection: Holds everything back until all choices have ended.
+        """
         self.entry = entry
         self.carrier: SessionLink | None = None
         self.ticket = Ticket()
@@ -96,7 +105,7 @@ class Session:
 
     @property
     def num_choices(self) -> int:
-        """Choices that the reader is given."""
+        """Number of choices for the reader."""
         return self._selection.num_shown if self._selection else len(self.entry.choices)
 
     @property
@@ -114,14 +123,14 @@ class Session:
 
     @property
     def age_ms(self) -> int:
-        """Milliseconds since it arrived."""
+        """Milliseconds since the request arrived."""
         return max(0, int((time.monotonic() - self.meter.arrived_at) * 1000))
 
     def submit(self, handle: int) -> SubmitRecord:
-        """Return the request as it is told to a scheduler, for the first time or again."""
+        """Return the request for a scheduler, for the first time or again."""
         record = self.entry.submit(handle)
         if self.entry.params.use_beam_search:
-            # The journal has dropped what an earlier search delivered; nobody has seen it.
+            # The journal has dropped the tokens of an earlier search, which no reader has seen.
             self._texts = self._new_texts()
             self._output.drop_answer()
         return record
@@ -129,13 +138,13 @@ class Session:
     def on_prompt_logprobs(
         self, epoch: int, first_position: int, scores: Sequence[Score]
     ) -> ReceiveOutcome:
-        """Take a piece about the prompt from the scheduler. On a GAP the caller submits again."""
-        verdict, new = self.entry.accept_prompt_logprobs(epoch, first_position, scores)
+        """Take a piece of prompt log-probabilities. On a GAP the caller submits again."""
+        outcome, new = self.entry.accept_prompt_logprobs(epoch, first_position, scores)
         self._output.put_prompt(new, is_complete=self.entry.is_prompt_complete)
-        # Nothing can be shown before the last of them: a failure until then is the whole answer.
-        if verdict is ReceiveOutcome.ACCEPTED and self.entry.is_prompt_complete:
+        # Nothing can be shown before the last position: an earlier failure is the whole answer.
+        if outcome is ReceiveOutcome.ACCEPTED and self.entry.is_prompt_complete:
             self._wake_reader()
-        return verdict
+        return outcome
 
     def on_tokens(
         self,
@@ -147,25 +156,24 @@ class Session:
         num_cached_tokens: int,
         now: float,
     ) -> ReceiveOutcome:
-        """Take a chunk from the scheduler, which came at `now`. On a GAP the caller submits
-        again."""
+        """Take a chunk of the scheduler that came at `now`. On a GAP the caller submits again."""
         if self._error is not None:
             return ReceiveOutcome.DUPLICATE
         if logprobs and self.entry.params.logprobs is None:
-            # Another request of the step asked for them.
+            # Another request of the step wants log-probabilities.
             logprobs = []
-        verdict, num_known = self.entry.accept_tokens(
+        outcome, num_known = self.entry.accept_tokens(
             epoch, choice, first_position, token_ids, logprobs
         )
-        if verdict is not ACCEPTED:
-            return verdict
+        if outcome is not ACCEPTED:
+            return outcome
         if num_known:
             first_position += num_known
             token_ids, logprobs = token_ids[num_known:], logprobs[num_known:]
         num_taken, text, stop_string = self._texts[choice].push(token_ids)
         if self.meter.first_at is None:
             self.meter.first_output(now, num_cached_tokens, epoch, choice)
-        self.meter.paces[choice].chunk(num_taken, now)
+        self.meter.latencies[choice].chunk(num_taken, now)
         if self._on_text is None or not self._output.is_empty or not self._on_text(text):
             taken = token_ids[:num_taken], text, logprobs[:num_taken]
             self._output.put_delta(Delta(choice, first_position, *taken))
@@ -175,19 +183,19 @@ class Session:
         return ACCEPTED
 
     def _stop(self, choice: int, num_tokens: int, stop_string: str) -> None:
-        """End a choice after so many of its tokens."""
+        """End a choice at a stop string, after `num_tokens` of its tokens."""
         self.entry.cut(choice, num_tokens)
-        # A search is over when its first tokens come: there is nothing left to abort.
+        # A beam search is over when its first tokens come: there is nothing left to abort.
         if self.carrier is not None and not self.entry.params.use_beam_search:
             self.carrier.abort_choice(self, choice)
         self._add_end(Finished(choice, FinishReason.STOP, stop_string=stop_string))
 
     def on_vector(self, epoch: int, vector: bytes, num_cached_tokens: int) -> ReceiveOutcome:
         """Take the vector, which stays in the journal entry. On a GAP the caller submits again."""
-        verdict = self.entry.accept_vector(epoch, vector)
-        if verdict is ReceiveOutcome.ACCEPTED:
+        outcome = self.entry.accept_vector(epoch, vector)
+        if outcome is ReceiveOutcome.ACCEPTED:
             self.meter.first_output(time.monotonic(), num_cached_tokens, epoch, 0)
-        return verdict
+        return outcome
 
     def on_finished(
         self,
@@ -203,20 +211,20 @@ class Session:
         if has_failed and self._is_running(epoch, choice):
             self.fail(error or DeadlineError("the deadline of the request passed"))
             return ReceiveOutcome.ACCEPTED
-        verdict = self.entry.finish(epoch, choice, num_tokens)
-        if verdict is ReceiveOutcome.ACCEPTED:
+        outcome = self.entry.finish(epoch, choice, num_tokens)
+        if outcome is ReceiveOutcome.ACCEPTED:
             self._end(choice, reason, stop_token_id)
-        return verdict
+        return outcome
 
     def _is_running(self, epoch: int, choice: int) -> bool:
-        # The end of a choice that this frontend cut itself is no failure.
+        # The end of a choice that this frontend cut itself is not a failure.
         choices = self.entry.choices
         is_known = epoch == self.entry.epoch and choice < len(choices)
         return is_known and not choices[choice].is_finished
 
-    def settle(self) -> None:
-        """End the choices whose tokens are a whole output, before it is submitted again; a beam
-        search is searched again as a whole."""
+    def end_complete_choices(self) -> None:
+        """End the choices whose tokens are a whole output, before the request is submitted again. A
+        beam search is computed again as a whole."""
         if self.entry.params.use_beam_search:
             return
         for index, choice in enumerate(self.entry.choices):
@@ -228,7 +236,7 @@ class Session:
                 self._end(index, *end)
 
     def fail(self, error: PagewireError) -> None:
-        """End the request with an error; what is ready is still delivered before it."""
+        """End the request with an error; events that are ready are still delivered before it."""
         if self.is_over:
             return
         self._error = error
@@ -239,17 +247,17 @@ class Session:
             self.carrier.drop(self)
 
     def release(self) -> None:
-        """Forget the deadline, and the reader, whom a cycle would keep."""
+        """Cancel the deadline and drop the reader's callbacks, which would form a cycle."""
         self._on_ready, self._on_text = self._wake.set, None
         if self._timer is not None:
             self._timer.cancel()
 
     def end_measuring(self) -> None:
-        """The request is closed, however far it came."""
+        """Count the end of the request in the metrics; it is closed, however far it came."""
         self.meter.closed(self._error)
 
     def summary(self) -> Summary:
-        """Return what the log says of the request."""
+        """Return the log record of the request."""
         return self.meter.summary(self._error)
 
     def opened(self) -> Opened:
@@ -257,17 +265,17 @@ class Session:
         return opened(self.entry)
 
     async def wait_first(self) -> None:
-        """Wait until there is something to show; raise the error of one that failed before."""
+        """Wait until an event is ready; raise the error of a request that failed before."""
         await self._wake.wait()
         if self._error is not None and not self._output.has_ready:
             raise self._error
 
     async def events(self, turns: ReaderTurns | None = None) -> AsyncIterator[Event]:
-        """Yield everything after `opened`: deltas of a choice in order, its end, and Closed.
-        Raises what `take` raises.
+        """Yield everything after `opened`: deltas of a choice in order, its end, and Closed. Raises
+        what `take` raises.
 
         Args:
-            turns: Waited for before what is ready is taken; what comes meanwhile is merged.
+            turns: Waited for before ready events are taken; output that comes meanwhile is merged.
         """
         while True:
             await self._wake.wait()
@@ -286,13 +294,12 @@ class Session:
         *,
         is_whole: bool = False,
     ) -> None:
-        """Call `on_ready` whenever there is something to take, from now on and at once if there is
-        already; it must not raise.
+        """Call `on_ready` whenever there are events to take, and at once if there are already.
 
         Args:
-            on_ready: Called without arguments.
+            on_ready: Called without arguments; must not raise.
             on_text: Is offered the text of the one choice while nothing waits; must not raise.
-            is_whole: Call once all is there, and not before.
+            is_whole: Call `on_ready` only when all output is there.
         """
         self._is_whole = is_whole
         is_awake = self._wake.is_set()
@@ -303,10 +310,10 @@ class Session:
             on_ready()
 
     def take(self) -> list[Event]:
-        """Return everything that is ready, in order, Closed last.
+        """Return all ready events, in order, Closed last.
 
         Raises:
-            PagewireError: The request failed, and what was ready before has been taken.
+            PagewireError: The request failed, and all events before that have been taken.
         """
         events: list[Event] = self._output.take(self.entry.choices)
         if self._error is not None:
@@ -320,7 +327,7 @@ class Session:
         return events
 
     def _wake_reader(self) -> None:
-        # What is chosen from all choices is not ready before the last has ended.
+        # A selection from all choices is not ready before the last has ended.
         if self.is_over or (self._selection is None and not self._is_whole):
             self._on_ready()
 
@@ -343,7 +350,7 @@ class Session:
     def _add_end(self, end: Finished) -> None:
         self._output.put_end(end)
         self.meter.finished(end.choice, end.reason.value)
-        # At once, not when the reader comes to it: a slow reader holds no handle.
+        # The handle is freed at once, so that a slow reader does not hold it.
         if self.entry.is_finished and self.carrier is not None:
             self.carrier.forget(self)
         self._wake_reader()

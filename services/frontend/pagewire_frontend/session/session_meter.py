@@ -1,4 +1,4 @@
-"""The times of one request, and what of it goes into the metrics. Owns no text and no token."""
+"""Measures one request: its times, cached tokens and timelines, for metrics, usage and the log."""
 
 import time
 
@@ -27,31 +27,31 @@ class SessionMeter:
         self.arrived_at = arrived_at
         self._label = LABEL.get()
         self.first_at: float | None = None
-        """When something of the output came first."""
+        """Time of the first output."""
         self._num_cached_tokens = 0
         self._cached_tiers: CachedTiers = {}
-        self._told_tiers: dict[tuple[int, int], CachedTiers] = {}
+        self._reported_tiers: dict[tuple[int, int], CachedTiers] = {}
         self._first_source: tuple[int, int] | None = None
         self._timelines = TimelineKeeper()
         self.tokenize_seconds = 0.0
-        """What rendering and tokenizing the prompt took."""
+        """Seconds of rendering and tokenizing the prompt."""
         self._stages = stages_of(entry.model)
-        tally = TOKEN_COUNTERS.of(entry.model)
-        self.paces = [InterTokenLatency(tally) for _ in entry.choices]
-        """Of the choices; they take every chunk."""
+        counter = TOKEN_COUNTERS.of(entry.model)
+        self.latencies = [InterTokenLatency(counter) for _ in entry.choices]
+        """One per choice; each takes every chunk of its choice."""
 
     def opened(self) -> None:
-        """The request was accepted."""
+        """Count the accepted request."""
         metrics.generation_opened(self._entry.model)
 
     def first_output(self, now: float, num_cached_tokens: int, epoch: int, choice: int) -> None:
-        """Something of the output has come; only the first time counts."""
+        """Note output of the request; only the first time counts."""
         if self.first_at is not None:
             return
         self.first_at = now
         self._first_source = epoch, choice
         self._num_cached_tokens = num_cached_tokens
-        reported, self._told_tiers = self._told_tiers, {}
+        reported, self._reported_tiers = self._reported_tiers, {}
         self.note_cached(epoch, choice, reported.get((epoch, choice), {}))
         entry = self._entry
         metrics.first_output(
@@ -65,8 +65,7 @@ class SessionMeter:
             self._stages.looked_up(num_prompt, num_cached_tokens, self._cached_tiers)
 
     def note_timeline(self, epoch: int, choice: int, timeline: CellTimeline) -> None:
-        """A scheduler says where the time of a choice went; an epoch that is not the current one,
-        or a choice that there is not, says nothing."""
+        """Take a scheduler's timeline of a choice; ignore another epoch or an unknown choice."""
         if epoch == self._entry.epoch and choice < len(self._entry.choices):
             before = self._timelines.of(choice)
             self._timelines.note(epoch, choice, timeline)
@@ -74,17 +73,17 @@ class SessionMeter:
             self.note_cached(epoch, choice, timeline.cached_tiers)
 
     def note_cached(self, epoch: int, choice: int, tiers: CachedTiers) -> None:
-        """A scheduler says where the cached tokens of a choice were: before its first tokens, and
-        at its end.
+        """Take the tiers of a choice's cached tokens, which a scheduler reports before its first
+        tokens and at its end.
 
-        What counts is the choice whose tokens came first, in the epoch in which they came: it is
-        the one that the number of cached tokens was taken from.
+        Only the choice whose tokens came first counts, in the epoch in which they came: the number
+        of cached tokens was taken from it.
         """
         if self._first_source is None:
-            self._told_tiers[epoch, choice] = tiers
+            self._reported_tiers[epoch, choice] = tiers
             return
         is_first = (epoch, choice) == self._first_source
-        # Of tiers that contradict the number nothing is told.
+        # Tiers that contradict the number are not shown.
         if is_first and sum(tiers.values()) == self._num_cached_tokens:
             self._cached_tiers = tiers
 
@@ -94,15 +93,15 @@ class SessionMeter:
             self._stages.preempted(counts[1] - counts[0])
 
     def finished(self, choice: int, reason: str) -> None:
-        """A choice has ended."""
+        """Count the end of a choice."""
         metrics.choices_finished(self._entry.model, reason)
         cell = self._timelines.of(choice)
         if cell is not None:
             num_tokens = self._entry.choices[choice].next_position
-            self._stages.choice_ended(cell, self.paces[choice].seconds, num_tokens)
+            self._stages.choice_ended(cell, self.latencies[choice].seconds, num_tokens)
 
     def closed(self, error: PagewireError | None) -> None:
-        """Nobody wants more of the request; `error` is what broke it off."""
+        """Count the end of the request; `error` is the failure that broke it off, or None."""
         entry = self._entry
         num_open = sum(not choice.is_finished for choice in entry.choices)
         if num_open:
@@ -121,8 +120,8 @@ class SessionMeter:
         )
 
     def usage(self, selection: Selection | None) -> Usage:
-        """Return the tokens of all choices, and the timelines of those that `selection` gives;
-        None for all."""
+        """Return the tokens of all choices, and the timelines of those in `selection`; None for
+        all."""
         choices = self._entry.choices
         order = range(len(choices)) if selection is None else selection.order(choices)
         return Usage(
@@ -137,7 +136,7 @@ class SessionMeter:
         cell = self._timelines.of(choice)
         if cell is None:
             return None
-        return ChoiceTimeline(self.tokenize_seconds, cell, self.paces[choice].seconds)
+        return ChoiceTimeline(self.tokenize_seconds, cell, self.latencies[choice].seconds)
 
     def timings(self) -> Timings:
         """Return the times until now."""
@@ -146,7 +145,7 @@ class SessionMeter:
         return Timings(first - self.arrived_at, now - self.arrived_at, self._entry.num_resubmits)
 
     def summary(self, error: PagewireError | None) -> Summary:
-        """Return what the log says of the request."""
+        """Return the log record of the request."""
         first = self.first_at
         return summary(
             self._entry,
@@ -159,14 +158,13 @@ class SessionMeter:
 
 
 def _reads_cache(entry: JournalEntry) -> bool:
-    """Whether cached blocks of the prompt may be used: not when something is wanted of every
-    position."""
+    """Return whether the prompt may use cached blocks: not if every position has output."""
     is_mean = entry.pooling is not None and entry.pooling.pooling != "last"
     return entry.prompt_journal is None and not is_mean
 
 
 def _reason(error: PagewireError | None) -> str:
-    """Return why a choice ended that did not end by itself."""
+    """Return the reason of a choice that was broken off."""
     if error is None:
         return "aborted"
     return "deadline" if isinstance(error, DeadlineError) else "failed"

@@ -1,5 +1,4 @@
-"""What is said of a request as a whole: its first event, and one line for the log at its end.
-Pure."""
+"""Describes a request as a whole: its first event, and one log line at its end."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ def opened(entry: JournalEntry) -> Opened:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the log says of a request at its end.
+    """The log record of a request at its end.
 
     Attributes:
         line: For people.
@@ -39,12 +38,12 @@ def summary(
     first_token_seconds: float | None,
     total_seconds: float,
 ) -> Summary:
-    """Return it.
+    """Return the log record.
 
     Args:
         entry: The request.
-        error: What broke it off.
-        label: What the client calls it.
+        error: The failure that broke it off.
+        label: The client's label of it.
         num_cached_tokens: Prompt tokens that were not computed.
         first_token_seconds: Since the arrival; None for never.
         total_seconds: Since the arrival.

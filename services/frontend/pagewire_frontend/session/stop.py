@@ -1,27 +1,32 @@
-"""Stop strings in a stream of text, across token borders. Owns the held-back tail and nothing
-else."""
+"""Finds stop strings in a stream of text, across token borders, and holds back a possible beginning
+of one."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class StopMatch(NamedTuple):
-    """A push's outcome: text that may be shown, and the stop string that ended it, if one did."""
+    """Outcome of a push: text that may be shown, and the stop string that ended it, or None."""
 
     text: str
     stop: str | None = None
 
 
 class StopMatcher:
-    """Finds the stop string that is completed first; of several completed by the same character
-    the longest, whatever their order. (vLLM takes the first of its list there.)
+    """Finds the stop string that is completed first; of several completed by the same character the
+    longest, whatever their order. (vLLM takes the first of its list there.)
 
-    What is shown never depends on how the text was cut into pieces: text that could be the
+    The text shown never depends on how the stream was cut into pieces: text that could be the
     beginning of a stop string is held back until the next piece decides.
     """
 
     def __init__(self, stops: Sequence[str], *, is_kept: bool = False) -> None:
-        """Args: `stops`, non-empty strings; `is_kept`, leave the match in the text."""
+        """Create the stop matcher.
+
+        Args:
+            stops: Non-empty strings.
+            is_kept: Leave the match in the text.
+        """
         self._stops = tuple(stops)
         self._is_kept = is_kept
         self._held = ""
@@ -29,8 +34,8 @@ class StopMatcher:
         self._num_exempt = 0
 
     def push(self, text: str, *, can_match: bool = True) -> StopMatch:
-        """Take the next piece of text. With `can_match` false no match ends in it, but one that a
-        later piece completes may begin in it, as in vLLM."""
+        """Take the next piece of text. With `can_match` false no match ends in the piece, but a
+        match that a later piece completes may begin in it, as in vLLM."""
         if not self._stops:
             return StopMatch(text)
         buffer = self._held + text

@@ -10,7 +10,7 @@ import pytest
 from pagewire.cli import config as config_command
 from pagewire.config import config_from_keywords
 from pagewire.local.layout import Endpoints, plan_children
-from pagewire.models import OfferedModel
+from pagewire.models import ServedModel
 from pagewire_frontend.access.api_keys import ApiKeys, Caller, set_caller, tenant_of
 from pagewire_frontend.access.key_usage import KeyUsage, KeyUsages
 from pagewire_frontend.config import FrontendConfig
@@ -128,7 +128,7 @@ def test_keys_are_shown_nowhere():
 def test_children_are_given_digests(tmp_path):
     given = {"api_key": [SECRET], "api_key_file": "keys", "cors_origin": ["http://a", "*"]}
     config = config_from_keywords(given, {}).config
-    model = OfferedModel("m", str(tmp_path))
+    model = ServedModel("m", str(tmp_path))
     endpoints = Endpoints("127.0.0.1", 0, 0, "")
     children = plan_children(config, [model], tmp_path, endpoints)
     frontend = next(child for child in children if child.role == "frontend")

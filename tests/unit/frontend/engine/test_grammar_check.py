@@ -256,13 +256,13 @@ async def test_closing_ends_the_processes_and_what_they_do(make, model, watch):
 
 PARENT = """
 import asyncio, sys
-from pagewire_frontend import grammar_check, grammar_process
-from pagewire_frontend.model_registry import ModelSpec, load_model
-from pagewire_shared.structured_outputs import StructuredOutputsParams as Params
+from pagewire_frontend.grammar.check import GrammarChecker
+from pagewire_frontend.models.model_registry import ModelSpec, load_model
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams as Params
 
 async def main():
     model = load_model(ModelSpec("tiny", sys.argv[1]))
-    checker = grammar_check.GrammarChecker(limit_seconds=1000)
+    checker = GrammarChecker(limit_seconds=1000)
     await checker.check(model, Params(regex="a"))
     print(checker._idle[0].pid, "llguidance" in sys.modules, flush=True)
     await checker.check(model, Params(json={"type": "integer", "multipleOf": 99999999}))
@@ -292,7 +292,7 @@ def test_a_frontend_starts_without_the_compiler():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "False"
-    assert (ROOT / "shared" / "pagewire_shared" / "grammar_source.py").is_file()
+    assert (ROOT / "shared" / "pagewire_shared" / "sampling" / "grammar_source.py").is_file()
 
 
 async def test_one_tenant_does_not_keep_all_others_from_their_checks(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 
 from pagewire_frontend.http.responses.items import input_message
 from pagewire_frontend.http.responses.local import LocalResponses
-from pagewire_frontend.http.responses.pending_response import ResponseDraft
+from pagewire_frontend.http.responses.pending_response import PendingResponse
 from pagewire_frontend.http.responses.store import StoreLimits
 from pagewire_frontend.message.pieces import PlainReader
 from pagewire_frontend.session.events import Closed, Delta, Finished, FinishReason, Timings, Usage
@@ -33,10 +33,10 @@ class OneAnswer:
         yield Closed(Usage(3, 1, 0), Timings(0.0, 0.0, 0))
 
 
-def draft() -> Any:
+def pending() -> Any:
     tokenizer = SimpleNamespace(token_bytes=lambda token_id: b"hello")
     model = SimpleNamespace(name="tiny", tokenizer=tokenizer)
-    return ResponseDraft(
+    return PendingResponse(
         response_id=NAME,
         created_at=0,
         request=SimpleNamespace(model=model, tenant=None),  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ def draft() -> Any:
 async def test_a_response_can_be_built_on_as_soon_as_its_client_knows_its_end():
     limits = StoreLimits(max_responses=1, max_bytes=10000, max_seconds=1.0)
     responses = LocalResponses(OneAnswer(), "0123abcd", limits)  # type: ignore[arg-type]
-    run = await responses.open(draft())
+    run = await responses.open(pending())
     with pytest.raises(InvalidRequestError):
         await responses.conversation(NAME, None)
     kinds = [event["type"] async for events in run.events() for event in events]

@@ -175,7 +175,7 @@ async def test_what_is_submitted_again(monkeypatch):
     link = Link()
     for handle in HANDLES:
         link.open(handle)
-    monkeypatch.setattr(link.sessions[BROKEN], "settle", break_down)
+    monkeypatch.setattr(link.sessions[BROKEN], "end_complete_choices", break_down)
     link.carried.detach_all()
     asked, _ = link.carried.introduce()
     link.sent.clear()

@@ -3,6 +3,7 @@ who has the time."""
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from unit.scheduler.cell import FRONTEND, Cell
@@ -100,11 +101,11 @@ def test_a_cached_prompt_is_hashed_by_whoever_has_the_time(
 @pytest.mark.parametrize(
     "naming",
     [
-        BlockNaming(b"x" * 32, b"l" * 16, "float32", 4, True),
-        BlockNaming(MODEL.model_fingerprint, b"x" * 16, "float32", 4, True),
-        BlockNaming(MODEL.model_fingerprint, b"l" * 16, "bfloat16", 4, True),
-        BlockNaming(MODEL.model_fingerprint, b"l" * 16, "float32", 8, True),
-        BlockNaming(MODEL.model_fingerprint, b"l" * 16, "float32", 4, False),
+        replace(NAMING, model_fingerprint=b"x" * 32),
+        replace(NAMING, layout_fingerprint=b"x" * 16),
+        replace(NAMING, dtype="bfloat16"),
+        replace(NAMING, block_size=8),
+        replace(NAMING, is_by_tenant=False),
     ],
 )
 def test_names_of_another_root_are_left_alone(naming: BlockNaming) -> None:

@@ -1,7 +1,7 @@
-"""The JSON of a body: strict, of bounded depth and bounded work. Pure; knows no fields.
+"""Parses the JSON of a body: strict, of bounded depth and bounded work. Knows no fields.
 
-RFC 8259 leaves open what duplicate names mean, and many parsers take NaN; both are refused here,
-because two parts of a system that disagree on a body are a way around its checks.
+RFC 8259 does not define duplicate names, and many parsers take NaN. Both are refused here: two
+parts of a system that disagree on a body are a way around its checks.
 """
 
 import re
@@ -14,13 +14,13 @@ from pagewire_shared.errors import InvalidRequestError
 
 MAX_COMMAS = 2**19
 MAX_NAMES = 2**15
-"""Values and names cost far more than text of the same size, and are parsed in one piece, while
-nothing else happens: so many take some 50 ms."""
+"""Values and names cost far more than text of the same size, and are parsed in one piece that
+blocks the event loop: this many take some 50 ms."""
 MAX_CONTAINERS = 2**16
 """Lists and objects: each costs as much as some ten values."""
-# The end of a text, which an even number of backslashes stands before, and a colon.
+# The end of a text, behind an even number of backslashes, and a colon.
 _NAME_END = re.compile(rb'(?<!\\)(?:\\\\)*"\s*:')
-# Possessive, and with an end that may be missing: it looks at each byte once.
+# Possessive, and with an optional end: the pattern reads each byte once.
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _MAX_MESSAGE_CHARS = 200
@@ -30,8 +30,8 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     """Return the object that a body holds, nested at most 200 deep.
 
     Raises:
-        InvalidRequestError: No JSON, no object, a name twice, a number that is none or too large,
-            text that is not Unicode, or too many values.
+        InvalidRequestError: No JSON, no object, a name twice, a number that is malformed or too
+            large, text that is not Unicode, or too many values.
     """
     if not raw.strip():
         raise _invalid("the body is empty")
@@ -40,7 +40,7 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     _check_complexity(raw)
     try:
         value = jiter.from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
-        # Refuses what the other takes: a number such as 1e999, which would become infinite.
+        # orjson refuses numbers that jiter takes, such as 1e999, which would become infinite.
         orjson.loads(raw)
     except ValueError as error:
         reason = str(error)

@@ -1,5 +1,5 @@
-"""A process that parses bodies as its frontend sees it: start, ask, kill. Decides nothing; all
-calls block, and free the interpreter lock while they do."""
+"""The frontend's link to a process that parses bodies: starts, asks and kills it. All calls block,
+and release the interpreter lock meanwhile."""
 
 import contextlib
 import marshal
@@ -17,7 +17,7 @@ from pagewire_shared.errors import InvalidRequestError
 
 MODULE: Final = "pagewire_frontend.http.body.json_process"
 SILENCE_SECONDS: Final = 60.0
-"""How long it may say nothing, or take nothing: the largest bodies take a second."""
+"""How long the process may send nothing, or take nothing: the largest bodies take a second."""
 
 
 class ParserEndedError(Exception):
@@ -25,7 +25,8 @@ class ParserEndedError(Exception):
 
 
 class JsonLink:
-    """One process, asked one question at a time. Raises OSError where it cannot be started."""
+    """One parser process; answers one question at a time. Raises OSError where it cannot be
+    started."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
@@ -41,7 +42,7 @@ class JsonLink:
                 self._socket.close()
                 raise
         self._socket.settimeout(SILENCE_SECONDS)
-        # Held by who uses the socket.
+        # Held by the thread that uses the socket.
         self._lock = threading.Lock()
 
     @property
@@ -50,7 +51,7 @@ class JsonLink:
         return self._process.pid
 
     def parse(self, chunks: Sequence[bytes]) -> dict[str, Any]:
-        """Return what `parse_object` makes of a body, given in chunks.
+        """Return the object that `parse_object` reads from a body, given in chunks.
 
         Raises:
             InvalidRequestError: As `parse_object`.
@@ -72,11 +73,11 @@ class JsonLink:
     def kill(self) -> None:
         """End the process. May be called while another thread waits for an answer."""
         with contextlib.suppress(OSError):
-            # Wakes who waits for an answer.
+            # Wakes a thread that waits for an answer.
             self._socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
-        # The kernel may take a while to free what it had.
+        # The kernel may take a while to free its memory.
         threading.Thread(target=self._end, daemon=True).start()
 
     def _end(self) -> None:

@@ -1,8 +1,7 @@
-"""The process in which large bodies are parsed. It may be killed at any time, and ends with its
-parent.
+"""The process that parses large bodies. It may be killed at any time, and ends with its parent.
 
-Started by `json_link` as `python -m pagewire_frontend.http.body.json_process`, with a socket as its
-standard input. A question is a body behind a HEAD; the answer is frames, each behind a HEAD: pieces
+`json_link` starts it as `python -m pagewire_frontend.http.body.json_process`, with a socket as its
+standard input. A question is a body behind a HEAD. The answer is frames, each behind a HEAD: pieces
 of the value, the last of them marked, or one refusal, which is a message and a code.
 """
 

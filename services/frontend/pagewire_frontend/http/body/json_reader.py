@@ -1,5 +1,5 @@
-"""Reads JSON bodies: small ones where they are, large ones one at a time in another process, so
-that none of them holds up the streams of others."""
+"""Reads JSON bodies: small ones in the event loop, large ones one at a time in another process. A
+large body so does not delay the streams of other requests."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -17,10 +17,10 @@ LARGE_BYTES: Final = LONG_BYTES
 """From this size on a body is parsed in the other process. Below it parsing takes at most some ten
 milliseconds, and mostly less than one."""
 MAX_WAITING_BYTES: Final = 256 * 1024**2
-"""Of large bodies that wait or are read; one tenant has half of it, and two of the largest bodies
-always fit."""
+"""Most bytes of large bodies that wait or are read. One tenant has half of them, and two of the
+largest bodies always fit."""
 NUM_ATTEMPTS: Final = 2
-"""Once the process may have been killed by anybody."""
+"""The process may die once for reasons outside of the body."""
 
 Result = TypeVar("Result")
 
@@ -45,13 +45,13 @@ class JsonReader:
         chunks: Sequence[bytes],
         shaped: Callable[[dict[str, Any]], Result],
     ) -> Result:
-        """Return a body as `shaped` makes it of its object; cancelled while it waits, it is not
-        begun.
+        """Return what `shaped` makes of the object in a body; if cancelled while it waits, it never
+        begins.
 
         Args:
-            tenant: Whose it is.
+            tenant: Tenant of the request.
             chunks: The body.
-            shaped: Makes what is wanted; for a large body it runs in a thread.
+            shaped: Converts the object; for a large body it runs in a thread.
 
         Raises:
             InvalidRequestError: See `parse_object`; and what `shaped` raises.
@@ -75,7 +75,7 @@ class JsonReader:
         return shaped(self._parsed(chunks))
 
     def _parsed(self, chunks: Sequence[bytes]) -> dict[str, Any]:
-        # In the one thread for long work: nobody else asks meanwhile.
+        # Runs in the one thread for long work, so that questions never overlap.
         for _ in range(NUM_ATTEMPTS):
             link = self._running()
             try:
@@ -83,7 +83,7 @@ class JsonReader:
             except InvalidRequestError:
                 raise
             except BaseException as error:
-                # What is left of its answer is nobody's.
+                # The rest of its answer must not be read as the next one.
                 self._link = None
                 link.kill()
                 if not isinstance(error, ParserEndedError):
@@ -100,7 +100,7 @@ class JsonReader:
             except OSError as error:
                 raise InternalError(f"no parser of bodies can be started: {error}") from error
         if link is None or self._is_closed:
-            # It may have been closed while the process was started.
+            # The reader may have been closed while the process was started.
             if link is not None:
                 link.kill()
             raise UnavailableError("this frontend ends; ask again", retry_after_ms=0)

@@ -1,7 +1,8 @@
-"""A JSON value in pieces and back, so that nobody makes all of its objects at one go. Pure.
+"""Cuts a JSON value into pieces and joins them, so that no process creates all of its objects at
+once.
 
-A piece is a value of its own without what was cut out of it, and says where that belongs. Pieces
-come before those that they belong to; the last one is the value.
+A piece is a value without the parts that were cut out of it, and their places. Pieces come before
+the piece that they belong to; the last one is the value.
 """
 
 import marshal
@@ -9,19 +10,19 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 PIECE_COST: Final = 2**19
-"""Of a piece, about: what its texts and objects take, in bytes. It is made in about a
+"""Approximate cost of a piece: bytes of its texts and objects. A piece is made in about a
 millisecond."""
 _ITEM_COST: Final = 32
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
 
 Hole = tuple[tuple[str | int, ...], list[int]]
-"""The path within a piece to something that was cut out, and the numbers of its pieces."""
+"""The path within a piece to a part that was cut out, and the numbers of its pieces."""
 
 
 def cut(value: Any, send: Callable[[bytes], None]) -> bytes:
-    """Send all pieces of a value but the last; return that."""
+    """Send all pieces of a value but the last, and return the last."""
     scissors = _Scissors(send)
-    # In a list, so that the value itself has a place to be put.
+    # In a list, so that the value itself has a place.
     thin, _, holes = scissors.thin([value])
     return marshal.dumps((thin, holes))
 
@@ -46,7 +47,7 @@ class _Scissors:
         self._num_sent = 0
 
     def thin(self, value: Any) -> tuple[Any, int, list[Hole]]:
-        """Return a value without what is cut out, what it costs, and its holes."""
+        """Return a value without the parts that are cut out, its cost, and its holes."""
         if isinstance(value, str):
             if len(value) <= PIECE_COST:
                 return value, _ITEM_COST + len(value), []

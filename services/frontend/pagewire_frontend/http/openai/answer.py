@@ -1,6 +1,5 @@
-"""The sessions behind one HTTP answer, as one stream of events over numbered choices, or as a
-whole. Choices are numbered prompt by prompt.
-"""
+"""Joins the sessions behind one HTTP answer to one stream of events over numbered choices, or to
+one whole answer. Choices are numbered prompt by prompt."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -17,7 +16,7 @@ from pagewire_frontend.session.session import Session
 from pagewire_shared.errors import PagewireError
 
 ChoiceEvent = tuple[int, Delta | Finished]
-"""The number of a choice among those of all prompts, and what became of it."""
+"""The number of a choice among those of all prompts, and its event."""
 
 
 @dataclass(slots=True)
@@ -32,7 +31,7 @@ class AnsweredPrompt:
 
 @dataclass(slots=True)
 class WholeChoice:
-    """A choice with everything it said."""
+    """A choice with all of its output."""
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
@@ -51,7 +50,14 @@ class Answer:
         *,
         has_output: bool,
     ) -> None:
-        """Args: `has_output` false drops what was generated: only the prompts are wanted."""
+        """Create the answer.
+
+        Args:
+            engine: Closes the sessions.
+            sessions: One per prompt.
+            prompts: The prompts in the same order.
+            has_output: False drops the generated tokens: the client wants only the prompts.
+        """
         self._engine = engine
         self._sessions = sessions
         self.prompts = prompts
@@ -72,7 +78,7 @@ class Answer:
 
     @property
     def request_id(self) -> str:
-        """Name of the answer, in hex."""
+        """Id of the answer, in hex."""
         return self._sessions[0].entry.request_id.hex()
 
     @property
@@ -81,12 +87,12 @@ class Answer:
         return self._num_open == 0
 
     def close(self) -> None:
-        """Free what is held, everywhere."""
+        """Free the sessions, here and at their schedulers."""
         for session in self._sessions:
             self._engine.close(session)
 
     async def wait_first(self) -> None:
-        """Wait until there is something to show; raise what went wrong before that."""
+        """Wait until an event is ready; raise the error of a request that failed before."""
         if len(self._sessions) == 1:
             await self._sessions[0].wait_first()
             return
@@ -101,18 +107,18 @@ class Answer:
             await asyncio.gather(*waits, return_exceptions=True)
 
     def listen(self, on_ready: Callable[[], None], on_text: OnText | None = None) -> None:
-        """Call `on_ready` whenever there is something to take, at once if there is already;
-        `on_text` as `Session.listen` says, of an answer with one choice."""
+        """Call `on_ready` whenever there are events to take, and at once if there are already;
+        `on_text` as in `Session.listen`, for an answer with one choice."""
         self._on_ready = on_ready
         is_single = self.num_choices == 1 and self._has_output
         for session in self._sessions:
             session.listen(on_ready, on_text if is_single else None)
 
     def take(self) -> list[ChoiceEvent]:
-        """Return everything that is ready of all choices.
+        """Return all ready events of all choices.
 
         Raises:
-            PagewireError: A request failed, and what was ready of it before has been taken.
+            PagewireError: A request failed, and all its events before that have been taken.
         """
         shown: list[ChoiceEvent] = []
         for index, session in enumerate(self._sessions):
@@ -122,8 +128,8 @@ class Answer:
             except PagewireError:
                 if not shown:
                     raise
-                # What is ready of the others comes first; the next take raises.
-                assert self._on_ready is not None, "who takes listens"
+                # Ready events of the other sessions come first; the next take raises.
+                assert self._on_ready is not None, "listen comes before take"
                 self._on_ready()
                 break
             for event in events:
@@ -193,8 +199,8 @@ async def open_answer(
     Args:
         engine: Opens them.
         requests: One per prompt.
-        has_echo: The texts of the prompts are wanted.
-        has_output: What is generated is wanted.
+        has_echo: The client wants the texts of the prompts.
+        has_output: The client wants the generated text.
     """
     if len(requests) == 1:
         sessions = [await engine.open(requests[0])]

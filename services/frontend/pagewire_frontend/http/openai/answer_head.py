@@ -1,4 +1,4 @@
-"""What the bodies of both endpoints have in common. Pure shaping; owns no stream."""
+"""The common parts of the bodies of /v1/chat/completions and /v1/completions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerParts:
-    """What an answer is shaped from.
+    """The data that an answer is shaped from.
 
     Attributes:
         request_id, model, created: As they stand in every body; seconds since 1970.
         tokenizer: Of the model.
-        asked: What the client wants to see.
+        asked: The parts that the client wants to see.
         prompts: The prompts in order; the log-probabilities of each are complete before the first
             event of its choices.
         choices_per_prompt: Choices are numbered prompt by prompt.
@@ -41,7 +41,7 @@ class AnswerParts:
         return self.prompts[number // self.choices_per_prompt]
 
     def about_prompt(self, index: int) -> Json:
-        """Return what the client asked about a prompt besides its text, in vLLM's names."""
+        """Return the fields of a prompt that the client wants besides its text, in vLLM's names."""
         prompt, num_top = self.prompts[index], self.asked.num_prompt_logprobs
         body: Json = {}
         if num_top is not None:
@@ -52,14 +52,14 @@ class AnswerParts:
 
 
 class AnswerFormat(Protocol):
-    """One endpoint's shapes."""
+    """The shapes of one endpoint."""
 
     def opening(self, num_choices: int) -> list[Json]:
         """Return the chunks before any text."""
         ...
 
     def text_line(self, number: int) -> TextLine | None:
-        """Return what makes chunks of the text of a choice; None where they show more."""
+        """Return a function that makes chunks of a choice's text; None where they show more."""
         ...
 
     def line(self, number: int, event: Delta | Finished) -> bytes:
@@ -94,7 +94,7 @@ def usage_body(usage: Usage) -> Json:
 
 
 def end_fields(finished: Finished | None) -> Json:
-    """Return how a choice ended, null while it has not."""
+    """Return the reason for which a choice ended, null while it has not."""
     if finished is None:
         return {"finish_reason": None}
     body: Json = {"finish_reason": finished.reason.value}
@@ -105,12 +105,12 @@ def end_fields(finished: Finished | None) -> Json:
 
 
 class AnswerHead:
-    """What all bodies of one answer have in common."""
+    """The common fields of all bodies of one answer."""
 
     def __init__(self, parts: AnswerParts) -> None:
         self._common = {"created": parts.created, "model": parts.model}
         self._request_id = parts.request_id
-        # With a usage chunk at the end, all others say that they have none.
+        # With a usage chunk at the end, usage is null in all other chunks.
         self._no_usage: Json = {"usage": None} if parts.asked.has_usage_chunk else {}
 
     def body(self, prefix: str, kind: str, choices: list[Json]) -> Json:

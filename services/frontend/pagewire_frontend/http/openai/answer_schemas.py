@@ -1,5 +1,5 @@
-"""JSON Schemas of what the gateway answers, for /openapi.json. Data only; what is optional may be
-absent and is then not null."""
+"""JSON Schemas of the gateway's answers, for /openapi.json. An optional field may be absent, and is
+then not null."""
 
 from typing import Any
 
@@ -132,7 +132,7 @@ SCHEMAS: dict[str, Schema] = {
     "Tokens": _object(
         {"count": _COUNT, "tokens": _IDS}, max_model_len=_COUNT, token_strs=_list(_TEXT)
     ),
-    # In full in OpenAI's API description; here what every response has.
+    # OpenAI's API description has all fields; these are in every response.
     "Response": _object(
         {
             "id": _TEXT,
@@ -192,5 +192,5 @@ ANSWERS: dict[str, tuple[str, str | None]] = {
     "/live": ("Status", None),
     "/version": ("Version", None),
 }
-"""By path, or by method and path where methods differ: the schema of the answer, and that of the
-events of a stream where there are any."""
+"""Schemas of the answer, and of the events of a stream or None. By path, or by method and path
+where methods differ."""

@@ -1,4 +1,4 @@
-"""Bodies of requests as checked models: the one way in which endpoints read what they are sent."""
+"""Reads the bodies of requests as checked models; all endpoints with a body use it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +20,7 @@ class Bodies:
     """Reads bodies. `close` it at the end.
 
     Args:
-        max_bytes: Of one body.
+        max_bytes: Most bytes of one body.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -38,8 +38,8 @@ class Bodies:
         return await self.read_as(request, partial(body_of, cls))
 
     async def read_as(self, request: Request, shaped: Callable[[dict[str, Any]], Result]) -> Result:
-        """Return what `shaped` makes of the object in the body, maybe in a thread; raises what it
-        raises, and as `read` does."""
+        """Return what `shaped` makes of the object in the body, maybe in a thread. Raises what
+        `shaped` raises, and what `read` raises."""
         chunks = await read_body(request, self._max_bytes)
         work = self._json.read(current_tenant(), chunks, shaped)
         return await (while_connected(request, work) if is_large(chunks) else work)

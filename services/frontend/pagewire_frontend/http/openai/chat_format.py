@@ -1,5 +1,5 @@
-"""Shapes of /v1/chat/completions, whole and streamed. Pure shaping; owns no stream, but the readers
-that take the text of each choice apart."""
+"""Shapes the bodies of /v1/chat/completions, whole and streamed. Owns the readers of the text of
+each choice."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -32,7 +32,12 @@ class ChatFormat:
     def __init__(
         self, parts: AnswerParts, *, new_reader: Callable[[], MessageReader] = PlainReader
     ) -> None:
-        """Args: `new_reader` makes a reader for each choice."""
+        """Create the chat format.
+
+        Args:
+            parts: The data of the answer.
+            new_reader: Makes a reader for each choice.
+        """
         self._parts = parts
         self._asked = parts.asked
         self._head = AnswerHead(parts)
@@ -42,7 +47,8 @@ class ChatFormat:
         self._text_lines: dict[int, TextLine] = {}
 
     def opening(self, num_choices: int) -> list[Json]:
-        """Return one chunk per choice that names the role; the first also tells of the prompt."""
+        """Return one chunk per choice that names the role; the first also has the fields of the
+        prompt."""
         delta = {"role": "assistant", "content": self._parts.prompts[0].text}
         chunks = [
             self._chunk([{"index": number, "delta": delta, "finish_reason": None}])
@@ -61,7 +67,7 @@ class ChatFormat:
         return b"" if chunk is None else event_bytes(chunk)
 
     def text_line(self, number: int) -> TextLine | None:
-        """Return what makes chunks of the text of a choice; None where they show more."""
+        """Return a function that makes chunks of a choice's text; None where they show more."""
         if not self._is_text_alone:
             return None
         line = self._text_lines.get(number)
@@ -142,7 +148,7 @@ class ChatFormat:
         return item
 
     def _message(self, pieces: MessagePieces) -> Json:
-        """Return a whole message; of what is null only that which OpenAI's schema requires."""
+        """Return a whole message; null fields are left out unless OpenAI's schema requires them."""
         text = self._parts.prompts[0].text + pieces.content
         message: Json = {
             "role": "assistant",
@@ -165,7 +171,7 @@ def _read(reader: MessageReader, text: str, *, is_ended: bool) -> MessagePieces:
 
 
 def _end(finished: Finished | None, reader: MessageReader) -> Json:
-    """Return how a choice ended: with its calls, where it has some and was not cut off."""
+    """Return the end of a choice: with its calls, if it has some and was not cut off."""
     body = end_fields(finished)
     if finished is not None and finished.reason is FinishReason.STOP and reader.num_calls:
         body["finish_reason"] = "tool_calls"

@@ -1,4 +1,4 @@
-"""From the messages of a body to the turns that chat templates take."""
+"""Converts the messages of a body to the turns that chat templates take."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

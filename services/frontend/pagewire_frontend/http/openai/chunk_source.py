@@ -1,4 +1,4 @@
-"""The chunks of an answer, as the bytes of server-sent events. Owns no stream."""
+"""Shapes the events of an answer as the bytes of server-sent events, for a LiveStream."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from pagewire_frontend.session.events import OnText
 
 
 class ChunkSource:
-    """A LiveStream's source: what is ready of an answer, in an endpoint's shapes."""
+    """The source of a LiveStream: ready events of an answer, in an endpoint's shapes."""
 
     def __init__(self, answer: Answer, form: AnswerFormat, *, has_usage_chunk: bool) -> None:
         self._answer = answer
@@ -17,7 +17,7 @@ class ChunkSource:
         self._has_usage_chunk = has_usage_chunk
         self._is_open = False
         self.text_line: TextLine | None = None
-        """Makes an event of offered text; None while what comes before it was not taken."""
+        """Makes an event of offered text; None until the opening was taken."""
 
     @property
     def is_over(self) -> bool:
@@ -25,7 +25,7 @@ class ChunkSource:
         return self._answer.is_over
 
     def listen(self, on_ready: Callable[[], None], on_text: OnText) -> None:
-        """Call `on_ready` whenever there is something to take; `on_text` is offered the text of an
+        """Call `on_ready` whenever there are events to take; `on_text` is offered the text of an
         answer that has one choice."""
         self._answer.listen(on_ready, on_text)
 
@@ -34,7 +34,7 @@ class ChunkSource:
         lines = []
         for number, event in self._answer.take():
             if not self._is_open:
-                # Not before: only now all that is said of the prompt is known.
+                # Not before: only now all facts about the prompt are known.
                 lines += [event_bytes(it) for it in self._form.opening(self._answer.num_choices)]
                 self._is_open = True
                 self.text_line = self._form.text_line(0)

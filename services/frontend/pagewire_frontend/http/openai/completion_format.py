@@ -1,4 +1,4 @@
-"""Shapes of /v1/completions, whole and streamed. Pure shaping; owns no stream."""
+"""Shapes the bodies of /v1/completions, whole and streamed."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -48,7 +48,7 @@ class CompletionFormat:
         return b"" if chunk is None else event_bytes(chunk)
 
     def text_line(self, number: int) -> TextLine | None:
-        """Return what makes chunks of the text of a choice; None where they show more."""
+        """Return a function that makes chunks of a choice's text; None where they show more."""
         if not self._is_text_alone:
             return None
         line = self._text_lines.get(number)
@@ -62,8 +62,8 @@ class CompletionFormat:
         return self._head.chunk(self._prefix, self._kind, [choice])
 
     def chunk(self, number: int, event: Delta | Finished) -> Json | None:
-        """Return the chunk of an event, or None when it has nothing to show. The first of a choice
-        also tells of the prompt, and begins with its text where that is echoed."""
+        """Return the chunk of an event, or None when it has nothing to show. The first chunk of a
+        choice also has the fields of the prompt, and begins with its text for an echo."""
         finished = event if isinstance(event, Finished) else None
         delta = event if isinstance(event, Delta) else Delta(number, 0)
         is_first = number not in self._begun
@@ -121,7 +121,8 @@ class CompletionFormat:
         return running.take([*prompt.logprobs, *logprobs], first_token_id=prompt.token_ids[0])
 
     def _of_prompt(self, number: int) -> Json:
-        """Return what every choice of a prompt tells of it; made once, for it may be large."""
+        """Return the fields that every choice of a prompt repeats; made once, because they may be
+        large."""
         index = number // self._parts.choices_per_prompt
         if index not in self._prompts:
             self._prompts[index] = self._parts.about_prompt(index)

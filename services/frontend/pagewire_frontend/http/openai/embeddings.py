@@ -1,5 +1,5 @@
-"""POST /v1/embeddings: texts, token ids or a conversation to vectors, as numbers or as base64 of
-little-endian f32, which OpenAI's Python client asks for."""
+"""POST /v1/embeddings: turns texts, token ids or a conversation into vectors, as numbers or as
+base64 of little-endian f32, which OpenAI's Python client asks for."""
 
 import base64
 import time
@@ -71,14 +71,14 @@ def _answer(model: str, outcome: Embeddings, *, is_text: bool) -> dict[str, Any]
         "created": int(time.time()),
         "model": model,
         "data": [
-            {"object": "embedding", "index": index, "embedding": _shown(vector, is_text)}
+            {"object": "embedding", "index": index, "embedding": _format_vector(vector, is_text)}
             for index, vector in enumerate(outcome.vectors)
         ],
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
 
 
-def _shown(vector: Vector, is_text: bool) -> str | list[float]:
+def _format_vector(vector: Vector, is_text: bool) -> str | list[float]:
     if is_text:
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     numbers: list[float] = vector.tolist()

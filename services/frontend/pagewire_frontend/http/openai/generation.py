@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions and /v1/completions: from a body to an answer, whole or streamed."""
+"""POST /v1/chat/completions and /v1/completions: turns a body into an answer, whole or streamed."""
 
 import time
 from collections.abc import Callable, Coroutine
@@ -11,8 +11,7 @@ from fastapi import APIRouter, Request, Response
 from pagewire_frontend.access.api_keys import current_tenant
 from pagewire_frontend.chat.plan import plan_message
 from pagewire_frontend.engine.engine import Engine
-from pagewire_frontend.http.openai import options
-from pagewire_frontend.http.openai import response_options as asked_answer
+from pagewire_frontend.http.openai import options, response_options
 from pagewire_frontend.http.openai.answer import Answer, WholeChoice, open_answer
 from pagewire_frontend.http.openai.answer_head import AnswerFormat, AnswerParts
 from pagewire_frontend.http.openai.bodies import Bodies
@@ -58,7 +57,7 @@ def make_router(engine: Engine, streams: Streams, *, bodies: Bodies) -> APIRoute
             )
             prompt = replace(prompt, tools=plan.template_tools)
             asked = [_request(body, model, prompt=prompt, params=plan.params)]
-            shown = asked_answer.of_chat(body)
+            shown = response_options.of_chat(body)
             form = partial(ChatFormat, new_reader=plan.new_reader)
             try:
                 return await _answer(engine, request, asked, shown, form, _on(body, streams))
@@ -76,7 +75,7 @@ def make_router(engine: Engine, streams: Streams, *, bodies: Bodies) -> APIRoute
             params = options.completion_params(body, model.defaults)
             prompts = options.completion_prompts(body)
             asked = [_request(body, model, prompt=prompt, params=params) for prompt in prompts]
-            shown = asked_answer.of_completion(body)
+            shown = response_options.of_completion(body)
             return await _answer(
                 engine, request, asked, shown, CompletionFormat, _on(body, streams)
             )
@@ -123,7 +122,7 @@ async def _answer(
 
 
 async def _begun(opening: Coroutine[Any, Any, Answer]) -> Answer:
-    """Return an open answer with its first token: what goes wrong before is a plain status."""
+    """Return an open answer with its first token: an error before that is a plain status."""
     answer = await opening
     try:
         await answer.wait_first()

@@ -1,4 +1,4 @@
-"""What a client or an orchestrator asks about the frontend itself: models, health, version."""
+"""Endpoints about the frontend itself, for clients and orchestrators: models, health, version."""
 
 import time
 from typing import Any

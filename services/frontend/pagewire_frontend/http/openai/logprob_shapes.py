@@ -1,5 +1,5 @@
-"""Log-probabilities in the two shapes of the OpenAI API, and those of prompts in vLLM's. Owns the
-running text offset of completions."""
+"""Shapes log-probabilities as the two shapes of the OpenAI API, and those of prompts as vLLM's.
+Keeps the running text offset of completions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,8 +33,8 @@ def _chat_token(token_id: int, logprob: float, tokenizer: TextTokenizer) -> dict
 def prompt_logprobs(
     items: Sequence[TokenLogprob], num_top: int, tokenizer: TextTokenizer
 ) -> list[dict[str, Any] | None]:
-    """Return vLLM's shape: null for the first token, then per token a map from ids to
-    log-probability, rank and text, of the token itself and of the `num_top` likeliest."""
+    """Return vLLM's shape: null for the first token, then a map per token. The map goes from ids to
+    log-probability, rank and text, for the token itself and the `num_top` likeliest."""
     return [None, *(_by_id(item, num_top, tokenizer) for item in items)]
 
 
@@ -56,7 +56,12 @@ class CompletionLogprobs:
     """One choice's log-probabilities in the shape of completions, chunk by chunk."""
 
     def __init__(self, tokenizer: TextTokenizer, num_top: int) -> None:
-        """Args: `num_top`, likeliest tokens shown of each position."""
+        """Create the completion logprobs.
+
+        Args:
+            tokenizer: Tokenizer of the model.
+            num_top: Likeliest tokens shown of each position.
+        """
         self._tokenizer = tokenizer
         self._num_top = num_top
         self._offset = 0

@@ -1,4 +1,4 @@
-"""What a client wants to see of an answer. Plain data."""
+"""The options of a body that decide what its answer shows."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from pagewire_frontend.http.openai.schemas import ChatBody, CompletionBody
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseOptions:
-    """What a client wants to see of an answer.
+    """The parts of an answer that a client wants to see.
 
     Attributes:
         num_logprobs: Alternatives per token of the answer; None for no log-probabilities.
@@ -17,7 +17,7 @@ class ResponseOptions:
         has_echo: The prompt's text before the answer's.
         has_output: The answer itself; without, only the prompt is shown.
         has_usage_chunk: A stream ends with token counts.
-        has_reasoning: What the model thought before it answered.
+        has_reasoning: The model's reasoning before its answer.
     """
 
     num_logprobs: int | None = None
@@ -36,7 +36,7 @@ class ResponseOptions:
 
 
 def of_chat(body: ChatBody) -> ResponseOptions:
-    """Return what a chat body asks for; it is checked already."""
+    """Return the options of a chat body, which is checked already."""
     return ResponseOptions(
         num_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         num_prompt_logprobs=body.prompt_logprobs,
@@ -48,7 +48,7 @@ def of_chat(body: ChatBody) -> ResponseOptions:
 
 
 def of_completion(body: CompletionBody) -> ResponseOptions:
-    """Return what a completion body asks for; it is checked already."""
+    """Return the options of a completion body, which is checked already."""
     return ResponseOptions(
         num_logprobs=body.logprobs,
         num_prompt_logprobs=body.prompt_logprobs,

@@ -1,5 +1,5 @@
-"""How answers are streamed: where their tokens arrive, or through a thread where shaping is long
-work. Owns what all streams of a process share."""
+"""Makes the streaming response of an answer: written where its tokens arrive, or shaped in a thread
+where shaping is long work. Owns the flush rounds that all streams share."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -19,7 +19,7 @@ Shape = TypeVar("Shape")
 
 
 class Streams:
-    """Makes the responses that stream; one per process."""
+    """Makes streaming responses; one per process."""
 
     def __init__(self) -> None:
         self._rounds = FlushRounds()
@@ -40,7 +40,7 @@ async def _chunks(
     is_open = False
     async for number, event in answer.events():
         if not is_open:
-            # Not before: only now all that is said of the prompt is known.
+            # Not before: only now all facts about the prompt are known.
             yield await shaped(shown, form.opening, answer.num_choices)
             is_open = True
         chunk = await shaped(shown, form.chunk, number, event)
@@ -51,7 +51,7 @@ async def _chunks(
 
 
 async def shaped(shown: ResponseOptions, shape: Callable[..., Shape], *parts: Any) -> Shape:
-    """Return `shape(*parts)`, which long work does beside the event loop."""
+    """Return `shape(*parts)`; long work runs in a thread beside the event loop."""
     if shown.scores_prompt:
         return await asyncio.to_thread(shape, *parts)
     return shape(*parts)

@@ -1,4 +1,4 @@
-"""What an answer must look like, from the three ways in which a body may say it. Owns no bounds."""
+"""Reads the required form of an answer from the three kinds of fields that may give it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,21 +18,21 @@ _GUIDED = {
     "guided_choice": "choice",
     "guided_grammar": "grammar",
 }
-"""vLLM's older fields, and what they are called in structured_outputs."""
+"""vLLM's older fields, and their names in structured_outputs."""
 
 
 def given_field(body: GenerationBody) -> str:
-    """Return the field that says what the answer must look like; the newest where none does."""
+    """Return the field that gives the form of the answer; the newest field where none does."""
     fields = ("response_format", *_GUIDED)
     return next((name for name in fields if getattr(body, name) is not None), FIELD)
 
 
 def structured_outputs(body: GenerationBody) -> StructuredOutputsParams | None:
-    """Return what the answer must look like, or None for anything.
+    """Return the required form of the answer, or None for any form.
 
     Raises:
-        InvalidRequestError: It is said twice, and names the second field; or it cannot be, and
-            names structured_outputs, for `field_names.as_given` to translate.
+        InvalidRequestError: Two fields give it, and the error names the second; or the form is not
+            possible, and the error names structured_outputs, for `as_given` to translate.
     """
     said = {
         FIELD: _own(body.structured_outputs),
@@ -86,7 +86,7 @@ def _from_format(body: ResponseFormatBody | None) -> Mapping[str, Any] | None:
 
 
 def as_given(error: PagewireError, body: GenerationBody) -> PagewireError:
-    """Return `error` with its field, also in the message, as the body calls it."""
+    """Return `error` with the body's name of its field, also in the message."""
     names = {FIELD: given_field(body), "bad_token_sequences": "bad_words"}
     if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"

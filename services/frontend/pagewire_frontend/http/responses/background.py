@@ -1,4 +1,5 @@
-"""A response that goes on without its client: the task that drives it and the log of its events."""
+"""Runs a response that goes on without its client: the task that drives it, and the log of its
+events."""
 
 import asyncio
 import logging
@@ -13,7 +14,7 @@ _logger = logging.getLogger(__name__)
 
 
 class BackgroundRun:
-    """Runs from its creation to the end of its response, which `on_end` is told once."""
+    """One response in the background, from its creation to its end; `on_end` is called once."""
 
     def __init__(
         self,
@@ -21,24 +22,29 @@ class BackgroundRun:
         on_end: Callable[["BackgroundRun"], None],
         hold: Callable[[int], bool],
     ) -> None:
-        """Args: `hold` is asked whether so many more bytes of events may be kept, and told when
-        they are not any more."""
+        """Create the background run.
+
+        Args:
+            run: The response.
+            on_end: Called once, at the end.
+            hold: Counts bytes of events, negative ones when released; returns whether they fit.
+        """
         self.run = run
         self._hold = hold
         self._num_held = 0
         self.log = ResponseEventLog()
         self._on_end = on_end
         self._is_asked = asyncio.Event()
-        self._tell(run.created())
+        self._log_events(run.created())
         self._task = asyncio.create_task(self._work())
-        # Not in the task: one that is cancelled before its first step has no last one.
+        # Not in the task: a task that is cancelled before its first step never runs.
         self._task.add_done_callback(self._end)
 
     async def wait_asked(self, seconds: float) -> None:
-        """Wait until the engine took the request, at most so long: a model may have no worker.
+        """Wait until the engine took the request, at most `seconds`: a model may have no worker.
 
         Raises:
-            PagewireError: It was refused within that time.
+            PagewireError: The request was refused within that time.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -50,7 +56,7 @@ class BackgroundRun:
 
     def cancel(self) -> None:
         """End the response where it is; again is allowed."""
-        self._tell(self.run.cancel())
+        self._log_events(self.run.cancel())
         self._task.cancel()
 
     async def _work(self) -> None:
@@ -59,17 +65,17 @@ class BackgroundRun:
             self._is_asked.set()
             await self.run.wait_first()
             async for events in self.run.events():
-                self._tell(events)
+                self._log_events(events)
                 self._hold_events()
         except PagewireError as error:
-            self._tell(self.run.fail(error))
+            self._log_events(self.run.fail(error))
 
     def _end(self, task: "asyncio.Task[None]") -> None:
         fault = None if task.cancelled() else task.exception()
         if fault is not None:
-            _logger.error("the response %s failed", self.run.draft.response_id, exc_info=fault)
-            self._tell(self.run.fail(InternalError("the server failed on this request")))
-        self._tell(self.run.cancel())
+            _logger.error("the response %s failed", self.run.pending.response_id, exc_info=fault)
+            self._log_events(self.run.fail(InternalError("the server failed on this request")))
+        self._log_events(self.run.cancel())
         self.run.close()
         self.log.end()
         self._hold(-self._num_held)
@@ -77,7 +83,7 @@ class BackgroundRun:
         self._on_end(self)
 
     def _hold_events(self) -> None:
-        """Account for the events so far. Raises OverloadedError where they are too many."""
+        """Count the bytes of the events so far. Raises OverloadedError where they are too many."""
         num_new = self.log.num_bytes - self._num_held
         if not self._hold(num_new):
             raise OverloadedError(
@@ -85,6 +91,6 @@ class BackgroundRun:
             )
         self._num_held += num_new
 
-    def _tell(self, events: list[Event]) -> None:
-        if self.run.draft.has_replay:
+    def _log_events(self, events: list[Event]) -> None:
+        if self.run.pending.has_replay:
             self.log.append(frames(events))

@@ -1,5 +1,5 @@
-"""The seam between the HTTP endpoints and wherever a response is: in this process, or in another
-one of the group that its name tells."""
+"""The interface to stored responses, between the HTTP endpoints and the process that holds a
+response: this one, or another of the group."""
 
 from collections.abc import AsyncIterator
 from typing import Protocol
@@ -9,9 +9,9 @@ from pagewire_frontend.http.responses.pending_response import Body
 
 
 class ResponseDirectory(Protocol):
-    """Responses by name. A tenant sees its own and no other; `None` is a tenant, too.
+    """Responses by id. A tenant sees its own and no other; `None` is a tenant, too.
 
-    Every method raises ResponseNotFoundError for what is not kept or another tenant's.
+    Every method raises ResponseNotFoundError for a response that is not kept or another tenant's.
     """
 
     async def get(self, response_id: str, tenant: str | None) -> Body:
@@ -19,15 +19,15 @@ class ResponseDirectory(Protocol):
         ...
 
     async def cancel(self, response_id: str, tenant: str | None) -> Body:
-        """End a background response and return it; one that has ended is returned as it is.
+        """End a background response and return it; a response that has ended is returned unchanged.
 
         Raises:
-            InvalidRequestError: It is no background response.
+            InvalidRequestError: The response is not in the background.
         """
         ...
 
     async def delete(self, response_id: str, tenant: str | None) -> None:
-        """Forget a response. One that has a client goes on for it; a background one ends."""
+        """Forget a response. A background response ends; one with a client goes on for it."""
         ...
 
     async def input_items(self, response_id: str, tenant: str | None) -> list[Item]:
@@ -35,7 +35,7 @@ class ResponseDirectory(Protocol):
         ...
 
     async def conversation(self, response_id: str, tenant: str | None) -> list[Item]:
-        """Return what a next response builds on: the items before the answer, and the answer's.
+        """Return the items that a next response builds on: before the answer, and the answer's.
 
         Raises:
             InvalidRequestError: The response has not ended; names previous_response_id.

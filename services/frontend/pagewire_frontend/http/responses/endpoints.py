@@ -1,4 +1,4 @@
-"""POST /v1/responses: from an input to a response, whole, streamed or in the background."""
+"""POST /v1/responses: turns an input into a response, whole, streamed or in the background."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ from pagewire_frontend.http.responses.ids import mint_response_id
 from pagewire_frontend.http.responses.input import input_items
 from pagewire_frontend.http.responses.items import Item, turns
 from pagewire_frontend.http.responses.local import LocalResponses
-from pagewire_frontend.http.responses.pending_response import ResponseDraft
+from pagewire_frontend.http.responses.pending_response import PendingResponse
 from pagewire_frontend.http.responses.run import ResponseRun
 from pagewire_frontend.http.responses.schemas import ResponsesBody, check_body
 from pagewire_frontend.http.server.connection import while_connected
@@ -33,13 +33,13 @@ def response_stream(
     ready: AsyncIterator[list[bytes]],
     close: Callable[[], None] = lambda: None,
 ) -> EventStream[bytes]:
-    """Return a stream of events that are framed already; nothing comes after the last of them."""
+    """Return a stream of framed events, with nothing behind the last of them."""
     return EventStream(request, ready, close, frame=bytes, last=b"")
 
 
 ASKED_SECONDS: Final = 1.0
-"""How long the creation of a background response waits for the engine's yes or no: what is wrong
-with a request is told at once, but a model without a worker keeps nobody waiting."""
+"""How long the creation of a background response waits until the engine accepts or refuses it.
+Errors are so reported at once, and a model without a worker delays no client."""
 
 
 def make_router(
@@ -53,9 +53,9 @@ def make_router(
 
     Args:
         engine: Generates.
-        responses: What this process makes and keeps.
+        responses: Responses of this process.
         bodies: Reads the bodies of requests.
-        directory: Where the responses of earlier turns are found by their names.
+        directory: Finds the responses of earlier turns by their ids.
     """
     router = APIRouter()
 
@@ -64,9 +64,11 @@ def make_router(
         """Answer an input."""
         body, said = await bodies.read_as(request, _checked)
         try:
-            draft, plan = await _draft(engine, responses, directory, body, said, current_tenant())
+            pending, plan = await _pending_response(
+                engine, responses, directory, body, said, current_tenant()
+            )
             try:
-                return await _answer(request, responses, draft, is_streamed=bool(body.stream))
+                return await _answer(request, responses, pending, is_streamed=bool(body.stream))
             except PagewireError as error:
                 raise plan.named(error) from error.__cause__
         except PagewireError as error:
@@ -76,31 +78,31 @@ def make_router(
 
 
 async def _answer(
-    request: Request, responses: LocalResponses, draft: ResponseDraft, *, is_streamed: bool
+    request: Request, responses: LocalResponses, pending: PendingResponse, *, is_streamed: bool
 ) -> Response:
-    if draft.is_background:
-        return await _background(request, responses, draft, is_streamed=is_streamed)
+    if pending.is_background:
+        return await _background(request, responses, pending, is_streamed=is_streamed)
     if is_streamed:
-        return await _streamed(request, responses, draft)
-    return await _whole(request, responses, draft)
+        return await _streamed(request, responses, pending)
+    return await _whole(request, responses, pending)
 
 
 def _checked(data: dict[str, Any]) -> tuple[ResponsesBody, list[Item]]:
-    """Return a body and what it says: tens of thousands of parts, each checked by itself, may take
-    a tenth of a second."""
+    """Return a body and its input items. Checking tens of thousands of parts may take a tenth of a
+    second."""
     body = body_of(ResponsesBody, data)
     check_body(body)
     return body, input_items(body.input)
 
 
-async def _draft(
+async def _pending_response(
     engine: Engine,
     responses: LocalResponses,
     directory: ResponseDirectory,
     body: ResponsesBody,
     said: list[Item],
     tenant: str | None,
-) -> tuple[ResponseDraft, MessagePlan]:
+) -> tuple[PendingResponse, MessagePlan]:
     if body.background and not responses.keeps_any:
         raise InvalidRequestError("background: this server keeps no responses", field="background")
     model = engine.models.find(body.model)
@@ -123,7 +125,7 @@ async def _draft(
         cache_salt=body.cache_salt,
         priority=body.priority or 0,
     )
-    draft = ResponseDraft(
+    pending = PendingResponse(
         response_id=mint_response_id(responses.tag),
         created_at=int(time.time()),
         request=request,
@@ -135,7 +137,7 @@ async def _draft(
         is_stored=body.store is not False,
         has_replay=bool(body.background and body.stream),
     )
-    return draft, plan
+    return pending, plan
 
 
 async def _conversation(
@@ -148,14 +150,14 @@ async def _conversation(
         raise
 
 
-async def _whole(request: Request, responses: LocalResponses, draft: ResponseDraft) -> Response:
-    run = await while_connected(request, responses.open(draft))
+async def _whole(request: Request, responses: LocalResponses, pending: PendingResponse) -> Response:
+    run = await while_connected(request, responses.open(pending))
     try:
         await while_connected(request, _read(run))
     finally:
         responses.end(run)
     if run.error is not None:
-        # Nothing was shown: the failure is the whole answer.
+        # Nothing was sent so far: the failure is the whole answer.
         raise run.error
     return json_response(run.body())
 
@@ -166,11 +168,13 @@ async def _read(run: ResponseRun) -> None:
         pass
 
 
-async def _streamed(request: Request, responses: LocalResponses, draft: ResponseDraft) -> Response:
-    run = await while_connected(request, responses.open(draft))
+async def _streamed(
+    request: Request, responses: LocalResponses, pending: PendingResponse
+) -> Response:
+    run = await while_connected(request, responses.open(pending))
     is_handed_over = False
     try:
-        # What goes wrong before the first token is still a plain status.
+        # An error before the first token is still a plain status.
         await while_connected(request, run.wait_first())
         response = response_stream(request, _frames(run), lambda: responses.end(run))
         is_handed_over = True
@@ -187,13 +191,13 @@ async def _frames(run: ResponseRun) -> AsyncIterator[list[bytes]]:
 
 
 async def _background(
-    request: Request, responses: LocalResponses, draft: ResponseDraft, *, is_streamed: bool
+    request: Request, responses: LocalResponses, pending: PendingResponse, *, is_streamed: bool
 ) -> Response:
-    background = responses.start(draft)
+    background = responses.start(pending)
     try:
         await background.wait_asked(ASKED_SECONDS)
     except PagewireError:
-        responses.forget(draft.response_id)
+        responses.forget(pending.response_id)
         raise
     if is_streamed:
         return response_stream(request, background.log.follow(0))

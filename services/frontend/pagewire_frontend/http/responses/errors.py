@@ -1,4 +1,4 @@
-"""What can go wrong with a response besides its generation."""
+"""Errors of stored responses: an unknown id, or a process that is gone."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from pagewire_shared.errors import PagewireError
 
 @dataclass
 class ResponseNotFoundError(PagewireError):
-    """No response of that name is kept, or it is another tenant's."""
+    """No response of that id is kept, or it is another tenant's."""
 
     field: str | None = "response_id"
     code: str = "response_not_found"
@@ -17,7 +17,7 @@ class ResponseNotFoundError(PagewireError):
 
 
 def not_found(response_id: str) -> ResponseNotFoundError:
-    """Return the error for an id that nothing is kept under."""
+    """Return the error for an id without a stored response."""
     if tag_of(response_id) is None:
         return ResponseNotFoundError(f"{_shown(response_id)} is no id of a response")
     return ResponseNotFoundError(
@@ -27,12 +27,12 @@ def not_found(response_id: str) -> ResponseNotFoundError:
 
 
 def gone(response_id: str) -> ResponseNotFoundError:
-    """Return the error for an id of a process that is no more, with all it held in memory."""
+    """Return the error for an id of a process that ended, with all responses in its memory."""
     return ResponseNotFoundError(
         f"the response {_shown(response_id)} is gone with the frontend process that held it"
     )
 
 
 def _shown(response_id: str) -> str:
-    # It comes from the client: what is shown of it is bounded.
+    # The id comes from the client, so it is cut.
     return repr(response_id[:64])

@@ -1,4 +1,4 @@
-"""The events of one response that has no reader, or several, at different places."""
+"""Logs the events of one response for any number of readers, which may be at different places."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -17,7 +17,7 @@ def frames(events: Sequence[Event]) -> list[bytes]:
 
 
 class ResponseEventLog:
-    """Grows to the last event, and is then `ended`. Bounded by the output of its response."""
+    """Events of a response up to the last. Bounded by the output of its response."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -26,18 +26,18 @@ class ResponseEventLog:
         self._changed = asyncio.Event()
 
     def append(self, frames: Sequence[bytes]) -> None:
-        """Add the next events as they are sent; the number of each is its place."""
+        """Add the next events as they are sent; the number of an event is its index."""
         self.frames.extend(frames)
         self.num_bytes += sum(map(len, frames))
         self._wake()
 
     def end(self) -> None:
-        """No more events come; again is allowed."""
+        """Note that no more events come; again is allowed."""
         self._is_ended = True
         self._wake()
 
     async def follow(self, first: int) -> AsyncIterator[list[bytes]]:
-        """Yield the events from number `first` on, those that are ready together, to the last."""
+        """Yield the events from number `first` on, ready ones together, to the last."""
         while True:
             if first < len(self.frames):
                 ready = self.frames[first:]
@@ -49,6 +49,6 @@ class ResponseEventLog:
                 await self._changed.wait()
 
     def _wake(self) -> None:
-        # Each change has an event of its own: a reader that is not waiting looks again anyway.
+        # Each change has an asyncio.Event of its own: readers that do not wait look again anyway.
         self._changed.set()
         self._changed = asyncio.Event()

@@ -1,5 +1,5 @@
-"""Names of responses and of the items in them. A response's name tells which frontend process
-holds it; the tag says nothing else."""
+"""Mints the ids of responses and of their items. A response's id holds the tag of the frontend
+process that made it, and nothing else."""
 
 import os
 import re
@@ -14,16 +14,16 @@ CALL_OUTPUT_PREFIX: Final = "fco"
 
 
 def mint_response_id(tag: str) -> str:
-    """Return the name of a new response of the process `tag`."""
+    """Return the id of a new response of the process `tag`."""
     return f"resp_{tag}_{os.urandom(16).hex()}"
 
 
 def tag_of(response_id: str) -> str | None:
-    """Return the tag of the process that made a response; None where this is no such name."""
+    """Return the tag of the process that made a response; None for a malformed id."""
     match = _RESPONSE_ID.fullmatch(response_id)
     return match[1] if match else None
 
 
 def mint_item_id(prefix: str) -> str:
-    """Return the name of a new item."""
+    """Return the id of a new item."""
     return f"{prefix}_{os.urandom(16).hex()}"

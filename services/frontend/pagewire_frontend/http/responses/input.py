@@ -1,4 +1,4 @@
-"""From the input of a body to items of a conversation, with ids for those that have none."""
+"""Converts the input of a body to items of a conversation, and gives ids to items without one."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
@@ -58,7 +58,7 @@ Shape = TypeVar("Shape", bound=BaseModel)
 
 
 def input_items(given: str | list[dict[str, Any]]) -> list[Item]:
-    """Return what is said in an input.
+    """Return the items of an input.
 
     Raises:
         InvalidRequestError: Names input, and the place in the message.
@@ -103,7 +103,7 @@ def _call_output(place: str, given: dict[str, Any]) -> Item:
 
 def _reasoning(place: str, given: dict[str, Any]) -> Item:
     body = _shaped(_Reasoning, place, given)
-    # A summary alone is the best there is; encrypted thoughts are another server's.
+    # Without content the summary has to do; encrypted reasoning is for other servers.
     parts = body.content or body.summary or []
     text = "".join(part.text for part in parts) if parts else None
     return items.reasoning(text, body.id)

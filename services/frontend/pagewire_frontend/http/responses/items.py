@@ -1,5 +1,5 @@
-"""Items of conversations in the form in which they are kept and shown, and the turns that chat
-templates take for them. Pure.
+"""Items of conversations as they are stored and shown, and their conversion to turns for chat
+templates.
 
 The shapes are those of `ResponseItem` and `OutputItem` in OpenAI's published API description.
 """
@@ -15,7 +15,7 @@ Item = dict[str, Any]
 
 
 def text_part(text: str) -> Item:
-    """Return a part that the model said."""
+    """Return a part of a message of the model."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
@@ -74,7 +74,7 @@ def function_call_output(call_id: str, output: str, item_id: str | None = None) 
 
 
 def reasoning(text: str | None, item_id: str | None = None, *, status: str = "completed") -> Item:
-    """Return what the model thought; None for no text at all."""
+    """Return reasoning of the model; None for no text at all."""
     parts = [] if text is None else [{"type": "reasoning_text", "text": text}]
     return {
         "type": "reasoning",
@@ -86,12 +86,12 @@ def reasoning(text: str | None, item_id: str | None = None, *, status: str = "co
 
 
 def is_whole(item: Item) -> bool:
-    """Return whether a later turn may build on `item`: half a call is none."""
+    """Return whether a later turn may build on `item`: not on half a call."""
     return bool(item["type"] != "function_call" or item["status"] == "completed")
 
 
 def turns(conversation: Iterable[Item], instructions: str | None = None) -> list[Turn]:
-    """Return a conversation as chat templates take it, after the instructions.
+    """Return the turns of a conversation for chat templates, after the instructions.
 
     Raises:
         InvalidRequestError: The arguments of a call are no JSON object.
@@ -129,7 +129,7 @@ def _text(item: Item) -> str:
 
 @dataclass(slots=True)
 class _Said:
-    """One turn of the assistant, which is several items: thoughts, a message, then calls."""
+    """One turn of the assistant, which is several items: reasoning, a message, then calls."""
 
     reasoning: str | None = None
     text: str | None = None

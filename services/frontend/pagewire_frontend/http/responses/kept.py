@@ -15,7 +15,7 @@ _MAX_EVENT: Final = 2**31 - 1
 
 
 def _described(**schemas: Any) -> dict[str, Any]:
-    """Return what describes a query that is read by hand, for our own errors."""
+    """Return the description of a query that is parsed by hand, for our own errors."""
     return {
         "parameters": [
             {"name": name, "in": "query", "required": False, "schema": schema}
@@ -36,7 +36,7 @@ _LISTED: Final = _described(
 
 
 def make_router(directory: ResponseDirectory) -> APIRouter:
-    """Return the endpoints. Args: `directory`, where responses are found by their names."""
+    """Return the endpoints, which find responses in `directory`."""
     router = APIRouter()
 
     @router.get(_PATH, openapi_extra=_RETRIEVED)

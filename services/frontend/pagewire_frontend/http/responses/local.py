@@ -1,5 +1,5 @@
-"""The responses of this process: those that run and can be asked for, those that are kept, and the
-tasks of those that go on without a client."""
+"""The responses of this process: running ones, stored ones, and the background tasks of those
+without a client."""
 
 import time
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from pagewire_frontend.http.responses.background import BackgroundRun
 from pagewire_frontend.http.responses.errors import not_found
 from pagewire_frontend.http.responses.event_log import ResponseEventLog
 from pagewire_frontend.http.responses.items import Item, is_whole
-from pagewire_frontend.http.responses.pending_response import Body, ResponseDraft
+from pagewire_frontend.http.responses.pending_response import Body, PendingResponse
 from pagewire_frontend.http.responses.run import ResponseRun
 from pagewire_frontend.http.responses.store import ResponseStore, StoredResponse, StoreLimits
 from pagewire_shared.errors import InvalidRequestError
@@ -26,45 +26,52 @@ class _Running:
 
 
 class LocalResponses:
-    """A ResponseDirectory of what this process made. `close` it at the end."""
+    """A ResponseDirectory of the responses that this process made. `close` it at the end."""
 
     def __init__(self, engine: Engine, tag: str, limits: StoreLimits) -> None:
-        """Args: `tag`, names this process in the ids of its responses."""
+        """Create the local responses.
+
+        Args:
+            engine: Opens the sessions.
+            tag: Tag of this process in the ids of its responses.
+            limits: Limits of stored responses.
+        """
         self.tag = tag
         self.keeps_any = limits.max_responses > 0
         self._engine = engine
         self._store = ResponseStore(limits)
         self._running: dict[str, _Running] = {}
 
-    async def open(self, draft: ResponseDraft) -> ResponseRun:
+    async def open(self, pending: PendingResponse) -> ResponseRun:
         """Return a response that its caller drives and gives to `end`. Raises what `Engine.open`
         raises."""
-        run = ResponseRun(self._engine, draft)
+        run = ResponseRun(self._engine, pending)
         await run.open()
-        if draft.is_stored:
-            self._running[draft.response_id] = _Running(run)
+        if pending.is_stored:
+            self._running[pending.response_id] = _Running(run)
         return run
 
     def end(self, run: ResponseRun) -> None:
-        """Take a response that is over; one that is not is cancelled. Again is allowed."""
+        """Take a response from its caller; a response that still runs is cancelled. Again is
+        allowed."""
         run.cancel()
         run.close()
-        self._settle(run, None)
+        self._store_ended(run, None)
 
-    def start(self, draft: ResponseDraft) -> BackgroundRun:
+    def start(self, pending: PendingResponse) -> BackgroundRun:
         """Return a response that runs on its own."""
-        run = ResponseRun(self._engine, draft)
+        run = ResponseRun(self._engine, pending)
         background = BackgroundRun(run, self._on_end, self._hold)
-        self._running[draft.response_id] = _Running(run, background)
+        self._running[pending.response_id] = _Running(run, background)
         return background
 
     def forget(self, response_id: str) -> None:
-        """Drop a response of which its client was told nothing."""
+        """Drop a response whose id its client never got."""
         self._running.pop(response_id, None)
         self._store.drop(response_id)
 
     def close(self) -> None:
-        """Cancel what still runs."""
+        """Cancel all running background responses."""
         for running in list(self._running.values()):
             if running.background is not None:
                 running.background.cancel()
@@ -93,7 +100,7 @@ class LocalResponses:
         return await self.get(response_id, tenant)
 
     async def delete(self, response_id: str, tenant: str | None) -> None:
-        """Forget a response. One that has a client goes on for it; a background one ends."""
+        """Forget a response. A background response ends; one with a client goes on for it."""
         found = self._find(response_id, tenant)
         self.forget(response_id)
         if isinstance(found, _Running) and found.background is not None:
@@ -103,13 +110,13 @@ class LocalResponses:
         """Return the whole conversation before the answer, oldest first."""
         found = self._find(response_id, tenant)
         if isinstance(found, _Running):
-            return list(found.run.draft.input_items)
+            return list(found.run.pending.input_items)
         return list(_json(found.input_items))
 
     async def conversation(self, response_id: str, tenant: str | None) -> list[Item]:
-        """Return what a next response builds on; see ResponseDirectory."""
+        """Return the items that a next response builds on; see ResponseDirectory."""
         found = self._find(response_id, tenant)
-        # One that is over may not be put away yet, but its client knows already.
+        # A response that is over may not be stored yet, but its client knows already.
         if isinstance(found, _Running) and not found.run.is_over:
             raise InvalidRequestError(
                 "the response of previous_response_id has not ended yet",
@@ -129,7 +136,7 @@ class LocalResponses:
             log.append(found.events)
             log.end()
             return log.follow(first)
-        if isinstance(found, _Running) and found.background and found.run.draft.has_replay:
+        if isinstance(found, _Running) and found.background and found.run.pending.has_replay:
             return found.background.log.follow(first)
         raise InvalidRequestError(
             "the events of this response are not kept: it was not made with background and stream "
@@ -139,10 +146,10 @@ class LocalResponses:
 
     def _find(self, response_id: str, tenant: str | None) -> _Running | StoredResponse:
         running = self._running.get(response_id)
-        if running is not None and running.run.draft.tenant == tenant:
+        if running is not None and running.run.pending.tenant == tenant:
             return running
         stored = self._store.get(response_id, time.monotonic())
-        # What is another's is told from nothing by nobody.
+        # The error does not show whether another tenant has a response of this id.
         if running is not None or stored is None or stored.tenant != tenant:
             raise not_found(response_id)
         return stored
@@ -151,19 +158,19 @@ class LocalResponses:
         return self._store.hold(num_bytes, time.monotonic())
 
     def _on_end(self, background: BackgroundRun) -> None:
-        has_replay = background.run.draft.has_replay
-        self._settle(background.run, tuple(background.log.frames) if has_replay else None)
+        has_replay = background.run.pending.has_replay
+        self._store_ended(background.run, tuple(background.log.frames) if has_replay else None)
 
-    def _settle(self, run: ResponseRun, events: tuple[bytes, ...] | None) -> None:
+    def _store_ended(self, run: ResponseRun, events: tuple[bytes, ...] | None) -> None:
         """Keep a response that is over, unless it was deleted meanwhile."""
-        response_id = run.draft.response_id
+        response_id = run.pending.response_id
         if self._running.pop(response_id, None) is None:
             return
         stored = StoredResponse(
-            tenant=run.draft.tenant,
-            is_background=run.draft.is_background,
+            tenant=run.pending.tenant,
+            is_background=run.pending.is_background,
             body=orjson.dumps(run.body()),
-            input_items=orjson.dumps(list(run.draft.input_items)),
+            input_items=orjson.dumps(list(run.pending.input_items)),
             events=events,
         )
         self._store.put(response_id, stored, time.monotonic())

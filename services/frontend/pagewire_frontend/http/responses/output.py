@@ -1,8 +1,7 @@
-"""The output of one response: pieces of a message in, items and typed events out. Pure; owns the
-items and knows no stream.
+"""Builds the output of one response: takes pieces of a message, returns items and typed events.
 
 Events are dicts as in OpenAI's published API description (`ResponseStreamEvent`), without their
-sequence_number: that is for whoever sends them.
+sequence_number, which `ResponseRun` adds.
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ Event = dict[str, Any]
 
 
 class Output:
-    """Items in the order in which they begin; at most the last of them is open."""
+    """Items in the order in which they begin; only the last of them may be open."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -31,7 +30,7 @@ class Output:
 
     @property
     def reasoning_text(self) -> str:
-        """All that was thought."""
+        """All reasoning so far."""
         thoughts = [item for item in self.items if item["type"] == "reasoning"]
         return "".join(part["text"] for item in thoughts for part in item["content"])
 
@@ -66,7 +65,7 @@ class Output:
     def _say(self, text: str, logprobs: Sequence[Item]) -> list[Event]:
         if self._continues("message"):
             return self._add_text(text, logprobs)
-        # Blank text is no message: models put it between thoughts and calls.
+        # Blank text alone is not a message: models put it between thoughts and calls.
         text, logprobs = self._blank[0] + text, [*self._blank[1], *logprobs]
         if not text.strip():
             self._blank = text, logprobs
@@ -95,8 +94,8 @@ class Output:
     def _call(self, delta: ToolCallDelta) -> list[Event]:
         events = []
         if not self._continues("function_call") or self._call_index != delta.index:
-            assert delta.call_id is not None, "told with the first piece"
-            assert delta.name is not None, "told with the first piece"
+            assert delta.call_id is not None, "comes with the first piece"
+            assert delta.name is not None, "comes with the first piece"
             self._call_index = delta.index
             item = function_call(delta.call_id, delta.name, "", status="in_progress")
             events = self._open(item)
@@ -114,7 +113,7 @@ class Output:
         self._blank = "", []
         self._is_open = True
         self.items.append(item)
-        # What is added later must not show in the event.
+        # Text that is added later must not show in this event.
         shown = {**item, "content": []} if "content" in item else dict(item)
         return [*events, self._event("response.output_item.added", item=shown)]
 

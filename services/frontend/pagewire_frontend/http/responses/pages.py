@@ -1,4 +1,4 @@
-"""What the query of a GET may say, and one page of a list. Pure."""
+"""Parses the queries of GET requests, and cuts one page of a list."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -49,7 +49,7 @@ def whole_number(query: Mapping[str, str], name: str, *, least: int, most: int) 
 
 
 def truth(query: Mapping[str, str], name: str) -> bool:
-    """Return a yes or no of the query. Raises InvalidRequestError naming it."""
+    """Return a boolean of the query. Raises InvalidRequestError naming it."""
     text = query.get(name, "false").lower()
     if text not in ("true", "false"):
         raise InvalidRequestError(f"{name} must be true or false", field=name)

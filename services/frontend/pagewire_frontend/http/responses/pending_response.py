@@ -1,5 +1,4 @@
-"""A response before its first token: what is asked of the engine, and what is shown of it. Plain
-data and pure shaping."""
+"""A response before its first token: its request to the engine, and the shape of its body."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,19 +19,19 @@ Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseDraft:
-    """What one response is made from.
+class PendingResponse:
+    """The data that one response is made from.
 
     Attributes:
-        response_id: Its name.
+        response_id: Its id.
         created_at: Seconds since 1970.
-        request: What the engine is asked.
-        new_reader: Takes the model's text apart.
+        request: The request to the engine.
+        new_reader: Makes a reader of the model's text.
         echo: The parameters as every body shows them.
         input_items: The whole conversation before the answer, oldest first.
         has_logprobs: Log-probabilities are shown with the text.
         is_background: It goes on without its client.
-        is_stored: It can be asked for by its name.
+        is_stored: It can be retrieved by its id.
         has_replay: Its events are kept, for readers that come later.
     """
 
@@ -49,11 +48,11 @@ class ResponseDraft:
 
     @property
     def tenant(self) -> str | None:
-        """Who may ask for it."""
+        """The tenant that may retrieve it."""
         return self.request.tenant
 
     def body(self, status: str, output: Sequence[Item], **rest: Any) -> Body:
-        """Return the response object; `rest` stands in for what is null in most of them."""
+        """Return the response object; `rest` replaces fields that are null in most of them."""
         return {
             "id": self.response_id,
             "object": "response",
@@ -73,7 +72,7 @@ def usage_body(usage: Usage, num_reasoning_tokens: int) -> Body:
     """Return token counts in OpenAI's names."""
     return {
         "input_tokens": usage.prompt_tokens,
-        # Nothing is paid for a write to the cache: the schema asks for the number all the same.
+        # The schema requires this number; writes to the cache cost nothing here.
         "input_tokens_details": {
             "cached_tokens": usage.cached_tokens,
             "cache_write_tokens": 0,
@@ -87,7 +86,7 @@ def usage_body(usage: Usage, num_reasoning_tokens: int) -> Body:
 
 
 def error_body(error: PagewireError) -> Body:
-    """Return why a response failed; its codes are a closed set."""
+    """Return the error of a failed response; its codes are a closed set."""
     code = "server_error"
     if isinstance(error, OverloadedError):
         code = "rate_limit_exceeded"

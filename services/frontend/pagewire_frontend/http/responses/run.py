@@ -1,5 +1,5 @@
-"""One response from its request to its last event: drives a session, fills the output, and knows
-in what state the response is. Owns the session."""
+"""Drives one response from its request to its last event: reads the session, fills the output and
+keeps the status. Owns the session."""
 
 import time
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from pagewire_frontend.http.openai.logprob_shapes import chat_logprobs
 from pagewire_frontend.http.responses.output import Event, Output
 from pagewire_frontend.http.responses.pending_response import (
     Body,
-    ResponseDraft,
+    PendingResponse,
     error_body,
     usage_body,
 )
@@ -25,41 +25,41 @@ _FINAL = ("completed", "incomplete", "failed", "cancelled")
 
 
 class ResponseRun:
-    """`open` it, read `events` once, `close` it whatever happens.
+    """One running response. `open` it, read `events` once, `close` it whatever happens.
 
     Attributes:
-        draft: What it is made from.
-        status: As the API names it.
-        error: Why it failed.
+        pending: The data that it is made from.
+        status: Its status in the API.
+        error: The error that ended it, or None.
     """
 
-    def __init__(self, engine: Engine, draft: ResponseDraft) -> None:
-        self.draft = draft
+    def __init__(self, engine: Engine, pending: PendingResponse) -> None:
+        self.pending = pending
         self.status = "queued"
         self.error: PagewireError | None = None
         self._engine = engine
         self._session: Session | None = None
         self._output = Output()
-        self._reader = draft.new_reader()
-        self._logprobs = TextLogprobs(draft.request.model.tokenizer.token_bytes)
+        self._reader = pending.new_reader()
+        self._logprobs = TextLogprobs(pending.request.model.tokenizer.token_bytes)
         self._details: dict[str, Any] = {}
         self._num_events = 0
 
     @property
     def is_over(self) -> bool:
-        """Whether its state is final."""
+        """Whether the status is final."""
         return self.status in _FINAL
 
     def body(self) -> Body:
         """Return the response as it is now."""
-        return self.draft.body(self.status, self._output.items, **self._details)
+        return self.pending.body(self.status, self._output.items, **self._details)
 
     async def open(self) -> None:
         """Ask the engine. Raises what `Engine.open` raises."""
-        self._session = await self._engine.open(self.draft.request)
+        self._session = await self._engine.open(self.pending.request)
 
     async def wait_first(self) -> None:
-        """Wait until there is something to show; raise what went wrong before that."""
+        """Wait until an event is ready; raise the error of a request that failed before."""
         assert self._session is not None, "opened before"
         await self._session.wait_first()
         self.status = "in_progress"
@@ -72,8 +72,8 @@ class ResponseRun:
         return events
 
     async def events(self) -> AsyncIterator[list[Event]]:
-        """Yield everything after `created`, in lists that are ready together, to the last event.
-        What goes wrong is one of them."""
+        """Yield everything after `created`, in lists that are ready together, to the last event. An
+        error is one of the events."""
         assert self._session is not None, "opened before"
         yield [self._lifecycle("in_progress")]
         try:
@@ -95,7 +95,7 @@ class ResponseRun:
             yield self.fail(error)
 
     def fail(self, error: PagewireError) -> list[Event]:
-        """End the response with an error; return the events that say so."""
+        """End the response with an error; return the events that report it."""
         if self.is_over:
             return []
         self.status, self.error = "failed", error
@@ -111,8 +111,8 @@ class ResponseRun:
         return [*events, self._lifecycle("failed")]
 
     def cancel(self) -> list[Event]:
-        """End the response where it is; return the events that say so. A cancelled response has no
-        event of its own in the API."""
+        """End the response where it is; return the events that report it. A cancelled response has
+        no event of its own in the API."""
         if self.is_over:
             return []
         self.status = "cancelled"
@@ -128,16 +128,16 @@ class ResponseRun:
         return self._numbered([reported])
 
     def close(self) -> None:
-        """Free what is held, everywhere."""
+        """Free the session, here and at its scheduler."""
         if self._session is not None:
             self._engine.close(self._session)
 
     def _take(self, pieces: MessagePieces) -> list[Event]:
         self._logprobs.take(pieces.reasoning)
         shown = []
-        if self.draft.has_logprobs:
+        if self.pending.has_logprobs:
             tokens = self._logprobs.take(pieces.content)
-            shown = chat_logprobs(tokens, self.draft.request.model.tokenizer)["content"]
+            shown = chat_logprobs(tokens, self.pending.request.model.tokenizer)["content"]
         return self._numbered(self._output.push(pieces, shown))
 
     def _end(self, reason: FinishReason) -> list[Event]:
@@ -150,9 +150,9 @@ class ResponseRun:
         thought = self._output.reasoning_text
         num_thought = 0
         if thought:
-            # Of the text as a whole: in the stream, a token may belong to two items.
+            # Counted for the text as a whole: in the stream, a token may belong to two items.
             prompt = TextPrompt(thought, add_special_tokens=False)
-            request = self.draft.request
+            request = self.pending.request
             ids = await self._engine.tokenize(
                 request.model, prompt, tenant=request.tenant, field="output"
             )

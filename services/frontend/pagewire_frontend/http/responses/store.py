@@ -1,5 +1,5 @@
-"""What is kept of responses that have ended, bounded by count, bytes and age; the oldest go first.
-Pure: the time is told. Responses are kept as JSON text, so that their size is known."""
+"""Stores responses that have ended, bounded by count, bytes and age; the oldest are dropped first.
+They are stored as JSON text, so that their size is known. The caller passes the time."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits:
-    """Bounds of what is kept.
+    """Limits of stored responses.
 
     Attributes:
-        max_responses: At most so many; 0 keeps none.
-        max_bytes: At most so many bytes of JSON text over all of them.
-        max_seconds: No longer than this after the end of a response.
+        max_responses: Most responses; 0 keeps none.
+        max_bytes: Most bytes of JSON text over all of them.
+        max_seconds: Longest time after the end of a response.
     """
 
     max_responses: int
@@ -25,7 +25,7 @@ class StoredResponse:
     """A response that has ended.
 
     Attributes:
-        tenant: Who may ask for it.
+        tenant: The tenant that may retrieve it.
         is_background: It went on without its client.
         body: The response object as JSON text.
         input_items: The conversation before the answer, a JSON list.
@@ -40,14 +40,14 @@ class StoredResponse:
 
     @property
     def num_bytes(self) -> int:
-        """Its size."""
+        """Size of all its texts in bytes."""
         return (
             len(self.body) + len(self.input_items) + sum(len(event) for event in self.events or ())
         )
 
 
 class ResponseStore:
-    """Responses by name, in the order in which they ended."""
+    """Responses by id, in the order in which they ended."""
 
     def __init__(self, limits: StoreLimits) -> None:
         self._limits = limits
@@ -59,8 +59,8 @@ class ResponseStore:
         return len(self._kept)
 
     def put(self, response_id: str, response: StoredResponse, now: float) -> None:
-        """Keep a response; `now` in seconds of a clock that never goes back. One that is larger
-        than all that may be kept is not, and costs no other its place."""
+        """Keep a response; `now` in seconds of a clock that never goes back. A response larger than
+        the limit is not kept, and no other is dropped for it."""
         self.drop(response_id)
         if response.num_bytes <= self._limits.max_bytes and self._limits.max_responses > 0:
             self._kept[response_id] = now, response
@@ -68,8 +68,8 @@ class ResponseStore:
         self.expire(now)
 
     def hold(self, num_bytes: int, now: float) -> bool:
-        """Count bytes of responses that still run, which are kept first; negative ones are held no
-        longer. Return False, and hold none, where they are more than all that may be kept."""
+        """Count bytes of responses that still run, which come before stored ones; a negative number
+        releases bytes. Return False, and count none, beyond the limit."""
         if num_bytes > 0 and self._num_held + num_bytes > self._limits.max_bytes:
             return False
         self._num_held += num_bytes
@@ -89,7 +89,7 @@ class ResponseStore:
             self.num_bytes -= found[1].num_bytes
 
     def expire(self, now: float) -> None:
-        """Forget what is too old or too much."""
+        """Drop responses that are too old or too many."""
         while self._kept:
             response_id, (ended_at, _) = next(iter(self._kept.items()))
             is_too_much = (

@@ -1,5 +1,5 @@
-"""Which tokens an answer's visible text is made of: a reader takes the text apart, so the
-log-probabilities have to follow it. Pure."""
+"""Assigns log-probabilities of tokens to the visible text of an answer, after a reader has split
+that text."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,10 +7,14 @@ from pagewire_frontend.session.journal_records import TokenLogprob
 
 
 class TextLogprobs:
-    """Log-probabilities of tokens whose text was not dealt with yet."""
+    """Log-probabilities of tokens whose text has not been assigned so far."""
 
     def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
-        """Args: `token_bytes`, the bytes that a token stands for."""
+        """Create the text logprobs.
+
+        Args:
+            token_bytes: Returns the bytes that a token stands for.
+        """
         self._token_bytes = token_bytes
         self._waiting: list[TokenLogprob] = []
 
@@ -19,10 +23,10 @@ class TextLogprobs:
         self._waiting.extend(logprobs)
 
     def take(self, text: str) -> list[TokenLogprob]:
-        """Return the tokens that `text` is made of, and forget them and all before them.
+        """Return the tokens that make up `text`, and forget them and all before them.
 
-        Where the text is not found as it stands, as with a token that is not shown in its midst,
-        it is made of all that wait.
+        Where the text is not found as a whole, for example because a hidden token is in its midst,
+        all waiting tokens are returned.
         """
         if not text or not self._waiting:
             return []
@@ -39,7 +43,7 @@ class TextLogprobs:
 
 
 def _covering(pieces: Sequence[bytes], begin: int, end: int) -> tuple[int, int]:
-    """Return which pieces, up to but not including the second, hold bytes `begin` to `end`."""
+    """Return the range of pieces (end excluded) that hold bytes `begin` to `end`."""
     first = last = offset = 0
     for index, piece in enumerate(pieces):
         if offset + len(piece) <= begin:

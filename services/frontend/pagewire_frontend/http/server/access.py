@@ -1,4 +1,5 @@
-"""Who may call over HTTP, what and how often: API keys, and CORS for browsers. Plain ASGI."""
+"""Checks access over HTTP: API keys with their rights and limits, and CORS for browsers. Plain
+ASGI."""
 
 from collections.abc import Sequence
 
@@ -14,9 +15,9 @@ from pagewire_frontend.http.server.request_id import REQUEST_ID
 from pagewire_shared.errors import ForbiddenError, PagewireError
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/live", "/ping", "/version"})
-"""What an orchestrator asks, which has no key."""
+"""Paths that need no key: orchestrators, which have none, ask them."""
 ADMIN_PATHS = frozenset({"/metrics"})
-"""What is about all tenants."""
+"""Paths that show facts about all tenants, and need an admin key."""
 _METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 _LIMIT_HEADERS = tuple(
     f"x-ratelimit-{what}-{of}"
@@ -27,15 +28,15 @@ _EXPOSED = (REQUEST_ID, "retry-after", "retry-after-ms", *_LIMIT_HEADERS)
 
 
 class KeyMiddleware:
-    """Refuses requests without a valid key with 401, those that the key is not for with 403 and
-    those beyond its limits with 429, before their body is read."""
+    """Refuses requests before their body is read: without a valid key with 401, with a key that may
+    not make them with 403, and beyond its limits with 429."""
 
     def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
         self._app = app
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one exchange on, or refuse it."""
+        """Pass one request on, or refuse it."""
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
@@ -49,7 +50,7 @@ class KeyMiddleware:
             answer: ASGIApp = error_response(error)
         else:
             answer = self._app
-        await answer(scope, receive, _telling(caller, send))
+        await answer(scope, receive, _with_limit_headers(caller, send))
 
 
 def _check(caller: Caller, scope: Scope) -> None:
@@ -65,9 +66,8 @@ def _check(caller: Caller, scope: Scope) -> None:
             raise
 
 
-def _telling(caller: Caller | None, send: Send) -> Send:
-    """Return a `send` that says with each answer what is left of the limits of the key, as OpenAI
-    does."""
+def _with_limit_headers(caller: Caller | None, send: Send) -> Send:
+    """Return a `send` that adds headers with the rest of the key's limits, as OpenAI's API does."""
     if caller is None or not caller.usage.remaining():
         return send
 
@@ -84,7 +84,7 @@ def _telling(caller: Caller | None, send: Send) -> Send:
 
 
 class Cors(CORSMiddleware):
-    """Starlette's, which answers preflights, with the error envelope for those it refuses."""
+    """Starlette's CORS middleware, with the error envelope for the preflights that it refuses."""
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
         super().__init__(

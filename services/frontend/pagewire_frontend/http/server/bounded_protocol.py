@@ -1,7 +1,7 @@
-"""uvicorn's HTTP/1.1 connection with bounds on sizes and times, and our own words for errors.
+"""uvicorn's HTTP/1.1 connection with bounds on sizes and times, and our own error answers.
 
-uvicorn answers what its parser refuses in plain text, bounds no head with httptools, and waits for
-ever for the rest of a request. The parsing itself, and what counts as malformed, stays llhttp's.
+uvicorn answers malformed requests in plain text, bounds no head with httptools, and waits for ever
+for the rest of a request. llhttp still parses, and decides which requests are malformed.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ _logger = logging.getLogger(__name__)
 
 MAX_PIPELINED = 32
 RESERVE_CONNECTIONS = 64
-"""Connections above the most allowed whose requests are read before they are refused; of more, none
-is read."""
+"""Connections above max_connections whose requests are read before they are refused; requests of
+further connections are not read."""
 MAX_UNREAD = 1024
-"""Of these, so many get an answer at once; more are cut."""
+"""Of the further connections this many get an answer at once; more are cut."""
 _LINGER_SECONDS = 1.0
 _PROBE_SECONDS = 0.5
 _PROBE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -51,9 +51,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refusal: RefusedError | None = None
         self._is_in_head = self._is_in_body = False
         self._closes_after_body = False
-        # Of a request that offers another protocol, until it is read without the offer.
+        # Method of a request that offers another protocol, until it is read without the offer.
         self._offer_method: bytes | None = None
-        # Of the head that is being read: in whole lines, and in pieces of an unfinished one.
+        # Bytes of the current head: in whole lines, and in pieces of an unfinished line.
         self._num_head_bytes = self._num_fed_bytes = 0
         self._body_began_at = self._body_came_at = 0.0
         self._num_stalled_bytes = 0
@@ -69,7 +69,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.flow = _PipelineFlow(transport, lambda: bool(self.pipeline))
         num_above = len(self.connections) - self._limits.max_connections
         if num_above > 0 and self._idle.make_room(self):
-            # It is closed, but not gone yet.
+            # The idle connection is closed, but still in the list.
             num_above = 0
         if num_above > RESERVE_CONNECTIONS + MAX_UNREAD:
             transport.abort()
@@ -91,7 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._idle.enter(self, self.client[0] if self.client else None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End a connection, and tell the request that is being answered."""
+        """End a connection, and notify the request that is being answered."""
         for timer in (
             *(self._head_timer, self._body_timer, self._stall_timer),
             *(self._linger_timer, self._probe_timer),
@@ -99,13 +99,13 @@ class BoundedProtocol(HttpToolsProtocol):
             timer.stop()
         self._idle.leave(self)
         if self._running is not None and not self._running.response_complete:
-            # uvicorn tells the request that came last, which may be another that still waits.
+            # uvicorn notifies the last request, which may be another that still waits.
             self._running.disconnected = True
             self._running.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client sends."""
+        """Take bytes of the client."""
         self._unset_keepalive_if_required()
         if self._refusal is not None:
             return
@@ -130,11 +130,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._body_timer.start(self._limits.body_idle_seconds)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Take the end of what the client sends; return whether the connection stays.
+        """Take the end of the client's bytes; return whether the connection stays.
 
-        A client may send no more and wait for its answer, or it may be gone: both look the same
-        until something is written, which can be done until the answer begins. A stream that has
-        begun and stands still would not find out for long: whoever ends it so is taken for gone.
+        The client may send no more and wait for its answer, or it may be gone. Both look the same
+        until bytes are written, which can be done until the answer begins. A stream that has begun
+        and stands still would not find out for long: a client that ends it so counts as gone.
         """
         if self._is_in_head or self._is_in_body or not self._is_busy or self._refusal is not None:
             return False
@@ -145,9 +145,9 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _probe(self) -> None:
-        """Find out whether a client that sends no more is there: one that is gone resets the
-        connection, which the next write is told. It may get any number of these answers (RFC 9110,
-        15.2)."""
+        """Find out whether a client that sends no more is there: a client that is gone resets the
+        connection, which the next write reports. A client may get any number of these answers (RFC
+        9110, 15.2)."""
         running = self._running
         is_due = running is not None and not running.response_started
         if is_due and self.parser.get_http_version() == "1.1":
@@ -162,7 +162,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
             except httptools.HttpParserUpgrade as upgrade:
                 # The parser leaves out the body then, which Java's and curl's offers of HTTP/2
-                # have. No other protocol is spoken here: it is read again as without the offer.
+                # have. Only HTTP/1.1 is spoken here: the request is read again without the offer.
                 self.parser = httptools.HttpRequestParser(self)
                 head = without_upgrade(self._offer_method, self.url, self.headers)
                 self._offer_method = None
@@ -183,7 +183,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, or a trailer, which nothing reads."""
+        """Take a header, or a trailer; trailers are only counted."""
         self._count_head(len(name) + len(value) + 4)
         if self._is_in_head:
             super().on_header(name, value)
@@ -229,10 +229,10 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.transport.close()
 
     def close_after(self, cycle: RequestResponseCycle) -> None:
-        """End the connection whose answer is written, once the rest of the request was read.
+        """End the connection of a written answer, once the rest of the request was read.
 
-        Closed at once, what the client still sends would wipe out the answer in its kernel. The
-        rest is read and dropped, within the time that a body may take.
+        Closed at once, bytes that the client still sends would wipe out the answer in its kernel.
+        The rest is read and dropped, within the time that a body may take.
         """
         if cycle is self.cycle and self._is_in_body and not self.transport.is_closing():
             self._closes_after_body = True
@@ -241,7 +241,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, or with what was wrong behind this one."""
+        """Go on with the next request, or answer a malformed one behind it."""
         super().on_response_complete()
         if self._refusal is not None and not self._is_busy and not self.transport.is_closing():
             self._answer_refusal()
@@ -249,13 +249,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._become_idle()
 
     def pause_writing(self) -> None:
-        """The client does not take what is ready."""
+        """Start the stall timer: the client does not take ready bytes."""
         super().pause_writing()
         self._num_stalled_bytes = self.transport.get_write_buffer_size()
         self._stall_timer.start(self._limits.stall_seconds)
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Stop the stall timer: the client has caught up."""
         super().resume_writing()
         self._stall_timer.stop()
 
@@ -287,7 +287,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _check_body(self) -> None:
         limits, now = self._limits, self.loop.time()
         if self.flow.read_paused:
-            # It is we who keep the client waiting.
+            # This server keeps the client waiting, not the other way round.
             self._body_came_at = now
         ends_at = min(
             self._body_came_at + limits.body_idle_seconds, self._body_began_at + limits.body_seconds
@@ -306,12 +306,12 @@ class BoundedProtocol(HttpToolsProtocol):
         _logger.info("cut %s: it took nothing for %g s", self.client, self._limits.stall_seconds)
         connection = self.transport.get_extra_info("socket")
         if connection is not None:
-            # Reset it; else the kernel goes on for minutes to offer what it has.
+            # Reset the connection; else the kernel retries its buffered bytes for minutes.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
     def _refuse(self, refusal: RefusedError) -> None:
-        """Take no more of this connection; answer once all requests before have their answers."""
+        """Take no more of this connection; answer after the answers to all requests before."""
         self._refusal = refusal
         self._head_timer.stop()
         self._body_timer.stop()
@@ -321,13 +321,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._answer_refusal()
 
     def _drop_unfinished(self) -> None:
-        """Take back the request whose body will never be complete."""
+        """Drop the request whose body will never be complete."""
         cycle, running = self.cycle, self._running
         if cycle is not running:
-            # It waits at the end of the queue, whose newest stand left.
+            # The newest request is at the left end of uvicorn's deque.
             self.pipeline.popleft()
         elif cycle.response_started:
-            # It was answered early: this connection ends with that answer.
+            # The request was answered early: this connection ends with that answer.
             cycle.keep_alive = False
             if cycle.response_complete:
                 self.transport.close()
@@ -340,13 +340,13 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         asked = self.headers or ()
         self.transport.write(refusal_bytes(self._refusal, asked, self.server_state.default_headers))
-        # Closed at once, what the client still sends would wipe out the answer in its kernel.
+        # Closed at once, bytes that the client still sends would wipe out the answer.
         self.transport.write_eof()
         self._linger_timer.start(_LINGER_SECONDS)
 
 
 class _LateClose:
-    """The part of a transport that a response uses; the connection decides when to close it."""
+    """A response's view of its transport; the connection decides when to close it."""
 
     def __init__(self, protocol: BoundedProtocol, cycle: RequestResponseCycle) -> None:
         self.write = protocol.transport.write
@@ -360,7 +360,7 @@ class _LateClose:
 
 
 class _PipelineFlow(FlowControl):
-    """Reads no further while whole requests wait."""
+    """Stops reading while whole requests wait."""
 
     def __init__(self, transport: asyncio.Transport, has_waiting: Callable[[], bool]) -> None:
         super().__init__(transport)

@@ -1,4 +1,5 @@
-"""The client's side of one exchange: its body, within a limit, and the moment it goes away."""
+"""The client's side of one HTTP request: reads its body, within a limit, and notices when it
+leaves."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -14,7 +15,7 @@ _CHARSETS = ("utf-8", "utf8", "us-ascii")
 
 
 async def read_body(request: Request, max_bytes: int) -> list[bytes]:
-    """Return the body as it came, in chunks. Raises MediaTypeError, BodyTooLargeError or
+    """Return the body in the chunks that came. Raises MediaTypeError, BodyTooLargeError or
     ClientGoneError."""
     _check_media_type(request)
     announced = request.headers.get("content-length", "")
@@ -39,9 +40,9 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
     Call it only after the body was read and never twice at a time: it owns `receive`.
 
     Raises:
-        ClientGoneError: Nobody waits for the result any more.
+        ClientGoneError: The client left before the result.
     """
-    # As asyncio.timeout does: work in a task of its own costs each request as much again.
+    # Cancels itself, as asyncio.timeout does: a task of its own would double the cost.
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     num_cancels = task.cancelling()
@@ -49,7 +50,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
 
     def leave(_: "asyncio.Future[None]") -> None:
         nonlocal is_gone
-        # It may be called though it was taken back: the loop had it already.
+        # The callback may run although it was removed: the loop had scheduled it already.
         if not is_over:
             is_gone = True
             task.cancel()
@@ -74,7 +75,7 @@ async def _disconnected(request: Request) -> None:
 
 
 def _check_media_type(request: Request) -> None:
-    """Raise MediaTypeError where a body is said to be something else than plain JSON."""
+    """Raise MediaTypeError where the headers announce a body other than plain JSON."""
     given = request.headers.get("content-type")
     if given is not None:
         kind, *parameters = [part.strip().lower() for part in given.split(";")]

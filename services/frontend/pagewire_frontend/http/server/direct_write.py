@@ -1,9 +1,8 @@
-"""Writing to a connection without a task switch per piece.
+"""Writes to a connection without a task switch per piece.
 
-A task that wakes for every token costs as much as the write itself, and so does a message for
-uvicorn's `send`. That waits for nothing unless the connection's buffer is full, so while it is not,
-a piece can be written from wherever it was made: a chunk of a body of unknown length (RFC 9112,
-section 7.1).
+Waking a task for every token costs as much as the write itself, and so does a message for uvicorn's
+`send`. `send` waits only while the connection's buffer is full. Until then a piece can be written
+from any callback, as a chunk of a body of unknown length (RFC 9112, section 7.1).
 """
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,7 +12,7 @@ _EXTENSION = "pagewire.direct_write"
 
 
 class DirectWriter:
-    """One response's body."""
+    """Writes one response's body."""
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
@@ -23,8 +22,8 @@ class DirectWriter:
         await self._cycle.flow.drain()
 
     def write(self, body: bytes) -> bool:
-        """Write a piece of the body, as uvicorn's `send` writes it; return whether there is room
-        for more: a client may read more slowly than we write."""
+        """Write a piece of the body, as uvicorn's `send` does; return whether there is room for
+        more."""
         cycle = self._cycle
         if cycle.disconnected:
             return True
@@ -49,7 +48,8 @@ class DirectWrites:
 
 
 def direct_writer(scope: Scope) -> DirectWriter:
-    """Return the writer of an exchange. The gateway is served by `http.server` and nothing else."""
+    """Return the writer of an HTTP request. Only `http.server` serves the gateway, which provides
+    it."""
     writer = scope["extensions"][_EXTENSION]
     assert isinstance(writer, DirectWriter)
     return writer

@@ -1,4 +1,4 @@
-"""Gives whatever goes wrong inside the application the error envelope."""
+"""Handlers that turn every error inside the application into the error envelope."""
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException

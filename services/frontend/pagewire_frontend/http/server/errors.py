@@ -1,5 +1,5 @@
-"""The OpenAI error envelope, on every error of the gateway. The one mapping from errors to HTTP
-statuses; docs/api.md holds the same as a table."""
+"""The OpenAI error envelope, for every error of the gateway. The one mapping from errors to HTTP
+statuses; docs/api.md has the same as a table."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ CODE_BY_STATUS = {
     500: "internal_error",
     503: "too_many_connections",
 }
-"""Codes of what is refused before a request has reached an endpoint."""
+"""Codes of requests that are refused before they reach an endpoint."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class BodyTooLargeError(InvalidRequestError):
 
 @dataclass
 class MediaTypeError(InvalidRequestError):
-    """The body of a request is said to be no JSON."""
+    """The headers of a request announce a body that is not JSON."""
 
     code: str = "unsupported_media_type"
     __str__ = PagewireError.__str__
@@ -52,7 +52,7 @@ class MediaTypeError(InvalidRequestError):
 
 @dataclass
 class ClientGoneError(PagewireError):
-    """The client closed its connection; nobody reads the answer."""
+    """The client closed its connection; the answer has no reader."""
 
     code: str = "cancelled"
     status_name = "CANCELLED"
@@ -74,7 +74,7 @@ def status_of(error: PagewireError) -> int:
 def envelope(
     status: int, message: str, *, param: str | None = None, code: str | None = None
 ) -> dict[str, Any]:
-    """Return the error body: all four keys, always."""
+    """Return the error body; all four keys are always there."""
     default = "invalid_request_error" if status < 500 else "server_error"
     kind = _TYPE_BY_STATUS.get(status, default)
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}

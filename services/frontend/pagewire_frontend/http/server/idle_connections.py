@@ -1,6 +1,6 @@
-"""Connections without a request: how many one address may have, and which of them makes room.
+"""Tracks connections without a request: bounds them per address, and closes idle ones to make room.
 
-They cost a client nothing, so they are the first to go: the one that has been idle for longest.
+They cost a client nothing, so they are closed first: the connection that has been idle for longest.
 Closing one is legal at any time between two requests (RFC 9112, section 9.5).
 """
 
@@ -13,7 +13,7 @@ class Closable(Protocol):
     """A connection."""
 
     def close_idle(self) -> None:
-        """End it; it has no request."""
+        """End the connection, which has no request."""
         ...
 
 
@@ -21,16 +21,20 @@ _Idle = OrderedDict[Closable, None]
 
 
 class IdleConnections:
-    """Those without a request, in the order in which they became so."""
+    """Connections without a request, in the order in which they became idle."""
 
     def __init__(self, max_per_address: int) -> None:
-        """Args: `max_per_address`, 0 for any number; those of this host are not counted."""
+        """Create the idle connections.
+
+        Args:
+            max_per_address: 0 for any number; connections of this host are not counted.
+        """
         self._max = max_per_address
         self._all: OrderedDict[Closable, str | None] = OrderedDict()
         self._by_address: dict[str, _Idle] = {}
 
     def enter(self, connection: Closable, address: str | None) -> None:
-        """Add one that has no request; the oldest of its address goes where they are too many."""
+        """Add an idle connection; beyond the limit of its address the oldest is closed."""
         if self._max == 0 or address is None or is_own(address):
             address = None
         self.leave(connection)
@@ -43,7 +47,7 @@ class IdleConnections:
             self._close(next(iter(group)))
 
     def leave(self, connection: Closable) -> None:
-        """Take one out, which has a request or is gone; again is allowed."""
+        """Remove a connection that has a request or is gone; again is allowed."""
         address = self._all.pop(connection, None)
         if address is not None:
             group = self._by_address[address]
@@ -52,8 +56,8 @@ class IdleConnections:
                 del self._by_address[address]
 
     def make_room(self, for_whom: Closable) -> bool:
-        """Close the one that has been idle for longest; return whether there was one besides the
-        newcomer."""
+        """Close the connection that has been idle for longest; return whether there was one besides
+        `for_whom`."""
         oldest = next((item for item in self._all if item is not for_whom), None)
         if oldest is None:
             return False
@@ -66,7 +70,7 @@ class IdleConnections:
 
 
 def is_own(address: str) -> bool:
-    """Return whether an address is this host's."""
+    """Return whether an address is this host's own."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""What one client connection may take: numbers and seconds. Plain data."""
+"""Limits of one client connection: counts, bytes and seconds."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class ConnectionLimits:
         body_idle_seconds: Between two pieces of a body.
         body_seconds: From the headers until the body is complete.
         keep_alive_seconds: Between two requests.
-        stall_seconds: Without the client taking a byte of what is ready for it.
+        stall_seconds: While bytes are ready and the client takes none.
     """
 
     max_connections: int = 4096

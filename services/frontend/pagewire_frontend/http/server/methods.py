@@ -1,4 +1,4 @@
-"""HEAD and OPTIONS, which no endpoint has to know of. Plain ASGI."""
+"""Answers HEAD and OPTIONS for all endpoints. Plain ASGI."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,8 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 
 
 class MethodsMiddleware:
-    """Serves HEAD as GET, whose body the server leaves out, and OPTIONS with the methods."""
+    """Serves HEAD as GET, whose body the server leaves out, and OPTIONS with the methods of the
+    path."""
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]) -> None:
         self._app = app
@@ -41,7 +42,7 @@ def allowed_methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
 
 
 def _methods(routes: Sequence[BaseRoute], scope: Scope) -> set[str]:
-    # Asked one by one: what a route tells of its methods differs between versions of FastAPI.
+    # Tried one by one: the methods attribute of a route differs between versions of FastAPI.
     return {
         method
         for method in _METHODS

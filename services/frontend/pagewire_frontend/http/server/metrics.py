@@ -1,4 +1,4 @@
-"""GET /metrics, and the count of every HTTP exchange. What the numbers are is for others."""
+"""Serves GET /metrics, and counts every HTTP request. The package `metrics` has the counters."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,7 +10,7 @@ from pagewire_frontend.metrics.requests import RequestTimer, counted
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 OTHER = "other"
-"""Endpoint of what no route is for; a client must not be able to make up labels."""
+"""Endpoint label of requests without a route; a client must not be able to make up labels."""
 
 _GONE = "499"
 
@@ -38,7 +38,7 @@ class MetricsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # Without a status: nobody was there any more to send one to.
+        # The status of a request whose client left before it got one.
         exchange = RequestTimer(OTHER, _GONE)
 
         async def send_noted(message: Message) -> None:

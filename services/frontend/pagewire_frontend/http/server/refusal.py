@@ -1,5 +1,5 @@
-"""Answers to what never becomes a request: malformed or oversized HTTP, time-outs, too many
-connections, offers of another protocol. Pure but for the application that refuses."""
+"""Answers to input that never becomes a request: malformed or oversized HTTP, time-outs, too many
+connections, offers of another protocol."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -15,7 +15,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class RefusedError(Exception):
-    """Why a connection is ended with an answer."""
+    """The reason for which a connection is ended with an answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -27,9 +27,9 @@ def refusal_bytes(refusal: RefusedError, asked: Headers, default_headers: Header
     """Return a whole HTTP/1.1 response with the error envelope, which ends the connection.
 
     Args:
-        refusal: Why.
+        refusal: Status and message.
         asked: Headers of the request as far as they are known, for its request id.
-        default_headers: Those of every response.
+        default_headers: Headers of every response.
     """
     status = HTTPStatus(refusal.status)
     body = orjson.dumps(envelope(status, refusal.message, code=CODE_BY_STATUS[status]))

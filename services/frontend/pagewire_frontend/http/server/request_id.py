@@ -1,4 +1,4 @@
-"""The label of an exchange: the client's own, or one made here. Plain ASGI."""
+"""Puts a request id on every answer: the client's own, or one made here. Plain ASGI."""
 
 import uuid
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ REQUEST_ID = "x-request-id"
 
 
 def label_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the request id that a client gives, else a new one."""
+    """Return the client's request id, else a new one."""
     for name, value in headers:
         if name.lower() == REQUEST_ID.encode() and (label := parse_label(value)):
             return label

@@ -1,4 +1,5 @@
-"""uvicorn in the event loop of the process: the socket bound early, signals left to the process."""
+"""Runs uvicorn in the event loop of the process: binds the socket early, leaves signals to the
+process."""
 
 import asyncio
 import contextlib
@@ -29,7 +30,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """The HTTP side of a frontend; `address` holds the port really bound."""
+    """The HTTP server of a frontend; `address` holds the port really bound."""
 
     def __init__(
         self,
@@ -40,20 +41,20 @@ class HttpServer:
         limits: ConnectionLimits | None = None,
         is_port_shared: bool = False,
     ) -> None:
-        """Bind and take connections, which wait until `run`.
+        """Bind and accept connections, which wait until `run`.
 
         Args:
-            app: What answers.
-            address: Where to listen; port 0 picks one.
+            app: The application.
+            address: Address to listen on; port 0 picks one.
             grace_seconds: Time that open requests get in `stop`.
-            limits: Of each connection.
+            limits: Limits of each connection.
             is_port_shared: Several processes of this user may listen on this port.
 
         Raises:
             StartupError: The port is taken.
         """
         limits = limits or ConnectionLimits()
-        # uvicorn makes each connection's protocol from a class or what else can be called so.
+        # uvicorn calls this for each connection, as it would call a protocol class.
         protocol: Any = functools.partial(
             BoundedProtocol, limits, IdleConnections(limits.max_idle_per_address)
         )
@@ -98,11 +99,11 @@ def _bind(address: Address, is_port_shared: bool) -> socket.socket:
         )[0]
     except socket.gaierror as error:
         raise StartupError(f"--host: {address.host!r} is no address", field="host") from error
-    # Named as TCP, or asyncio leaves Nagle's algorithm on: 40 ms for an answer in two writes.
+    # Without the name of TCP asyncio leaves Nagle's algorithm on: 40 ms for two writes.
     bound = socket.socket(info[0], socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Of every connection: else the kernel keeps up to 4 MiB for each client that does not read.
+        # Connections inherit it: else the kernel keeps up to 4 MiB for a client that reads nothing.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         if is_port_shared:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -1,11 +1,11 @@
-"""One timer of a connection that can be started again and again."""
+"""A timer of a connection that can be restarted."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class Timer:
-    """Calls back once, after the time last asked for."""
+    """Calls back once, after the time of the last `start`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
         self._loop = loop
@@ -14,11 +14,11 @@ class Timer:
 
     @property
     def is_running(self) -> bool:
-        """Whether it will call back."""
+        """Whether the timer will call back."""
         return self._handle is not None
 
     def start(self, seconds: float) -> None:
-        """Call back in `seconds`, and not when it was said before."""
+        """Call back in `seconds`, instead of at any earlier set time."""
         self.stop()
         self._handle = self._loop.call_later(seconds, self._fire)
 

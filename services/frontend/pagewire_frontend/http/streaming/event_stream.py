@@ -1,5 +1,4 @@
-"""Server-sent events: a response that writes chunks as they come and ends its work when the
-client leaves."""
+"""Server-sent events: a response that writes chunks as they come, until the client leaves."""
 
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -14,15 +13,19 @@ from pagewire_frontend.http.server.errors import ClientGoneError, error_body
 from pagewire_shared.errors import PagewireError
 
 TextLine = Callable[[str], bytes]
-"""Makes the chunk of the next text, as it is streamed; empty when it has nothing to show."""
+"""Makes the streamed chunk of the next text; empty when the text shows nothing."""
 
-# What stands nowhere else in a chunk, whatever a model is called.
+# A text that occurs nowhere else in a chunk, whatever a model is called.
 _MARK: Final = uuid.uuid4().hex
 
 
 def ready_line(chunk: Callable[[str], Any]) -> TextLine:
-    """Return what puts text into a ready line: building the whole chunk for each token takes ten
-    times as long. Args: `chunk` returns the chunk of a text."""
+    """Return a function that puts text into a prepared line: building the whole chunk for each
+    token takes ten times as long.
+
+    Args:
+        chunk: Returns the chunk of a text.
+    """
     head, _, tail = event_bytes(chunk(_MARK)).partition(orjson.dumps(_MARK))
 
     def line(text: str) -> bytes:
@@ -48,11 +51,17 @@ class EventStream(Response, Generic[Value]):
         frame: Callable[[Value], bytes] | None = None,
         last: bytes = DONE,
     ) -> None:
-        """Args: `chunks`, values that are ready together; `close`, called whatever happens;
-        `frame`, from a value to what is sent, JSON as `data` by default; `last`, sent at the end.
+        """Create the event stream.
+
+        Args:
+            request: The HTTP request.
+            chunks: Lists of values that are ready together.
+            close: Called at the end, whatever happens.
+            frame: Turns a value into bytes; JSON as `data` by default.
+            last: Sent at the end.
         """
         super().__init__(media_type="text/event-stream", headers=HEADERS)
-        # Its length is not known, whatever the base class says of the empty body.
+        # The base class adds the length of an empty body; the real length is not known.
         self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
         self._request = request
         self._chunks = chunks

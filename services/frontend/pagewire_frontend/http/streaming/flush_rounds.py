@@ -1,5 +1,5 @@
-"""Streams that have something to write are written together, once per turn of the event loop: all
-of a step's tokens are in their sessions by then. Owns the list of those streams."""
+"""Writes all streams with new output together, once per turn of the event loop: all tokens of a
+step are in their sessions by then."""
 
 import asyncio
 from typing import Protocol
@@ -9,22 +9,22 @@ class Flushed(Protocol):
     """A stream that can be flushed; must not raise."""
 
     def fill(self) -> None:
-        """Make ready what is to be written."""
+        """Take the events that are to be written."""
         ...
 
     def write(self) -> None:
-        """Write what was made ready."""
+        """Write the events that were taken."""
         ...
 
 
 class FlushRounds:
-    """One per event loop."""
+    """The rounds of one event loop."""
 
     def __init__(self) -> None:
         self._filling: list[Flushed] = []
         self.writing: list[Flushed] = []
-        """Streams to be written in the next round, which whoever finds none begins. Added to
-        without a call: that happens for every token."""
+        """Streams to be written in the next round. The caller that adds the first begins the
+        round; the list is added to without a call, because that happens for every token."""
 
     def begin(self) -> None:
         """Have a round come next in the event loop."""
@@ -38,12 +38,12 @@ class FlushRounds:
         self.writing.append(stream)
 
     def _flush(self) -> None:
-        # What is asked for from here on is for the next round.
+        # Streams that are added from here on wait for the next round.
         filling, self._filling = self._filling, []
         writing, self.writing = self.writing, []
         for stream in filling:
             stream.fill()
-        # Apart from that, so that one write follows the other closely: a client that falls asleep
-        # between two of them is woken for each, which costs as much as the write.
+        # A loop of its own, so that one write follows the other closely: a client that falls
+        # asleep between two writes is woken for each, which costs as much as the write.
         for stream in writing:
             stream.write()

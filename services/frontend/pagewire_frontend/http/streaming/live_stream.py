@@ -1,8 +1,8 @@
 """A stream of server-sent events that is written where its tokens arrive, without a task switch per
-token. What a slow client leaves waits merged in its session.
-"""
+token. Output for a slow client waits merged in its session."""
 
 import asyncio
+import enum
 from collections.abc import Callable
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from pagewire_shared.errors import PagewireError
 
 
 class StreamSource(Protocol):
-    """Where the events of a stream come from.
+    """The source of the events of a stream.
 
     Attributes:
         text_line: Makes an event of offered text; None while it has to be taken with the rest.
@@ -41,13 +41,37 @@ class StreamSource(Protocol):
         """Return the events that are ready, as they are written.
 
         Raises:
-            PagewireError: Nothing more comes, and this is why.
+            PagewireError: The reason why nothing more comes.
         """
         ...
 
 
+class StreamState(enum.Enum):
+    """State of a stream towards its connection."""
+
+    NEW = "new"
+    """The response has not begun."""
+    OPEN = "open"
+    """Output is written as it comes."""
+    FULL = "full"
+    """The client has to read first; output waits in the source."""
+    CLOSED = "closed"
+    """The response is over, or the client left."""
+
+
+LEGAL_MOVES: dict[StreamState, frozenset[StreamState]] = {
+    StreamState.NEW: frozenset({StreamState.OPEN}),
+    StreamState.OPEN: frozenset({StreamState.FULL, StreamState.CLOSED}),
+    StreamState.FULL: frozenset({StreamState.OPEN, StreamState.CLOSED}),
+    StreamState.CLOSED: frozenset(),
+}
+
+# Read for every token: looking a member up in its class costs as much as a call.
+_OPEN = StreamState.OPEN
+
+
 class LiveStream(Response):
-    """Streams what a source has, as soon as it has it."""
+    """Streams the events of a source as soon as they are ready."""
 
     def __init__(
         self,
@@ -56,39 +80,52 @@ class LiveStream(Response):
         close: Callable[[], None],
         rounds: FlushRounds,
     ) -> None:
-        """Args: `close`, called whatever happens."""
+        """Create the live stream.
+
+        Args:
+            request: The HTTP request.
+            source: The events.
+            close: Called at the end, whatever happens.
+            rounds: Writes all streams of the process together.
+        """
         super().__init__(media_type="text/event-stream", headers=HEADERS)
-        # Its length is not known, whatever the base class says of the empty body.
+        # The base class adds the length of an empty body; the real length is not known.
         self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
         self._request = request
         self._source = source
         self._close = close
         self._writer: DirectWriter | None = None
+        self.state = StreamState.NEW
         # Set when the task below has something to do: the end, a failure, or a full connection.
         self._turn = asyncio.Event()
         self._failure: Exception | None = None
-        self._is_full = False
         self._rounds = rounds
         # Whether the next round fills this stream.
         self._is_waiting = False
-        # Made ready in this turn of the event loop, and written at its end.
+        # Events taken in this turn of the event loop, and written at its end.
         self._ready = b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the response."""
         self._writer = direct_writer(scope)
+        self.advance(StreamState.OPEN)
         try:
             await while_connected(self._request, self._write(send))
         except (ClientGoneError, OSError):
             return
         finally:
-            self._writer = None
+            self.advance(StreamState.CLOSED)
             self._close()
 
+    def advance(self, state: StreamState) -> None:
+        """Move to `state`; a move that LEGAL_MOVES lacks is a fault of this class."""
+        assert state in LEGAL_MOVES[self.state], f"{self.state.value} -> {state.value}"
+        self.state = state
+
     def fill(self) -> None:
-        """Take what waits in the source, unless the client has to read first."""
+        """Take the waiting events of the source, unless the client has to read first."""
         self._is_waiting = False
-        if self._writer is None or self._is_full:
+        if self.state is not _OPEN:
             return
         try:
             if self._failure is None:
@@ -99,18 +136,19 @@ class LiveStream(Response):
             self._turn.set()
 
     def write(self) -> None:
-        """Write what was made ready."""
+        """Write the events that were taken."""
         body, self._ready = self._ready, b""
-        if self._writer is None or not body:
+        if self.state is not _OPEN or not body:
             return
+        assert self._writer is not None, "set before the stream opens"
         if not self._writer.write(body):
-            self._is_full = True
+            self.advance(StreamState.FULL)
             self._turn.set()
 
     def _offer(self, text: str) -> bool:
-        """Take text past the source's store: the way of nearly every token."""
+        """Take text directly, past the buffer of the source: the path of nearly every token."""
         line = self._source.text_line
-        if line is None or self._writer is None or self._is_full:
+        if line is None or self.state is not _OPEN:
             return False
         try:
             self._ready += line(text)
@@ -144,9 +182,9 @@ class LiveStream(Response):
                 raise self._failure
             if self._source.is_over:
                 break
-            assert self._writer is not None, "open while this task runs"
-            # One that takes nothing for too long is cut by its connection.
+            assert self._writer is not None, "set before the stream opens"
+            # The connection cuts a client that takes nothing for too long.
             await self._writer.wait_drained()
-            self._is_full = False
+            self.advance(StreamState.OPEN)
             self._notice()
         await send({"type": "http.response.body", "body": last, "more_body": False})
