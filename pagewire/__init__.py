@@ -1,6 +1,6 @@
-"""Pagewire: LLM serving split by role. What users import; everything is loaded on first use.
+"""Pagewire: LLM serving split by role. Its public names are imported on first use.
 
-Importing this package pulls in neither torch nor transformers nor grpc.
+Importing this package imports neither torch nor transformers nor grpc.
 """
 
 import importlib

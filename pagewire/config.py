@@ -1,6 +1,6 @@
-"""Settings of a whole deployment on one machine: the flags of `serve`, the keywords of `LLM`.
+"""Settings of a whole deployment on one machine: the flags of `serve` and the keywords of `LLM`.
 
-Owns their names, defaults and bounds; which process gets which of them is for local/layout.py.
+local/layout.py passes the settings to the processes.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A load of requests: their prompts, when they are sent, and how many are open at once."""
+"""The requests of a load test: makes prompts, schedules their sending and bounds open requests."""
 
 import math
 import random
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pagewire.bench.openai_stream import Target, Timed, request_body, run_request
 from pagewire_shared.errors import UnavailableError
 
-# Short and common: one token each in most vocabularies.
+# Short and common words: one token each in most vocabularies.
 _WORDS = (
     *("the", "a", "one", "little", "old", "red", "big", "dog", "cat", "bird", "tree", "house"),
     *("river", "stone", "went", "saw", "found", "asked", "gave", "took", "ran", "home", "day"),
@@ -21,18 +21,18 @@ _WORDS = (
 _CALIBRATION_WORDS = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What to send.
+    """Requests to send.
 
     Attributes:
         num_prompts: Requests in all.
-        request_rate: Mean per second with Poisson arrivals; infinity for all at once.
+        request_rate: Mean requests per second with Poisson arrivals; infinity for all at once.
         max_concurrency: Most open requests.
-        input_len: Tokens per prompt, about: words are counted by the server's own tokenizer.
+        input_len: Approximate tokens per prompt; the server's tokenizer counts the words.
         output_len: Tokens per answer.
-        ignore_eos: Ask for exactly `output_len` tokens (an extension that vLLM and Pagewire know).
-        seed: Of prompts and arrivals.
+        ignore_eos: Request exactly `output_len` tokens (an extension of vLLM and Pagewire).
+        seed: Seed of prompts and arrivals.
     """
 
     num_prompts: int
@@ -47,10 +47,10 @@ class Workload:
 def run_load(
     target: Target, load: Workload, advance: Callable[[], object] = lambda: None
 ) -> tuple[list[Timed], float]:
-    """Send the load; return the requests in order of sending and the seconds it all took.
+    """Send the load; return the requests in order of sending and the seconds of the whole load.
 
     Raises:
-        UnavailableError: Already the first request, which calibrates the prompts, fails.
+        UnavailableError: The first request, which calibrates the prompts, failed.
     """
     chance = random.Random(load.seed)
     words_per_token = _calibrate(target)
@@ -86,7 +86,7 @@ def words(chance: random.Random, count: int) -> str:
 
 
 def arrival_seconds(chance: random.Random, count: int, rate: float) -> list[float]:
-    """Return when each request is sent, from 0: a Poisson process of `rate` per second."""
+    """Return the time of each request, from 0: a Poisson process of `rate` per second."""
     if math.isinf(rate):
         return [0.0] * count
     arrivals, now = [], 0.0
@@ -97,7 +97,7 @@ def arrival_seconds(chance: random.Random, count: int, rate: float) -> list[floa
 
 
 def _calibrate(target: Target) -> float:
-    """Return words per token, from two lengths so that a chat template does not count."""
+    """Return words per token, from two prompt lengths, so that a chat template does not count."""
     counts = []
     for num_words in (_CALIBRATION_WORDS, 3 * _CALIBRATION_WORDS):
         chance = random.Random(num_words)

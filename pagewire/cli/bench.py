@@ -1,4 +1,4 @@
-"""`pagewire bench`: load on a running server and a table of what came of it. Starts no server."""
+"""`pagewire bench`: runs a load test on a running server and prints a table of the results."""
 
 import json
 import math
@@ -47,7 +47,7 @@ class BenchConfig:
 
 
 def run(name: str, argv: Sequence[str]) -> int:
-    """Print the report; 1 when a request failed."""
+    """Print the report; return 1 when a request failed."""
     parser = make_parser(name, BenchConfig, DESCRIPTION)
     loaded, _ = load_settings(parser, BenchConfig, argv)
     config = loaded.config
@@ -55,13 +55,13 @@ def run(name: str, argv: Sequence[str]) -> int:
     if not target.model:
         target = replace(target, model=first_model(target))
     load = Workload(
-        config.num_prompts,
-        config.request_rate,
-        config.max_concurrency,
-        config.input_len,
-        config.output_len,
-        config.ignore_eos,
-        config.seed,
+        num_prompts=config.num_prompts,
+        request_rate=config.request_rate,
+        max_concurrency=config.max_concurrency,
+        input_len=config.input_len,
+        output_len=config.output_len,
+        ignore_eos=config.ignore_eos,
+        seed=config.seed,
     )
     from tqdm import tqdm
 

@@ -1,4 +1,4 @@
-"""The table of subcommands and what all of them share: errors as one line, exit statuses."""
+"""The table of subcommands and their shared code: error lines, exit statuses, choice of actions."""
 
 import importlib
 import json
@@ -20,7 +20,7 @@ from typing import Final
 def choose_action(
     command: str, argv: Sequence[str], actions: Mapping[str, str]
 ) -> tuple[str, list[str]]:
-    """Return the action and the words behind it; exits with 0 after --help and 2 after misuse."""
+    """Return the action and the words after it; exit with 0 after --help and 2 after misuse."""
     width = max(map(len, actions))
     shown = "\n".join(f"  {name:<{width}}  {text}" for name, text in actions.items())
     usage = f"usage: pagewire {command} ACTION [...]\n\n{shown}"
@@ -52,16 +52,16 @@ LONGEST_SECONDS: Final = 3600.0
 
 
 def waiting_seconds(text: str) -> float:
-    """Return how long an answer may take: more than nothing, at most an hour.
+    """Return the longest wait for an answer in seconds, from a millisecond to an hour.
 
     Raises:
-        argparse.ArgumentTypeError: It is no such number.
+        argparse.ArgumentTypeError: The text is not a number in that range.
     """
     try:
         seconds = float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
-    # At least a millisecond, which is what goes over the wire; nan compares with nothing.
+    # The wire has milliseconds; the comparison also refuses nan.
     if not 0.001 <= seconds <= LONGEST_SECONDS:
         raise argparse.ArgumentTypeError(f"{text} is not between 0.001 and {LONGEST_SECONDS:g}")
     return seconds
@@ -69,7 +69,7 @@ def waiting_seconds(text: str) -> float:
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
-"""What shells report for a program ended by SIGINT."""
+"""Exit status that shells report for a program ended by SIGINT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def run_command(name: str, argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output left, as `| head` does; the flush at exit would fail again.
+        # The reader of the output left, as `| head` does; the flush at exit would fail again.
         sys.stdout = None
         return EXIT_FAILED
     return status

@@ -1,4 +1,4 @@
-"""`pagewire config show`: what `serve` would use, and where each value is from. Runs nothing."""
+"""`pagewire config show`: prints the configuration that `serve` would use, with its sources."""
 
 from collections.abc import Sequence
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""`pagewire generate`: continues a prompt and prints the text as it comes. Has no memory."""
+"""`pagewire generate`: continues one prompt and prints the text while it is generated."""
 
 import sys
 from collections.abc import Sequence

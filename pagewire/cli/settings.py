@@ -1,4 +1,4 @@
-"""Configuration of a subcommand from its flags, the environment and a file. Reads nothing else."""
+"""Configuration of a subcommand from its flags, the environment and a file."""
 
 import dataclasses
 import os
@@ -38,7 +38,7 @@ def load(
     settings = {item.name for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     others = {key: flags.pop(key) for key in list(flags) if key not in settings}
     if others.get("MODEL") is not None:
-        # MODEL and --model say the same.
+        # MODEL means the same as --model.
         flags["model"] = [others["MODEL"], *flags.get("model", [])]
     return resolve(config_class, flags, os.environ, Path(file) if file else None), others
 

@@ -1,4 +1,4 @@
-"""Client of the AdminService: what operators ask of a scheduler or frontend. Judges nothing."""
+"""Client of the AdminService: audit of a deployment and reset of its prefix cache."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,9 +15,9 @@ from pagewire_shared.rpc.options import public_channel_options
 ANSWER_MARGIN_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolReport:
-    """One worker's block pool, as the scheduler's tables have it."""
+    """One worker's block pool, according to the scheduler's tables."""
 
     worker: str
     num_blocks: int
@@ -28,9 +28,9 @@ class PoolReport:
     num_steps_in_flight: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What one worker holds, by its own account."""
+    """Resources of one worker, as the worker reports them."""
 
     worker: str
     num_slots: int
@@ -41,7 +41,7 @@ class WorkerReport:
 
 @dataclass(frozen=True, slots=True)
 class FrontendReport:
-    """What one frontend holds, by its own account."""
+    """Resources of one frontend, as the frontend reports them."""
 
     frontend: str
     num_open_streams: int
@@ -57,7 +57,7 @@ class Finding:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CellReport:
     """One cell: the scheduler's view and its peers' answers."""
 
@@ -72,7 +72,7 @@ class CellReport:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no process holds a request, a block with a holder, or a slot."""
+        """Whether no process has a request, a referenced block, or a slot in use."""
         counts = [self.num_requests, self.num_waiting, self.num_running]
         counts += [p.num_held + p.num_slots + p.num_steps_in_flight for p in self.pools]
         counts += [w.num_slots + w.num_blocks_in_tables + w.num_steps_queued for w in self.workers]
@@ -87,8 +87,8 @@ async def audit(
 
     Args:
         address: gRPC address of a frontend or scheduler.
-        timeout_seconds: How long the peers may take to answer.
-        api_key: For frontends that want one.
+        timeout_seconds: Longest time for the peers to answer.
+        api_key: Key for frontends that require one.
     """
     request = admin_pb2.AuditRequest(timeout_ms=int(timeout_seconds * 1000))
     async with admin_stub(address) as stub:
@@ -107,13 +107,13 @@ async def reset_prefix_cache(
     timeout_seconds: float = 5.0,
     api_key: str | None = None,
 ) -> int:
-    """Make the cells at `address` forget their cached prefixes; return the number of blocks.
+    """Drop the prefix caches of the cells at `address`; return the number of blocks.
 
     Args:
         address: gRPC address of a frontend or scheduler.
         model: Served name; None for all models.
-        timeout_seconds: How long the cells may take to answer.
-        api_key: For frontends that want one.
+        timeout_seconds: Longest time for the cells to answer.
+        api_key: Key for frontends that require one.
     """
     request = admin_pb2.ResetPrefixCacheRequest(model=model)
     async with admin_stub(address) as stub:
@@ -126,13 +126,13 @@ async def reset_prefix_cache(
 
 
 def key_metadata(api_key: str | None) -> tuple[tuple[str, str], ...]:
-    """Return the metadata of a call that show a key."""
+    """Return the metadata of a call that carry the API key."""
     return () if api_key is None else (("authorization", f"Bearer {api_key}"),)
 
 
 @asynccontextmanager
 async def admin_stub(address: str) -> AsyncIterator[admin_pb2_grpc.AdminServiceStub]:
-    """Yield a stub; errors of its calls come out as those of the exception tree."""
+    """Yield a stub; errors of its calls become exceptions of the exception tree."""
     target = str(parse_address(address, setting="--server"))
     async with grpc.aio.insecure_channel(target, options=public_channel_options()) as channel:
         try:
@@ -156,23 +156,23 @@ def _cell(report: audit_pb2.AuditReport) -> CellReport:
         num_running=scheduler.num_running,
         pools=tuple(
             PoolReport(
-                p.worker,
-                p.num_blocks,
-                p.num_held,
-                p.num_cached,
-                p.num_free,
-                p.num_slots,
-                p.num_steps_in_flight,
+                worker=p.worker,
+                num_blocks=p.num_blocks,
+                num_held=p.num_held,
+                num_cached=p.num_cached,
+                num_free=p.num_free,
+                num_slots=p.num_slots,
+                num_steps_in_flight=p.num_steps_in_flight,
             )
             for p in scheduler.pools
         ),
         workers=tuple(
             WorkerReport(
-                w.worker,
-                w.num_slots,
-                w.num_blocks_in_tables,
-                w.num_named_blocks,
-                w.num_steps_queued,
+                worker=w.worker,
+                num_slots=w.num_slots,
+                num_blocks_in_tables=w.num_blocks_in_tables,
+                num_named_blocks=w.num_named_blocks,
+                num_steps_queued=w.num_steps_queued,
             )
             for w in report.workers
         ),

@@ -1,6 +1,6 @@
-"""Clients of the public gRPC API: AsyncClient for event loops, Client for everything else.
+"""Clients of the public gRPC API: AsyncClient for event loops, Client for blocking calls.
 
-Errors arrive as the exceptions of pagewire_shared.errors. Interprets no token.
+Errors arrive as the exceptions of pagewire_shared.errors. The server tokenizes and detokenizes.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ Turn = Message | Mapping[str, Any]
 
 
 class AsyncClient:
-    """Talks to one frontend; must be used on the event loop it was made on.
+    """Client of one frontend; use it only on the event loop on which it was made.
 
     Args:
         address: host:port or unix:path of the frontend's gRPC port.
-        timeout_seconds: Deadline of every call; None for none.
-        api_key: For servers that want one.
+        timeout_seconds: Deadline of every call; None for no deadline.
+        api_key: Key for servers that require one.
     """
 
     def __init__(
@@ -78,14 +78,19 @@ class AsyncClient:
         echo: bool = False,
         final_only: bool = False,
     ) -> AsyncIterator[Event]:
-        """Continue a text or token ids; yields Opened, PromptLogprobs where they were asked for,
-        Deltas, Finished per choice, Closed.
+        """Continue a text or token ids; yield Opened, PromptLogprobs if requested, Deltas, Finished
+        per choice, Closed.
 
-        `sampling` is SamplingParams, a mapping of only some of its fields (the model's defaults
-        fill the others), or None for the model's defaults and 16 tokens. `add_special_tokens` says
-        whether the tokenizer adds its own to a text; with `echo` Opened holds the prompt as text;
-        with `final_only` what a choice says comes when it ends, in one delta. Ending the iteration
-        early cancels the request.
+        Ending the iteration early cancels the request.
+
+        Args:
+            prompt: Text or token ids.
+            sampling: SamplingParams, a mapping of some of its fields (the model's defaults apply to
+                the others), or None for the model's defaults and 16 tokens.
+            model: Served name; may be left out when only one is served.
+            add_special_tokens: Whether the tokenizer adds its special tokens to a text.
+            echo: Return the prompt as text in Opened.
+            final_only: Get all output of a choice in one delta when the choice ends.
         """
         request = complete_request(prompt, sampling, model, add_special_tokens, echo, final_only)
         return _events(self._stub.Complete(request, timeout=self._timeout, metadata=self._metadata))
@@ -96,10 +101,10 @@ class AsyncClient:
         sampling: Sampling = None,
         **options: Unpack[ChatOptions],
     ) -> AsyncIterator[Event]:
-        """Answer a conversation; yields as `complete`. ChatOptions says what else it takes.
+        """Answer a conversation; yield the events of `complete`. See ChatOptions for `options`.
 
         Deltas carry reasoning and tool calls apart from the text; `joined_calls` of
-        pagewire.client.tool_convert makes whole calls of their pieces.
+        pagewire.client.tool_convert joins the pieces of calls.
         """
         request = chat_request(messages, sampling, options)
         return _events(self._stub.Chat(request, timeout=self._timeout, metadata=self._metadata))
@@ -112,13 +117,15 @@ class AsyncClient:
         model: str | None = None,
         add_special_tokens: bool = True,
     ) -> Embeddings:
-        """Turn a text, token ids or a conversation, or a list of at most 256 of them, into vectors;
-        by default the state of the last token, scaled to length 1."""
+        """Return vectors for a text, token ids or a conversation, or a list of at most 256 of them.
+
+        By default, the vector is the state of the last token, scaled to length 1.
+        """
         request = embed_request(inputs, pooling, model, add_special_tokens)
         return embeddings_from_message(await self._call(self._stub.Embed, request))
 
     async def list_models(self) -> list[ModelInfo]:
-        """Return the models that can be asked for."""
+        """Return the models that the server lists."""
         response = await self._call(self._stub.ListModels, inference_pb2.ListModelsRequest())
         return [
             ModelInfo(
@@ -175,16 +182,16 @@ async def _events(call: Any) -> AsyncIterator[Event]:
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error) from None
     finally:
-        call.cancel()  # nothing happens when it ended
+        call.cancel()  # has no effect on a call that ended
 
 
 class Client:
-    """AsyncClient for code without an event loop, and beside one: its calls block.
+    """AsyncClient with blocking calls, for code without an event loop or beside a running one.
 
     Args:
         address: host:port or unix:path of the frontend's gRPC port.
-        timeout_seconds: Deadline of every call; None for none.
-        api_key: For servers that want one.
+        timeout_seconds: Deadline of every call; None for no deadline.
+        api_key: Key for servers that require one.
     """
 
     def __init__(
@@ -256,7 +263,7 @@ class Client:
         )
 
     def list_models(self) -> list[ModelInfo]:
-        """Return the models that can be asked for."""
+        """Return the models that the server lists."""
         return self._loop.run(self._client.list_models())
 
     def tokenize(

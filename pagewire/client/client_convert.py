@@ -1,4 +1,4 @@
-"""Between the messages of pagewire.frontend.v1 and the plain data of events.py. Dials nothing."""
+"""Converts requests and events of the public API to and from messages of pagewire.frontend.v1."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -23,7 +23,7 @@ from pagewire_shared.errors import InternalError, InvalidRequestError
 from pagewire_shared.sampling.convert import beam_to_message, sampling_to_message
 from pagewire_shared.sampling.params import SamplingParams
 
-# What vLLM's offline API uses when no parameters are given.
+# The default of vLLM's offline API when no parameters are given.
 DEFAULT_MAX_TOKENS = 16
 
 _ROLES = {
@@ -42,25 +42,25 @@ _REASONS: dict[sampling_pb2.FinishReason, FinishReason] = {
 
 
 Sampling = SamplingParams | Mapping[str, Any] | None
-"""Parameters in full, only those given (the model decides the others), or None for 16 tokens."""
+"""All parameters, some of them (the model's defaults fill the rest), or None for 16 tokens."""
 
 
 class ChatOptions(TypedDict, total=False):
-    """What can be said of a chat besides turns and sampling.
+    """Options of a chat besides turns and sampling.
 
     Attributes:
         model: Served name; may be left out when only one is served.
-        add_generation_prompt: Open an assistant turn; by default unless the last turn is gone on
-            with.
-        continue_final_message: Leave the last turn open and go on with it.
+        add_generation_prompt: Open an assistant turn; the default unless the last turn is
+            continued.
+        continue_final_message: Leave the last turn open and continue it.
         chat_template_kwargs: Further values for the model's chat template, at most 16.
-        tools: What the model may call, as OpenAI writes it: {"type": "function", "function":
+        tools: Functions that the model may call, in OpenAI's form: {"type": "function", "function":
             {"name": ..., "description": ..., "parameters": a JSON schema, "strict": ...}}.
         tool_choice: "none", "auto", "required" or {"type": "function", "function": {"name": ...}};
             by default "auto" with tools.
-        parallel_tool_calls: Whether an answer may hold several calls, by default it may.
-        echo: Return the text of the turn that is gone on with, in Opened.
-        final_only: Get what a choice says when it ends, in one delta, and not as it is generated.
+        parallel_tool_calls: Whether an answer may have several calls; the default is True.
+        echo: Return the text of the continued turn in Opened.
+        final_only: Get all output of a choice in one delta when the choice ends.
     """
 
     model: str | None
@@ -82,7 +82,7 @@ def given_params(sampling: Sampling) -> SamplingParams:
 
 
 def options_message(sampling: Sampling) -> inference_pb2.GenerationOptions:
-    """Return the options; what `sampling` does not name stays absent."""
+    """Return the options; fields that `sampling` does not name stay absent."""
     if sampling is None:
         sampling = {"max_tokens": DEFAULT_MAX_TOKENS}
     params = given_params(sampling)
@@ -189,8 +189,8 @@ def message_message(message: Message | Mapping[str, Any]) -> inference_pb2.ChatM
 
 
 def _message_from(data: Mapping[str, Any]) -> Message:
-    """Return a turn given as OpenAI writes it, where an assistant that calls tools may say
-    nothing; `reasoning_content` is the usual name of what others call reasoning."""
+    """Return a turn in OpenAI's form, where an assistant that calls tools may have no content;
+    `reasoning_content` is accepted as another name of `reasoning`."""
     try:
         fields = {name: value for name, value in dict(data).items() if value is not None}
         if fields.get("tool_calls"):
@@ -201,19 +201,19 @@ def _message_from(data: Mapping[str, Any]) -> Message:
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(
             "messages: a turn has role, content and perhaps name, tool_calls, tool_call_id and "
-            f"reasoning, got {_told(data)}",
+            f"reasoning, got {_shown(data)}",
             field="messages",
         ) from error
 
 
-def _told(data: object) -> str:
+def _shown(data: object) -> str:
     return str(sorted(data) if isinstance(data, Mapping) else data)
 
 
 def event_from_message(
     message: inference_pb2.CompleteResponse | inference_pb2.ChatResponse,
 ) -> Event:
-    """Return the event in a streamed message. Raises InternalError for one of a later version."""
+    """Return the event in a streamed message. Raises InternalError for an unknown event."""
     match message.WhichOneof("event"):
         case "delta":
             return _delta(message.delta)
@@ -272,7 +272,7 @@ def _finished(finished: inference_pb2.ChoiceFinished) -> Finished:
 
 
 def usage_from_message(usage: inference_pb2.Usage) -> Usage:
-    """Return the plain form of token counts."""
+    """Return the token counts in a message."""
     return Usage(
         usage.prompt_tokens,
         usage.completion_tokens,

@@ -1,4 +1,4 @@
-"""Between the messages of Embed and plain data. Dials nothing."""
+"""Converts embedding requests and answers to and from messages."""
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
@@ -38,7 +38,7 @@ def embed_request(
 
 
 def embeddings_from_message(response: inference_pb2.EmbedResponse) -> Embeddings:
-    """Return the plain form of an answer."""
+    """Return the vectors in an answer."""
     return Embeddings(
         response.model,
         [list(embedding.values) for embedding in response.embeddings],
@@ -47,7 +47,7 @@ def embeddings_from_message(response: inference_pb2.EmbedResponse) -> Embeddings
 
 
 def _listed(inputs: Any) -> list[Any]:
-    """Return the inputs as a list: what is made of integers or turns is one input."""
+    """Return the inputs as a list; a sequence of integers or turns is one input."""
     if isinstance(inputs, str):
         return [inputs]
     listed = list(inputs)

@@ -1,4 +1,4 @@
-"""Vectors as the clients and the offline API return them, named as users know them from vLLM."""
+"""Vectors that the clients and the offline API return, with vLLM's names."""
 
 from dataclasses import dataclass, field
 
@@ -7,12 +7,11 @@ from pagewire.client.events import Usage
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """What one call for vectors returned.
+    """The result of one embedding call.
 
     Attributes:
         model: Served name.
-        vectors: One per input, in order; each [embedding size], or as many numbers as `dimensions`
-            said.
+        vectors: One per input, in order; each [embedding size], or [dimensions] if given.
         usage: Tokens of all inputs together.
     """
 
@@ -23,7 +22,7 @@ class Embeddings:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOutput:
-    """One vector, [embedding size], or as many numbers as `dimensions` said."""
+    """One vector, [embedding size], or [dimensions] if given."""
 
     embedding: list[float]
 
@@ -39,10 +38,10 @@ class EmbeddingRequestOutput:
 
     Attributes:
         outputs: The vector.
-        prompt_token_ids: The tokens that it was made from, after truncation.
-        num_cached_tokens: How many of them were found in a cache.
-        num_cached_tokens_by_tier: The same by where they were, as `Usage` says it.
-        finished: Always true; nothing is returned before.
+        prompt_token_ids: The tokens of the prompt, after truncation.
+        num_cached_tokens: Number of these tokens that a cache had.
+        num_cached_tokens_by_tier: The same number by tier, as in `Usage`.
+        finished: Always true, because results are complete.
     """
 
     outputs: EmbeddingOutput

@@ -1,4 +1,4 @@
-"""What a stream of the public API is made of, as plain data. Knows no messages and no sockets."""
+"""Events of a stream of the public API, and the records in them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,9 +36,9 @@ class Message:
     """One turn of a conversation; `role` is system, user, assistant or tool.
 
     Attributes:
-        tool_calls: Of an assistant.
-        tool_call_id: Of a tool: which call it answers.
-        reasoning: Of an assistant: what it thought before.
+        tool_calls: Calls of an assistant.
+        tool_call_id: Id of the call that a tool answers.
+        reasoning: Reasoning of an assistant before its answer.
     """
 
     role: str
@@ -51,7 +51,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The request was accepted: always the first event; `echo` only where it was asked for."""
+    """The request was accepted: always the first event; `echo` only if requested."""
 
     request_id: str
     model: str
@@ -65,8 +65,8 @@ class TokenLogprob:
     """A token's log-probability and those of the most likely tokens, most likely first.
 
     Attributes:
-        rank: Number of tokens at least as likely, 1 for the most likely; 0 when the server did
-            not say.
+        rank: Number of tokens at least as likely, 1 for the most likely; 0 when the server does not
+            report it.
     """
 
     token_id: int
@@ -77,8 +77,10 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class PromptLogprobs:
-    """Log-probabilities of the next tokens of the prompt, from `first_position`, at least 1. All
-    come before any Delta."""
+    """Log-probabilities of the next tokens of the prompt, from `first_position`, at least 1.
+
+    All PromptLogprobs come before the first Delta.
+    """
 
     first_position: int
     logprobs: tuple[TokenLogprob, ...]
@@ -89,8 +91,8 @@ class Delta:
     """New tokens of one choice; `text` may lag behind while a character is incomplete.
 
     Attributes:
-        reasoning: Of a chat: what the model thinks before it answers.
-        tool_calls: Of a chat with tools: pieces of the calls.
+        reasoning: In a chat, reasoning of the model before its answer.
+        tool_calls: In a chat with tools, pieces of the calls.
     """
 
     choice: int
@@ -104,7 +106,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The end of one choice, with text held back until then.
+    """The end of one choice, with the text that was held back until then.
 
     Attributes:
         stop: The stop string or stop token id that matched; None for the end of sequence.
@@ -121,11 +123,11 @@ class Usage:
     """Token counts.
 
     Attributes:
-        prompt_tokens: Of all prompts.
-        completion_tokens: Over all choices.
-        cached_tokens: Prompt tokens that were not computed, because their KV blocks were there.
-        cached_tokens_by_tier: The same by where the blocks were: "worker" for the worker's own
-            cache, "memory", "disk" or "redis" for a KV store. Empty where that is not known.
+        prompt_tokens: Tokens of all prompts.
+        completion_tokens: Tokens of all choices.
+        cached_tokens: Prompt tokens that were not computed, because their KV blocks were cached.
+        cached_tokens_by_tier: The same by tier of the blocks: "worker" for the worker's own cache,
+            "memory", "disk" or "redis" for a KV store. Empty where the tier is unknown.
     """
 
     prompt_tokens: int
@@ -136,7 +138,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds, measured by the frontend from the arrival of the request."""
+    """Times in seconds, measured by the frontend from the arrival of the request."""
 
     time_to_first_token_seconds: float
     total_seconds: float
@@ -156,14 +158,14 @@ Event = Opened | PromptLogprobs | Delta | Finished | Closed
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A model that can be asked for.
+    """A model that the server lists.
 
     Attributes:
         name: Served name.
         max_model_len: Longest sequence in tokens; None while no worker serves it.
         is_ready: Whether a request would be answered now.
-        root: Name of the model it is made of: its own, if it is no adapter of another.
-        created: When the server loaded it, in seconds since 1970.
+        root: Name of the base model of an adapter; else the model's own name.
+        created: Time at which the server loaded it, in seconds since 1970.
     """
 
     name: str

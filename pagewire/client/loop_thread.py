@@ -1,7 +1,7 @@
-"""An event loop on a thread of its own, for blocking calls beside whatever loop the user runs.
+"""An event loop in its own thread, for blocking calls beside any loop of the user.
 
-One per process: gRPC's asyncio support keeps one poller per process, and several loops that read it
-wake each other in vain.
+A process has one such loop: gRPC's asyncio support has one poller per process, and several loops
+that read it wake each other in vain.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run `work` on the loop and return its result; an interrupt here cancels it."""
+        """Run `work` on the loop and return its result; an interrupt of the caller cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         finally:
-            future.cancel()  # nothing happens when it is done
+            future.cancel()  # has no effect on a future that is done
 
     def iterate(self, make: Callable[[], AsyncIterator[Item]]) -> Iterator[Item]:
-        """Yield what `make()` yields on the loop; closing this iterator closes that one."""
+        """Yield the items of `make()`, which runs on the loop; closing this iterator closes it."""
 
         async def begin() -> AsyncIterator[Item]:
             return make()
@@ -72,7 +72,7 @@ _shared: tuple[int, LoopThread] | None = None
 
 
 def shared_loop_thread() -> LoopThread:
-    """Return the process's loop thread, started on first use, anew after a fork."""
+    """Return the process's loop thread, started on first use and again after a fork."""
     global _shared
     with _lock:
         if _shared is None or _shared[0] != os.getpid():

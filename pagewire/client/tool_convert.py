@@ -1,5 +1,7 @@
-"""Between tools as OpenAI writes them, plain data and the messages of pagewire.frontend.v1. Checks
-what the wire cannot carry; what a tool may be, the server checks."""
+"""Converts tools and calls between OpenAI's form, records and messages of pagewire.frontend.v1.
+
+Values that the wire cannot carry are refused here; the server checks the tools themselves.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +27,7 @@ def add_tools(
     tool_choice: ToolChoice | None,
     parallel_tool_calls: bool | None,
 ) -> None:
-    """Write what is said of tools into a request. Raises InvalidRequestError naming the field."""
+    """Write tools and their options into a request. Raises InvalidRequestError with the field."""
     request.tools.extend(_tool_message(index, tool) for index, tool in enumerate(tools or ()))
     if isinstance(tool_choice, str):
         if tool_choice not in _MODES:
@@ -44,14 +46,14 @@ def add_tools(
 
 
 def call_messages(calls: Sequence[ToolCall | Mapping[str, Any]]) -> list[tools_pb2.ToolCall]:
-    """Return the wire form of calls given as ToolCall or as OpenAI's mappings."""
+    """Return the wire form of calls in the form of ToolCall or of OpenAI's mappings."""
     if not isinstance(calls, Sequence) or isinstance(calls, str):
         raise InvalidRequestError("messages: tool_calls must be a list", field="messages")
     return [_call_message(call) for call in calls]
 
 
 def call_deltas(deltas: Iterable[tools_pb2.ToolCallDelta]) -> tuple[ToolCallDelta, ...]:
-    """Return the plain form of pieces of calls."""
+    """Return the pieces of calls in a message."""
     return tuple(
         ToolCallDelta(
             delta.index,

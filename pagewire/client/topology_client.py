@@ -1,5 +1,4 @@
-"""Client of what the AdminService says about workers and the pairs between which KV blocks move.
-Judges nothing."""
+"""Client of the AdminService: workers, their roles, and the pairs between which KV blocks move."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,15 +11,15 @@ ROLES = {
     "prefill": worker_attach_pb2.WORKER_ROLE_PREFILL,
     "decode": worker_attach_pb2.WORKER_ROLE_DECODE,
 }
-"""What users call the roles of a worker."""
+"""Roles of a worker by their public names."""
 
 TIMEOUT_SECONDS = 5.0
-"""How long the cells may take to answer what they need not ask anybody about."""
+"""Longest time for the cells to answer calls for which they need no other process."""
 
 _ROLE_NAMES: dict[int, str] = {number: name for name, number in ROLES.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
     """One worker; see WorkerTopology in admin.proto."""
 
@@ -36,9 +35,9 @@ class WorkerFacts:
     max_num_seqs: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairFacts:
-    """Two workers; see PairTopology in admin.proto. `refusal` is None when blocks move."""
+    """Two workers; see PairTopology in admin.proto. Without a `refusal`, blocks move."""
 
     prefill: str
     decode: str
@@ -49,7 +48,7 @@ class PairFacts:
     num_failures: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CellTopology:
     """One cell; see CellTopology in admin.proto."""
 
@@ -60,9 +59,9 @@ class CellTopology:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFacts:
-    """One probe; see ProbeResult in admin.proto. `error` is None when there was none."""
+    """One probe; see ProbeResult in admin.proto."""
 
     prefill: str
     decode: str
@@ -76,7 +75,7 @@ class ProbeFacts:
 
 @dataclass(frozen=True, slots=True)
 class CellSelfTest:
-    """The probes of one cell, and what is wrong."""
+    """The probes of one cell, and the problems found."""
 
     generation: int
     probes: tuple[ProbeFacts, ...]
@@ -88,7 +87,7 @@ async def topology(address: str, *, api_key: str | None = None) -> list[CellTopo
 
     Args:
         address: gRPC address of a frontend or scheduler.
-        api_key: For frontends that want one.
+        api_key: Key for frontends that require one.
     """
     async with admin_stub(address) as stub:
         response = await stub.Topology(
@@ -102,16 +101,16 @@ async def topology(address: str, *, api_key: str | None = None) -> list[CellTopo
 async def set_roles(
     address: str, worker: str, roles: Sequence[str], *, api_key: str | None = None
 ) -> WorkerFacts:
-    """Change what a worker is used for; return it as it is now.
+    """Change the roles of a worker; return its new state.
 
     Args:
         address: gRPC address of a frontend or scheduler.
-        worker: Its id in hex, or the beginning of it.
-        roles: Of ROLES, at least one.
-        api_key: For frontends that want one.
+        worker: Id of the worker in hex, or the beginning of the id.
+        roles: Names from ROLES, at least one.
+        api_key: Key for frontends that require one.
 
     Raises:
-        InvalidRequestError: No worker or several are called that, or there is no role.
+        InvalidRequestError: No worker or several match, or `roles` is empty.
     """
     request = admin_pb2.SetRolesRequest(worker=worker, roles=[ROLES[role] for role in roles])
     async with admin_stub(address) as stub:
@@ -126,12 +125,12 @@ async def set_roles(
 async def self_test(
     address: str, *, timeout_seconds: float = 10.0, api_key: str | None = None
 ) -> list[CellSelfTest]:
-    """Move blocks between the workers of every pair, and return what came of it.
+    """Move blocks between the workers of every pair, and return the results.
 
     Args:
         address: gRPC address of a frontend or scheduler.
-        timeout_seconds: For all of it.
-        api_key: For frontends that want one.
+        timeout_seconds: Longest time for all probes.
+        api_key: Key for frontends that require one.
     """
     request = admin_pb2.SelfTestRequest(timeout_ms=int(timeout_seconds * 1000))
     async with admin_stub(address) as stub:
@@ -145,11 +144,11 @@ async def self_test(
 
 def _cell(cell: admin_pb2.CellTopology) -> CellTopology:
     return CellTopology(
-        cell.generation,
-        cell.handoff,
-        tuple(map(_worker, cell.workers)),
-        tuple(map(_pair, cell.pairs)),
-        tuple(cell.warnings),
+        generation=cell.generation,
+        handoff=cell.handoff,
+        workers=tuple(map(_worker, cell.workers)),
+        pairs=tuple(map(_pair, cell.pairs)),
+        warnings=tuple(cell.warnings),
     )
 
 

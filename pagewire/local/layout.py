@@ -1,4 +1,4 @@
-"""Which processes a deployment consists of, and with which flags. Starts none of them."""
+"""Plans the processes of a deployment and their flags; cluster.py starts them."""
 
 import os
 import sys

@@ -1,5 +1,6 @@
-"""Beam search of the offline API, named as users know it from vLLM: its parameters, its results,
-and how the one becomes the other. Searches nothing; the scheduler does.
+"""Parameters and results of beam search in the offline API, with vLLM's names.
+
+The scheduler searches; this module converts parameters and results.
 """
 
 from collections.abc import Sequence
@@ -12,10 +13,10 @@ from pagewire_shared.sampling.params import SamplingParams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamSearchParams:
-    """What is searched for.
+    """Parameters of a beam search.
 
     Attributes:
-        beam_width: Sequences kept and returned, at most 16.
+        beam_width: Number of sequences kept and returned, at most 16.
         max_tokens: Most tokens of a sequence.
         ignore_eos: Do not end a sequence at the end-of-sequence token.
         temperature: 0 or 1; a search looks for the most likely text.
@@ -31,8 +32,8 @@ class BeamSearchParams:
 
     @property
     def sampling(self) -> SamplingParams:
-        """The same as sampling parameters; the search ends when nothing better can come, as
-        vLLM's does. Raises InvalidRequestError naming the field."""
+        """These parameters as SamplingParams; like vLLM's search, it ends when no better sequence
+        can come. Raises InvalidRequestError with the field."""
         return SamplingParams(
             n=self.beam_width,
             max_tokens=self.max_tokens,
@@ -50,7 +51,7 @@ class BeamSearchSequence:
 
     Attributes:
         tokens: Prompt and answer, without the end-of-sequence token.
-        text: What they say, special tokens included.
+        text: Text of `tokens`, with special tokens.
         cum_logprob: Sum of the log-probabilities of the answer's tokens, the end-of-sequence token
             included; None when prompt and answer fill the whole context.
         finish_reason, stop_reason: As in CompletionOutput.
@@ -71,8 +72,8 @@ class BeamSearchOutput:
 
 
 def scoring_request(output: RequestOutput, choice: CompletionOutput) -> GenerationRequest:
-    """Return a request that asks for the log-probabilities of a sequence, as of a prompt: a search
-    reports none of its own."""
+    """Return a request for the log-probabilities of a sequence as a prompt, because a search itself
+    reports none."""
     params = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0)
     return GenerationRequest([*output.prompt_token_ids, *choice.token_ids], False, params)
 

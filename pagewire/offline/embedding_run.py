@@ -1,4 +1,4 @@
-"""Runs the embeddings of the offline API through a client. Owns no process."""
+"""Runs the embedding requests of the offline API through a client."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pagewire_shared.sampling.pooling import PoolingParams
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """One prompt and how it becomes a vector; None for the defaults."""
+    """One prompt and its pooling; None for the defaults."""
 
     source: PromptSource
     pooling: PoolingParams | None
@@ -23,7 +23,7 @@ def embedding_requests(
     prompts: Prompt | Sequence[Prompt],
     params: PoolingParams | Sequence[PoolingParams] | None,
 ) -> list[EmbeddingRequest]:
-    """Return one request per prompt. Raises InvalidRequestError for anything else, naming which."""
+    """Return one request per prompt. Raises InvalidRequestError that names an invalid prompt."""
     sources = prompt_sources(prompts)
     own = params_per_prompt(params, len(sources), "pooling_params")
     return [EmbeddingRequest(*pair) for pair in zip(sources, own, strict=True)]
@@ -32,8 +32,8 @@ def embedding_requests(
 class EmbeddingRun:
     """Sends the embeddings of one LLM to its only model.
 
-    Each prompt is a call of its own: any number of them may be asked for, only one is asked again
-    when a frontend dies, and what was cached is known of each.
+    Each prompt is its own call. So the number of prompts has no bound, a frontend that dies costs
+    one call only, and cached tokens are known per prompt.
     """
 
     def __init__(self, client: AsyncClient, model: str) -> None:
@@ -53,13 +53,13 @@ class EmbeddingRun:
     async def _embed(self, request: EmbeddingRequest) -> EmbeddingRequestOutput:
         source = request.source
         if isinstance(source, str):
-            # The answer names no tokens: with these they are known.
+            # The answer contains no tokens, so they are fetched first.
             source = await self._client.tokenize(source, model=self._model)
         answer = await self._client.embed([source], request.pooling, model=self._model)
         num_tokens = answer.usage.prompt_tokens
         return EmbeddingRequestOutput(
             outputs=EmbeddingOutput(answer.vectors[0]),
-            # Truncation keeps the end.
+            # Truncation keeps the end of the prompt.
             prompt_token_ids=list(source[len(source) - num_tokens :]),
             num_cached_tokens=answer.usage.cached_tokens,
             num_cached_tokens_by_tier=answer.usage.cached_tokens_by_tier,

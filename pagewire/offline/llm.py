@@ -1,4 +1,4 @@
-"""LLM: the offline API. Owns its processes, the same as those of `serve`; runs no model."""
+"""LLM: the offline API. It starts the same processes as `serve` and uses them through a client."""
 
 import sys
 import weakref
@@ -39,7 +39,7 @@ MIN_CONCURRENCY = 256
 
 
 class LLM:
-    """A model on this machine, in processes of its own that end with this one.
+    """A model on this machine, in separate processes that end with this one.
 
     Works in scripts without a `__main__` guard and beside a running event loop (notebooks).
 
@@ -49,8 +49,8 @@ class LLM:
             `kv_cache_memory="2GiB"`. With `port` or `host` it also listens there, as `serve` does.
 
     Raises:
-        TypeError: A keyword that is no flag.
-        StartupError: The model or a setting cannot be used; one sentence says why.
+        TypeError: A keyword is not a flag.
+        StartupError: The model or a setting cannot be used; the message has one sentence.
     """
 
     def __init__(self, model: str | None = None, **settings: Any) -> None:
@@ -58,7 +58,7 @@ class LLM:
             settings["model"] = (str(model),)
         elif isinstance(settings.get("model"), str):
             settings["model"] = (settings["model"],)
-        # The processes of a library speak up only when something is wrong.
+        # The processes of a library log warnings and errors only.
         settings.setdefault("log_level", "warning")
         self.config: ServeConfig = config_from_keywords(settings).config
         has_http = bool({"host", "port", "grpc_port"} & settings.keys())
@@ -116,15 +116,15 @@ class LLM:
         Args:
             messages: The turns.
             sampling_params, use_tqdm: As in `generate`.
-            add_generation_prompt: Open an assistant turn; by default unless the last turn is gone
-                on with.
-            continue_final_message: Leave the last turn open and go on with it.
+            add_generation_prompt: Open an assistant turn; the default unless the last turn is
+                continued.
+            continue_final_message: Leave the last turn open and continue it.
             chat_template_kwargs: Further values for the model's chat template, at most 16.
-            tools: What the model may call, as OpenAI writes it. Unlike in vLLM its calls are in
-                `outputs[i].tool_calls` and not in the text.
+            tools: Functions that the model may call, in OpenAI's form. Unlike in vLLM, the calls
+                are in `outputs[i].tool_calls` and not in the text.
             tool_choice: "none", "auto", "required" or {"type": "function", "function": {"name":
                 ...}}; by default "auto" with tools.
-            parallel_tool_calls: Whether an answer may hold several calls, by default it may.
+            parallel_tool_calls: Whether an answer may have several calls; the default is True.
         """
         requests = chat_requests(
             messages,
@@ -146,7 +146,7 @@ class LLM:
     ) -> list[BeamSearchOutput]:
         """Search for the most likely answers; results in the order of the prompts.
 
-        Each sequence found is read once more as a prompt, for its log-probability.
+        Each sequence found is computed once more as a prompt, for its log-probability.
         """
         requests = prompt_requests(prompts, params.sampling)
         with self._working(len(requests), use_tqdm) as advance:
@@ -158,7 +158,7 @@ class LLM:
         pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
         use_tqdm: bool = True,
     ) -> list[EmbeddingRequestOutput]:
-        """Turn every prompt into a vector; results in the order of the prompts.
+        """Compute a vector of every prompt; results in the order of the prompts.
 
         Args:
             prompts, use_tqdm: As in `generate`.
@@ -174,11 +174,11 @@ class LLM:
 
     @property
     def cluster(self) -> LocalCluster:
-        """The processes behind this object."""
+        """The processes of this object."""
         return self._cluster
 
     def close(self) -> None:
-        """End the processes. Harmless when already closed."""
+        """End the processes. Has no effect when already closed."""
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -194,15 +194,15 @@ class LLM:
 
     @contextmanager
     def _working(self, total: int, use_tqdm: bool) -> Iterator[Callable[[], object]]:
-        """Yield what to call after each prompt. Raises UnavailableError when closed."""
+        """Yield a function to call after each prompt. Raises UnavailableError when closed."""
         if not self._finalizer.alive:
             raise UnavailableError("this LLM is closed")
         with _progress(total, use_tqdm) as advance:
             yield advance
 
     def _concurrency(self) -> int:
-        """Return how many prompts to submit at once: twice what the workers run at once, so that
-        the scheduler always has a queue to choose from."""
+        """Return the number of prompts to submit at once: twice the sequences that the workers run,
+        so that the scheduler always has a queue to choose from."""
         cells = self._loop.run(topology(self._cluster.grpc_address))
         running = sum(worker.max_num_seqs for cell in cells for worker in cell.workers)
         return max(MIN_CONCURRENCY, 2 * running)
@@ -210,7 +210,7 @@ class LLM:
 
 @contextmanager
 def _progress(total: int, is_shown: bool) -> Iterator[Callable[[], object]]:
-    """Yield what to call after each prompt; tqdm is imported only when it is shown."""
+    """Yield a function to call after each prompt; tqdm is imported only to show a bar."""
     if not is_shown:
         yield lambda: None
         return

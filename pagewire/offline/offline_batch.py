@@ -1,6 +1,4 @@
-"""Many calls of the offline API at once: bounded, and again where a frontend died. Knows nothing of
-what is asked.
-"""
+"""Runs many calls of the offline API with bounded concurrency, and retries when a frontend dies."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -10,7 +8,7 @@ from pagewire.client.client import AsyncClient
 from pagewire_shared.errors import UnavailableError
 
 MAX_ATTEMPTS = 3
-"""How often a prompt is sent when the frontend, which holds the journal, dies under it."""
+"""Most attempts for a prompt whose frontend dies, because the journal dies with it."""
 
 CONNECT_SECONDS = 10.0
 
@@ -18,10 +16,10 @@ Result = TypeVar("Result")
 
 
 async def with_attempts(client: AsyncClient, ask: Callable[[], Awaitable[Result]]) -> Result:
-    """Return what `ask` returns, asking again when the server went away meanwhile.
+    """Return the result of `ask`; call it again when the server went away meanwhile.
 
     Raises:
-        UnavailableError: It was away MAX_ATTEMPTS times, or did not come back.
+        UnavailableError: The server was away MAX_ATTEMPTS times, or did not come back.
     """
     for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
@@ -38,8 +36,10 @@ async def run_bounded(
     concurrency: int,
     advance: Callable[[], object],
 ) -> list[Result]:
-    """Run `works`, at most `concurrency` at once; the first error cancels the others. Results are
-    in the order of the works; `advance` is called after each."""
+    """Run `works`, at most `concurrency` at once; the first error cancels all others.
+
+    Results are in the order of the works; `advance` is called after each.
+    """
     bound = asyncio.Semaphore(concurrency)
 
     async def run(work: Coroutine[Any, Any, Result]) -> Result:
@@ -56,4 +56,4 @@ async def run_bounded(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for work in works:
-            work.close()  # those that never began
+            work.close()  # for works that never began

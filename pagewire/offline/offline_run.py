@@ -1,6 +1,4 @@
-"""Runs the requests of the offline API through a client: many at once, again where a frontend
-died, with the texts of tokens filled in. Owns no process.
-"""
+"""Runs the generation requests of the offline API through a client, and adds texts of tokens."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +28,7 @@ class OfflineRun:
     def __init__(self, client: AsyncClient, model: str) -> None:
         self._client = client
         self._model = model
-        # Bounded by the vocabulary.
+        # At most one entry per token of the vocabulary.
         self._texts: dict[int, str] = {}
 
     async def run_all(
@@ -39,7 +37,7 @@ class OfflineRun:
         concurrency: int,
         advance: Callable[[], object],
     ) -> list[RequestOutput]:
-        """Run all requests, at most `concurrency` at once; the first error cancels the others."""
+        """Run all requests, at most `concurrency` at once; the first error cancels all others."""
         return await run_bounded([self._run_one(r) for r in requests], concurrency, advance)
 
     async def search_all(
@@ -48,7 +46,7 @@ class OfflineRun:
         concurrency: int,
         advance: Callable[[], object],
     ) -> list[BeamSearchOutput]:
-        """As `run_all`, for beam searches."""
+        """Run beam searches, as `run_all`."""
         return await run_bounded([self._search(r) for r in requests], concurrency, advance)
 
     async def _run_one(self, request: GenerationRequest) -> RequestOutput:
@@ -69,12 +67,12 @@ class OfflineRun:
         if not output.finished:
             raise UnavailableError("the stream ended early")
         if request.is_chat:
-            # The server rendered the conversation; its text is what the tokens say.
+            # The server rendered the conversation, so its text comes from the tokens.
             return replace(output, prompt=await self._decode(output.prompt_token_ids))
         return output
 
     async def _texts_of(self, token_ids: Iterable[int]) -> dict[int, str]:
-        """Return the text of each token alone; the server is asked once per token."""
+        """Return the text of each token alone; the server decodes each token once."""
         missing = sorted(set(token_ids) - self._texts.keys())
         for begin in range(0, len(missing), TEXTS_AT_ONCE):
             some = missing[begin : begin + TEXTS_AT_ONCE]

@@ -1,4 +1,4 @@
-"""Results of the offline API, named as users know them from vLLM, and how a stream becomes one."""
+"""Results of the offline API, with vLLM's names, and the collection of a stream into a result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,9 +22,8 @@ class Logprob:
     """Natural logarithm of a token's probability.
 
     Attributes:
-        logprob: Before temperature.
-        rank: Number of tokens at least as likely, 1 for the most likely; None when it is not
-            known.
+        logprob: Log-probability before temperature.
+        rank: Number of tokens at least as likely, 1 for the most likely; None when unknown.
         decoded_token: Text of the token alone; None unless `LLM` filled it in.
     """
 
@@ -33,21 +32,20 @@ class Logprob:
     decoded_token: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionOutput:
     """One choice.
 
     Attributes:
-        index: From 0 to n - 1.
-        text: Without a matched stop string and without special tokens, unless asked for.
-        token_ids: All tokens, a stop token included.
-        cumulative_logprob: Sum over `token_ids`; None unless logprobs were asked for.
-        logprobs: Per token, the alternatives and the token itself by id; None unless asked for.
+        index: Number of the choice, from 0 to n - 1.
+        text: Text without a matched stop string and without special tokens, unless requested.
+        token_ids: All tokens, with a stop token.
+        cumulative_logprob: Sum over `token_ids`; None unless logprobs were requested.
+        logprobs: Per token, the alternatives and the token itself by id; None unless requested.
         finish_reason: "stop", "length", "tool_calls", "abort" or "error".
         stop_reason: The stop string or stop token id; None for the end of sequence.
         tool_calls: The calls in the answer to a chat with tools; they are not in `text`.
-        reasoning: What the model thought before it answered, where it marks that; None for
-            nothing.
+        reasoning: Reasoning before the answer, if the model marks it; None without reasoning.
     """
 
     index: int
@@ -65,7 +63,7 @@ class CompletionOutput:
 class RequestMetrics:
     """Seconds and counts, measured by the frontend.
 
-    `num_cached_tokens_by_tier` says where the cached tokens were, as `Usage` does.
+    `num_cached_tokens_by_tier` counts cached tokens by tier, as `Usage` does.
     """
 
     time_to_first_token_seconds: float
@@ -75,19 +73,19 @@ class RequestMetrics:
     num_cached_tokens_by_tier: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutput:
     """The result of one prompt.
 
     Attributes:
-        request_id: In hex.
-        prompt: Its text; None when it was given as token ids.
-        prompt_token_ids: Its tokens.
-        outputs: One per choice.
+        request_id: Id of the request in hex.
+        prompt: Text of the prompt; None when it was given as token ids.
+        prompt_token_ids: Tokens of the prompt.
+        outputs: One output per choice.
         finished: Whether every choice has ended.
         metrics: None until the request has ended.
-        prompt_logprobs: Per token of the prompt, the alternatives and the token itself by id;
-            None for the first, which nothing predicts. None unless they were asked for.
+        prompt_logprobs: Per token of the prompt, the alternatives and the token itself by id; None
+            for the first token, which has no prediction. None unless requested.
     """
 
     request_id: str
@@ -153,7 +151,7 @@ class OutputCollector:
         self._closed: Closed | None = None
 
     def add(self, event: Event) -> None:
-        """Take the next event of the stream."""
+        """Add the next event of the stream."""
         match event:
             case Opened():
                 self._opened = event
@@ -189,7 +187,7 @@ class OutputCollector:
         prompt_token_ids: Sequence[int] = (),
         texts: Texts | None = None,
     ) -> RequestOutput:
-        """Return what was collected so far; `texts` fills in the texts of tokens."""
+        """Return the output so far, with the texts of tokens from `texts`."""
         opened, closed, texts = self._opened, self._closed, texts or {}
         return RequestOutput(
             request_id=opened.request_id if opened else "",

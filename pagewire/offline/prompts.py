@@ -1,4 +1,4 @@
-"""What the offline API takes as prompts and parameters, brought into one form. Sends nothing."""
+"""Converts the prompts, conversations and parameters of the offline API to requests of one form."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ class TextPrompt(TypedDict):
 
 
 class TokensPrompt(TypedDict):
-    """A prompt as token ids, taken as they are."""
+    """A prompt as token ids, used unchanged."""
 
     prompt_token_ids: Sequence[int]
 
@@ -33,7 +33,7 @@ Params = TypeVar("Params", SamplingParams, PoolingParams)
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One prompt or conversation with its parameters; None for the model's own.
+    """One prompt or conversation with its parameters; None for the model's defaults.
 
     Attributes:
         chat_options: Further keywords of AsyncClient.chat.
@@ -49,14 +49,14 @@ def prompt_requests(
     prompts: Prompt | Sequence[Prompt],
     params: SamplingParams | Sequence[SamplingParams] | None,
 ) -> list[GenerationRequest]:
-    """Return one request per prompt. Raises InvalidRequestError for anything else, naming which."""
+    """Return one request per prompt. Raises InvalidRequestError that names an invalid prompt."""
     sources = prompt_sources(prompts)
     pairs = zip(sources, params_per_prompt(params, len(sources)), strict=True)
     return [GenerationRequest(source, False, own) for source, own in pairs]
 
 
 def prompt_sources(prompts: Prompt | Sequence[Prompt]) -> list[PromptSource]:
-    """Return each prompt as text or token ids. Raises InvalidRequestError naming which is none."""
+    """Return each prompt as text or token ids. Raises InvalidRequestError for an invalid one."""
     listed = [prompts] if isinstance(prompts, str | Mapping) else list(prompts)
     return [_prompt_source(prompt, index) for index, prompt in enumerate(listed)]
 
@@ -66,7 +66,7 @@ def chat_requests(
     params: SamplingParams | Sequence[SamplingParams] | None,
     **chat_options: Any,
 ) -> list[GenerationRequest]:
-    """Return one request per conversation; a single one is a list of turns."""
+    """Return one request per conversation; a single conversation is a list of turns."""
     listed: list[Any] = list(messages)
     if not listed or not isinstance(listed[0], list | tuple):
         listed = [listed]
@@ -94,7 +94,7 @@ def _prompt_source(prompt: Any, index: int) -> PromptSource:
 def params_per_prompt(
     params: Params | Sequence[Params] | None, num_prompts: int, name: str = "sampling_params"
 ) -> Sequence[Params | None]:
-    """Return parameters for each of the prompts. Raises InvalidRequestError naming `name`."""
+    """Return the parameters of each prompt. Raises InvalidRequestError with the field `name`."""
     if params is None or not isinstance(params, Sequence):
         return [params] * num_prompts
     if len(params) != num_prompts:
@@ -103,13 +103,13 @@ def params_per_prompt(
 
 
 class SeedSource:
-    """Seeds for requests that bring none, so that an LLM with a seed repeats itself."""
+    """Seeds for requests without one, so that an LLM with a seed gives the same results again."""
 
     def __init__(self, seed: int | None) -> None:
         self._random = None if seed is None else random.Random(seed)
 
     def seeded(self, params: Sampling) -> Sampling:
-        """Return `params` with the next seed; as they are when they have one or none is wanted."""
+        """Return `params` with the next seed; unchanged if they have one or the LLM has no seed."""
         if self._random is None:
             return params
         if params is None:

@@ -127,7 +127,7 @@ async def _serve_until_stopped(
         grpc=str(rpc.address),
         http=str(http.address) if http is not None else None,
     )
-    collector.settle()
+    collector.freeze_gc()
     async with contextlib.AsyncExitStack() as stack:
         names = [model.name for model in engine.models]
         works = [

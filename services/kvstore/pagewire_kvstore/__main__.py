@@ -1,4 +1,4 @@
-"""`python -m pagewire_kvstore`: the KV store's program."""
+"""Program of the KV store: `python -m pagewire_kvstore`."""
 
 import sys
 
@@ -8,7 +8,7 @@ from pagewire_shared.process.process import Serve, run_role
 
 
 def load() -> Serve[KvStoreConfig]:
-    """Import what serves."""
+    """Import the server and return its entry point."""
     with needs_extra("kvstore"):
         from pagewire_kvstore.store_process import serve
 

@@ -1,4 +1,4 @@
-"""Settings of the KV store's process. Reads nothing itself."""
+"""Settings of the KV store's process; pagewire_shared.process.settings parses them."""
 
 from dataclasses import dataclass
 
@@ -56,7 +56,7 @@ class KvStoreConfig(ProcessConfig):
             if value is not None and value < minimum:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must be at least {minimum}, got {value}", field=name)
-        # Also refuses what is no number at all.
+        # Written so that NaN is refused, too.
         if not 0 < self.stall_seconds < float("inf"):
             raise StartupError(
                 f"--stall-seconds must be more than 0, got {self.stall_seconds}",

@@ -1,4 +1,4 @@
-"""The KvStoreService: who may speak, and which stream serves what. Holds no blocks."""
+"""The gRPC service of the store: checks requests and starts the stream that serves each method."""
 
 import asyncio
 import time
@@ -59,23 +59,24 @@ def _handler(service: Any, method: Any) -> "grpc.RpcMethodHandler[Any, Any]":
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _NOTHING: tuple[Any, ...] = ()
-"""What a stream yields whose responses were sent: who is called for a stream yields."""
+"""Makes a method a generator, as gRPC requires; OpenStreams.send has sent its responses."""
 
 
 class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
-    """Serves the blocks of one store. Register it with service_handlers.
+    """Serves the blocks of one store. Register it with `add_service`.
 
     Args:
         store: The blocks.
-        events: Where the store says what became of them.
+        events: Log that the store adds block events to.
         leases: Pins, which the store respects.
-        tenants: Whose blocks are taken.
+        tenants: Tenants that are served.
         limits: Bounds of the streams.
-        shared: Where peers of this host find the memory tier, if they may map it.
+        shared: File of the memory tier for peers of this host; None when they may not map it.
     """
 
     def __init__(
         self,
+        *,
         store: BlockStore,
         events: EventLog,
         leases: Leases,
@@ -99,8 +100,10 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     async def Hello(
         self, request: kv_store_pb2.HelloRequest, context: Context
     ) -> kv_store_pb2.HelloResponse:
-        """Accept a peer that speaks a common protocol version and whose layout, if it has one, can
-        be kept. Raises PeerRefusedError, InvalidRequestError."""
+        """Accept a peer with a common protocol version and, if it sends one, a layout that fits.
+
+        Raises PeerRefusedError, InvalidRequestError.
+        """
         protocol = agree_protocol(request.protocol)
         if request.HasField("layout"):
             check_block_size(store_layout(request.layout), self._budget)
@@ -112,8 +115,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     async def Put(
         self, request_iterator: AsyncIterator[Any], context: Context
     ) -> AsyncIterator[kv_store_pb2.PutResponse]:
-        """Take blocks in. Whatever is wrong ends the stream, and what it did not publish is
-        forgotten."""
+        """Store blocks. Any error ends the stream; blocks that it did not publish are dropped."""
         with self._puts.opened():
             session = PutSession(self._store, self._budget, self._tenants, window=WINDOW_CHUNKS)
             stream = PutStream(
@@ -129,7 +131,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     async def Get(
         self, request_iterator: AsyncIterator[Any], context: Context
     ) -> AsyncIterator[Any]:
-        """Give blocks out."""
+        """Send blocks, or their places in shared memory."""
         with self._gets.opened():
             stream = GetStream(
                 self._store,
@@ -144,7 +146,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     async def Pin(
         self, request: kv_store_pb2.PinRequest, context: Context
     ) -> kv_store_pb2.PinResponse:
-        """Pin the blocks that are there. Raises InvalidRequestError, OverloadedError."""
+        """Pin the blocks that the store has. Raises InvalidRequestError, OverloadedError."""
         layout = store_layout(request.layout)
         keys: list[BlockKey] = []
         missing = []
@@ -161,8 +163,10 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
         return kv_store_pb2.PinResponse(lease_id=lease_id, missing_names=join_names(missing))
 
     def _expire(self) -> None:
-        """End the leases that are over, now and whenever the next one is: the next pin may be far
-        away, and memory needs the room before."""
+        """End the leases that are over, and schedule the same for the next one.
+
+        The next Pin may come much later, and memory needs the room before.
+        """
         now = time.monotonic()
         self._leases.expire(now)
         if self._expiry is not None:
@@ -176,7 +180,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     async def Release(
         self, request: kv_store_pb2.ReleaseRequest, context: Context
     ) -> kv_store_pb2.ReleaseResponse:
-        """End a lease; one that is over is no error."""
+        """End a lease; a lease that is over is not an error."""
         self._leases.release(request.lease_id)
         return kv_store_pb2.ReleaseResponse()
 
@@ -199,7 +203,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     async def WatchBlocks(
         self, request: kv_store_pb2.WatchBlocksRequest, context: Context
     ) -> AsyncIterator[kv_store_pb2.WatchBlocksResponse]:
-        """Tell what is there and what happens to it, for ever."""
+        """Stream the stored names, then every change of them, until the peer leaves."""
         with self._watches.opened():
             stream = WatchStream(self._store, self._events, self.store_id)
             await self._watches.send(stream.responses(request), context)

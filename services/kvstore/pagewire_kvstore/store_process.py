@@ -1,4 +1,4 @@
-"""The parts of a KV store's process, from the start to the end. Knows no messages."""
+"""Starts, runs and stops the parts of a KV store's process."""
 
 import asyncio
 import logging
@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY
 
 from pagewire_kvstore.blocks.event_log import EventLog
 from pagewire_kvstore.blocks.leases import Leases
+from pagewire_kvstore.blocks.tenants import Tenants
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_kvstore.service import SERVICE_NAME, KvStoreService, add_service
 from pagewire_kvstore.store.create import TierSettings, create_store
@@ -28,7 +29,7 @@ _logger = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS = 0.5
 WRITE_SECONDS = 5.0
-"""How long the end waits for blocks that are on their way to a slower tier."""
+"""Longest wait at the end for blocks that are queued for a slower tier."""
 
 _MAX_EVENTS = 100_000
 _MAX_LEASES = 4096
@@ -38,10 +39,10 @@ _MAX_FIRST_LEASE = 2**62
 
 
 async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
-    """Serve on `config.listen` until told to stop.
+    """Serve on `config.listen` until `context.stop` is set.
 
     Raises:
-        StartupError: The address is taken, or memory or disk cannot be had.
+        StartupError: The address is taken, or memory or disk is not available.
     """
     address = parse_address(config.listen, setting="--listen")
     events = EventLog(_MAX_EVENTS)
@@ -49,15 +50,8 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
     leases = Leases(_MAX_LEASES, _MAX_LEASE_SECONDS, _MAX_PINNED, first_id)
     tenants = config.tenants()
     path = arena_path(config.shared_memory_path, config.memory_size)
-    settings = TierSettings(
-        memory_bytes=config.memory_size,
-        shared_memory_path=path,
-        disk_path=None if config.disk_path is None else Path(config.disk_path),
-        disk_bytes=None if config.disk_path is None else config.disk_size,
-        redis_url=config.redis,
-        quota=tenants.quota,
-    )
-    # Touching memory and listing a folder take seconds; signals must be heard meanwhile.
+    settings = _tier_settings(config, path, tenants)
+    # Touching memory and listing a folder take seconds; signals must be handled meanwhile.
     store = await asyncio.to_thread(
         create_store, settings, is_pinned=leases.is_pinned, events=events
     )
@@ -69,7 +63,14 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
             stall_seconds=config.stall_seconds, max_put_bytes=config.put_buffer_size
         )
         shared = None if path is None else arena_facts(path)
-        service = KvStoreService(store, events, leases, tenants, limits, shared)
+        service = KvStoreService(
+            store=store,
+            events=events,
+            leases=leases,
+            tenants=tenants,
+            limits=limits,
+            shared=shared,
+        )
         server = await start_server(
             address,
             lambda made: add_service(service, made),
@@ -78,7 +79,7 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
             options=kv_server_options(),
         )
         context.status.report("listening", address=str(server.address))
-        collector.settle()
+        collector.freeze_gc()
         await _serve_until_stopped(server, context, tasks)
         context.status.report("stopping")
         await server.stop(STOP_GRACE_SECONDS)
@@ -91,10 +92,21 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
         await asyncio.to_thread(store.close)
 
 
+def _tier_settings(config: KvStoreConfig, path: Path | None, tenants: Tenants) -> TierSettings:
+    return TierSettings(
+        memory_bytes=config.memory_size,
+        shared_memory_path=path,
+        disk_path=None if config.disk_path is None else Path(config.disk_path),
+        disk_bytes=None if config.disk_path is None else config.disk_size,
+        redis_url=config.redis,
+        quota=tenants.quota,
+    )
+
+
 async def _serve_until_stopped(
     server: RpcServer, context: ProcessContext, tasks: Sequence[asyncio.Task[None]]
 ) -> None:
-    """Serve until told to stop, or until one of the tasks failed."""
+    """Serve until `context.stop` is set, or one of the tasks fails."""
     await server.set_serving(True)
     context.status.report("ready")
     stopped = asyncio.create_task(context.stop.wait())

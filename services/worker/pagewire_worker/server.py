@@ -176,7 +176,7 @@ async def _load(config: WorkerConfig, context: ProcessContext, thread: ModelThre
         lambda: load_replica(config, on_progress=on_progress, on_layer=thread.advance)
     )
     replica.model_runner.hurry_when(lambda: thread.has_jobs)
-    collector.settle()
+    collector.freeze_gc()
     return replica
 
 

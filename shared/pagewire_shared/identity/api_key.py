@@ -1,5 +1,7 @@
-"""One API key as it is written down: in the clear or as its SHA-256, with a name or without, and
-behind it what it may do and how much: `team-a=KEY streams=8 requests-per-minute=60`."""
+"""Parses one API key with its name, rights and limits.
+
+The key is plain text or its SHA-256: `team-a=KEY streams=8 requests-per-minute=60`.
+"""
 
 import hashlib
 import re
@@ -19,12 +21,12 @@ _LIMIT = re.compile(r"(streams|requests-per-minute|tokens-per-minute)=([1-9][0-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyLimits:
-    """How much a key may ask for; None where nothing is said.
+    """Limits of one key; None for no limit of its own.
 
     Attributes:
-        streams: Requests open at once, each prompt of several counted.
-        requests_per_minute: Calls of HTTP and gRPC that compute something.
-        tokens_per_minute: Of prompts and answers.
+        streams: Requests open at once; each prompt of a request counts.
+        requests_per_minute: HTTP and gRPC calls that compute something.
+        tokens_per_minute: Tokens of prompts and answers.
     """
 
     streams: int | None = None
@@ -34,13 +36,13 @@ class KeyLimits:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key that is known by its digest only.
+    """A key, stored as its digest only.
 
     Attributes:
         digest: SHA-256 of the key, 32 bytes.
-        name: Whose it is, the tenant of its requests; None for nobody's.
-        is_admin: Whether it may administrate; a key may not unless that is said of it.
-        limits: Its own.
+        name: Owner of the key and tenant of its requests; None for a key without an owner.
+        is_admin: Whether the key may administrate; only the word `admin` allows it.
+        limits: Limits of the key.
     """
 
     digest: bytes
@@ -50,16 +52,15 @@ class ApiKey:
 
 
 def digest_of(key: str) -> bytes:
-    """Return the SHA-256 of a key that a client has sent; any text has one."""
+    """Return the SHA-256 of a key that a client has sent, also for invalid Unicode."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def parse_api_key(text: str, *, may_be_named: bool) -> ApiKey:
-    """Return the key that `text` writes: KEY or sha256:HEX, after NAME= where it may be named, and
-    before `admin` and limits, which blanks part.
+    """Parse `[NAME=]KEY` or `[NAME=]sha256:HEX`, followed by `admin` and limits after blanks.
 
     Raises:
-        StartupError: It is neither; the message does not show the key.
+        StartupError: The text has another form; the message does not show the key.
     """
     text, *options = text.split() or [""]
     is_admin, limits = _rights(options)
@@ -76,8 +77,8 @@ def parse_api_key(text: str, *, may_be_named: bool) -> ApiKey:
 
 
 def _rights(options: list[str]) -> tuple[bool, KeyLimits]:
-    """Return what is said behind a key. Raises StartupError, which does not show what it is: it may
-    be a part of a key."""
+    """Parse the words after a key. The StartupError does not show a wrong word, because it may be a
+    part of a key."""
     values: dict[str, int] = {}
     for number, option in enumerate(options, 1):
         limit = _LIMIT.fullmatch(option)
@@ -93,7 +94,6 @@ def _rights(options: list[str]) -> tuple[bool, KeyLimits]:
 
 
 def hidden_key(text: str) -> str:
-    """Return a key given in a flag as sha256:HEX, which is what is kept, and what is said behind
-    it. Raises StartupError."""
+    """Return a key given in a flag as sha256:HEX, with the words after it. Raises StartupError."""
     digest = parse_api_key(text, may_be_named=False).digest.hex()
     return " ".join([_HASH_PREFIX + digest, *text.split()[1:]])

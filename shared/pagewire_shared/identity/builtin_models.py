@@ -1,19 +1,19 @@
-"""Where the models lie that the distribution carries, by name. Opens none of their files."""
+"""Finds the folders of the models that the distribution contains, by name."""
 
 import importlib.util
 from pathlib import Path
 
 BUILTIN_NAME = "pagewire-builtin"
-# The model of `pagewire serve`, and a smaller one of the same tokens.
+# The default model of `pagewire serve`, and a smaller model with the same tokens.
 BUILTIN_NAMES = {BUILTIN_NAME: "builtin_model", f"{BUILTIN_NAME}-draft": "builtin_draft"}
 
 
 def builtin_folder(name: str) -> Path | None:
-    """Return the folder of a built-in model; None for any other name, or where it was left out of
-    an installation."""
+    """Return the folder of a built-in model; None for any other name, or when the installation
+    leaves it out."""
     if name not in BUILTIN_NAMES:
         return None
-    # Looked up, not imported: `pagewire` stands above this package.
+    # Looked up, not imported: this package must not import `pagewire`.
     spec = importlib.util.find_spec("pagewire")
     if spec is None or spec.origin is None:
         return None

@@ -1,6 +1,7 @@
-"""Tags of frontend processes: 8 hex digits in the ids of what a process stores, as in
-resp_<tag>_<hex>. The first 5 digits follow from the name of the process. The others are drawn at
-each start, because what an earlier process of that name held in memory is gone.
+"""Tags of frontend processes: 8 hex digits in the ids of stored responses, as in resp_<tag>_<hex>.
+
+The first 5 digits follow from the name of the process. The others are random at each start,
+because an earlier process of that name has lost the responses in its memory.
 """
 
 import hashlib
@@ -11,9 +12,9 @@ _LIFE_DIGITS = 3
 
 
 def slot_of(name: str) -> str:
-    """Return how the tags of all processes called `name` begin: 5 hex digits of BLAKE2b.
+    """Return the first digits of the tags of all processes called `name`: 5 hex digits of BLAKE2b.
 
-    Among 64 names two that begin alike are one case in 500; whoever gives names looks.
+    Two of 64 names collide in one case of 500; the code that assigns names must check.
     """
     return hashlib.blake2b(name.encode(), digest_size=8).hexdigest()[:SLOT_DIGITS]
 

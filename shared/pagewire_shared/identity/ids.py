@@ -1,5 +1,4 @@
-"""Names of things that cross process boundaries, as distinct types. Owns no behaviour but
-minting."""
+"""Ids and names that cross process boundaries, as distinct types, with their checks."""
 
 import hashlib
 import math
@@ -28,14 +27,14 @@ def check_cell_name(name: str) -> None:
 
 
 SHOWN_DIGITS = 8
-"""Of an id in tables and logs."""
+"""Hex digits of an id in tables and logs."""
 
 
 def find_worker(prefix: str, names: Collection[str]) -> str:
     """Return the one of `names`, in lower-case hex, that begins with `prefix`.
 
     Raises:
-        InvalidRequestError: None does, or several do; names worker.
+        InvalidRequestError: No name or several names begin so; `field` is worker.
     """
     wanted = prefix.strip().lower()
     found = [name for name in names if name.startswith(wanted)] if wanted else []
@@ -53,10 +52,10 @@ def find_worker(prefix: str, names: Collection[str]) -> str:
 
 
 def parse_tenant_weight(text: str) -> tuple[str, float]:
-    """Return tenant and weight; a tenant may have = in its name, and "" is the default one.
+    """Return tenant and weight; a tenant may have = in its name, and "" is the default tenant.
 
     Raises:
-        StartupError: Not TENANT=WEIGHT, or the weight is no number greater than 0.
+        StartupError: Not TENANT=WEIGHT, or the weight is not a number greater than 0.
     """
     tenant, separator, written = text.rpartition("=")
     if not separator:
@@ -83,7 +82,7 @@ BlockId = NewType("BlockId", int)
 """Index of a block in one worker's KV pool; never leaves the scheduler-worker pair."""
 
 BlockName = NewType("BlockName", bytes)
-"""16 bytes naming a block by its content, see block_hash."""
+"""16-byte content hash of a block, see block_hash."""
 
 ID_BYTES = 16
 

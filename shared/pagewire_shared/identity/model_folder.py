@@ -1,8 +1,8 @@
 """Finds the folder of a model: a local one, a built-in one, or a hub id in the cache of
 huggingface_hub.
 
-The cache is read by its published layout (models--org--name/{refs,blobs,snapshots}), so that a
-cached model needs neither network nor library; only one that is not there is downloaded.
+The cache is read by its published layout (models--org--name/{refs,blobs,snapshots}), so a cached
+model needs neither network nor library. Only a missing model is downloaded.
 """
 
 import logging
@@ -29,14 +29,13 @@ _logger = logging.getLogger(__name__)
 def resolve_model(
     model: str, environ: Mapping[str, str] = os.environ, *, has_weights: bool
 ) -> Path:
-    """Return the folder of `model`. Raises StartupError when there is none.
+    """Return the folder of `model`. Raises StartupError when it cannot be found or downloaded.
 
     Args:
         model: A folder, a built-in model's name, or a hub id such as "org/name" with an optional
             "@revision": a branch, tag or commit.
         environ: HF_HUB_CACHE, HF_HOME, HF_HUB_OFFLINE.
-        has_weights: Whether weights are needed, or only what the tokenizer and the configuration
-            are read from.
+        has_weights: Whether weights are needed, or only tokenizer and configuration.
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
@@ -57,7 +56,7 @@ def resolve_model(
         )
     found = found or _download(hub_id, revision, cache, has_weights=has_weights)
     if found.name != revision and _COMMIT.fullmatch(found.name):
-        # A branch moves; whoever wants the same files again can say so.
+        # A branch moves; the line says how to get the same files again.
         _logger.info(
             "%s at %s is commit %s; pin it with %s@%s",
             *(hub_id, revision, found.name, hub_id, found.name),

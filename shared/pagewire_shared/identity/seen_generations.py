@@ -1,4 +1,4 @@
-"""What a peer of schedulers remembers of their generations, by cell: they count apart."""
+"""Remembers the highest scheduler generation that a peer has seen in each cell."""
 
 from pagewire_shared.errors import UnavailableError, WireError
 
@@ -7,29 +7,29 @@ MAX_CELLS = 16
 
 
 class SeenGenerations:
-    """The highest generation seen of each cell, of the cells met last.
+    """The highest generation of each cell, for the cells met last.
 
-    A peer dials an address; which cell it will find there it learns from the welcome. Its hello
-    tells what it has seen of the cell that it met last.
+    A peer dials an address and learns the cell from the welcome. Its hello carries the highest
+    generation of the cell that it met last.
     """
 
     def __init__(self) -> None:
         self._highest: dict[str, int] = {}
         self.cell = ""
-        """The cell met last; "" before any, and for a scheduler that names none."""
+        """The cell met last; "" before the first welcome, and for a scheduler without a name."""
 
     @property
     def highest(self) -> int:
-        """The highest generation seen of the cell met last; 0 when none was."""
+        """The highest generation of the cell met last; 0 before the first welcome."""
         return self._highest.get(self.cell, 0)
 
     def meet(self, cell: str, generation: int) -> None:
-        """Take note of a welcome.
+        """Note the cell and the generation of a welcome.
 
         Raises:
-            WireError: No scheduler can have that generation; it is not kept.
-            UnavailableError: A later scheduler of that cell was met before. The next hello tells
-                this one of it.
+            WireError: The generation is out of range; it is not kept.
+            UnavailableError: A later scheduler of that cell was met before. The next hello reports
+                its generation to this scheduler.
         """
         if generation > MAX_GENERATION:
             raise WireError(f"generation {generation} is above 2^63 - 1")

@@ -1,4 +1,7 @@
-"""Memory for payloads: mapped once, touched before the first block comes. Knows no blocks."""
+"""Arena: a fixed mapping of memory for payloads, touched at the start, optionally a shared file.
+
+Extents tracks the free parts of an arena.
+"""
 
 import mmap
 import os
@@ -14,7 +17,7 @@ from pagewire_shared.errors import StartupError
 from pagewire_shared.process.file_lock import try_lock
 
 SUFFIX = ".arena"
-"""What a file of an arena ends with: a stale one is replaced, so no other file may be named."""
+"""Suffix of an arena's file. Stale files are replaced, so the suffix protects all other files."""
 
 _NUM_ATTEMPTS = 10
 _ZEROS_BYTES = 1024 * 1024
@@ -23,17 +26,17 @@ _ZEROS_BYTES = 1024 * 1024
 class Arena:
     """One mapping of `capacity_bytes` that never grows.
 
-    Every page is touched at start: the first touch of a page costs many times what copying into it
-    does, and memory that is not there is an error at start instead of a signal later.
+    Every page is touched at the start: the first touch of a page costs many times more than a copy
+    into it, and missing memory is an error at the start instead of a signal later.
 
     Args:
         capacity_bytes: Size in bytes.
-        path: File to map, which other processes of the host can map, too; its folder should lie in
-            memory, as /dev/shm does. None for anonymous memory. It is removed by `close`; one that
-            a dead process left is replaced.
+        path: File to map, which other processes of the host can map, too; its folder should be in
+            memory, such as /dev/shm. None for anonymous memory. `close` removes the file; a file
+            that a dead process left is replaced.
 
     Raises:
-        StartupError: Too little memory or room, or a path that cannot be taken.
+        StartupError: Too little memory or room, or a path that cannot be used.
     """
 
     def __init__(self, capacity_bytes: int, path: Path | None = None) -> None:
@@ -56,7 +59,7 @@ class Arena:
 
     @property
     def memory(self) -> memoryview:
-        """All of it, writable; it stays mapped for as long as somebody has this."""
+        """All bytes, writable; the memory stays mapped while a reference to this view exists."""
         return memoryview(self._map)
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
@@ -75,13 +78,13 @@ class Arena:
         return self._bytes[offset : offset + num_bytes].toreadonly()
 
     def close(self) -> None:
-        """Remove the file and unmap; views that are still in use keep the memory until they go."""
+        """Remove the file and unmap; views that are still in use keep the memory mapped."""
         self._remove_file()
         self._bytes.release()
         try:
             self._map.close()
         except BufferError:
-            # Somebody reads: the mapping ends with the last view, nothing else refers to it.
+            # A view is in use: the mapping ends with the last view.
             return
 
     def __enter__(self) -> Self:
@@ -96,7 +99,7 @@ class Arena:
         self.close()
 
     def _check(self, offset: int, num_bytes: int) -> None:
-        # A slice would be cut short without a word.
+        # A slice out of range would be shortened silently.
         assert 0 <= offset <= offset + num_bytes <= self.capacity_bytes, (offset, num_bytes)
 
     def _remove_file(self) -> None:
@@ -120,7 +123,7 @@ def _map(file: int | None, capacity_bytes: int) -> mmap.mmap:
 
 
 def _create_file(path: Path, capacity_bytes: int) -> int:
-    """Create, lock and size the file; its descriptor. The lock says that its owner is alive."""
+    """Create, lock and size the file; return its descriptor. The lock shows a living owner."""
     if path.suffix != SUFFIX:
         raise StartupError(f"{path}: the name of an arena's file ends with {SUFFIX}")
     try:
@@ -140,7 +143,7 @@ def _create_file(path: Path, capacity_bytes: int) -> int:
 
 
 def _create_locked(path: Path) -> int:
-    """Create the file exclusively and lock it, replacing what a dead process left."""
+    """Create the file exclusively and lock it; replace the file of a dead process."""
     common = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     for _ in range(_NUM_ATTEMPTS):
         try:
@@ -148,7 +151,7 @@ def _create_locked(path: Path) -> int:
         except FileExistsError:
             _remove_stale(path, common)
             continue
-        # Between its creation and its lock another process may have taken it for a stale one.
+        # Before the lock, another process may have removed the file as stale.
         if try_lock(file) and _is_at(file, path):
             return file
         os.close(file)
@@ -166,7 +169,7 @@ def _remove_stale(path: Path, flags: int) -> None:
             raise StartupError(f"{path}: not a regular file; it cannot become an arena")
         if not try_lock(file):
             raise StartupError(f"{path}: another process holds this arena")
-        # Only who holds the lock removes it, so it stays this file until it is gone.
+        # Only the holder of the lock removes the file, so the path still names this file.
         if _is_at(file, path):
             path.unlink()
     finally:
@@ -174,7 +177,7 @@ def _remove_stale(path: Path, flags: int) -> None:
 
 
 def _is_at(file: int, path: Path) -> bool:
-    """Whether `path` still names this open file."""
+    """Return whether `path` still names this open file."""
     try:
         return os.path.samestat(os.fstat(file), os.lstat(path))
     except FileNotFoundError:
@@ -182,7 +185,7 @@ def _is_at(file: int, path: Path) -> bool:
 
 
 def _reserve(file: int, capacity_bytes: int) -> None:
-    """Make the file system set all bytes aside: a full one fails here and not at a later touch."""
+    """Reserve all bytes in the file system, so that a full one fails here, not at a later touch."""
     if sys.platform == "linux":
         os.posix_fallocate(file, 0, capacity_bytes)
         return

@@ -1,5 +1,4 @@
-"""What identifies a file of memory that processes of one host share; see SharedMemory in
-kv_store.proto."""
+"""Identity of the file of an arena that processes share; see SharedMemory in kv_store.proto."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,9 +6,9 @@ from pathlib import Path
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaFacts:
-    """A file, as its owner sees it. It is the same elsewhere only where all of this is."""
+    """The file of an arena as its owner sees it. A peer has the same file only if all agree."""
 
     path: str
     boot_id: str
@@ -19,5 +18,5 @@ class ArenaFacts:
 
 
 def boot_id() -> str:
-    """Return the boot id of this host's kernel. Raises OSError where there is none."""
+    """Return the boot id of this host's kernel. Raises OSError where the system has no boot id."""
     return _BOOT_ID.read_text().strip()

@@ -1,4 +1,4 @@
-"""Where files of memory lie that processes of one host share. Maps nothing itself."""
+"""Names and checks the files of arenas in a folder, and removes those of dead processes."""
 
 import os
 import secrets
@@ -15,25 +15,29 @@ _MOUNTS = Path("/proc/self/mounts")
 
 
 def new_arena_path(folder: Path, prefix: str) -> Path:
-    """Return a path in `folder` that nobody has; who is removed with `remove_stale` says it by its
-    prefix."""
+    """Return an unused path in `folder`; `remove_stale` finds its file by the prefix."""
     return folder / f"{prefix}{secrets.token_hex(8)}{SUFFIX}"
 
 
 def arena_facts(path: Path) -> ArenaFacts:
-    """Return what peers need to know of the file of an arena."""
+    """Return the facts by which peers identify the file of an arena."""
     found = path.stat()
-    identity = (found.st_dev, found.st_ino, found.st_size)
-    return ArenaFacts(str(path.absolute()), boot_id(), *identity)
+    return ArenaFacts(
+        path=str(path.absolute()),
+        boot_id=boot_id(),
+        device=found.st_dev,
+        inode=found.st_ino,
+        num_bytes=found.st_size,
+    )
 
 
 def is_in_memory(folder: Path) -> bool:
-    """Whether what is mounted on `folder` keeps its files in memory."""
+    """Return whether the file system mounted on `folder` keeps its files in memory."""
     try:
         lines = _MOUNTS.read_text().splitlines()
     except OSError:
         return False
-    # Device, folder, type, options, ...; the last mount on a folder is the one that is seen.
+    # Device, folder, type, options, ...; the last mount on a folder hides earlier ones.
     types = [fields[2] for line in lines if (fields := line.split())[1] == str(folder)]
     return bool(types) and types[-1] == "tmpfs"
 
@@ -45,9 +49,9 @@ def free_bytes(folder: Path) -> int:
 
 
 def remove_stale(folder: Path, prefix: str) -> None:
-    """Remove the arenas of processes that were killed: who lives holds the lock of its file."""
+    """Remove the arenas of dead processes; a live process holds the lock of its file."""
     for path in folder.glob(f"{prefix}*{SUFFIX}"):
-        # Of another user, or just removed by another process.
+        # The file may belong to another user, or another process may just have removed it.
         with suppress(PermissionError, FileNotFoundError):
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:

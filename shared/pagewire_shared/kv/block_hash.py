@@ -1,8 +1,8 @@
-"""The one chained content hash that names KV blocks.
+"""The chained content hash that names KV blocks.
 
 A name is the first 16 bytes of SHA-256 over a canonical encoding: a version byte, then every field
-preceded by its length as little-endian u32, token ids as little-endian u32. Two blocks have one
-name only if model, cache layout, tenant salt, adapter, everything before them and their own tokens
+preceded by its length as little-endian u32, token ids as little-endian u32. Two blocks have the
+same name only if model, cache layout, tenant salt, adapter, all earlier tokens and their own tokens
 agree.
 """
 
@@ -28,7 +28,7 @@ def root_name(
     salt: bytes = b"",
     adapter: bytes = b"",
 ) -> BlockName:
-    """Return the name that stands for "nothing before": the parent of every first block.
+    """Return the root name: the parent of every first block.
 
     Args:
         model_fingerprint: SHA-256 of configuration and weights, 32 bytes.
@@ -42,7 +42,7 @@ def root_name(
 
 
 def tenant_salt(tenant: str, cache_salt: bytes) -> bytes:
-    """Return tenant and salt as one; lengths first, so that no two pairs look alike."""
+    """Return tenant and salt joined, with the length first, so that no two pairs are equal."""
     if not tenant and not cache_salt:
         return b""
     encoded = tenant.encode()
@@ -59,8 +59,8 @@ def block_names(parent: BlockName, token_ids: bytes, block_size: int) -> bytes:
     """Return the names of consecutive full blocks after the block named `parent`, 16 bytes each.
 
     Args:
-        token_ids: Little-endian u32; what fills no block is left out.
-        block_size: In tokens.
+        token_ids: Little-endian u32; tokens after the last full block are left out.
+        block_size: Tokens per block.
     """
     size = 4 * block_size
     head = _encode(b"block") + struct.pack("<I", len(parent))

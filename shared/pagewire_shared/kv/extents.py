@@ -1,4 +1,4 @@
-"""Which parts of an arena are free. Knows offsets and sizes only, touches no memory."""
+"""Allocates extents of an arena by offset and size, without touching its memory."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
@@ -33,18 +33,18 @@ class Extents:
 
     @property
     def largest_free(self) -> int:
-        """Size of the largest free extent in bytes, 0 when there is none."""
+        """Size of the largest free extent in bytes, 0 when the arena is full."""
         return self._sizes[-1][0] if self._sizes else 0
 
     def rounded(self, num_bytes: int) -> int:
-        """Bytes that an allocation of `num_bytes` takes."""
+        """Return the bytes that an allocation of `num_bytes` takes."""
         return -(-num_bytes // self._granule) * self._granule
 
     def allocate(self, num_bytes: int) -> int | None:
-        """Take the smallest free extent that is large enough, the lowest of equals.
+        """Allocate the smallest free extent that is large enough, the lowest among equals.
 
         Returns:
-            Its offset in bytes; None when no free extent is large enough.
+            Offset in bytes; None when no free extent is large enough.
         """
         assert num_bytes > 0, num_bytes
         size = self.rounded(num_bytes)
@@ -60,7 +60,7 @@ class Extents:
         return start
 
     def free(self, offset: int) -> None:
-        """Give an allocated extent back. One that is not allocated is an AssertionError."""
+        """Free the extent at `offset`. Raises AssertionError when none is allocated there."""
         assert offset in self._used, f"no extent is allocated at {offset}"
         start, end = offset, offset + self._used.pop(offset)
         if end in self._ends:
@@ -76,18 +76,18 @@ class Extents:
     def choose_to_free(
         self, num_bytes: int, freed: Iterable[int], candidates: Iterable[int]
     ) -> list[int] | None:
-        """Choose which extents to free besides `freed` so that `num_bytes` fit. Changes nothing.
+        """Choose extents to free besides `freed` so that `num_bytes` fit, without freeing them.
 
         Candidates are tried in turn until they, `freed` and free extents make one run that is large
-        enough; those that are not needed for it are not chosen.
+        enough. Candidates outside that run are not chosen.
 
         Args:
             num_bytes: Size to fit.
-            freed: Offsets of allocated extents that will be freed anyway.
-            candidates: Offsets of other allocated extents, in the order in which they may go.
+            freed: Offsets of allocated extents that will be freed in any case.
+            candidates: Offsets of other allocated extents, in order of preference.
 
         Returns:
-            Offsets of chosen candidates; None when even all of them would not do.
+            Offsets of chosen candidates; None when even all of them are too little.
         """
         size = self.rounded(num_bytes)
         if self.largest_free >= size:
@@ -114,7 +114,7 @@ class Extents:
         return None
 
     def _needed(self, tried: list[int], start: int, end: int, size: int) -> list[int]:
-        """Cut a run down to what `size` needs, sparing the last tried first."""
+        """Shrink a run to `size`, and spare the candidates tried last first."""
         for offset in reversed(tried):
             if not start <= offset < end:
                 continue

@@ -1,8 +1,8 @@
-"""KvLayers on the wire without copying its payload twice: the header by hand, the payload appended.
+"""Encodes and decodes KvLayers without a second copy of its payload.
 
-What comes out is the protobuf encoding of `pagewire.worker.v1.PullResponse`, so any decoder reads
-it; what comes in may have its fields in any order, and then goes through the usual parser.
-(Encoding: https://protobuf.dev/programming-guides/encoding/)
+The encoder writes the header itself and appends the payload. Its output is the protobuf encoding of
+`pagewire.worker.v1.PullResponse`, so any decoder reads it. Input with another order of fields goes
+through protobuf's parser. (Encoding: https://protobuf.dev/programming-guides/encoding/)
 """
 
 import struct
@@ -16,7 +16,7 @@ from pagewire_shared.kv.checksum import crc32c
 from pagewire_shared.kv.varint import encode_varint, read_varint
 
 MAX_DATA_BYTES: Final = 1024 * 1024
-"""Payload of one message, or one layer of one block where that is more."""
+"""Most payload of one message, unless one layer of one block is larger."""
 
 _FIRST_BLOCK, _NUM_BLOCKS, _FIRST_LAYER, _NUM_LAYERS, _CHECKSUM, _OFFSET = (
     number << 3 for number in range(1, 7)
@@ -31,7 +31,7 @@ Part = bytes | memoryview
 
 @dataclass(frozen=True, slots=True)
 class LayerRange:
-    """Which layers of which blocks: indices among the names that were asked for."""
+    """A range of layers of a range of blocks, as indices into the requested names."""
 
     first_block: int
     num_blocks: int
@@ -44,10 +44,10 @@ class KvLayersPiece:
     """Some layers of some blocks.
 
     Attributes:
-        range: Which.
+        range: Layers and blocks of the payload.
         checksum: See `layers_checksum`.
-        parts: The payload, in parts that follow each other; empty when it lies in shared memory.
-        offset: Where in shared memory; None when the payload is here.
+        parts: The payload in consecutive parts; empty when it is in shared memory.
+        offset: Offset in shared memory; None when `parts` is the payload.
     """
 
     range: LayerRange
@@ -66,7 +66,7 @@ def layers_checksum(names: Sequence[bytes], covered: LayerRange, parts: Sequence
 
     Args:
         names: Names of exactly these blocks.
-        covered: Which layers these are.
+        covered: Layers and blocks of the payload.
         parts: The payload.
     """
     fields = (covered.first_block, covered.num_blocks, covered.first_layer, covered.num_layers)
@@ -77,7 +77,7 @@ def layers_checksum(names: Sequence[bytes], covered: LayerRange, parts: Sequence
 
 
 def encode_response(response: "wire.PullResponse | KvLayersPiece") -> bytes:
-    """Return a PullResponse, encoded."""
+    """Return an encoded PullResponse."""
     if not isinstance(response, KvLayersPiece):
         return response.SerializeToString()
     covered, num_bytes = response.range, response.num_bytes
@@ -97,11 +97,10 @@ def encode_response(response: "wire.PullResponse | KvLayersPiece") -> bytes:
 
 
 def decode_response(message: bytes) -> "wire.PullResponse | KvLayersPiece":
-    """Return a PullResponse; layers are always a KvLayersPiece, whoever encoded them, whose payload
-    is a view.
+    """Return a PullResponse; layers always become a KvLayersPiece with a view as payload.
 
     Raises:
-        WireError, google.protobuf.message.DecodeError: It is no PullResponse.
+        WireError, google.protobuf.message.DecodeError: The message is not a PullResponse.
     """
     view = memoryview(message)
     body = _body_of_layers(view)
@@ -116,7 +115,7 @@ def decode_response(message: bytes) -> "wire.PullResponse | KvLayersPiece":
 
 
 def _body_of_layers(view: memoryview) -> memoryview | None:
-    """Return the encoding of the layers where they are all of a message, else None."""
+    """Return the encoded layers when they are the only field of the message, else None."""
     try:
         tag, position = read_varint(view, 0)
         if tag != _LAYERS:
@@ -128,7 +127,7 @@ def _body_of_layers(view: memoryview) -> memoryview | None:
 
 
 def _decode(view: memoryview) -> KvLayersPiece | None:
-    """Read layers whose fields come in order, the payload last; None for any others."""
+    """Decode layers whose fields are in order with the payload last; None for other encodings."""
     found: dict[int, int] = {}
     position, last_tag = 0, 0
     while position < len(view):
@@ -138,7 +137,7 @@ def _decode(view: memoryview) -> KvLayersPiece | None:
             return None
         last_tag = tag
         if tag == _DATA:
-            # Data is not the last field, or it is cut off: the parser says which.
+            # Data is not the last field, or is cut off: protobuf's parser decides.
             return _piece(found, view[position:]) if value == len(view) - position else None
         found[tag] = value
     return _piece(found, None)

@@ -1,4 +1,4 @@
-"""Millions of block names in a set none of whose calls takes long."""
+"""A set for millions of block names, of which no single call takes long."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -10,11 +10,11 @@ _NUM_SHARDS: Final = 256
 
 
 class NameSet:
-    """A set of names in parts by their first byte, which is uniform, as names are hashes.
+    """A set of names in 256 shards by first byte, which is uniform because names are hashes.
 
-    A set that grows is copied whole in a single call, and freed whole when it goes: tens of
-    milliseconds with a million names. Here that is a part of it, and what was cleared is freed by
-    the calls that follow, a part each.
+    A growing set is copied whole in a single call, and freed whole: tens of milliseconds with a
+    million names. Here each call copies one shard at most. After `clear`, each later call frees one
+    old shard.
     """
 
     __slots__ = ("_length", "_old_shards", "_shards")
@@ -36,11 +36,11 @@ class NameSet:
         return chain.from_iterable(self._shards)
 
     def add(self, name: BlockName) -> None:
-        """Add a name, which may be there."""
+        """Add a name, if it is new."""
         self.add_all((name,))
 
     def add_all(self, names: Iterable[BlockName], max_length: int | None = None) -> int:
-        """Add names up to `max_length`, and return how many new ones were left out."""
+        """Add names up to `max_length`; return the number of new names left out."""
         shards, num_left_out = self._shards, 0
         for name in names:
             shard = shards[name[0]]
@@ -55,7 +55,7 @@ class NameSet:
         return num_left_out
 
     def discard_all(self, names: Iterable[BlockName]) -> None:
-        """Remove those of `names` that are there."""
+        """Remove names; unknown names are ignored."""
         for name in names:
             shard = self._shards[name[0]]
             if name in shard:
@@ -64,7 +64,7 @@ class NameSet:
         self._free_some()
 
     def clear(self) -> None:
-        """Remove all."""
+        """Remove all names."""
         self._old_shards += filter(None, self._shards)
         self._shards = [set() for _ in range(_NUM_SHARDS)]
         self._length = 0

@@ -1,5 +1,4 @@
-"""Serializers of the streams that carry KV: chunks as KvPiece, past protobuf's copies; every other
-message as generated."""
+"""Serializers of gRPC streams that carry KV: chunks become KvPiece without protobuf's copies."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -19,7 +18,7 @@ class _MessageClass(Protocol[CarrierT]):
 
 
 def serializer(carrier: _MessageClass[CarrierT]) -> Callable[[CarrierT | KvPiece], bytes]:
-    """Return what encodes a message, or a chunk as that message."""
+    """Return a function that encodes a message, or a chunk as that message."""
     field = carrier.DESCRIPTOR.fields_by_name["chunk"].number
 
     def encode(message: CarrierT | KvPiece) -> bytes:
@@ -31,9 +30,9 @@ def serializer(carrier: _MessageClass[CarrierT]) -> Callable[[CarrierT | KvPiece
 
 
 def deserializer(carrier: _MessageClass[CarrierT]) -> Callable[[bytes], CarrierT | KvPiece]:
-    """Return what decodes a message: chunks are always KvPieces, whoever encoded them.
+    """Return a function that decodes a message; a chunk always becomes a KvPiece.
 
-    It raises WireError, or protobuf's DecodeError, for bytes that are no such message.
+    The function raises WireError, or protobuf's DecodeError, for invalid bytes.
     """
     field = carrier.DESCRIPTOR.fields_by_name["chunk"].number
 

@@ -1,10 +1,10 @@
-"""How KV blocks move between two workers."""
+"""Transports of KV blocks between two workers."""
 
 import enum
 
 
 class KvTransport(enum.Enum):
-    """Values are what metrics, usage and reports call them."""
+    """A transport; its value is its name in metrics, usage and reports."""
 
     GRPC = "grpc"
     SHARED_MEMORY = "shared_memory"

@@ -1,4 +1,4 @@
-"""Between KvTransport and its wire form."""
+"""Converts KvTransport to and from its wire form."""
 
 from collections.abc import Iterable
 
@@ -18,11 +18,11 @@ def transport_to_message(transport: KvTransport) -> "layout_pb2.KvTransport":
 
 
 def transport_from_message(number: int) -> KvTransport | None:
-    """Return a transport; None for one that this version does not know."""
+    """Return a transport; None for a number that this version does not know."""
     return _FROM_WIRE.get(number)
 
 
 def transports_from_message(numbers: Iterable[int]) -> tuple[KvTransport, ...]:
-    """Return those of `numbers` that this version knows, each once, in their order."""
+    """Return the transports that this version knows, each once, in order."""
     known = (transport_from_message(number) for number in numbers)
     return tuple(dict.fromkeys(one for one in known if one is not None))

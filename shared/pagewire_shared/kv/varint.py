@@ -1,4 +1,4 @@
-"""Numbers of variable length, as protobuf encodes them.
+"""Variable-length integers as protobuf encodes them.
 
 (Encoding: https://protobuf.dev/programming-guides/encoding/)
 """
@@ -9,7 +9,7 @@ _MAX_BYTES = 10
 
 
 def encode_varint(value: int) -> bytes:
-    """Return the encoding of a number that is not negative."""
+    """Return the encoding of a non-negative number."""
     groups = bytearray()
     while value > 0x7F:
         groups.append(value & 0x7F | 0x80)

@@ -1,18 +1,18 @@
-"""Delays between attempts: exponential with full jitter. Owns no clock."""
+"""Delays between attempts: exponential backoff with jitter. Callers do the waiting."""
 
 import random
 from dataclasses import dataclass
 
 REDIAL_MAX_SECONDS = 0.25
-"""Between attempts to reach a scheduler: it is back in a second, and all streams wait for it."""
+"""Longest delay between attempts to reach a scheduler, which usually is back within a second."""
 
 
 @dataclass(slots=True)
 class Backoff:
-    """Grows from `first_seconds` to `max_seconds`, doubling; `reset` after a success.
+    """A delay that doubles from `first_seconds` to `max_seconds`; call `reset` after a success.
 
     Jitter as in "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), between half and
-    all of the nominal delay, so that peers of a restarted process do not return at one instant.
+    all of the nominal delay, so that peers of a restarted process do not return all at once.
     """
 
     first_seconds: float = 0.05
@@ -20,7 +20,7 @@ class Backoff:
     _nominal_seconds: float = 0.0
 
     def next_seconds(self) -> float:
-        """Return how long to wait before the next attempt."""
+        """Return the seconds to wait before the next attempt."""
         doubled = self._nominal_seconds * 2 if self._nominal_seconds else self.first_seconds
         self._nominal_seconds = min(doubled, self.max_seconds)
         return self._nominal_seconds * random.uniform(0.5, 1.0)

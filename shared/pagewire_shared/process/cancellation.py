@@ -1,16 +1,15 @@
-"""Tells a task that is to end from an awaited call that somebody else has cancelled, and finds what
-a library swallowed."""
+"""Detects that the current task was cancelled, even when a library swallowed the CancelledError."""
 
 import asyncio
 
 
 def is_cancelled() -> bool:
-    """Whether the current task itself is asked to end, so that a CancelledError is meant for it."""
+    """Return whether the current task itself was cancelled, not only a call that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def end_if_cancelled() -> None:
-    """Raise CancelledError in a task that was asked to end, for a call may have swallowed that."""
+    """Raise CancelledError in a cancelled task; an awaited call may have swallowed the error."""
     if is_cancelled():
         raise asyncio.CancelledError

@@ -1,18 +1,21 @@
-"""Keeps a caller from waiting for what does not work. Pure: owns no clock, calls nothing."""
+"""Circuit breaker: stops calls to a service that fails, and tries one call after a while.
+
+Callers pass the time and make the calls.
+"""
 
 import enum
 from typing import Final
 
 
 class CircuitState(enum.Enum):
-    """Whether calls are made."""
+    """State of a circuit breaker."""
 
     CLOSED = "closed"
-    """All are."""
+    """All calls are made."""
     OPEN = "open"
-    """None is, for a while."""
+    """No call is made, for a while."""
     HALF_OPEN = "half_open"
-    """One is, and decides how it goes on."""
+    """One call is made; its result closes or opens the circuit."""
 
 
 MOVES: Final = {
@@ -20,7 +23,7 @@ MOVES: Final = {
     CircuitState.OPEN: frozenset({CircuitState.HALF_OPEN, CircuitState.CLOSED}),
     CircuitState.HALF_OPEN: frozenset({CircuitState.OPEN, CircuitState.CLOSED}),
 }
-"""Legal moves. Open to closed: a call that was made before the circuit opened went well."""
+"""Legal moves. Open to closed: a call that was made before the circuit opened succeeded."""
 
 
 class CircuitBreaker:
@@ -29,7 +32,7 @@ class CircuitBreaker:
     M. Nygard, Release It!, 2nd edition, 5.2. Times are seconds of any clock that never goes back.
 
     Attributes:
-        state: As the last call left it.
+        state: State after the last reported call.
     """
 
     __slots__ = (
@@ -47,9 +50,9 @@ class CircuitBreaker:
         self, *, max_failures: int = 3, first_seconds: float = 0.5, max_seconds: float = 30.0
     ) -> None:
         """Args:
-        max_failures: Failures in a row that open it.
-        first_seconds: How long it stays open the first time.
-        max_seconds: How long it stays open at most.
+        max_failures: Failures in a row that open the circuit.
+        first_seconds: Seconds that it stays open the first time.
+        max_seconds: Most seconds that it stays open.
         """
         assert max_failures > 0, max_failures
         assert 0 < first_seconds <= max_seconds, (first_seconds, max_seconds)
@@ -70,7 +73,7 @@ class CircuitBreaker:
     def allows_attempt(self, now: float) -> bool:
         """Return whether a call may begin.
 
-        While half open, an attempt that never reports is taken for failed after the longest time.
+        While half open, an attempt that never reports counts as failed after `max_seconds`.
         """
         if self.state is CircuitState.OPEN:
             return now >= self._open_until
@@ -89,14 +92,14 @@ class CircuitBreaker:
         self._attempt_until = now + self._max_seconds
 
     def succeed(self) -> None:
-        """A call went well."""
+        """Note that a call succeeded."""
         self._num_failures = 0
         self._open_seconds = 0.0
         if not self.is_closed:
             self._move(CircuitState.CLOSED)
 
     def fail(self, now: float) -> None:
-        """A call failed. One that was made before the circuit opened changes nothing more."""
+        """Note that a call failed; ignored while open, for calls made before the circuit opened."""
         if self.state is CircuitState.OPEN:
             return
         self._num_failures += 1
@@ -108,7 +111,7 @@ class CircuitBreaker:
         self._move(CircuitState.OPEN)
 
     def forgo(self) -> None:
-        """A call ended and has shown nothing; another may be tried in its place."""
+        """Note that a call ended without a result; another attempt may take its place."""
         if self.state is CircuitState.HALF_OPEN:
             self._move(CircuitState.OPEN)
 

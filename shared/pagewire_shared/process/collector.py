@@ -1,23 +1,22 @@
-"""The garbage collector of a role's process: what lives as long as the process is not looked at
-again."""
+"""Settings of the garbage collector once a role's process has started."""
 
 import gc
 from typing import Final
 
 _RARE: Final = 50
-"""So many times as many young collections come before a full one."""
+"""Factor by which full collections become rarer."""
 
 
-def settle(*, is_full_rare: bool = False) -> None:
-    """Call it once a process has started: modules, models and settings stay until its end.
+def freeze_gc(*, is_full_rare: bool = False) -> None:
+    """Exclude all present objects from collection: modules, models and settings live until the end.
 
-    The thresholds stay as they are: with larger ones what a broken-off request leaves in cycles
-    waits for tens of megabytes (tests/integration/faults/test_many_streams.py).
+    Call it once, when the process has started. The thresholds stay: with larger ones, cycles of
+    broken-off requests would hold tens of megabytes
+    (tests/integration/faults/test_many_streams.py).
 
     Args:
-        is_full_rare: Look at everything that lives a fiftieth as often. For a process with many
-            long-lived objects and next to no cycles among those that go, where such a look holds
-            up everybody.
+        is_full_rare: Make full collections 50 times rarer. For a process with many long-lived
+            objects and few cycles among the others, which a full collection would stall.
     """
     gc.collect()
     gc.freeze()

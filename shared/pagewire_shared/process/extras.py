@@ -1,4 +1,4 @@
-"""What an installation lacks for a role, said in one line. Installs nothing."""
+"""Reports a missing package of a role in one line, with the extra to install."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,11 +8,11 @@ from pagewire_shared.errors import StartupError
 
 @contextmanager
 def needs_extra(role: str) -> Iterator[None]:
-    """Import what only `pagewire[role]` brings, inside of this.
+    """Context in which to import packages that only `pagewire[role]` installs.
 
     Raises:
-        StartupError: A package of others is not installed; names it, and what to install. One of
-            ours that is not there is a fault of ours and stays a ModuleNotFoundError.
+        StartupError: A third-party package is not installed; names it and the extra. A missing
+            module of Pagewire is a bug and stays a ModuleNotFoundError.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""An argparse parser that says what was probably meant. Owns no flags of its own."""
+"""An argparse parser that suggests the closest flag for an unknown one."""
 
 import argparse
 import difflib
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 EXIT_MISUSE = 2
-"""Exit status after a wrong command line, as everywhere."""
+"""Exit status after a wrong command line, as usual."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -24,7 +24,7 @@ class HintingParser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """Parse, or exit with 2 naming the first word that is not understood."""
+        """Parse, or exit with 2 and name the first unknown word."""
         parsed, unknown = self.parse_known_args(args, namespace or argparse.Namespace())
         if unknown:
             flag = unknown[0].partition("=")[0]

@@ -1,5 +1,4 @@
-"""Memory that nobody uses, back to the system: the C library keeps what was freed in small
-pieces."""
+"""Returns unused heap memory to the system, because the C library keeps small freed pieces."""
 
 import ctypes
 import sys
@@ -7,8 +6,10 @@ from collections.abc import Callable
 
 
 def give_back_free_memory() -> None:
-    """Return free memory of the heap to the system where its C library can; the interpreter lock is
-    free meanwhile. Takes milliseconds: call it after work that took tens of megabytes."""
+    """Return free heap memory to the system, where the C library supports it.
+
+    Takes milliseconds without the interpreter lock: call it after work that took tens of megabytes.
+    """
     if _trim is not None:
         _trim(0)
 
@@ -16,7 +17,7 @@ def give_back_free_memory() -> None:
 def _find_trim() -> Callable[[int], int] | None:
     if sys.platform != "linux":
         return None
-    # glibc's; musl has none.
+    # glibc has malloc_trim; musl does not.
     return getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 

@@ -1,4 +1,4 @@
-"""Log lines of every role: time, level, role and message as text, or one JSON object a line."""
+"""Log format of every role: time, level, role and message as text, or one JSON object a line."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ from typing import Literal
 LogFormat = Literal["text", "json"]
 
 FIELDS = "pagewire_fields"
-"""Name in `extra` of what a line says as JSON values, which only the JSON form shows."""
+"""Name in `extra` of further JSON values of a line; only the JSON format shows them."""
 
 
 class _JsonFormatter(logging.Formatter):

@@ -1,10 +1,9 @@
-"""Finds what holds an event loop: a callback that runs for long keeps every stream of its process
-waiting. It is logged by the name of its code, and counted.
+"""Detects callbacks that block an event loop, counts them and logs the name of their code.
 
-A beat in the loop says how long it was held, and a thread looks meanwhile at what it does. What
-counts is the time of the processor that the loop's thread took, or time in which it waited although
-a processor was free: on a machine that is merely busy nothing is found. Costs nothing
-per callback, and 70 wake-ups a second.
+A beat in the loop measures the time between two turns; a thread samples the running code meanwhile.
+Only two times count: CPU time of the loop's thread, and time in which it slept although a
+processor was free. A machine that is merely busy is thus not reported. The watch costs nothing per
+callback, and 70 wake-ups a second.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ _OURS: Final = "pagewire_"
 
 @cache
 def held_histogram() -> "Histogram":
-    """Return the metric of what was found; prometheus-client comes with every role's extra."""
+    """Return the metric of blocking times; prometheus-client comes with every role's extra."""
     from prometheus_client import Histogram
 
     return Histogram(
@@ -45,14 +44,14 @@ def held_histogram() -> "Histogram":
 
 @dataclass(slots=True)
 class Sight:
-    """What the watching thread saw of a loop that stood, in seconds of time.monotonic().
+    """A blocked loop as the watching thread saw it, in seconds of time.monotonic().
 
     Attributes:
-        name: Of the code that it ran.
-        began_at: When that was seen first.
-        ended_at: When it was seen last by a thread that ran in time itself.
-        delayed: How long the loop's thread had waited for a processor by then; None where the
-            system does not say.
+        name: Name of the code that the loop ran.
+        began_at: Time when the thread saw it first.
+        ended_at: Time of the last look for which the thread itself was not late.
+        delayed: Seconds that the loop's thread had waited for a processor until `began_at`; None
+            where the system does not report it.
     """
 
     name: str
@@ -64,29 +63,29 @@ class Sight:
 def held_seconds(
     wall: float, cpu: float, sight: Sight | None = None, delayed: float | None = None
 ) -> float:
-    """Return how long something held the loop between two beats; 0 for not long enough. Pure.
+    """Return the seconds for which code blocked the loop between two beats; 0 if below the limit.
 
     Args:
         wall: Seconds between the beats.
-        cpu: Those of them in which the loop's thread had a processor.
-        sight: What was seen meanwhile.
-        delayed: How long the thread has waited for a processor, by the same clock as in `sight`.
+        cpu: CPU seconds of the loop's thread between the beats.
+        sight: The blocked loop, if the watching thread saw it.
+        delayed: Seconds that the thread has waited for a processor, by the clock of `sight`.
     """
     if cpu >= LIMIT_SECONDS and wall >= LIMIT_SECONDS + _BEAT_SECONDS:
         return cpu
     if sight is None or sight.delayed is None or delayed is None:
         return 0.0
-    # It slept, or waited for a lock: neither worked nor wanted to.
+    # Time in which the thread slept or waited for a lock.
     idle = sight.ended_at - sight.began_at - (delayed - sight.delayed)
     return idle if idle >= LIMIT_SECONDS else 0.0
 
 
 class LoopWatch:
-    """Watches the loop in which it is made, until `close`.
+    """Watches the running loop, until `close`.
 
     Args:
-        is_serving: Whether anybody could notice: what a process does before it is ready holds up
-            nobody, and is not counted.
+        is_serving: Whether the process is ready; earlier blocking delays no request and is not
+            counted.
     """
 
     def __init__(self, is_serving: Callable[[], bool] = lambda: True) -> None:
@@ -104,14 +103,13 @@ class LoopWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._timer.cancel()
         self._is_over = True
 
     def _beat(self) -> None:
         now, cpu, sight = time.monotonic(), time.thread_time(), self._sight
-        # Made by the first beat, when the role has seen whether its packages are there: shown from
-        # then on, as nothing found.
+        # Created by the first beat, after the role has checked its packages; shows zero at first.
         held = held_histogram()
         delayed = self._delayed() if sight is not None else None
         seconds = held_seconds(now - self._last_beat, cpu - self._last_cpu, sight, delayed)
@@ -133,10 +131,10 @@ class LoopWatch:
     def _look(self) -> None:
         looked_at = time.monotonic()
         while not self._is_over:
-            # Not an event with a time-out, which costs three times as much.
+            # An event with a time-out would cost three times as much.
             time.sleep(_BEAT_SECONDS)
             now = time.monotonic()
-            # Who comes late may have been kept from the processor, as the loop may.
+            # A late look means that this thread, and maybe the loop, had no processor.
             is_in_time = now - looked_at < 2 * _BEAT_SECONDS
             looked_at = now
             if now - self._last_beat < 2 * _BEAT_SECONDS:
@@ -148,7 +146,7 @@ class LoopWatch:
                 sight.ended_at = now
 
     def _name(self) -> str:
-        """Return what the loop's thread runs: names of code, and nothing of what clients sent."""
+        """Return the name of the code that the loop's thread runs, without data of clients."""
         frame = sys._current_frames().get(self._thread_id)
         task = None
         with contextlib.suppress(RuntimeError):
@@ -177,7 +175,7 @@ def watched_loop(is_serving: Callable[[], bool] = lambda: True) -> Iterator[Loop
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and those that called it."""
+    """Yield a frame and its callers."""
     while frame is not None:
         yield frame
         frame = frame.f_back

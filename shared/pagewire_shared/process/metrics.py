@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def serve_metrics(address: Address, role: str) -> None:
-    """Serve the default registry of prometheus-client at /metrics of `address`, and in it which
-    `role` this is.
+    """Serve the default registry of prometheus-client at /metrics of `address`, with a metric that
+    names the `role`.
 
     Raises:
-        StartupError: The address cannot be had, or prometheus-client is not installed.
+        StartupError: The address cannot be used, or prometheus-client is not installed.
     """
     # Imported here: a process without the flag needs neither the package nor its collectors.
     try:
@@ -29,7 +29,7 @@ def serve_metrics(address: Address, role: str) -> None:
             field="metrics_port",
         ) from error
 
-    # Instants that nobody asks for, one for each series that grows.
+    # The time of creation of each counter, which Pagewire does not show.
     leave_out_instants: Callable[[], None] = disable_created_metrics
     leave_out_instants()
     show_build(role)
@@ -42,7 +42,7 @@ def serve_metrics(address: Address, role: str) -> None:
 
 
 def show_build(role: str) -> None:
-    """Show version and role of this process as a metric; again changes nothing."""
+    """Show version and role of this process as a metric; a second call changes nothing."""
     _build_info().labels(package_version(), role).set(1)
 
 

@@ -1,6 +1,8 @@
-"""A small HTTP server for one page, /metrics: few connections at once, one request on each, and no
-client is waited for longer than some seconds. Runs in a thread of its own, with its own event loop,
-so that neither a scrape nor a slow client holds up the process."""
+"""A small HTTP server for the page /metrics, in a thread with its own event loop.
+
+Connections are few, with one request each and deadlines of some seconds. Neither a scrape nor a
+slow client delays the process.
+"""
 
 import asyncio
 import http
@@ -19,14 +21,14 @@ _END_OF_HEAD = b"\r\n\r\n"
 _logger = logging.getLogger(__name__)
 
 Page: TypeAlias = Callable[[dict[str, Any], Callable[..., None]], Iterable[bytes]]
-"""A WSGI application; it is asked for PATH with GET only."""
+"""A WSGI application; it gets only GET requests for PATH."""
 
 
 class MetricsServer:
     """Serves a page until the process ends.
 
     Args:
-        page: Makes the answer.
+        page: Application that renders the page.
     """
 
     def __init__(self, page: Page) -> None:
@@ -35,7 +37,7 @@ class MetricsServer:
         self._server: asyncio.Server | None = None
 
     def start(self, host: str, port: int) -> None:
-        """Listen, and serve in a thread. Raises OSError when that address cannot be had."""
+        """Listen, and serve in a thread. Raises OSError when the address cannot be used."""
         loop = asyncio.new_event_loop()
         try:
             self._server = loop.run_until_complete(
@@ -55,13 +57,13 @@ class MetricsServer:
                 answer = _answer(503, b"too many connections\n")
             else:
                 answer = await self._answer_to(reader)
-            # Nothing is left in a buffer when `drain` returns.
+            # With a limit of 0, `drain` returns only when the buffer is empty.
             writer.transport.set_write_buffer_limits(0)
             async with asyncio.timeout(WRITE_SECONDS):
                 writer.write(answer)
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            # Clients break off and come again; the time-outs are for those that do neither.
+            # The client broke off, or hit a time-out.
             writer.transport.abort()
         finally:
             self._num_connections -= 1
@@ -86,8 +88,8 @@ class MetricsServer:
         return self._render(query, lines)
 
     def _render(self, query: str, lines: list[str]) -> bytes:
-        # What is accepted is not passed on: in OpenMetrics prometheus-client writes the colons of
-        # names as underscores, and they are part of names that others look for.
+        # The Accept header is not passed on: in OpenMetrics, prometheus-client writes the colons of
+        # names as underscores, and vLLM's metric names contain colons.
         environ = {"REQUEST_METHOD": "GET", "PATH_INFO": PATH, "QUERY_STRING": query}
         for line in lines:
             name, _, value = line.partition(":")

@@ -1,8 +1,7 @@
-"""How a process that was started by another answers whether it gets on.
+"""Answers a parent process that probes whether its child makes progress.
 
-The parent writes PROBE to standard input; the answer is a status "alive" on standard output,
-written by the event loop. So what answers is what does the work, and a process whose loop hangs is
-silent.
+The parent writes PROBE to standard input. The child's event loop writes the status "alive" to
+standard output, so a process whose loop hangs stays silent.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ class ProbeAnswers:
     """Passes probes from the thread that reads them to the event loop.
 
     Args:
-        answer: Called on the loop, once for what was asked until then.
+        answer: Called on the loop, once for all probes until then.
     """
 
     def __init__(self, answer: Callable[[], None]) -> None:
@@ -27,14 +26,14 @@ class ProbeAnswers:
         self._is_asked = False
 
     def asked(self) -> None:
-        """The parent asks; from any thread. Before the loop runs it has to wait."""
+        """Note a probe of the parent, from any thread; answered once the loop runs."""
         with self._lock:
             self._is_asked = True
             if self._loop is not None:
                 self._wake(self._loop)
 
     def serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer on `loop` from now on; called on it."""
+        """Answer on `loop` from now on; must be called on that loop."""
         with self._lock:
             self._loop = loop
             if self._is_asked:

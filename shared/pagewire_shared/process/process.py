@@ -1,8 +1,7 @@
-"""The life of a role's process: configuration, logs, event loop, signals, and dying with its
-parent.
+"""Runs a role's process: configuration, logs, event loop, signals, and exit with its parent.
 
-A role gives a coroutine `serve(config, context)`; everything around it is here, the same for all
-four. A parent may start one ahead of need (--standby): it imports, and waits (standby.py).
+A role provides a coroutine `serve(config, context)`; all other parts are the same for all roles. A
+parent may start a process ahead of need (--standby): it imports its code and waits (standby.py).
 """
 
 import asyncio
@@ -32,8 +31,7 @@ EXIT_FAILED = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessConfig:
-    """Settings that every role has. Composed into each role's own configuration by inheritance of
-    fields."""
+    """Settings of every role; the configuration of each role inherits these fields."""
 
     log_level: str = setting("info", "debug, info, warning or error")
     log_format: str = setting("text", "Form of log lines", choices=("text", "json"))
@@ -70,16 +68,16 @@ class _HasProcessConfig(Protocol):
 
 @dataclass(slots=True)
 class ProcessContext:
-    """What a role's `serve` gets besides its configuration."""
+    """Context of a role's `serve`, besides its configuration."""
 
     status: StatusReporter
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set by SIGTERM, SIGINT or the end of the parent: finish and return."""
+    """Set by SIGTERM and SIGINT: `serve` finishes and returns."""
     is_alive: bool = True
-    """Whether the work gets on, as far as the role can tell; a parent that asks ends it if not."""
+    """Whether the role makes progress, as far as it knows. If not, a parent that probes ends it."""
 
     def answer_probe(self) -> None:
-        """Tell the parent, which asks, that the event loop runs, and whether the work gets on."""
+        """Answer a probe of the parent: the event loop runs, and `is_alive` is the progress."""
         self.status.report("alive", is_alive=self.is_alive)
 
 
@@ -95,10 +93,10 @@ def run_role(
     description: str,
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Run one role until it is told to stop; return the exit status.
+    """Run one role until SIGTERM or SIGINT; return the exit status.
 
-    0 after SIGTERM or SIGINT, 1 with one line on standard error after a PagewireError. `load`
-    imports what serves, which takes most of a start, and returns it.
+    0 after a signal, 1 with one line on standard error after a PagewireError. `load` imports the
+    code that serves, which takes most of a start, and returns its entry point.
     """
     status = StatusReporter(role, is_managed=False)
     try:
@@ -129,7 +127,7 @@ def run_role(
 
 
 def _metrics_host(config: _HasProcessConfig) -> str:
-    """Where metrics are shown: whoever may not reach the role may not read its numbers either."""
+    """Return the host of the metrics: by default that of the role, so that access is no wider."""
     if config.metrics_host:
         return config.metrics_host
     host: str | None = getattr(config, "host", None)
@@ -168,16 +166,16 @@ async def _with_signals(
             return
     if config.metrics_port is not None:
         address = Address(_metrics_host(config), config.metrics_port)
-        # In a thread, where no event loop runs: it binds with one of its own.
+        # In a thread without a running event loop, because it binds with its own loop.
         await asyncio.to_thread(serve_metrics, address, role)
     with watched_loop(lambda: context.status.is_serving):
         await serve(config, context)
 
 
 def _exit_with_parent(probes: ProbeAnswers, gate: StandbyGate) -> None:
-    """Kill this process when its standard input closes; until then take what is said there.
+    """Kill this process when its standard input closes; until then read the parent's messages.
 
-    The parent holds the other end of the pipe, so even kill -9 of the parent is seen at once and on
+    The parent has the other end of the pipe, so even kill -9 of the parent is detected at once on
     every platform. PR_SET_PDEATHSIG would fire when the starting *thread* ends, which breaks
     notebooks.
     """

@@ -1,8 +1,8 @@
 """Configuration of a process: flags > environment PAGEWIRE_<FLAG> > --config file.yaml > defaults.
 
-A configuration is a frozen dataclass whose fields are made with `setting`; everything else (flags,
-environment names, YAML keys, help, `pagewire config show`) follows from them. Reads the
-environment only through the mapping it is given.
+A configuration is a frozen dataclass whose fields are made with `setting`. Flags, environment
+names, YAML keys, help and `pagewire config show` follow from its fields. The environment is read
+only through the mapping that callers pass.
 """
 
 import argparse

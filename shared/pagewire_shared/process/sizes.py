@@ -1,4 +1,4 @@
-"""Sizes such as "2GiB" read and written. Owns nothing else."""
+"""Parses and formats sizes such as "2GiB"."""
 
 import re
 

@@ -1,6 +1,6 @@
-"""How a process that was started ahead of need waits for its parent's word.
+"""Makes a process that was started ahead of need wait until its parent says to serve.
 
-Until then it has imported what it needs, and holds no port, no file of a socket and no device.
+A waiting process has imported its code, and has no port, socket file or device yet.
 """
 
 import asyncio
@@ -8,22 +8,22 @@ import contextlib
 from concurrent.futures import Future, InvalidStateError
 
 GO = b"!"
-"""What the parent writes to standard input: serve now."""
+"""Byte that the parent writes to standard input: serve now."""
 
 
 class StandbyGate:
-    """Passes the word from the thread that reads it to the event loop."""
+    """Passes GO from the thread that reads standard input to the event loop."""
 
     def __init__(self) -> None:
         self._word: Future[None] = Future()
 
     def open(self) -> None:
-        """The parent says go, perhaps before anybody waits; from any thread."""
+        """Note that GO came, from any thread, also before `wait` is called."""
         with contextlib.suppress(InvalidStateError):
             self._word.set_result(None)
 
     async def wait(self, stop: asyncio.Event) -> bool:
-        """Return True at the word, False when `stop` is set first."""
+        """Return True when GO comes, False when `stop` is set first."""
         word = asyncio.wrap_future(self._word)
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((word, stopped), return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,8 @@
-"""What a role tells the process that started it: one JSON object per line on standard output.
+"""Status lines of a role for its parent: one JSON object per line on standard output.
 
-Logs go to standard error, so standard output is free for this; a person who starts a role by hand
-sees the same lines as text. Events: standby {}, listening {address}, loading {fraction, detail},
-ready {detail}, alive {is_alive}, which answers a probe, stopping {}, failed {message}.
+Logs go to standard error. A person who starts a role by hand sees the status lines as text.
+Events: standby {}, listening {address}, loading {fraction, detail}, ready {detail}, alive
+{is_alive} as the answer to a probe, stopping {}, failed {message}.
 """
 
 import json
@@ -24,11 +24,11 @@ class StatusReporter:
 
     @property
     def is_serving(self) -> bool:
-        """Whether the role has said that it is ready, and not yet that it stops."""
+        """Whether the role has reported "ready", and not yet "stopping"."""
         return self._is_serving
 
     def report(self, event: str, **details: Any) -> None:
-        """Write one status line. A closed standard output is not an error: nobody listens."""
+        """Write one status line. A closed standard output is not an error."""
         if event in ("ready", "stopping"):
             self._is_serving = event == "ready"
         if self._is_managed:

@@ -1,14 +1,14 @@
-"""The writing half of a stream to one peer: bounded in bytes, paced by the one who writes.
+"""Send queue of a stream to one peer: bounded in bytes, paced by the task that writes.
 
-The rules that every stream between services follows:
+The rules of every stream between services:
 
-- A message has at most MESSAGE_BYTES, half of what gRPC lets pass. What is larger is split, or
-  waits for the next message.
-- A burst of our own making is never refused and never ends a stream: it is queued as an iterator
-  (`put_each`), and each message is made when the one before has been written.
-- What a client causes is refused (`offer`) while `max_bytes` wait already.
-- A peer is too slow when it has taken nothing for a time although something waits
-  (`stalled_seconds`), and not because of how much waits.
+- A message has at most MESSAGE_BYTES, half of gRPC's limit. Larger data is split, or waits for the
+  next message.
+- A burst of Pagewire's own is never refused and never ends a stream: it is queued as an iterator
+  (`put_each`), and each message is made when the message before has been written.
+- Messages that a client causes are refused (`offer`) while `max_bytes` wait already.
+- A peer is too slow when it has read nothing for a time although messages wait
+  (`stalled_seconds`); the number of waiting messages does not matter.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Message = TypeVar("Message", bound=_Sized)
 
 
 class SendQueue(Generic[Message]):
-    """A queue of messages with one reader, who writes them to the stream.
+    """A queue of messages with one reader, which writes them to the stream.
 
     Args:
         max_bytes: Bytes of waiting messages beyond which `offer` refuses more.
@@ -60,24 +60,24 @@ class SendQueue(Generic[Message]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is taken any more."""
+        """Whether the queue drops further messages."""
         return self._is_closed
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the messages that wait; those of iterators are not made yet."""
+        """Bytes of the waiting messages; messages of iterators do not exist yet."""
         return self._num_bytes
 
     @property
     def stalled_seconds(self) -> float:
-        """How long the writer has taken nothing although something waits; else 0."""
+        """Seconds since the writer took a message although messages wait; else 0."""
         return self._clock() - self._taken_at if self._entries else 0.0
 
     def offer(self, message: Message) -> bool:
-        """Queue a message if less than `max_bytes` wait; return whether it was.
+        """Queue a message if less than `max_bytes` wait; return whether it was queued or dropped.
 
         Raises:
-            InternalError: The message is larger than a message may be.
+            InternalError: The message is larger than `message_bytes`.
         """
         if not self._is_closed and self._num_bytes >= self._max_bytes:
             return False
@@ -85,10 +85,10 @@ class SendQueue(Generic[Message]):
         return True
 
     def put(self, message: Message) -> None:
-        """Queue a message; a closed outbox drops it.
+        """Queue a message; a closed queue drops it.
 
         Raises:
-            InternalError: The message is larger than a message may be.
+            InternalError: The message is larger than `message_bytes`.
         """
         if self._is_closed:
             return
@@ -97,12 +97,12 @@ class SendQueue(Generic[Message]):
         self._num_bytes += num_bytes
 
     def put_each(self, messages: Iterator[Message]) -> None:
-        """Queue messages that are made one by one, each when the writer asks for it."""
+        """Queue an iterator, whose messages are made one by one when the writer needs them."""
         if not self._is_closed:
             self._append(messages)
 
     def close(self, error: PagewireError | None = None) -> None:
-        """End the stream, with the status of `error` if any. What is not yet written is dropped."""
+        """End the stream, with the status of `error` if any, and drop all waiting messages."""
         if not self._is_closed:
             self._is_closed = True
             self._error = error
@@ -111,7 +111,7 @@ class SendQueue(Generic[Message]):
             self._has_news.set()
 
     async def drain(self) -> AsyncIterator[Message]:
-        """Yield messages until the outbox is closed, then raise the error it was closed with."""
+        """Yield messages until the queue is closed, then raise the error given to `close`."""
         while not self._is_closed:
             message = self._next()
             if message is None:
@@ -141,7 +141,7 @@ class SendQueue(Generic[Message]):
             if made is not None:
                 self._check(made)
                 return made
-            # Making it may have closed the outbox, which empties the queue.
+            # The iterator may have closed the queue, which removes all entries.
             if self._entries and self._entries[0] is entry:
                 self._entries.popleft()
         return None

@@ -1,5 +1,4 @@
-"""What a beam search is asked for, as plain data, with the one place that checks it. Owns no
-search."""
+"""Parameters of a beam search, with their checks."""
 
 import math
 from dataclasses import dataclass
@@ -9,14 +8,14 @@ from pagewire_shared.errors import InvalidRequestError
 
 MAX_BEAM_WIDTH = 16
 MAX_BEAM_CANDIDATES = 8 * MAX_BEAM_WIDTH
-"""Likeliest next tokens that a search may ask of a worker per beam: its width, and one for each
-token that ends a sequence. The scheduler refuses a search that needs more."""
+"""Most likely next tokens that a search may request from a worker per beam: its width, and one for
+each stop token. The scheduler refuses a search that needs more."""
 
 # Scores divide by length ** penalty: within this bound no length of a sequence overflows a float.
 MAX_LENGTH_PENALTY = 10.0
 
 EarlyStopping = bool | Literal["never"]
-"""As users write it; the names and meanings are those of transformers and vLLM."""
+"""The value as users write it; names and meanings are those of transformers and vLLM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class BeamParams:
 
 
 def early_stopping_from(value: object) -> bool | None:
-    """Return the plain form of what a user wrote. Raises InvalidRequestError."""
+    """Return the internal form of a user's value. Raises InvalidRequestError."""
     if isinstance(value, bool):
         return value
     if value == "never":
@@ -57,5 +56,5 @@ def early_stopping_from(value: object) -> bool | None:
 
 
 def early_stopping_name(value: bool | None) -> EarlyStopping:
-    """Return what a user writes for the plain form."""
+    """Return the user's form of an internal value."""
     return "never" if value is None else value

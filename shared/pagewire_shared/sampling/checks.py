@@ -1,4 +1,4 @@
-"""The bounds and normal forms of single sampling parameters."""
+"""Checks and normalizes single sampling parameters."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

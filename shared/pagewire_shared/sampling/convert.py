@@ -1,4 +1,4 @@
-"""Between generated messages and plain data for everything that says how to generate or pool."""
+"""Converts sampling, beam, pooling and structured output parameters to and from messages."""
 
 from pagewire_protos.common.v1 import pooling_pb2, sampling_pb2, structured_outputs_pb2
 from pagewire_shared.errors import InvalidRequestError

@@ -1,8 +1,8 @@
-"""Outputs that a check of a grammar tries: at random, over the longest tokens, and after what costs
-most. Knows matchers, compiles nothing.
+"""Follows test outputs through a grammar to find faults and slow grammars.
 
-No check finds all that is costly: a grammar may hide it behind a text that no walk takes. What
-masks cost is therefore bounded on the worker, too.
+Outputs are random, of the longest tokens, or of the most expensive tokens. No check finds every
+expensive grammar: it may hide its cost behind a text that no walk takes. So the worker bounds the
+cost of masks, too.
 """
 
 import random
@@ -19,33 +19,32 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLTokenizer
 
 CHECKED_TOKENS: Final = 96
-"""How far a walk goes: some grammars exceed a limit with the first tokens, and what depends on all
-of an output grows fastest with long ones."""
+"""Length of a walk. Some grammars exceed a limit with the first tokens; costs that depend on all of
+an output grow fastest with long tokens."""
 
 WALK_SECONDS: Final = 0.4
-"""CPU time that a walk may take; the largest grammars in use take a quarter."""
+"""Most CPU time of a walk; the largest grammars in use take a quarter."""
 
 TOKEN_SECONDS: Final = WALK_SECONDS / CHECKED_TOKENS
 NUM_NEWEST: Final = 16
-"""The search refuses what takes longer, as a median of so many tokens. One may build a lexer."""
+"""The search refuses a median of this many tokens above TOKEN_SECONDS; one may build a lexer."""
 
 NUM_CANDIDATES: Final = 5
 MAX_SEARCHED: Final = 256
 MAX_FORCED: Final = 1024
 SEARCH_SECONDS: Final = 0.4
-"""How many tokens the search tries at a place, how many places with a choice and without one it
-goes through, and CPU time after which it ends, having found nothing."""
+"""Bounds of the search: tokens tried per place, places with a choice, places without one, and the
+CPU time after which it ends without a fault."""
 
 NOTABLE_SECONDS: Final = 0.0002
-"""Costs that differ by less are the same: then what may follow decides. Many tokens may follow
-inside of an ambiguous part, or behind it, so one search looks for many and one for few."""
+"""Costs that differ by less are equal, and the number of allowed next tokens decides. It may be
+large inside an ambiguous part or behind it, so one search prefers many and one prefers few."""
 
 IntArray = npt.NDArray[np.int64]
 
 
 def find_fault(tokenizer: LLTokenizer, matcher: LLMatcher) -> str | None:
-    """Return what is wrong with outputs from `matcher` on, which stays as it is; None if nothing
-    was found."""
+    """Return the fault of an output that `matcher` accepts, or None; `matcher` is not changed."""
     picks = _Picks(tokenizer)
     for pick in (picks.any, picks.long):
         fault = _walk(tokenizer, matcher.deep_copy(), pick)
@@ -59,22 +58,22 @@ def find_fault(tokenizer: LLTokenizer, matcher: LLMatcher) -> str | None:
 
 
 class _Picks:
-    """Ways to choose one of some tokens."""
+    """Ways to choose tokens."""
 
     def __init__(self, tokenizer: LLTokenizer) -> None:
         self._lengths = _token_lengths(tokenizer)
         self._dice = random.Random(0)
 
     def any(self, tokens: IntArray) -> int:
-        """Return one at random."""
+        """Return a random token."""
         return int(tokens[self._dice.randrange(len(tokens))])
 
     def long(self, tokens: IntArray) -> int:
-        """Return one of the two longest: the parser may merge what is repeated."""
+        """Return one of the two longest, because the parser may merge repeated tokens."""
         return self._dice.choice(self.longest(tokens))
 
     def longest(self, tokens: IntArray) -> list[int]:
-        """Return the two longest, or the same one twice."""
+        """Return the two longest tokens, or the only token twice."""
         sizes = self._lengths[tokens]
         first = int(sizes.argmax())
         sizes[first] = -1
@@ -82,7 +81,7 @@ class _Picks:
         return [int(tokens[first]), int(tokens[second])]
 
     def some(self, tokens: IntArray) -> list[int]:
-        """Return the longest and some at random, none twice."""
+        """Return the longest and some random tokens, without duplicates."""
         drawn = self._dice.sample(tokens.tolist(), min(NUM_CANDIDATES, len(tokens)))
         return list(dict.fromkeys([*self.longest(tokens), *drawn]))[:NUM_CANDIDATES]
 
@@ -90,7 +89,7 @@ class _Picks:
 def _walk(
     tokenizer: LLTokenizer, matcher: LLMatcher, pick: Callable[[IntArray], int]
 ) -> str | None:
-    """Take tokens that do not end the output, each as `pick` says; return what goes wrong."""
+    """Follow an output of tokens that `pick` chooses; return its fault, or None."""
     seconds = 0.0
     for taken in range(CHECKED_TOKENS):
         tokens, cost = _next_tokens(tokenizer, matcher)
@@ -104,10 +103,10 @@ def _walk(
 
 
 def _search(tokenizer: LLTokenizer, matcher: LLMatcher, picks: _Picks, openness: int) -> str | None:
-    """Take the token that costs most of some at each place; return whether that gets too slow.
+    """Take the most expensive of some tokens at each place; return the fault if it gets too slow.
 
-    Where costs are the same the one is taken behind which most tokens may follow, or fewest if
-    `openness` is -1.
+    Among equal costs, take the token with the most allowed next tokens, or the fewest if `openness`
+    is -1.
     """
     tokens, seconds = _next_tokens(tokenizer, matcher)
     newest: deque[float] = deque(maxlen=NUM_NEWEST)
@@ -121,7 +120,7 @@ def _search(tokenizer: LLTokenizer, matcher: LLMatcher, picks: _Picks, openness:
         ]
         best = max(tried, key=lambda one: one.rank(openness))
         if best.matcher.is_error():
-            break  # this output would fail alone, and costs nobody anything
+            break  # this output would fail alone, without cost for others
         newest.append(best.seconds)
         if len(newest) == NUM_NEWEST and statistics.median(newest) > TOKEN_SECONDS:
             return _too_ambiguous(sum(newest), NUM_NEWEST)
@@ -134,14 +133,14 @@ def _search(tokenizer: LLTokenizer, matcher: LLMatcher, picks: _Picks, openness:
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """A matcher behind one more token, the tokens that may follow, and the CPU time of both."""
+    """A matcher after one more token, the allowed next tokens, and the CPU time of both."""
 
     matcher: LLMatcher
     tokens: IntArray
     seconds: float
 
     def rank(self, openness: int) -> tuple[bool, int, bool, int]:
-        """Higher for what does not fail, costs more, does not end, or leaves more or less open."""
+        """Return a key that prefers, in turn: no fault, higher cost, a choice, `openness`."""
         cost, num_tokens = int(self.seconds / NOTABLE_SECONDS), len(self.tokens)
         return not self.matcher.is_error(), cost, num_tokens > 1, openness * num_tokens
 
@@ -154,7 +153,7 @@ def _try(tokenizer: LLTokenizer, matcher: LLMatcher, token: int) -> _Tried:
 
 
 def _next_tokens(tokenizer: LLTokenizer, matcher: LLMatcher) -> tuple[IntArray, float]:
-    """Return the tokens that may come next and do not end the output, and the CPU time of their
+    """Return the allowed next tokens without those that end the output, and the CPU time of the
     mask."""
     if matcher.is_stopped():
         return np.zeros(0, dtype=np.int64), 0.0
@@ -179,6 +178,6 @@ def _too_ambiguous(seconds: float, num_tokens: int) -> str:
 
 @lru_cache(maxsize=1)
 def _token_lengths(tokenizer: LLTokenizer) -> IntArray:
-    """Return the bytes of each token."""
+    """Return the number of bytes of each token."""
     num_tokens = tokenizer.vocab_size
     return np.array([len(tokenizer.decode_bytes([token])) for token in range(num_tokens)])

@@ -1,4 +1,4 @@
-"""Sampling parameters as plain data. The bounds of single fields are in sampling_checks."""
+"""Sampling parameters of a request; checks.py bounds single fields, this module combinations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace

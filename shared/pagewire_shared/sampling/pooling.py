@@ -1,4 +1,4 @@
-"""How hidden states become one vector, as plain data with the one place that checks it."""
+"""Pooling parameters, which turn hidden states into one vector, with their checks."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,12 +10,12 @@ MAX_DIMENSIONS = 2**16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingParams:
-    """How a prompt becomes a vector; the states are those after the model's last norm.
+    """Pooling of a prompt to a vector; the states are those after the model's last norm.
 
     Attributes:
         pooling: "last" takes the state of the last token, "mean" the mean over all tokens.
         normalize: Scale the vector to length 1.
-        dimensions: Keep only the first so many numbers (matryoshka embeddings, Kusupati et al.,
+        dimensions: Number of leading components to keep (matryoshka embeddings, Kusupati et al.,
             2022), scaled again when normalized; None for all.
         truncate_prompt_tokens: As in SamplingParams.
 
@@ -46,7 +46,7 @@ class PoolingParams:
 
 
 def check_truncation(value: object) -> None:
-    """Raise InvalidRequestError unless `value` is None, -1 or a number of tokens to keep."""
+    """Raise InvalidRequestError for all values but None, -1 and a number of tokens to keep."""
     if value is None:
         return
     is_number = isinstance(value, int) and not isinstance(value, bool)

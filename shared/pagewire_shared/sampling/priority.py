@@ -1,4 +1,4 @@
-"""The priority of a request: its bounds, and nothing about queues."""
+"""Bounds of the priority of a request; the scheduler orders its queues by it."""
 
 from pagewire_shared.errors import InvalidRequestError
 

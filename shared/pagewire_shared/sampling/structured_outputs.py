@@ -1,5 +1,7 @@
-"""What an output must look like, as plain data with the one place that checks it. Compiles nothing:
-whether a schema or grammar makes sense is for the compiler to say."""
+"""Parameters of structured outputs, with bounds on their size.
+
+grammar_source.py compiles schemas and grammars and finds those that make no sense.
+"""
 
 import hashlib
 import json as json_module
@@ -23,17 +25,17 @@ Kind = Literal["json_schema", "json_object", "regex", "grammar", "choice"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredOutputsParams:
-    """A language that the output has to be in; the names are vLLM's. Exactly one is given.
+    """A constraint on the output, exactly one of these; the names are vLLM's.
 
     Attributes:
-        json: A JSON schema, as text or as what json.loads makes of one; kept as text.
+        json: A JSON schema, as text or as parsed by json.loads; kept as text.
         json_object: Any JSON object.
         regex: A regular expression in Rust's syntax, matched against the whole output.
         grammar: A context-free grammar in GBNF or Lark form.
         choice: One of these texts.
 
     Raises:
-        InvalidRequestError: None or several are given, or one is out of bounds; names the field.
+        InvalidRequestError: Not exactly one is given, or it is out of bounds; names the field.
     """
 
     json: str | Mapping[str, Any] | bool | None = None
@@ -62,7 +64,7 @@ class StructuredOutputsParams:
 
     @property
     def kind(self) -> Kind:
-        """Which of them is given."""
+        """Kind of the constraint."""
         if self.json is not None:
             return "json_schema"
         if self.regex is not None:
@@ -73,14 +75,14 @@ class StructuredOutputsParams:
 
     @property
     def text(self) -> str:
-        """What is given, as text: a choice is a JSON list, any JSON object is empty."""
+        """The constraint as text: a choice is a JSON list, `json_object` is empty."""
         if self.choice is not None:
             return json_module.dumps(self.choice)
         return str(self.json or self.regex or self.grammar or "")
 
     @property
     def digest(self) -> bytes:
-        """The first 16 bytes of SHA-256 over kind, a zero byte and text: equal for equal ones."""
+        """The first 16 bytes of SHA-256 over kind, a zero byte and text."""
         return hashlib.sha256(f"{self.kind}\0{self.text}".encode()).digest()[:16]
 
 
@@ -99,7 +101,7 @@ def _check_text(name: str, value: object, most: int) -> None:
 
 
 def _check_utf8(name: str, text: str) -> None:
-    """Raise InvalidRequestError when `text` holds half of a surrogate pair: its id is of bytes."""
+    """Raise InvalidRequestError when `text` has half of a surrogate pair: `digest` needs UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -117,7 +119,7 @@ def _checked_choice(choice: object) -> tuple[str, ...]:
 
 
 def _checked_schema(schema: object) -> str:
-    """Return a schema as text, as it was given where it was text."""
+    """Return a schema as text; a schema given as text is returned unchanged."""
     if isinstance(schema, str):
         text = schema
         _check_schema_size(text)

@@ -52,8 +52,8 @@ class Cell:
         async with self.store.load(block_key(number)) as loaded:
             if loaded is None:
                 return None, None
-            if loaded.hold is not None:
-                assert loaded.hold.record is loaded.record
+            if loaded.pin is not None:
+                assert loaded.pin.record is loaded.record
             return bytes(loaded.record.payload), loaded.tier
 
     async def payload(self, number):

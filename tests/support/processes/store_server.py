@@ -57,7 +57,7 @@ def payload_of(number, size, group=0):
 
 def chunk(number, data, *, group=0, offset=0, is_last=True, payload_checksum=None):
     """A chunk as a message; its checksum is right."""
-    piece = KvPiece(name_of(number), group, offset, is_last, data)
+    piece = KvPiece(name=name_of(number), group=group, offset=offset, is_last=is_last, data=data)
     return layout_pb2.KvChunk(
         name=piece.name,
         group=group,
@@ -205,12 +205,12 @@ async def store_server(
     store = create_store(settings, is_pinned=leases.is_pinned, events=events)
     running = asyncio.create_task(store.run())
     service = KvStoreService(
-        store,
-        events,
-        leases,
-        tenants,
-        StoreStreamLimits(**limits),
-        None if shared is None else arena_facts(shared),
+        store=store,
+        events=events,
+        leases=leases,
+        tenants=tenants,
+        limits=StoreStreamLimits(**limits),
+        shared=None if shared is None else arena_facts(shared),
     )
     with tempfile.TemporaryDirectory() as folder:
         address = Address(path=str(Path(folder) / "kv.sock"))

@@ -53,12 +53,12 @@ def rows() -> dict[str, str]:
     return {name.strip(): rest for name, rest in cells}
 
 
-def test_every_number_is_that_of_the_code() -> None:
+def test_numbers_of_the_readme_match_the_code() -> None:
     told = rows()
     assert {name: [int(n) for n in re.findall(r"\d+", told[name])] for name in NUMBERS} == NUMBERS
 
 
-def test_every_flag_is_told() -> None:
+def test_every_flag_is_in_the_readme() -> None:
     own = {item.name for item in fields(KvStoreConfig)} - {i.name for i in fields(ProcessConfig)}
     told = " ".join(rows())
     assert [name for name in own if f"`{flag_of(name)}" not in told] == []

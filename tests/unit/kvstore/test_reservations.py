@@ -58,7 +58,7 @@ async def test_reservations_take_room_until_they_end():
     cell.store.close()
 
 
-async def test_what_is_written_through_from_shared_memory_stays_until_it_is(tmp_path):
+async def test_a_block_stays_in_shared_memory_until_it_is_written_through(tmp_path):
     cell = Cell(tmp_path)
     record = block_record(0)
     reservation = cell.store.reserve(record.key, len(record.payload), record.tenant)

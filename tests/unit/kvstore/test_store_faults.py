@@ -120,10 +120,10 @@ async def test_no_damaged_file_is_served(tmp_path):
 
 FULL_DISK = """
 import asyncio, pathlib, subprocess, sys
-from pagewire_kvstore.event_log import EventLog
-from pagewire_kvstore.tiers import TierSettings, create_store
-from support.disk_blocks import block_record
-from support.store_blocks import load
+from pagewire_kvstore.blocks.event_log import EventLog
+from pagewire_kvstore.store.create import TierSettings, create_store
+from support.processes.disk_blocks import block_record
+from support.processes.store_blocks import load
 folder = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
 SIZE = 100_000
@@ -159,5 +159,5 @@ asyncio.run(main())
 """
 
 
-def test_a_full_disk_costs_nothing_but_itself_and_is_tried_again(tmp_path):
+def test_a_full_disk_leaves_memory_working_and_is_tried_again(tmp_path):
     run_with_mounts(FULL_DISK, tmp_path)

@@ -41,7 +41,7 @@ async def test_a_tenant_is_deleted_everywhere_and_counted_once(tmp_path):
         assert set(cell.store.names()) == names(4, 5)
 
 
-async def test_a_flood_leaves_the_others_what_is_theirs(tmp_path):
+async def test_a_flood_of_one_tenant_leaves_the_others_their_quota(tmp_path):
     async with running(tmp_path, disk_bytes=8 * FILE_BYTES, quota=2 * GRANULE_BYTES) as cell:
         for number in (0, 1):
             cell.store.put([replace(block_record(number), tenant="quiet")])
@@ -91,7 +91,7 @@ async def test_a_tenant_is_deleted_while_its_blocks_are_written(tmp_path, monkey
         assert cell.announced() == names(0, 1, 2)
 
 
-async def test_what_is_read_while_its_tenant_is_deleted_does_not_come_back(tmp_path, monkeypatch):
+async def test_a_block_read_while_its_tenant_is_deleted_is_not_promoted(tmp_path, monkeypatch):
     is_reading, may_go_on = threading.Event(), threading.Event()
     get = DiskBlocks.get
 
@@ -115,7 +115,7 @@ async def test_what_is_read_while_its_tenant_is_deleted_does_not_come_back(tmp_p
         assert not cell.store.holds(block_key(0))
 
 
-async def test_a_file_that_cannot_be_deleted_keeps_no_other(tmp_path):
+async def test_one_undeletable_file_does_not_keep_the_others(tmp_path):
     async with running(tmp_path) as cell:
         for number in range(4):
             cell.store.put([block_record(number)])

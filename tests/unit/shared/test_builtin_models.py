@@ -13,5 +13,5 @@ def test_users_and_roles_find_the_same_folder(name):
     assert folder == BUILTIN_FOLDERS[name]
 
 
-def test_other_names_are_none():
+def test_other_names_have_no_folder():
     assert builtin_folder("pagewire-builtin-none") is None

@@ -20,7 +20,7 @@ def opened(now: float = 0.0) -> CircuitBreaker:
     return circuit
 
 
-def test_failures_in_a_row_open_it() -> None:
+def test_failures_in_a_row_open_the_circuit() -> None:
     circuit = breaker()
     for _ in range(5):
         circuit.fail(0.0)
@@ -75,7 +75,7 @@ def test_an_attempt_that_never_reports_does_not_keep_it_half_open() -> None:
     assert not circuit.allows_attempt(6.0)
 
 
-def test_one_that_showed_nothing_makes_room_for_another() -> None:
+def test_an_attempt_without_a_result_allows_another() -> None:
     circuit = opened()
     circuit.begin(1.0)
     circuit.forgo()
@@ -85,7 +85,7 @@ def test_one_that_showed_nothing_makes_room_for_another() -> None:
     assert not circuit.allows_attempt(2.9), "what showed nothing is no success"
 
 
-def test_a_breaker_that_is_open_is_not_passed() -> None:
+def test_begin_is_refused_while_open() -> None:
     with pytest.raises(AssertionError):
         opened().begin(0.5)
 
@@ -94,7 +94,7 @@ _STEPS = st.sampled_from(["begin", "fail", "succeed", "forgo"])
 
 
 @given(st.lists(st.tuples(_STEPS, st.floats(0.0, 4.0))))
-def test_any_order_of_calls(steps: list[tuple[str, float]]) -> None:
+def test_any_order_of_calls_makes_legal_moves(steps: list[tuple[str, float]]) -> None:
     circuit, now, failures_since_success = breaker(), 0.0, 0
     for step, seconds in steps:
         now += seconds

@@ -54,7 +54,7 @@ async def test_a_burst_is_made_at_the_pace_of_the_writer():
     assert outbox.num_bytes == 0
 
 
-async def test_what_a_client_causes_is_refused_while_too_much_waits():
+async def test_offer_refuses_messages_while_too_many_bytes_wait():
     outbox = SendQueue(max_bytes=10)
     assert outbox.offer(Sized(10, "a"))
     assert not outbox.offer(Sized(1, "b"))
@@ -81,7 +81,7 @@ async def test_a_message_of_a_burst_above_the_bound_is_an_error_of_the_stream():
         await anext(outbox.drain())
 
 
-async def test_time_without_taking_counts_only_while_something_waits():
+async def test_stalled_time_counts_only_while_messages_wait():
     clock = Clock()
     outbox = SendQueue(max_bytes=100, clock=clock)
     clock.now = 50.0
@@ -96,7 +96,7 @@ async def test_time_without_taking_counts_only_while_something_waits():
     assert outbox.stalled_seconds == 1.0
 
 
-async def test_closing_drops_what_waits_and_ends_the_reader_with_the_error():
+async def test_close_drops_waiting_messages_and_raises_its_error_in_the_reader():
     outbox = SendQueue(max_bytes=100)
     outbox.put_each(iter([Sized(1)]))
     outbox.close(UnavailableError("over"))

@@ -55,7 +55,7 @@ def test_flags_take_both_spellings_and_repeat() -> None:
         ([], {"PAGEWIRE_LEVEL": "loud"}, "PAGEWIRE_LEVEL"),
     ],
 )
-def test_bad_value_says_where(argv: list[str], environ: dict[str, str], place: str) -> None:
+def test_a_bad_value_names_its_source(argv: list[str], environ: dict[str, str], place: str) -> None:
     with pytest.raises(StartupError, match=place):
         load(argv, environ)
 

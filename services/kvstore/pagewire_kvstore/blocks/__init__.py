@@ -1,1 +1,1 @@
-"""Stored blocks as plain data, their leases, tenants and event log."""
+"""Stored blocks as records, their leases, tenants and event log."""

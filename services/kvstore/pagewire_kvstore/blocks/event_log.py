@@ -1,5 +1,4 @@
-"""What was stored and removed, in order, so that a watcher that comes back misses nothing. Pure;
-keeps the latest events only."""
+"""Log of the latest block events in order, from which a watcher that reconnects catches up."""
 
 import enum
 from collections import deque
@@ -11,12 +10,12 @@ from pagewire_shared.identity.ids import BlockName
 
 
 class BlockChange(enum.Enum):
-    """What happened to blocks."""
+    """Kind of a block event."""
 
     STORED = "stored"
     REMOVED = "removed"
     CLEARED = "cleared"
-    """All are gone, or too much was missed: forget everything."""
+    """All blocks are gone, or the watcher missed events: it must forget all names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +36,11 @@ class EventLog:
         self._watchers: set[Callable[[], object]] = set()
 
     def subscribe(self, watcher: Callable[[], object]) -> None:
-        """Call `watcher` after every event; it returns at once."""
+        """Call `watcher` after every event; `watcher` must not wait."""
         self._watchers.add(watcher)
 
     def unsubscribe(self, watcher: Callable[[], object]) -> None:
-        """Call it no more."""
+        """Stop calling `watcher`."""
         self._watchers.discard(watcher)
 
     @property
@@ -59,12 +58,12 @@ class EventLog:
         return event
 
     def holds(self, sequence: int) -> bool:
-        """Whether everything from `sequence` on is known; one that is yet to come is, too."""
+        """Return whether the log has all events from `sequence` on; the next event counts, too."""
         first = self._next_sequence - len(self._events)
         return first <= sequence <= self._next_sequence
 
     def since(self, sequence: int) -> Iterator[BlockEvent]:
-        """Yield the events from `sequence` on; the log must hold it."""
+        """Yield the events from `sequence` on; `holds(sequence)` must be true."""
         assert self.holds(sequence), "too old, or of another store"
         num_new = self._next_sequence - sequence
         yield from islice(self._events, len(self._events) - num_new, None)

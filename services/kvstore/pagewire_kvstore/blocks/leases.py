@@ -1,4 +1,4 @@
-"""Who asked for which blocks to stay, and until when. Reads no clock, holds no block."""
+"""Leases: pins of blocks that end at a given time, which callers pass in seconds."""
 
 import heapq
 import math
@@ -25,9 +25,9 @@ class Leases:
     Args:
         max_leases: Most leases at a time.
         max_seconds: Longest lease.
-        max_blocks: Most blocks of all leases together; one that several leases pin counts for each.
-        first_id: Id of the first lease, the others count up. A store that starts draws it, so that
-            a release meant for its predecessor ends no lease of its own.
+        max_blocks: Most blocks of all leases together; a block counts once per lease that pins it.
+        first_id: Id of the first lease; later ids count up. A store draws a random one at its
+            start, so that a release meant for its predecessor ends no lease of its own.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class Leases:
             Lease id, or NO_LEASE when there are no keys.
 
         Raises:
-            InvalidRequestError: The lease is too long, no length at all, or can never be given.
-            OverloadedError: No more at the moment; it says when the next lease ends by itself.
+            InvalidRequestError: The lease is too long, has no length, or names too many blocks.
+            OverloadedError: Too many leases or pins now; `retry_after_ms` is the next lease's end.
         """
         if not 0 < lease_seconds <= self._max_seconds:
             raise InvalidRequestError(
@@ -109,13 +109,13 @@ class Leases:
         raise OverloadedError(full, retry_after_ms=max(1, math.ceil(wait_seconds * 1000)))
 
     def next_end(self) -> float | None:
-        """When the next lease ends by itself; None when there is none."""
+        """Return when the next lease ends by itself; None without leases."""
         while self._ends and self._ends[0][1] not in self._leases:
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else None
 
     def release(self, lease_id: int) -> None:
-        """End a lease early; one that is unknown or has ended is ignored."""
+        """End a lease early; an id that is unknown or has ended is ignored."""
         self._end(lease_id)
         if len(self._ends) > 2 * len(self._leases) + 64:
             # Pin and release in turn must not grow the heap until the leases would have ended.

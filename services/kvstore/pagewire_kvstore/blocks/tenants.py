@@ -1,4 +1,4 @@
-"""Whose blocks are taken, and how many bytes of them. Pure."""
+"""Tenants that a store serves, and their quotas in bytes."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from pagewire_shared.process.sizes import parse_size
 
 DEFAULT_TENANT = ""
 MAX_TENANT_BYTES = 1024
-"""Of a name in UTF-8; a record holds it."""
+"""Longest tenant name in UTF-8; records contain the name."""
 
 
 class Tenants:

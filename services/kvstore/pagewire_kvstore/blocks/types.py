@@ -1,4 +1,4 @@
-"""Stored blocks, reservations and tiers as plain data."""
+"""Stored blocks, reservations and tier states as records."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,7 +12,7 @@ class BlockKey(NamedTuple):
     Attributes:
         layout_id: 16 bytes; equal only where model, numerics, cache groups and shard are.
         group: Index of the cache group in its layout.
-        name: Content name, which tenant salt and adapter are part of.
+        name: Content hash of the block; tenant salt and adapter are part of it.
     """
 
     layout_id: bytes
@@ -39,8 +39,8 @@ class BlockRecord:
     """One whole block.
 
     Attributes:
-        key: What it is found by.
-        tenant: Whose quota it counts towards; empty for the default tenant.
+        key: Key of the block.
+        tenant: Tenant whose quota the block counts towards; empty for the default tenant.
         payload: The bytes of all layers of its group.
         checksum: CRC-32C of the payload.
     """
@@ -51,19 +51,19 @@ class BlockRecord:
     checksum: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Reservation:
-    """An extent of the arena that no block lies in yet.
+    """An extent of the arena that is reserved for one block.
 
-    A peer may go on writing to it after it was abandoned: what is stored there by then has its
-    checksum and is found to be damaged by whoever loads it.
+    A peer may go on writing after the reservation was abandoned. The next block in that extent is
+    then damaged, and a reader detects this by the checksum.
 
     Attributes:
-        key: Block that is to lie there.
-        tenant: Whose quota it counts towards.
-        offset: Where it starts in the arena, in bytes.
-        view: Its bytes, read-only.
-        ticket: What it is counted under until it becomes a block.
+        key: Block that the extent is reserved for.
+        tenant: Tenant whose quota the extent counts towards.
+        offset: Start of the extent in the arena, in bytes.
+        view: Bytes of the extent, read-only.
+        ticket: Key under which the ledger counts the extent until it becomes a block.
     """
 
     key: BlockKey
@@ -78,7 +78,7 @@ class TierState:
     """State of one tier; see TierStats in kv_store.proto.
 
     Attributes:
-        fault: Why it does not work at the moment; None when it does.
+        fault: Reason why the tier does not work at the moment; None when it works.
     """
 
     tier: str

@@ -1,4 +1,4 @@
-"""Builds a block store over the tiers that its settings name."""
+"""Creates a block store with the tiers that the settings name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def _no_quota(tenant: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierSettings:
-    """What a store keeps blocks in.
+    """Settings of the tiers of a store.
 
     Attributes:
         memory_bytes: Size of the memory tier, all of it taken at the start.
@@ -35,8 +35,8 @@ class TierSettings:
             private memory.
         disk_path: Folder of the disk tier; None for no disk tier.
         disk_bytes: Most bytes of its files; set with `disk_path`.
-        redis_url: URL of the Redis tier; None for none.
-        redis_ttl_seconds: How long a block stays in Redis that nobody uses.
+        redis_url: URL of the Redis tier; None for no Redis tier.
+        redis_ttl_seconds: Time in seconds after which Redis drops an unused block.
         quota: Bound of a tenant in bytes, in memory and on disk each; None for no bound of its own.
     """
 
@@ -58,16 +58,16 @@ def create_store(
         settings: Its tiers.
         is_pinned: Whether a block must stay. Called from threads, too: it may not wait, and not
             call the store.
-        events: Told of what comes and goes from now on.
+        events: Log of the blocks that are stored and removed from now on.
 
-    Raises StartupError for what cannot be had. A Redis that does not answer is no such thing.
+    Raises StartupError when memory or disk is not available. A silent Redis is not an error.
     """
     if (settings.disk_path is None) != (settings.disk_bytes is None):
         raise StartupError("--disk-path and --disk-size are set together or not at all")
     if settings.redis_ttl_seconds <= 0:
         raise StartupError(f"a time to live of {settings.redis_ttl_seconds} s in Redis")
     check_memory(settings.memory_bytes, "--memory-size")
-    # What waits to be written may keep its place in memory; most of it is to stay free for others.
+    # Queued blocks may be pinned in memory, of which most must stay free for other blocks.
     max_queued_bytes = min(_MAX_QUEUED_BYTES, settings.memory_bytes // _QUEUED_PART)
     slower: list[SlowTier] = []
     try:

@@ -1,4 +1,4 @@
-"""Loads of one block at the same time, from a tier that is slow: one reads, all get it."""
+"""Merges concurrent loads of one block from a slow tier into one read."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pagewire_kvstore.blocks.types import BlockKey
 from pagewire_kvstore.tiers.loaded import FoundBlock
-from pagewire_kvstore.tiers.memory import Hold
+from pagewire_kvstore.tiers.memory import Pin
 
 
 @dataclass(slots=True)
@@ -19,26 +19,26 @@ class MergedLoads:
     """Reads that are under way, by key. Used from one event loop.
 
     Args:
-        read: Reads a block; what it returns may hold memory.
-        add_ref: Holds the memory of a hold once more.
-        unpin: Ends a hold.
+        read: Reads a block; the result may pin memory.
+        add_ref: Adds a reference to a pin.
+        unpin: Drops one reference of a pin.
     """
 
     def __init__(
         self,
         read: Callable[[BlockKey], Awaitable[FoundBlock | None]],
-        add_ref: Callable[[Hold], None],
-        unpin: Callable[[Hold], None],
+        add_ref: Callable[[Pin], None],
+        unpin: Callable[[Pin], None],
     ) -> None:
         self._read = read
-        self._hold_again = add_ref
-        self._let_go = unpin
+        self._add_ref = add_ref
+        self._unpin = unpin
         self._reads: dict[tuple[BlockKey, Hashable], _Read] = {}
 
     async def load(self, key: BlockKey, epoch: Hashable) -> FoundBlock | None:
-        """Return a block with a hold of the caller's own, or None for a miss.
+        """Return a block with a pin reference of the caller's own, or None for a miss.
 
-        A read goes on until nobody waits for it. Reads of another `epoch` are not shared.
+        A read is cancelled when no caller waits for it. Reads of another `epoch` are not shared.
         """
         place = (key, epoch)
         read = self._reads.get(place)
@@ -47,8 +47,8 @@ class MergedLoads:
         read.num_waiting += 1
         try:
             loaded = await asyncio.shield(read.task)
-            if loaded is not None and loaded.hold is not None:
-                self._hold_again(loaded.hold)
+            if loaded is not None and loaded.pin is not None:
+                self._add_ref(loaded.pin)
             return loaded
         finally:
             read.num_waiting -= 1
@@ -62,9 +62,9 @@ class MergedLoads:
         return await self._read(key)
 
     def _release(self, task: "asyncio.Task[FoundBlock | None]") -> None:
-        """End the hold of a read that nobody waits for any more."""
+        """Unpin the block of a read that no caller waits for any more."""
         if not task.done() or task.cancelled() or task.exception() is not None:
             return
         loaded = task.result()
-        if loaded is not None and loaded.hold is not None:
-            self._let_go(loaded.hold)
+        if loaded is not None and loaded.pin is not None:
+            self._unpin(loaded.pin)

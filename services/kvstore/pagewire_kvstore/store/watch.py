@@ -1,5 +1,4 @@
-"""Says when a tier stops or starts working: in the log, in status lines and in metrics. Changes
-nothing."""
+"""Reports tiers that stop or start working, in the log, in status lines and in metrics."""
 
 import asyncio
 import logging
@@ -30,10 +29,10 @@ _COUNTERS = {
 
 
 class TierWatch(Collector):
-    """Looks at the tiers every second.
+    """Checks the tiers every second.
 
     Args:
-        store: Whose tiers.
+        store: Store with the tiers.
         report: Called with "degraded", the tier and a reason, or with "recovered" and the tier.
     """
 
@@ -41,17 +40,17 @@ class TierWatch(Collector):
         self._store = store
         self._report = report
         self._faults: dict[str, str] = {}
-        # What the metrics thread reads: it must not look into tiers that the event loop changes.
+        # The metrics thread reads this copy, not the tiers that the event loop changes.
         self._states: list[TierState] = store.states()
 
     async def run(self) -> None:
-        """Look, until cancelled."""
+        """Check the tiers once a second, until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(_SECONDS)
 
     def look(self) -> None:
-        """Look once."""
+        """Report the tiers whose fault began or ended since the last call."""
         faults = self._store.faults()
         for tier, reason in faults.items():
             if tier not in self._faults:

@@ -1,5 +1,4 @@
-"""Blocks on their way in: chunks in order become whole payloads, and nothing else does. Pure; its
-memory is bounded by a budget."""
+"""Assembles the chunks of incoming blocks into whole payloads, within a budget of bytes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -30,8 +29,8 @@ class _Wanted:
 class Assembly:
     """The blocks of one stream that the store wants.
 
-    Their bytes are taken from the budget when they are wanted, so no chunk that was asked for is
-    refused for want of room.
+    `want` takes the bytes of a block from the budget, so no chunk of a wanted block is refused for
+    want of room.
     """
 
     def __init__(self, budget: ByteBudget) -> None:
@@ -51,9 +50,9 @@ class Assembly:
         return len(self._wanted)
 
     def want(self, names: Collection[BlockName], layout: StoreLayout, tenant: str) -> None:
-        """Take chunks of these blocks from now on.
+        """Accept chunks of these blocks from now on.
 
-        Raises OverloadedError, and wants none of them, when the budget has no room for them.
+        Raises OverloadedError, and accepts none of them, when the budget has no room.
         """
         num_bytes = sum(layout.group_bytes) * len(names)
         self._budget.take(num_bytes)
@@ -63,11 +62,11 @@ class Assembly:
             self._wanted[name] = _Wanted(layout, tenant)
 
     def add(self, piece: KvPiece) -> None:
-        """Take a chunk: the next bytes of its block.
+        """Add a chunk: the next bytes of its block.
 
         Raises:
-            InvalidRequestError: It is damaged, of a block that is not wanted, not the next one, or
-                longer than its block. Nothing that came in this stream may be published then.
+            InvalidRequestError: The chunk is damaged, of a block that is not wanted, not the next
+                one, or longer than its block. The stream may then publish none of its blocks.
         """
         name = short(piece.name)
         data_checksum = piece.data_checksum
@@ -106,7 +105,7 @@ class Assembly:
         partial.is_whole = piece.is_last
 
     def is_whole(self, name: BlockName) -> bool:
-        """Whether all groups of a block have come."""
+        """Return whether all groups of a block have arrived."""
         wanted = self._wanted.get(name)
         if wanted is None:
             return False
@@ -117,7 +116,7 @@ class Assembly:
         """Return a whole block, one record per group, and forget it.
 
         Raises:
-            InvalidRequestError: Some of it has not come.
+            InvalidRequestError: A part of the block has not arrived.
         """
         if not self.is_whole(name):
             raise InvalidRequestError(f"block {short(name)} is not complete")
@@ -134,7 +133,7 @@ class Assembly:
         ]
 
     def drop(self) -> None:
-        """Forget everything."""
+        """Drop all blocks and give their bytes back to the budget."""
         for name in list(self._wanted):
             self._forget(name)
 
@@ -145,6 +144,6 @@ class Assembly:
 
 
 def _begin(piece: KvPiece, size: int) -> _Partial:
-    # A block in one piece stays in the message it came in: nothing is copied.
+    # A block in one piece is not copied: its payload stays in the message.
     is_alone = len(piece.data) == size
     return _Partial(memoryview(piece.data) if is_alone else bytearray(size))

@@ -1,4 +1,4 @@
-"""The blocks of one Get, one after the other, and the next one from a slow tier ahead of time."""
+"""Loads the blocks of one Get in order, and prefetches the next block from a slow tier."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from pagewire_kvstore.tiers.loaded import FoundBlock
 from pagewire_shared.identity.ids import BlockName
 
 Fetched = tuple[AsyncExitStack, list[FoundBlock] | None]
-"""What lets go of a block, and its groups; None for a miss."""
+"""Stack that unpins a block when closed, and the groups of the block; None for a miss."""
 
 
 class BlockFetches:
-    """Fetches blocks in order. At most one more than the caller has is fetched, and held.
+    """Fetches blocks in order, at most one block ahead of the caller.
 
     Args:
-        store: Where they are.
-        layout: Of all of them.
-        names: Which.
+        store: Store with the blocks.
+        layout: Layout of all blocks.
+        names: Names of the blocks.
     """
 
     def __init__(self, store: BlockStore, layout: StoreLayout, names: Sequence[BlockName]) -> None:
@@ -31,19 +31,21 @@ class BlockFetches:
         self._ahead: asyncio.Task[Fetched] | None = None
 
     async def prepare(self) -> None:
-        """Ask for all blocks at once that are not known to be here, so that those that a shared
-        tier has not, either, cost no round trip each."""
+        """Look up in one call all blocks that this store does not know.
+
+        A block that Redis does not have either then costs no round trip of its own.
+        """
         keys = [key for block in self._blocks for key in block if not self._store.holds(key)]
         if keys:
             self._absent = set(keys) - await self._store.find(keys)
 
     @property
     def is_next_in_memory(self) -> bool:
-        """Whether the next block can be had without waiting for a slower tier."""
+        """Whether all groups of the next block are in memory."""
         return all(self._store.is_in_memory(key) for key in self._blocks[self._next])
 
     async def next(self) -> Fetched:
-        """Return the next block, which the caller lets go of, and begin with the one after it."""
+        """Return the next block, whose stack the caller closes, and prefetch the one after it."""
         ahead, self._ahead = self._ahead, None
         if ahead is None:
             fetched = await self._fetch(self._blocks[self._next])
@@ -61,7 +63,7 @@ class BlockFetches:
         return fetched
 
     async def close(self) -> None:
-        """Let go of what nobody took."""
+        """Cancel the prefetch, or unpin its block."""
         if self._ahead is None:
             return
         self._ahead.cancel()
@@ -70,11 +72,11 @@ class BlockFetches:
             await outcome[0].aclose()
 
     def _is_absent(self, key: BlockKey) -> bool:
-        # One that was not found may have been put meanwhile.
+        # A block that `prepare` did not find may have been put meanwhile.
         return key in self._absent and not self._store.holds(key)
 
     async def _fetch(self, block: Sequence[BlockKey]) -> Fetched:
-        """Load all groups of a block; half a block is a miss."""
+        """Load all groups of a block; a block with a missing group is a miss."""
         async with AsyncExitStack() as stack:
             found = await self._load(block, stack)
             kept = stack.pop_all()

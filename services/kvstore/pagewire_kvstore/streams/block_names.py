@@ -1,4 +1,4 @@
-"""Names as they come in messages: many in one field. Pure."""
+"""Splits and joins the block names of a message field, which holds many names of equal length."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ MAX_NAMES = 4096
 def split_names(data: bytes) -> list[BlockName]:
     """Return the names in a field, each once, in order.
 
-    Raises InvalidRequestError when it is no row of names, or too many.
+    Raises InvalidRequestError when the field is not a row of names, or has too many.
     """
     if len(data) % ID_BYTES:
         raise InvalidRequestError(
@@ -28,5 +28,5 @@ def split_names(data: bytes) -> list[BlockName]:
 
 
 def join_names(names: Iterable[BlockName]) -> bytes:
-    """Return names as a field."""
+    """Return the field that contains these names."""
     return b"".join(names)

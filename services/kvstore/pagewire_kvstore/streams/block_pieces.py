@@ -1,4 +1,4 @@
-"""A stored block as chunks on their way out. Pure."""
+"""Cuts a stored block into the chunks that a Get sends."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,8 +10,9 @@ from pagewire_shared.kv.chunk_convert import MAX_DATA_BYTES, KvPiece, checksum_o
 def pieces_of(record: BlockRecord) -> Iterator[KvPiece]:
     """Yield the chunks of a block in order; their data are views of its payload.
 
-    The last one carries the checksum of whoever made the block, unchanged. A block in one chunk is
-    not looked at: its checksum is made from that one, so damage done here is found by the reader.
+    The last chunk carries the checksum that the sender of the block gave. The bytes of a block in
+    one chunk are not read: the chunk's checksum is derived from the block's, so that the reader
+    finds damage done in the store.
     """
     key, payload = record.key, memoryview(record.payload).cast("B")
     for offset in range(0, payload.nbytes, MAX_DATA_BYTES):

@@ -1,4 +1,4 @@
-"""How many chunks a reader will take. Reads no stream itself."""
+"""Credits: the number of chunks that a reader accepts, granted by one task and taken by another."""
 
 import asyncio
 
@@ -21,27 +21,27 @@ class Credits:
         self._changed = asyncio.Event()
 
     def grant(self, num_chunks: int) -> None:
-        """Allow further chunks. Raises WireError when nobody could want that many."""
+        """Allow further chunks. Raises WireError above MAX_CREDITS."""
         if self._num_free + num_chunks > MAX_CREDITS:
             raise WireError(f"more than {MAX_CREDITS} credits", field="credit")
         self._num_free += num_chunks
         self._changed.set()
 
     def has(self, num_chunks: int) -> bool:
-        """Whether so many may be taken without waiting."""
+        """Return whether `take` gets so many credits without waiting."""
         return self._num_free >= num_chunks
 
     def end(self, error: PagewireError) -> None:
-        """Let every take that finds no credit fail from now on."""
+        """Make every `take` that finds no credit raise `error` from now on."""
         self._end = error
         self._changed.set()
 
     async def take(self, num_chunks: int = 1) -> None:
-        """Wait for credit and use it up.
+        """Wait for credits and use them up.
 
         Raises:
-            DeadlineError: None came in time.
-            PagewireError: What `end` was told.
+            DeadlineError: The reader granted too few credits in time.
+            PagewireError: The error given to `end`.
         """
         if self._num_free < num_chunks:
             try:

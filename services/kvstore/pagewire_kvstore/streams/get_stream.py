@@ -1,4 +1,4 @@
-"""One Get stream: stored blocks to messages. Keeps nothing."""
+"""One Get stream: loads the requested blocks and sends them, or their places in shared memory."""
 
 import asyncio
 import struct
@@ -14,22 +14,22 @@ from pagewire_kvstore.streams.credits import Credits
 from pagewire_kvstore.streams.layout_convert import store_layout
 from pagewire_kvstore.streams.metrics import GET_BYTES, GET_SECONDS, GRPC, MISSING, SHARED_MEMORY
 from pagewire_kvstore.streams.put_stream import Read, read_request
-from pagewire_kvstore.streams.shared_holds import SharedHolds
+from pagewire_kvstore.streams.shared_holds import SharedPins
 from pagewire_kvstore.tiers.loaded import FoundBlock
-from pagewire_kvstore.tiers.memory import Hold
+from pagewire_kvstore.tiers.memory import Pin
 from pagewire_protos.kvstore.v1 import kv_store_pb2
 from pagewire_shared.errors import PagewireError, WireError
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.chunk_convert import KvPiece
 
 _MAX_MISSING = 64
-"""Most misses told at once; the first is told at once, for a reader may stop there."""
+"""Batch size of miss notices. The first is sent immediately, because a reader may stop there."""
 _MAX_SHARED = 128
 _MAX_SHARED_BYTES = 8 * 1024 * 1024
-"""Blocks in shared memory that one message tells of; it costs as much as copying some 100 KiB."""
+"""Most bytes of shared blocks that one message lists; it costs as much as copying some 100 KiB."""
 
 _HEARD_SECONDS = 1.0
-"""How long a stream may wait for the first message after `open` before it ends."""
+"""Longest wait for the first message after `open`, before the stream ends."""
 
 Response = kv_store_pb2.GetResponse | KvPiece
 
@@ -38,10 +38,10 @@ class GetStream:
     """Serves one worker that loads blocks.
 
     Args:
-        store: Where the blocks are.
-        read: Returns its next message.
+        store: Store with the blocks.
+        read: Returns the worker's next message.
         stall_seconds: Longest wait for credit, or for a block to be released.
-        has_shared_memory: Whether it may look into the store's memory.
+        has_shared_memory: Whether the worker may read the store's memory in place.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class GetStream:
         self._read = read
         self._stall_seconds = stall_seconds
         self._credits = Credits(stall_seconds)
-        self._holds = SharedHolds(stall_seconds)
+        self._pins = SharedPins(stall_seconds)
         self._in_shared_memory = False
         self._tier = ""
         self._missing: list[BlockName] = []
-        # Blocks in shared memory that the reader is to be told of.
-        self._untold: list[tuple[BlockName, list[Hold]]] = []
-        self._untold_bytes = 0
-        self._has_told_missing = False
+        # Blocks in shared memory whose places have not been sent to the reader.
+        self._unsent: list[tuple[BlockName, list[Pin]]] = []
+        self._unsent_bytes = 0
+        self._has_sent_missing = False
         self._is_heard = asyncio.Event()
 
     async def responses(self) -> AsyncGenerator[Response, None]:
@@ -81,21 +81,21 @@ class GetStream:
         try:
             await fetches.prepare()
             for name in names:
-                if self._untold and not fetches.is_next_in_memory:
-                    yield self._told_shared()
+                if self._unsent and not fetches.is_next_in_memory:
+                    yield self._shared_response()
                 async with aclosing(self._block(fetches, name)) as block:
                     async for response in block:
                         yield response
-            if self._untold:
-                yield self._told_shared()
+            if self._unsent:
+                yield self._shared_response()
             if self._missing:
-                yield self._told_missing()
-            await self._holds.wait_released()
+                yield self._missing_response()
+            await self._pins.wait_released()
             await self._wait_heard()
         finally:
             reader.cancel()
             await fetches.close()
-            await self._holds.close()
+            await self._pins.close()
         GET_SECONDS.observe(time.monotonic() - started_at)
 
     async def _block(
@@ -103,29 +103,29 @@ class GetStream:
     ) -> AsyncGenerator[Response, None]:
         stack, found = await fetches.next()
         async with stack:
-            holds = self._shareable(found)
-            if self._untold and not (holds and found and found[0].tier == self._tier):
-                yield self._told_shared()  # before anything else
+            pins = self._shareable(found)
+            if self._unsent and not (pins and found and found[0].tier == self._tier):
+                yield self._shared_response()  # responses keep the order of the names
             if found is None:
                 MISSING.inc()
                 self._missing.append(name)
-                if not self._has_told_missing or len(self._missing) == _MAX_MISSING:
-                    yield self._told_missing()
+                if not self._has_sent_missing or len(self._missing) == _MAX_MISSING:
+                    yield self._missing_response()
                 return
             if self._missing:
-                yield self._told_missing()
+                yield self._missing_response()
             for loaded in found:
                 if loaded.tier != self._tier:
                     self._tier = loaded.tier
                     source = kv_store_pb2.GetSource(tier=loaded.tier)
                     yield kv_store_pb2.GetResponse(source=source)
-            if holds:
-                if self._untold and not self._credits.has(len(holds)):
-                    yield self._told_shared()
-                await self._credits.take(len(holds))
-                self._holds.keep(name, stack.pop_all())
-                if self._note_shared(name, holds, self._count(found, SHARED_MEMORY)):
-                    yield self._told_shared()
+            if pins:
+                if self._unsent and not self._credits.has(len(pins)):
+                    yield self._shared_response()
+                await self._credits.take(len(pins))
+                self._pins.keep(name, stack.pop_all())
+                if self._queue_shared(name, pins, self._count(found, SHARED_MEMORY)):
+                    yield self._shared_response()
                 return
             for loaded in found:
                 for piece in pieces_of(loaded.record):
@@ -133,31 +133,31 @@ class GetStream:
                     yield piece
             self._count(found, GRPC)
 
-    def _shareable(self, found: Sequence[FoundBlock] | None) -> list[Hold]:
-        """Return where the groups of a block lie in shared memory; nothing when it cannot be."""
+    def _shareable(self, found: Sequence[FoundBlock] | None) -> list[Pin]:
+        """Return the pins of a block's groups; empty unless all lie in shared memory."""
         if found is None or not self._in_shared_memory:
             return []
-        holds = [loaded.hold for loaded in found if loaded.hold is not None]
-        return holds if len(holds) == len(found) else []
+        pins = [loaded.pin for loaded in found if loaded.pin is not None]
+        return pins if len(pins) == len(found) else []
 
-    def _note_shared(self, name: BlockName, holds: list[Hold], num_bytes: int) -> bool:
-        """Note that the reader is to be told of a block; return whether that is due."""
-        self._untold.append((name, holds))
-        self._untold_bytes += num_bytes
-        return len(self._untold) >= _MAX_SHARED or self._untold_bytes >= _MAX_SHARED_BYTES
+    def _queue_shared(self, name: BlockName, pins: list[Pin], num_bytes: int) -> bool:
+        """Add a block to the next list of shared blocks; return whether the list is full."""
+        self._unsent.append((name, pins))
+        self._unsent_bytes += num_bytes
+        return len(self._unsent) >= _MAX_SHARED or self._unsent_bytes >= _MAX_SHARED_BYTES
 
-    def _told_shared(self) -> kv_store_pb2.GetResponse:
-        untold, self._untold, self._untold_bytes = self._untold, [], 0
-        holds = [hold for _, held in untold for hold in held]
+    def _shared_response(self) -> kv_store_pb2.GetResponse:
+        unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
+        pins = [pin for _, of_block in unsent for pin in of_block]
         shared = kv_store_pb2.GetShared(
-            names=join_names([name for name, _ in untold]),
-            offsets=struct.pack(f"<{len(holds)}Q", *(hold.offset for hold in holds)),
-            checksums=struct.pack(f"<{len(holds)}I", *(hold.record.checksum for hold in holds)),
+            names=join_names([name for name, _ in unsent]),
+            offsets=struct.pack(f"<{len(pins)}Q", *(pin.offset for pin in pins)),
+            checksums=struct.pack(f"<{len(pins)}I", *(pin.record.checksum for pin in pins)),
         )
         return kv_store_pb2.GetResponse(shared=shared)
 
     def _count(self, found: Sequence[FoundBlock], transport: str) -> int:
-        """Count the bytes of a block, and return how many these are."""
+        """Count the bytes of a block in the metrics, and return their number."""
         total = 0
         for loaded in found:
             num_bytes = memoryview(loaded.record.payload).nbytes
@@ -165,15 +165,18 @@ class GetStream:
             total += num_bytes
         return total
 
-    def _told_missing(self) -> kv_store_pb2.GetResponse:
+    def _missing_response(self) -> kv_store_pb2.GetResponse:
         missing = kv_store_pb2.GetMissing(names=join_names(self._missing))
         self._missing = []
-        self._has_told_missing = True
+        self._has_sent_missing = True
         return kv_store_pb2.GetResponse(missing=missing)
 
     async def _wait_heard(self) -> None:
-        """Let the reader's first credit come: gRPC fails its write, and with it the answer of a
-        load that found nothing, when the stream has ended by then."""
+        """Wait for the reader's first message after `open`.
+
+        When the stream ends before it, gRPC fails the reader's write, and the reader loses the
+        answer of a load that found no block.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(min(_HEARD_SECONDS, self._stall_seconds)):
                 await self._is_heard.wait()
@@ -186,14 +189,14 @@ class GetStream:
                     case "credit":
                         self._credits.grant(request.credit.num_chunks)
                     case "release":
-                        await self._holds.release(split_names(request.release.names))
+                        await self._pins.release(split_names(request.release.names))
                     case _:
                         raise WireError("after `open` a reader grants credit and releases blocks")
         except PagewireError as error:
             self._credits.end(error)
-            self._holds.end(error)
+            self._pins.end(error)
             return
         finally:
             self._is_heard.set()
         self._credits.end(WireError("the reader ended its side before it granted enough credit"))
-        self._holds.end(None)
+        self._pins.end(None)

@@ -1,4 +1,4 @@
-"""From a peer's layout to what a store needs of it."""
+"""Converts a peer's KvLayout message to the layout id and block sizes that the store uses."""
 
 import hashlib
 
@@ -12,7 +12,7 @@ MAX_GROUPS = 64
 
 
 def store_layout(message: layout_pb2.KvLayout) -> StoreLayout:
-    """Return a peer's layout. Raises InvalidRequestError naming what is wrong with it."""
+    """Return a peer's layout. Raises InvalidRequestError that names the wrong field."""
     for name in ("model_fingerprint", "numerics_fingerprint"):
         if len(getattr(message, name)) != _FINGERPRINT_BYTES:
             raise InvalidRequestError(f"{name} must have 32 bytes", field=f"layout.{name}")

@@ -1,4 +1,4 @@
-"""Bounds of a store's streams. Plain data."""
+"""Bounds of the store's streams, and the budget of bytes that put streams share."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from pagewire_shared.errors import OverloadedError
 
 
 class ByteBudget:
-    """Bytes that may be held in all; who takes some gives them back.
+    """A bound on bytes that several owners take and give back.
 
     Attributes:
         max_bytes: The bound.
@@ -23,7 +23,7 @@ class ByteBudget:
         return self.max_bytes - self.used_bytes
 
     def take(self, num_bytes: int) -> None:
-        """Take bytes. Raises OverloadedError, and takes none, when there are not as many."""
+        """Take bytes. Raises OverloadedError, and takes none, when too few are free."""
         if num_bytes > self.free_bytes:
             raise OverloadedError(
                 f"{self.used_bytes} bytes of blocks are on their way in; with {num_bytes} more"
@@ -42,10 +42,10 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStreamLimits:
-    """What streams may take.
+    """Bounds of all streams of a store.
 
     Attributes:
-        stall_seconds: Longest silence of a peer that the store waits for.
+        stall_seconds: Longest wait for a silent peer.
         max_put_bytes: Bytes of blocks that are on their way in, over all streams.
         max_puts, max_gets, max_watches: Most streams of a kind at a time.
     """

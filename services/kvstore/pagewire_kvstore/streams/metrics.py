@@ -1,4 +1,4 @@
-"""Counters of streams, for the process's metrics endpoint. Decides nothing."""
+"""Prometheus metrics of the store's streams."""
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -20,7 +20,7 @@ GET_SECONDS = Histogram("pagewire_kvstore_get_seconds", "Whole loads", buckets=_
 GRPC = "grpc"
 SHARED_MEMORY = "shared_memory"
 
-# What appears with its first value is no growth to who computes rates.
+# Created at the start, because rate() ignores a counter's first sample.
 for _transport in (GRPC, SHARED_MEMORY):
     PUT_BYTES.labels(_transport)
     for _tier in STORE_TIERS:

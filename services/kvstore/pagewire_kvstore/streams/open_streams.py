@@ -1,4 +1,4 @@
-"""How many streams are open, how they end, and that a peer that takes nothing ends one."""
+"""Counts and bounds the open streams of one kind, and ends a stream whose peer reads nothing."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ class OpenStreams:
         self._reasons: set[str] = set()
         self.num_open = 0
         self.num_stalled = 0
-        """Streams that were ended, and whose peers do not even take that."""
+        """Streams whose peer does not read the final status."""
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -57,8 +57,8 @@ class OpenStreams:
     ) -> None:
         """Send responses until there are no more, or the peer is gone.
 
-        A peer that does not take one in time is told so once it reads again. What `responses` held
-        is given back before; the stream counts as open for as long as its last response waits.
+        A peer that does not read a response in time gets a DeadlineError once it reads again.
+        `responses` is closed before that; the stream counts as open until the peer reads.
         """
         async with aclosing(responses):
             is_stalled = not await self._send(responses, context)

@@ -1,4 +1,4 @@
-"""One worker's blocks on their way in: announced, sent, made visible. Knows no messages."""
+"""The blocks of one Put stream: announced, received and published. put_stream converts messages."""
 
 import asyncio
 import functools
@@ -22,13 +22,13 @@ MAX_WANTED = 16 * 1024
 _PUBLISHED_AT_ONCE = 16
 
 LOOP_BYTES = 1024 * 1024
-"""A block that is larger is copied and checked in a thread: 40 MiB take 4 ms, in which no other
-stream would move. Neither holds the interpreter lock meanwhile."""
+"""A larger block is copied and checked in a thread: 40 MiB take 4 ms, which would stop all other
+streams. Copy and check release the interpreter lock."""
 
 
 async def in_thread(job: Callable[[], None]) -> None:
-    """Run `job` in a thread; who is cancelled leaves when it is over, since it uses memory that is
-    given to others then."""
+    """Run `job` in a thread. A cancelled caller still waits for its end: the memory that `job` uses
+    is freed afterwards."""
     done = asyncio.get_running_loop().run_in_executor(None, job)
     try:
         await asyncio.shield(done)
@@ -38,12 +38,12 @@ async def in_thread(job: Callable[[], None]) -> None:
 
 
 def _stream_bytes(budget: ByteBudget) -> int:
-    # No stream alone may keep the others out.
+    # One stream may take at most half of the budget.
     return budget.max_bytes // 2
 
 
 def check_block_size(layout: StoreLayout, budget: ByteBudget) -> None:
-    """Raise InvalidRequestError for blocks that no stream can ever send."""
+    """Raise InvalidRequestError for blocks that are too large for the budget of a stream."""
     num_bytes = sum(layout.group_bytes)
     if num_bytes > _stream_bytes(budget):
         raise InvalidRequestError(
@@ -55,13 +55,13 @@ def check_block_size(layout: StoreLayout, budget: ByteBudget) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the store takes of an announcement.
+    """The part of an announcement that the store takes.
 
     Attributes:
-        names: Which blocks.
-        offsets: Where in shared memory they are to be written, one per name and group; empty when
-            they are to be sent.
-        declined: What is lacking, and has no room.
+        names: Names of the blocks that it takes.
+        offsets: Places in shared memory to write to, one per name and group; empty when the worker
+            is to send chunks.
+        declined: Names of missing blocks that there is no room for.
     """
 
     names: list[BlockName]
@@ -70,13 +70,13 @@ class Wanted:
 
 
 class PutSession:
-    """Blocks of one Put stream. A block is visible when all of it came and was published; what is
-    left at `close` was never there.
+    """Blocks of one Put stream. A block is visible once it is complete and published; `close`
+    drops all other blocks.
 
     Args:
-        store: Where the blocks go.
+        store: Store that takes the blocks.
         budget: Bytes of partial blocks, of all streams together.
-        tenants: Whose blocks are taken.
+        tenants: Tenants that are served.
         window: Chunks that a worker has credit for at the start.
     """
 
@@ -91,7 +91,7 @@ class PutSession:
         self._shared: SharedAssembly = SharedAssembly(store, budget)
         self._num_taken = 0
         self.num_no_room = 0
-        """Blocks that were not taken or not stored, because there was no room."""
+        """Blocks that were declined or not stored for want of room."""
 
     @property
     def is_waiting(self) -> bool:
@@ -110,8 +110,10 @@ class PutSession:
         *,
         in_shared_memory: bool = False,
     ) -> Wanted:
-        """Return which of these blocks the store takes now; one that is under way is not asked for
-        a second time. Raises InvalidRequestError, or ForbiddenError for the tenant."""
+        """Return the blocks that the store takes now; a block under way is not wanted twice.
+
+        Raises InvalidRequestError, or ForbiddenError for the tenant.
+        """
         self._tenants.check(tenant)
         check_block_size(layout, self._budget)
         block_bytes = sum(layout.group_bytes)
@@ -127,7 +129,7 @@ class PutSession:
         else:
             self._assembly.want(chosen, layout, tenant)
             wanted = Wanted(chosen)
-        # What is taken are the first.
+        # Accepted names are a prefix of the list.
         wanted.declined.extend(lacking[len(wanted.names) :])
         self.num_no_room += len(wanted.declined)
         return wanted
@@ -149,10 +151,10 @@ class PutSession:
         return all(self._store.holds(BlockKey(layout.layout_id, group, name)) for group in groups)
 
     def add(self, piece: KvPiece) -> int:
-        """Take a chunk in; return for how many chunks the worker gets its credit back, if any.
+        """Add a chunk; return the number of credits to give back to the worker, often 0.
 
-        Chunks are taken in one after the other as they are read, so one that was sent without
-        credit waits in the transport and takes nothing from anybody; it cannot be told from others.
+        Chunks are added one by one as they are read. A chunk that was sent without credit waits in
+        the transport, where it costs the store no memory; the store cannot detect it.
         Raises InvalidRequestError, see Assembly.add.
         """
         self._assembly.add(piece)
@@ -164,9 +166,9 @@ class PutSession:
         return num_taken
 
     async def publish(self, names: Sequence[BlockName]) -> list[BlockName]:
-        """Make whole blocks visible; return those that are. What had no room is left out.
+        """Make complete blocks visible; return their names, without those that had no room.
 
-        Raises InvalidRequestError, and makes none visible, when one has not come whole.
+        Raises InvalidRequestError, and makes no block visible, when one is not complete.
         """
         for name in names:
             if not self._assembly.is_whole(name):
@@ -176,12 +178,12 @@ class PutSession:
             try:
                 await self._put(self._assembly.take(name))
             except (OverloadedError, InvalidRequestError):
-                # Told by its absence; what does not fit at all was never wanted.
+                # The worker sees that its name is absent. A block that never fits is not wanted.
                 self.num_no_room += 1
             else:
                 published.append(name)
             if number % _PUBLISHED_AT_ONCE == 0:
-                # Copies of many MiB must not hold up the other streams.
+                # Copies of many MiB must not delay the other streams.
                 await asyncio.sleep(0)
         return published
 
@@ -211,10 +213,10 @@ class PutSession:
         """Make blocks that were written to shared memory visible; return them.
 
         Args:
-            names: Which blocks.
+            names: Names of the blocks.
             checksums: CRC-32C of their payloads, one per name and group.
 
-        Raises InvalidRequestError, and makes none visible, when one is not what it should be.
+        Raises InvalidRequestError, and makes no block visible, when a checksum does not match.
         """
         num_groups = [self._shared.num_groups(name) for name in names]
         if sum(num_groups) != len(checksums):
@@ -227,7 +229,7 @@ class PutSession:
             for name, number in zip(names, num_groups, strict=True)
         ]
         for name, own in blocks:
-            # Reading many MiB must not hold up the other streams.
+            # Reading many MiB must not delay the other streams.
             if self._shared.num_bytes(name) > LOOP_BYTES:
                 await in_thread(self._shared.checking(name, own))
             else:
@@ -238,6 +240,6 @@ class PutSession:
         return list(names)
 
     def close(self) -> None:
-        """Forget what was not published."""
+        """Drop the blocks that were not published."""
         self._assembly.drop()
         self._shared.drop()

@@ -1,4 +1,4 @@
-"""One Put stream: messages to blocks on their way in, and back. Stores nothing itself."""
+"""One Put stream: converts messages to calls of a PutSession, and its results to responses."""
 
 import asyncio
 import struct
@@ -28,8 +28,8 @@ async def read_request(read: Read, stall_seconds: float | None) -> Any:
     """Return the next request, or None when the peer has no more.
 
     Raises:
-        DeadlineError: None came within `stall_seconds`; None waits for ever.
-        InvalidRequestError: It is no message of this stream.
+        DeadlineError: No request came within `stall_seconds`; None waits for ever.
+        InvalidRequestError: The request is not a message of this stream.
     """
     try:
         async with asyncio.timeout(stall_seconds):
@@ -47,10 +47,10 @@ class PutStream:
     """Serves one worker that stores blocks.
 
     Args:
-        session: Its blocks.
-        read: Returns its next message.
-        stall_seconds: Longest silence while blocks of it are under way.
-        has_shared_memory: Whether it may write into the store's memory.
+        session: Blocks of the worker.
+        read: Returns the worker's next message.
+        stall_seconds: Longest silence while blocks of the worker are under way.
+        has_shared_memory: Whether the worker may write to the store's memory.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class PutStream:
         self._announced_at: float | None = None
 
     async def responses(self) -> AsyncGenerator[kv_store_pb2.PutResponse, None]:
-        """Yield what the worker is told, until it has no more to send."""
+        """Yield responses, until the worker has no more to send."""
         try:
             yield _credit(WINDOW_CHUNKS)
             while (request := await self._next()) is not None:
@@ -74,7 +74,7 @@ class PutStream:
             self._session.close()
 
     async def _next(self) -> Any:
-        # A worker may be silent for as long as it likes, but not sit on half a block.
+        # A worker may be silent for any time, unless a block of it is incomplete.
         seconds = self._stall_seconds if self._session.is_waiting else None
         return await read_request(self._read, seconds)
 
@@ -98,7 +98,7 @@ class PutStream:
         layout = store_layout(announce.layout)
         names = split_names(announce.names)
         num_before = self._session.num_no_room
-        # Without memory to share, no offsets tell the worker to send chunks.
+        # Without shared memory the answer has no offsets, and the worker sends chunks.
         in_shared_memory = announce.use_shared_memory and self._has_shared_memory
         wanted = self._session.announce(layout, names, tenant, in_shared_memory=in_shared_memory)
         NO_ROOM.inc(self._session.num_no_room - num_before)

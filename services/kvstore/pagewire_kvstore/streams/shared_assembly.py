@@ -1,5 +1,4 @@
-"""Blocks that a peer writes into shared memory: room set aside, checked, made visible. Copies
-nothing."""
+"""The blocks that a peer writes to shared memory: reserved, checked in place and published."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,8 @@ class _Reserved:
 class SharedAssembly:
     """The blocks of one stream that the store wants in shared memory.
 
-    What a peer writes there is read once, when it is published; what it writes later, or under a
-    block that it gave up, is found by the checksum that its readers have.
+    A block is read and checked once, when it is published. Readers detect later writes of the peer,
+    and writes to an extent that it abandoned, by the checksum.
     """
 
     def __init__(self, store: BlockStore, budget: ByteBudget) -> None:
@@ -39,7 +38,7 @@ class SharedAssembly:
         return len(self._reserved)
 
     def want(self, name: BlockName, layout: StoreLayout, tenant: str) -> list[int] | None:
-        """Set room aside for a block; return its offsets, one per group, None without room."""
+        """Reserve memory for a block; return its offsets, one per group, or None without room."""
         groups: list[Reservation] = []
         for group, num_bytes in enumerate(layout.group_bytes):
             key = BlockKey(layout.layout_id, group, name)
@@ -55,7 +54,7 @@ class SharedAssembly:
         return [reservation.offset for reservation in groups]
 
     def num_groups(self, name: BlockName) -> int:
-        """Return how many checksums a block needs. Raises InvalidRequestError if not wanted."""
+        """Return the number of groups of a block. Raises InvalidRequestError if not wanted."""
         reserved = self._reserved.get(name)
         if reserved is None:
             raise InvalidRequestError(
@@ -64,12 +63,12 @@ class SharedAssembly:
         return len(reserved.groups)
 
     def num_bytes(self, name: BlockName) -> int:
-        """Return the size of a block that is wanted."""
+        """Return the size of a wanted block."""
         return self._reserved[name].num_bytes
 
     def checking(self, name: BlockName, checksums: Sequence[int]) -> Callable[[], None]:
-        """Return what raises InvalidRequestError when the bytes of a group have another checksum;
-        any thread may call it."""
+        """Return a function that raises InvalidRequestError when a group has another checksum; any
+        thread may call it."""
         groups = list(self._reserved[name].groups)
 
         def check() -> None:
@@ -81,13 +80,13 @@ class SharedAssembly:
         return check
 
     def publish(self, name: BlockName, checksums: Sequence[int]) -> None:
-        """Make a block that was checked visible."""
+        """Make a checked block visible."""
         groups = self._reserved[name].groups
         self._forget(name)
         self._store.commit(groups, list(checksums))
 
     def drop(self) -> None:
-        """Forget everything."""
+        """Abandon all reservations and give their bytes back to the budget."""
         for name, reserved in list(self._reserved.items()):
             self._forget(name)
             self._abandon(reserved.groups)

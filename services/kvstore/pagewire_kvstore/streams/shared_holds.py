@@ -1,5 +1,4 @@
-"""Blocks that a reader looks at in shared memory: they stay until it says that it has. Sends
-nothing."""
+"""The pinned blocks that a reader reads in place in shared memory, until it releases them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,50 +8,50 @@ from pagewire_shared.errors import DeadlineError, PagewireError, WireError
 from pagewire_shared.identity.ids import BlockName, short
 
 
-class SharedHolds:
-    """The blocks of one stream that must stay where they are.
+class SharedPins:
+    """The blocks of one stream that are pinned for its reader.
 
     Args:
-        stall_seconds: Longest time in which a reader may release nothing once all were sent.
+        stall_seconds: Longest time without a release once all blocks were sent.
     """
 
     def __init__(self, stall_seconds: float) -> None:
         self._stall_seconds = stall_seconds
-        self._held: dict[BlockName, AsyncExitStack] = {}
+        self._pinned: dict[BlockName, AsyncExitStack] = {}
         self._changed = asyncio.Event()
         self._has_ended = False
         self._error: PagewireError | None = None
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._pinned)
 
-    def keep(self, name: BlockName, hold: AsyncExitStack) -> None:
-        """Keep a block; `hold` lets it go when it is closed."""
-        self._held[name] = hold
+    def keep(self, name: BlockName, pins: AsyncExitStack) -> None:
+        """Keep a block pinned; closing `pins` unpins it."""
+        self._pinned[name] = pins
 
     async def release(self, names: Sequence[BlockName]) -> None:
-        """Let blocks go. Raises WireError for one that is not held."""
+        """Unpin blocks. Raises WireError for a block that is not pinned here."""
         for name in names:
-            hold = self._held.pop(name, None)
-            if hold is None:
+            pins = self._pinned.pop(name, None)
+            if pins is None:
                 raise WireError(f"block {short(name)} is not held", field="release")
-            await hold.aclose()
+            await pins.aclose()
         self._changed.set()
 
     def end(self, error: PagewireError | None) -> None:
-        """Note that the reader will release nothing more, because of `error` if there is one."""
+        """Note that the reader sends no more releases, because of `error` if it is not None."""
         self._has_ended = True
         self._error = error
         self._changed.set()
 
     async def wait_released(self) -> None:
-        """Wait until nothing is held, or the reader ended its side.
+        """Wait until no block is pinned, or the reader ended its side.
 
         Raises:
             DeadlineError: The reader released nothing for too long.
-            PagewireError: What `end` was told.
+            PagewireError: The error given to `end`.
         """
-        while self._held and not self._has_ended:
+        while self._pinned and not self._has_ended:
             self._changed.clear()
             try:
                 async with asyncio.timeout(self._stall_seconds):
@@ -65,7 +64,7 @@ class SharedHolds:
             raise self._error
 
     async def close(self) -> None:
-        """Let everything go."""
-        while self._held:
-            _, hold = self._held.popitem()
-            await hold.aclose()
+        """Unpin all blocks."""
+        while self._pinned:
+            _, pins = self._pinned.popitem()
+            await pins.aclose()

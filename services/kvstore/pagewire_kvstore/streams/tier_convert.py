@@ -1,4 +1,4 @@
-"""From what a store says of itself to messages."""
+"""Converts tier states and the place of the memory tier to messages."""
 
 from pagewire_kvstore.tiers.loaded import TierState
 from pagewire_protos.kvstore.v1 import kv_store_pb2

@@ -1,4 +1,4 @@
-"""One WatchBlocks stream: what is there, then what happens to it. Remembers no events itself."""
+"""One WatchBlocks stream: sends the stored names, then the events of the store's log."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -14,8 +14,8 @@ _EVENTS_AT_ONCE = 256
 
 
 class WatchStream:
-    """Serves one watcher. One that is too slow for the log is told to forget, and gets a listing
-    again; nothing is queued for it."""
+    """Serves one watcher. A watcher that is too slow for the log gets `cleared` and a new listing;
+    no events are queued for it."""
 
     def __init__(self, store: BlockStore, events: EventLog, store_id: bytes) -> None:
         self._store = store
@@ -25,7 +25,7 @@ class WatchStream:
     async def responses(
         self, request: kv_store_pb2.WatchBlocksRequest
     ) -> AsyncGenerator[kv_store_pb2.WatchBlocksResponse, None]:
-        """Yield events from where the watcher was, for ever."""
+        """Yield events from the watcher's last position, for ever."""
         changed = asyncio.Event()
         self._events.subscribe(changed.set)
         try:
@@ -52,7 +52,7 @@ class WatchStream:
             self._events.unsubscribe(changed.set)
 
     def _resumed(self, request: kv_store_pb2.WatchBlocksRequest) -> int | None:
-        """Return where the watcher goes on; None when it needs a listing."""
+        """Return the sequence number to continue at; None when the watcher needs a listing."""
         if not request.HasField("from_sequence") or request.store_id != self._store_id:
             return None
         position = request.from_sequence
@@ -62,7 +62,7 @@ class WatchStream:
 def _listing(
     newest: int, names: Sequence[BlockName], *, must_forget: bool
 ) -> Iterator[kv_store_pb2.WatchBlocksResponse]:
-    """Yield what is there; at least one message, for it tells the watcher where it stands."""
+    """Yield all names; at least one message, because it carries the watcher's position."""
     if must_forget:
         yield _response(BlockEvent(newest, BlockChange.CLEARED))
     for start in range(0, len(names) if must_forget else max(1, len(names)), MAX_NAMES):

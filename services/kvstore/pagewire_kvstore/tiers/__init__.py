@@ -1,1 +1,1 @@
-"""Where blocks are kept: memory, disk and Redis behind one protocol."""
+"""The tiers that keep blocks: memory, disk and Redis."""

@@ -1,4 +1,4 @@
-"""What a tier can answer instead of a block. Plain data."""
+"""Errors that a tier raises."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ from pagewire_shared.errors import PagewireError
 
 @dataclass
 class TierUnavailableError(PagewireError):
-    """A tier could not do what it was asked for; the other tiers can go on without it.
+    """A tier could not serve a call; the other tiers can go on without it.
 
     Attributes:
-        tier: Which one, as in metrics: "disk" or "redis".
-        reason: Short and of few values, for metrics, such as "ENOSPC".
+        tier: Name of the tier as in metrics: "disk" or "redis".
+        reason: Short reason of few values for metrics, such as "ENOSPC".
     """
 
     code: str = "tier_unavailable"
@@ -31,7 +31,7 @@ class RecordTooLargeError(PagewireError):
 
 @dataclass
 class TierPinnedError(PagewireError):
-    """No room can be made: too much of the tier is pinned."""
+    """Too much of the tier is pinned to make room."""
 
     code: str = "tier_pinned"
     retry_after_ms: int | None = 1000

@@ -1,4 +1,4 @@
-"""Whether one way to use a tier works: a tier that fails is left alone for a while."""
+"""Health of a tier: a count of its faults, and a circuit breaker for each kind of call."""
 
 import logging
 import threading
@@ -14,10 +14,10 @@ MAX_REASONS = 100
 
 
 class FaultLog:
-    """What went wrong in one tier.
+    """Counts the faults of one tier, and logs the first one of each reason.
 
     Attributes:
-        num_faults: Times that the tier could not do what it was asked for.
+        num_faults: Calls that the tier could not serve.
         num_corrupt: Blocks found damaged.
     """
 
@@ -29,13 +29,13 @@ class FaultLog:
         self.num_corrupt = 0
 
     def fault(self, action: str, reason: str, why: str) -> None:
-        """Count a fault. Args: `reason` is of few values, as in metrics; `why` is for a person."""
+        """Count a fault. Args: `reason` has few values, as in metrics; `why` is for a person."""
         with self._lock:
             self.num_faults += 1
         self._log_once(action, f"{action} {reason}", why)
 
     def corrupt(self, block: str, reason: str, why: str) -> None:
-        """Count a damaged block, which was put in quarantine."""
+        """Count a damaged block that was moved to quarantine."""
         with self._lock:
             self.num_corrupt += 1
         self._log_once(f"block {block} in quarantine", reason, why)
@@ -49,10 +49,10 @@ class FaultLog:
 
 
 class TierHealth:
-    """What became of the calls of one kind, and whether the next one is worth it.
+    """Results of one kind of calls, and whether to try the next call.
 
     Attributes:
-        fault: Why the last one failed; None once one has gone well again.
+        fault: Reason why the last call failed; None after a call that succeeded.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class TierHealth:
 
     @property
     def is_good(self) -> bool:
-        """Whether calls are made; False while the tier is left alone or being tried again."""
+        """Whether the circuit is closed: False while the tier is left alone or tried again."""
         return self._breaker.is_closed
 
     def may_try(self) -> bool:
-        """Return whether a call may be made, one that tries whether it works again included.
+        """Return whether a call may be made, also the trial call of a half-open circuit.
 
-        Who is told so says afterwards how it went.
+        After True, the caller must call `worked` or `failed`.
         """
         now = self._clock()
         if not self._breaker.allows_attempt(now):
@@ -80,11 +80,11 @@ class TierHealth:
         return True
 
     def worked(self) -> None:
-        """A call went well."""
+        """Note that a call succeeded."""
         self.fault = None
         self._breaker.succeed()
 
     def failed(self, error: TierUnavailableError) -> None:
-        """A call failed because of the tier."""
+        """Note that a call failed because of the tier."""
         self.fault = error.message
         self._breaker.fail(self._clock())

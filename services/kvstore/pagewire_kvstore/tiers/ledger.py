@@ -1,4 +1,4 @@
-"""Which blocks a tier holds, in order of use, and which go when room is needed. Never the bytes."""
+"""Ledger of a tier: sizes and tenants of its blocks in order of use, and the choice of victims."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -13,11 +13,11 @@ class _Entry(NamedTuple):
 
 
 class Ledger:
-    """Least recently used blocks go first; bytes are bounded in all and per tenant.
+    """Evicts the least recently used blocks first; bytes are bounded in all and per tenant.
 
-    A tenant at its quota makes room among its own blocks only, so a flood takes from others no more
-    than what was left of its quota. Every operation is O(1) amortized, but for `room_for`, which
-    also walks over pinned blocks: at most once over each.
+    A tenant at its quota evicts its own blocks only, so a flood takes no more from other tenants
+    than the rest of its quota. Operations are O(1) amortized. `room_for` also walks over pinned
+    blocks, at most once over each.
 
     Args:
         capacity_bytes: Bound of all blocks together.
@@ -40,41 +40,41 @@ class Ledger:
         return len(self._entries)
 
     def keys(self) -> Iterator[BlockKey]:
-        """Keys held, least recently used first. Not to be changed meanwhile."""
+        """Return all keys, least recently used first. Do not change the ledger meanwhile."""
         return iter(self._entries)
 
     def tenant_keys(self, tenant: str) -> list[BlockKey]:
-        """Keys of a tenant, least recently used first."""
+        """Return the keys of a tenant, least recently used first."""
         return list(self._keys_by_tenant.get(tenant, ()))
 
     def tenant_bytes(self, tenant: str) -> int:
-        """Bytes of a tenant's blocks."""
+        """Return the bytes of a tenant's blocks."""
         return self._bytes_by_tenant.get(tenant, 0)
 
     def bytes_of(self, key: BlockKey) -> int:
-        """Bytes of a block, 0 when it is not held."""
+        """Return the bytes of a block, 0 when the ledger does not have it."""
         entry = self._entries.get(key)
         return entry.num_bytes if entry is not None else 0
 
     def bound_of(self, tenant: str) -> int:
-        """Most bytes that a tenant may ever hold."""
+        """Return the most bytes that a tenant may have."""
         quota = self._quota(tenant)
         return self.capacity_bytes if quota is None else min(quota, self.capacity_bytes)
 
     def room_for(
         self, key: BlockKey, num_bytes: int, tenant: str, is_pinned: Callable[[BlockKey], bool]
     ) -> list[BlockKey] | None:
-        """Name the blocks that must go before a block can be added. Changes nothing.
+        """Return the blocks to evict before a block can be added, without changing the ledger.
 
         Args:
-            key: The new block. One of this key that is held will be replaced: its bytes count as
-                free already, and it is not named.
+            key: The new block. A present block of this key will be replaced: its bytes count as
+                free, and it is not returned.
             num_bytes: Size of the new block.
-            tenant: Whose it is.
-            is_pinned: Says which blocks must stay.
+            tenant: Tenant of the new block.
+            is_pinned: Whether a block must stay.
 
         Returns:
-            Keys to remove, none of them pinned; None when the block cannot be made to fit.
+            Keys to remove, never pinned; None when eviction cannot make enough room.
         """
         if num_bytes > self.bound_of(tenant):
             return None
@@ -104,7 +104,7 @@ class Ledger:
         victims: dict[BlockKey, None],
         is_pinned: Callable[[BlockKey], bool],
     ) -> int:
-        """Add keys to `victims` until they free `excess` bytes or none is left; bytes freed."""
+        """Add keys to `victims` until they free `excess` bytes; return the bytes freed."""
         freed = 0
         if excess <= 0:
             return freed
@@ -118,7 +118,7 @@ class Ledger:
         return freed
 
     def add(self, key: BlockKey, num_bytes: int, tenant: str) -> None:
-        """Hold a block as the most recently used; one of the same key is replaced.
+        """Add a block as the most recently used; it replaces one of the same key.
 
         The caller has removed what `room_for` named.
         """
@@ -131,7 +131,7 @@ class Ledger:
         assert self.used_bytes <= self.capacity_bytes, "added without room"
 
     def remove(self, key: BlockKey) -> bool:
-        """Forget a block; False when it is not held."""
+        """Remove a block; return False when the ledger does not have it."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return False
@@ -140,13 +140,13 @@ class Ledger:
         own_keys = self._keys_by_tenant[entry.tenant]
         del own_keys[key]
         if not own_keys:
-            # Tenants come and go: one without blocks leaves nothing behind.
+            # Tenants come and go, so a tenant without blocks leaves no entry.
             del self._keys_by_tenant[entry.tenant]
             del self._bytes_by_tenant[entry.tenant]
         return True
 
     def touch(self, key: BlockKey) -> None:
-        """Make a block the most recently used; one that is not held is ignored."""
+        """Make a block the most recently used; an unknown key is ignored."""
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)

@@ -1,9 +1,9 @@
-"""A block that was found. Plain data."""
+"""The result of a load: a block and the tier that had it."""
 
 from dataclasses import dataclass
 
 from pagewire_kvstore.blocks.types import BlockRecord, TierState
-from pagewire_kvstore.tiers.memory import Hold
+from pagewire_kvstore.tiers.memory import Pin
 
 __all__ = ["FoundBlock", "TierState"]
 
@@ -14,10 +14,10 @@ class FoundBlock:
 
     Attributes:
         record: The block.
-        tier: Where it was: "memory", "disk" or "redis".
-        hold: Where it lies in shared memory; None when it does not.
+        tier: Tier that had the block: "memory", "disk" or "redis".
+        pin: Pin of the block in the arena; None when the block is not there.
     """
 
     record: BlockRecord
     tier: str
-    hold: Hold | None = None
+    pin: Pin | None = None

@@ -1,6 +1,6 @@
-"""Blocks in memory: which are there, where they lie, who reads them. Verifies no checksum.
+"""The memory tier: blocks in an arena, evicted in order of use, pinned in place for their readers.
 
-The side that uses a block verifies it; what comes from another tier was verified on the way.
+Checksums are not verified here: readers verify them, and slower tiers did on the way in.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +17,8 @@ from pagewire_shared.kv.extents import GRANULE_BYTES, Extents
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """A block that stays where it is until it is let go.
+class Pin:
+    """A block that stays in place until `unpin`, also when it is removed from the tier.
 
     Attributes:
         record: The block; its payload is a view of the arena.
@@ -37,18 +37,18 @@ class _Place(NamedTuple):
 
 
 class MemoryTier:
-    """Least recently used blocks make room for new ones; pinned blocks and those in use stay.
+    """Evicts the least recently used blocks; leased blocks and those with a Pin stay.
 
-    One thread owns it. Capacity and quotas count whole granules, which is what blocks take.
+    Used from one thread. Capacity and quotas count the whole granules that blocks take.
 
     Args:
         capacity_bytes: Size of the arena; rounded down to whole granules.
         quota: Bound of a tenant in bytes; None for no bound of its own.
-        is_pinned: Says which blocks must stay.
+        is_pinned: Whether a lease keeps a block.
         path: File for other processes of the host to map, see Arena; None for private memory.
 
     Raises:
-        StartupError: The arena cannot be had.
+        StartupError: The arena cannot be allocated.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class MemoryTier:
         self._ledger = Ledger(capacity_bytes, quota)
         self._extents = Extents(capacity_bytes)
         self._places: dict[BlockKey, _Place] = {}
-        # By offset: readers of an extent, and the extents whose block is gone but for them.
-        self._num_readers: dict[int, int] = {}
-        self._left_to_readers: set[int] = set()
+        # By offset: references of pins, and the pinned extents whose block was removed.
+        self._num_refs: dict[int, int] = {}
+        self._removed_while_pinned: set[int] = set()
         self._tickets: set[BlockKey] = set()
         self._num_tickets = 0
         self._num_hits = 0
@@ -80,25 +80,25 @@ class MemoryTier:
         return key in self._places
 
     def keys(self) -> list[BlockKey]:
-        """Keys held, least recently used first."""
+        """Return all keys, least recently used first."""
         return [key for key in self._ledger.keys() if key in self._places]  # noqa: SIM118
 
     def tenant_keys(self, tenant: str) -> list[BlockKey]:
-        """Keys of a tenant, least recently used first."""
+        """Return the keys of a tenant, least recently used first."""
         return [key for key in self._ledger.tenant_keys(tenant) if key in self._places]
 
     def fits(self, tenant: str, num_bytes: int) -> bool:
-        """Whether a tenant may hold a payload of that size at all."""
+        """Return whether a payload of that size fits the quota of the tenant."""
         return self._extents.rounded(num_bytes) <= self._ledger.bound_of(tenant)
 
     def put(self, record: BlockRecord) -> list[BlockKey]:
-        """Copy a block in; one that is held already is only used again.
+        """Copy a block in; a block that is there already only becomes the most recently used.
 
         Returns:
-            Keys that made room for it. An error evicts nothing.
+            Keys evicted for it. An error evicts nothing.
 
         Raises:
-            InvalidRequestError: It is empty, or larger than the tier or its tenant's quota.
+            InvalidRequestError: The block is empty, or larger than the tier or the tenant's quota.
             OverloadedError: Pinned blocks and readers leave no room at the moment.
         """
         key, tenant = record.key, record.tenant
@@ -115,8 +115,10 @@ class MemoryTier:
     def reserve(
         self, key: BlockKey, num_bytes: int, tenant: str
     ) -> tuple[Reservation, list[BlockKey]]:
-        """Take an extent out of circulation for a block that a peer will write; return it, and
-        what was evicted for it. It counts as the tenant's. Raises as `put` does."""
+        """Reserve an extent for a block that a peer will write; return it and the evicted keys.
+
+        The extent counts towards the tenant's quota. Raises as `put` does.
+        """
         self._num_tickets += 1
         # A layout id has 16 bytes, so no block has this key.
         ticket = BlockKey(b"reserved", self._num_tickets, key.name)
@@ -124,15 +126,16 @@ class MemoryTier:
         self._ledger.add(ticket, self._extents.rounded(num_bytes), tenant)
         self._tickets.add(ticket)
         view = self._arena.view(offset, num_bytes)
-        return Reservation(key, tenant, offset, view, ticket), evicted
+        reservation = Reservation(key=key, tenant=tenant, offset=offset, view=view, ticket=ticket)
+        return reservation, evicted
 
     def fill(self, reservation: Reservation, payload: bytes | memoryview) -> None:
-        """Copy a payload to where room was set aside; any thread may call it."""
+        """Copy a payload to a reserved extent; any thread may call it."""
         self._arena.write(reservation.offset, payload)
 
     def commit(self, reservation: Reservation, checksum: int) -> bool:
-        """Make the block of a reservation one that can be found; False when it is there already,
-        and the reservation is abandoned."""
+        """Store the block of a reservation. When the tier has the block already, abandon the
+        reservation and return False."""
         key, num_bytes = reservation.key, reservation.view.nbytes
         if key in self._places:
             self._ledger.touch(key)
@@ -144,7 +147,7 @@ class MemoryTier:
         return True
 
     def abandon(self, reservation: Reservation) -> None:
-        """Give the extent of a reservation back."""
+        """Free the extent of a reservation."""
         self._end(reservation)
         self._extents.free(reservation.offset)
 
@@ -154,7 +157,7 @@ class MemoryTier:
         self._ledger.remove(reservation.ticket)
 
     def _make_room(self, key: BlockKey, num_bytes: int, tenant: str) -> tuple[int, list[BlockKey]]:
-        """Evict what is in the way; return the offset of an extent, and what was evicted."""
+        """Evict blocks until an extent is free; return its offset and the evicted keys."""
         if not num_bytes:
             raise InvalidRequestError("a block without bytes cannot be stored")
         size = self._extents.rounded(num_bytes)
@@ -175,7 +178,8 @@ class MemoryTier:
         return offset, evicted
 
     def _choose_evicted(self, key: BlockKey, size: int, tenant: str) -> list[BlockKey] | None:
-        """Blocks that must go for bytes, then for one extent; None when it cannot be had."""
+        """Return blocks to evict, first for enough bytes, then for one extent of that size; None
+        when eviction cannot make the room."""
         evicted = self._ledger.room_for(key, size, tenant, self._must_stay)
         if evicted is None:
             return None
@@ -201,12 +205,15 @@ class MemoryTier:
     def _must_stay(self, key: BlockKey) -> bool:
         if key in self._tickets:
             return True
-        # Evicting a block that is read gives no memory back, so it would be lost for nothing.
-        return self._places[key].offset in self._num_readers or self._is_pinned(key)
+        # Evicting a block with a Pin frees no memory.
+        return self._places[key].offset in self._num_refs or self._is_pinned(key)
 
     def get(self, key: BlockKey) -> BlockRecord | None:
-        """Return a block as the most recently used, or None. Its payload is a view of the arena
-        that the next `put` or `remove` may overwrite; who keeps it longer borrows it."""
+        """Return a block and make it the most recently used, or None for a miss.
+
+        Its payload is a view of the arena that the next `put` or `remove` may overwrite; see
+        `read_in_place` and `pin` for longer use.
+        """
         place = self._places.get(key)
         if place is None:
             self._num_misses += 1
@@ -216,74 +223,75 @@ class MemoryTier:
         payload = self._arena.view(place.offset, place.num_bytes)
         return BlockRecord(key, place.tenant, payload, place.checksum)
 
-    def hold_promoted(self, key: BlockKey) -> Hold | None:
-        """`hold` of a block that came from another tier: no use of this one."""
+    def pin_promoted(self, key: BlockKey) -> Pin | None:
+        """Pin a block like `pin`, but count neither hit nor miss and keep the order of use."""
         place = self._places.get(key)
-        return self._hold(key, place) if place is not None else None
+        return self._pin(key, place) if place is not None else None
 
     @contextmanager
     def read_in_place(self, key: BlockKey) -> Iterator[BlockRecord | None]:
-        """`get` whose payload stays as it is inside the `with`, even when the block is removed."""
-        hold = self.hold(key)
-        if hold is None:
+        """Yield a block like `get`; its payload does not change inside the `with`, even when the
+        block is removed."""
+        pin = self.pin(key)
+        if pin is None:
             yield None
             return
         try:
-            yield hold.record
+            yield pin.record
         finally:
-            self.unpin(hold)
+            self.unpin(pin)
 
-    def hold(self, key: BlockKey) -> Hold | None:
-        """`get` whose payload stays as it is until `unpin`, which is called once for each hold."""
+    def pin(self, key: BlockKey) -> Pin | None:
+        """Return a block like `get`; its payload does not change until `unpin`, called once."""
         place = self._places.get(key)
         if place is None:
             self._num_misses += 1
             return None
         self._num_hits += 1
         self._ledger.touch(key)
-        return self._hold(key, place)
+        return self._pin(key, place)
 
     def count_miss(self) -> None:
-        """Count a load that was not even tried here."""
+        """Count a load that was not tried here."""
         self._num_misses += 1
 
-    def _hold(self, key: BlockKey, place: _Place) -> Hold:
+    def _pin(self, key: BlockKey, place: _Place) -> Pin:
         offset = place.offset
-        self._num_readers[offset] = self._num_readers.get(offset, 0) + 1
+        self._num_refs[offset] = self._num_refs.get(offset, 0) + 1
         payload = self._arena.view(offset, place.num_bytes)
-        return Hold(BlockRecord(key, place.tenant, payload, place.checksum), offset)
+        return Pin(BlockRecord(key, place.tenant, payload, place.checksum), offset)
 
-    def add_ref(self, hold: Hold) -> None:
-        """Hold what is held once more; `unpin` is called once more, too."""
-        self._num_readers[hold.offset] += 1
+    def add_ref(self, pin: Pin) -> None:
+        """Add a reference to a pinned block; `unpin` must then be called once more."""
+        self._num_refs[pin.offset] += 1
 
-    def unpin(self, hold: Hold) -> None:
-        """End a hold. The memory of a removed block is free again when its last reader has."""
-        offset = hold.offset
-        assert offset in self._num_readers, f"nobody reads at {offset}"
-        self._num_readers[offset] -= 1
-        if self._num_readers[offset]:
+    def unpin(self, pin: Pin) -> None:
+        """Drop one reference. The last one frees the memory of a block that was removed."""
+        offset = pin.offset
+        assert offset in self._num_refs, f"nobody reads at {offset}"
+        self._num_refs[offset] -= 1
+        if self._num_refs[offset]:
             return
-        del self._num_readers[offset]
-        if offset in self._left_to_readers:
-            self._left_to_readers.remove(offset)
+        del self._num_refs[offset]
+        if offset in self._removed_while_pinned:
+            self._removed_while_pinned.remove(offset)
             self._extents.free(offset)
 
     def remove(self, key: BlockKey) -> bool:
-        """Forget a block, a pinned one, too; False when it is not there."""
+        """Remove a block, also a leased one; return False when the tier does not have it."""
         place = self._places.pop(key, None)
         if place is None:
             return False
         self._ledger.remove(key)
-        if place.offset in self._num_readers:
-            self._left_to_readers.add(place.offset)
+        if place.offset in self._num_refs:
+            self._removed_while_pinned.add(place.offset)
         else:
             self._extents.free(place.offset)
         return True
 
     def stats(self) -> TierState:
-        """State of the tier. Bytes are whole granules, reservations and removed blocks that still
-        have readers included."""
+        """Return the state of the tier. Bytes are whole granules, with reservations and with
+        removed blocks that are still pinned."""
         capacity_bytes = self._extents.capacity_bytes
         return TierState(
             tier="memory",
@@ -295,5 +303,5 @@ class MemoryTier:
         )
 
     def close(self) -> None:
-        """Give the memory back and remove the file; see Arena.close."""
+        """Release the memory and remove the file; see Arena.close."""
         self._arena.close()

@@ -1,4 +1,4 @@
-"""How much memory this process may still take: what the host has left, and its control groups."""
+"""Checks how much memory this process may still take, by the limits of host and control groups."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ _NO_LIMIT = 1 << 60
 
 
 def check_memory(num_bytes: int, setting: str, root: Path = Path("/")) -> None:
-    """Refuse what cannot be had: touching it later would end the process, or its neighbours.
+    """Refuse more memory than is available: touching it later would kill this process or others.
 
     Args:
         num_bytes: Bytes wanted.
-        setting: Name of the setting that asked for them, for the error.
-        root: Where the host's /proc and /sys are.
+        setting: Name of the setting that asks for the bytes, for the error.
+        root: Folder with the host's /proc and /sys.
 
     Raises StartupError.
     """
@@ -26,7 +26,7 @@ def check_memory(num_bytes: int, setting: str, root: Path = Path("/")) -> None:
 
 
 def available_bytes(root: Path = Path("/")) -> tuple[int, str]:
-    """Return how many bytes can be had, and what sets the bound."""
+    """Return the bytes available, and the name of the bound."""
     bounds = [(_host_bytes(root), "the host's memory"), *_group_bounds(root)]
     return min(bounds)
 
@@ -40,7 +40,7 @@ def _host_bytes(root: Path) -> int:
 
 
 def _group_bounds(root: Path) -> list[tuple[int, str]]:
-    """Bounds of the process's memory control groups, of version 2 and 1, and all above them."""
+    """Return bounds of the process's memory control groups, version 1 and 2, and their parents."""
     bounds: list[tuple[int, str]] = []
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
@@ -84,5 +84,5 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text().splitlines()
     except OSError:
-        # No such system, or nothing that we may see: no bound that we know of.
+        # The system has no such file, or hides it: the bound is unknown.
         return []

@@ -1,6 +1,6 @@
-"""A block record as bytes, the same in a file and in Redis. Reads and writes nothing itself.
+"""Encodes and decodes block records, in the same format for files and for Redis.
 
-A record is a header and the payload behind it; integers are little-endian, nothing is padded:
+A record is a header and the payload behind it; integers are little-endian, without padding:
 
     magic "PWKB"        4 bytes
     version             u8, 1
@@ -14,9 +14,8 @@ A record is a header and the payload behind it; integers are little-endian, noth
     payload checksum    u32, CRC-32C of the payload
     header checksum     u32, CRC-32C of all bytes before it
 
-The header has a checksum of its own so that a reader can trust the lengths, and whose block it is,
-before it has the payload. The encoding is canonical: a record has one header, and a header that
-says the same in another way is refused.
+The header has its own checksum, so that a reader can trust the lengths and the key before it has
+the payload. The encoding is canonical: each record has exactly one valid header.
 """
 
 import struct
@@ -41,10 +40,10 @@ _MAX_U32 = 2**32 - 1
 
 @dataclass
 class CorruptRecordError(PagewireError):
-    """Bytes that are not the record they should be; always a miss, never served.
+    """Bytes that are not the expected record; always a miss, never served.
 
     Attributes:
-        reason: What is wrong, for metrics: truncated, magic, version, header_length,
+        reason: Kind of damage, for metrics: truncated, magic, version, header_length,
             header_checksum, tenant, payload_length, payload_checksum, other_key.
     """
 
@@ -53,13 +52,13 @@ class CorruptRecordError(PagewireError):
     status_name = "DATA_LOSS"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordHeader:
-    """What stands before the payload.
+    """The fields before the payload.
 
     Attributes:
-        key: What the block is found by.
-        tenant: Whose quota it counts towards; empty for the default tenant.
+        key: Key of the block.
+        tenant: Tenant whose quota the block counts towards; empty for the default tenant.
         header_bytes: Length of the header itself.
         payload_bytes: Length of the payload.
         checksum: CRC-32C of the payload.
@@ -78,9 +77,9 @@ class RecordHeader:
 
 
 def encode_record(record: BlockRecord) -> bytes:
-    """Return the header to be written before `record.payload`.
+    """Return the header to write before `record.payload`.
 
-    The checksum is passed on as it came, so that damage done on the way here is found, too.
+    The record's checksum is copied, not computed, so that earlier damage is detected, too.
     Raises InvalidRequestError for a record that no header can describe.
     """
     key = record.key
@@ -113,7 +112,7 @@ def encode_record(record: BlockRecord) -> bytes:
 
 
 def decode_header(data: bytes | memoryview) -> RecordHeader:
-    """Return the header that `data` begins with; what follows it is not looked at.
+    """Return the header that `data` begins with; later bytes are not read.
 
     Raises CorruptRecordError.
     """
@@ -139,17 +138,23 @@ def decode_header(data: bytes | memoryview) -> RecordHeader:
     except UnicodeDecodeError as error:
         raise _corrupt("tenant", "the tenant is not UTF-8") from error
     key = BlockKey(layout_id, group, BlockName(name))
-    return RecordHeader(key, tenant, header_bytes, payload_bytes, payload_crc)
+    return RecordHeader(
+        key=key,
+        tenant=tenant,
+        header_bytes=header_bytes,
+        payload_bytes=payload_bytes,
+        checksum=payload_crc,
+    )
 
 
 def decode_record(data: bytes | memoryview, expected_key: BlockKey | None = None) -> BlockRecord:
-    """Return the record that `data` is, all of it; its payload is a view into `data`.
+    """Return the record that `data` consists of; its payload is a view of `data`.
 
     Args:
         data: Contiguous bytes of header and payload. They must not change while the record is used.
-        expected_key: What the record was looked for by; None takes any.
+        expected_key: Key that the record must have; None takes any.
 
-    Raises CorruptRecordError for anything but a whole, right record of that key.
+    Raises CorruptRecordError for anything but one intact record of that key.
     """
     view = memoryview(data).cast("B")
     header = decode_header(view)

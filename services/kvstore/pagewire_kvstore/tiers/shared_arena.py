@@ -1,4 +1,4 @@
-"""Whether, and where, the memory of a store lies in a file that peers of the same host may map."""
+"""Chooses the path of the memory tier's file, which peers of the same host may map."""
 
 import logging
 from pathlib import Path
@@ -22,12 +22,12 @@ def arena_path(setting: str | None, num_bytes: int) -> Path | None:
     """Return a new path for an arena; None when the memory is to be private.
 
     Args:
-        setting: A folder, "off", or None for the host's own folder if it is one in memory with
+        setting: A folder, "off", or None for the host's own folder if it is in memory and has
             enough room.
         num_bytes: Size of the arena.
 
     Raises:
-        StartupError: The folder is none.
+        StartupError: The path is not a folder.
     """
     if setting == OFF:
         return None

@@ -1,4 +1,4 @@
-"""What the block store needs of a tier that is slower than memory."""
+"""Protocol of the tiers that are slower than memory, as the block store uses them."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -7,12 +7,12 @@ from pagewire_kvstore.blocks.types import BlockKey, BlockRecord, TierState
 
 
 class SlowTier(Protocol):
-    """A tier whose calls wait for something else; used from one event loop.
+    """A tier whose calls wait for a disk or a server; used from one event loop.
 
     Attributes:
         name: "disk" or "redis".
-        on_gone: Called with every block that is no longer there, or did not come there.
-        on_found: Called with blocks that are there without having been put here.
+        on_gone: Called with every block that the tier lost, evicted or could not write.
+        on_found: Called with blocks that the tier has although this store did not put them.
     """
 
     name: str
@@ -20,27 +20,27 @@ class SlowTier(Protocol):
     on_found: Callable[[Sequence[BlockKey]], None]
 
     def holds(self, key: BlockKey) -> bool:
-        """Whether the block is known to be there, or is on its way."""
+        """Return whether the tier is known to have the block, or has queued it."""
         ...
 
     def keys(self) -> list[BlockKey]:
-        """Blocks that are known to be there."""
+        """Return the blocks that the tier is known to have."""
         ...
 
     def queued(self, key: BlockKey) -> BlockRecord | None:
-        """Return a block that is on its way there."""
+        """Return a block that waits to be written."""
         ...
 
     def offer(self, record: BlockRecord, release: Callable[[], None] | None = None) -> bool:
-        """Put a block soon, see TierWriter.offer."""
+        """Queue a block; see TierWriter.offer."""
         ...
 
     async def get(self, key: BlockKey) -> BlockRecord | None:
-        """Return a block, verified, or None; a tier that does not work has none."""
+        """Return a block, verified; None for a miss or a tier that does not work."""
         ...
 
     async def find(self, keys: Sequence[BlockKey]) -> set[BlockKey]:
-        """Return which of these blocks `get` would find."""
+        """Return the blocks that `get` would find."""
         ...
 
     def count_miss(self, key: BlockKey) -> None:
@@ -48,24 +48,24 @@ class SlowTier(Protocol):
         ...
 
     async def delete_tenant(self, tenant: str) -> list[BlockKey]:
-        """Remove a tenant's blocks and return which.
+        """Remove a tenant's blocks and return their keys.
 
         Raises TierUnavailableError when some may be left.
         """
         ...
 
     async def wait_written(self) -> None:
-        """Wait until what was offered is written or dropped."""
+        """Wait until all offered blocks are written or dropped."""
         ...
 
     def state(self) -> TierState:
-        """State of the tier."""
+        """Return the state of the tier."""
         ...
 
     async def run(self) -> None:
-        """Do what is to be done in the background, until cancelled."""
+        """Run the background work, until cancelled."""
         ...
 
     def close(self) -> None:
-        """Give everything back; `run` has ended."""
+        """Release all resources; `run` must have ended."""
         ...

@@ -1,5 +1,7 @@
-"""Blocks on their way to a slower tier: a bounded queue that one task empties. What does not fit is
-dropped and counted: the block is still in memory."""
+"""Bounded queue of blocks that one task writes to a slower tier.
+
+Blocks beyond the bound are dropped and counted; they are still in memory.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,9 +27,9 @@ class TierWriter:
     """Writes through to one tier; used from one event loop.
 
     Attributes:
-        queued_bytes: Bytes that are on their way.
-        num_dropped: Blocks that did not get to the tier: no room in the queue, the tier does not
-            work, or cannot take them.
+        queued_bytes: Payload bytes in the queue.
+        num_dropped: Blocks that did not get to the tier: the queue was full, the tier did not
+            work, or could not take them.
     """
 
     def __init__(
@@ -38,11 +40,11 @@ class TierWriter:
         on_gone: Callable[[BlockKey], None],
     ) -> None:
         """Args:
-        write: Puts a block to the tier and returns what it evicted. Raises TierUnavailableError
+        write: Puts a block to the tier and returns the evicted keys. Raises TierUnavailableError
             when the tier does not work, another PagewireError when it cannot take the block.
-        health: Of the tier's writes.
-        max_queued_bytes: Most bytes that wait.
-        on_gone: Told of blocks that the tier evicted, or that never came there.
+        health: Health of the tier's writes.
+        max_queued_bytes: Most payload bytes in the queue.
+        on_gone: Called with each block that the tier evicted or could not write.
         """
         self._write = write
         self._health = health
@@ -52,7 +54,7 @@ class TierWriter:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        # Set whenever a write has ended.
+        # Set when a write has ended.
         self._moved = asyncio.Event()
         self._writing: BlockKey | None = None
         self.queued_bytes = 0
@@ -62,7 +64,7 @@ class TierWriter:
         return key in self._queued
 
     def queued(self, key: BlockKey) -> BlockRecord | None:
-        """Return a block that is on its way and stays as it is whatever becomes of it here."""
+        """Return a queued block whose payload never changes; None for one with a `release`."""
         item = self._queued.get(key)
         return item.record if item is not None and item.release is None else None
 
@@ -70,12 +72,12 @@ class TierWriter:
         """Queue a block; return whether there was room.
 
         Args:
-            record: The block. Its payload stays as it is for good, or until `release`.
-            release: Called once when the payload is not needed any more, also when it is refused.
+            record: The block. Its payload must not change before `release`, or ever without one.
+            release: Called once when the payload is no longer needed, also for a refused block.
         """
         num_bytes = memoryview(record.payload).nbytes
         is_queued = record.key in self._queued
-        # A block larger than the whole queue goes alone.
+        # A block larger than the bound is queued alone.
         is_full = bool(self._queued) and self.queued_bytes + num_bytes > self._max_queued_bytes
         if is_queued or is_full:
             self.num_dropped += not is_queued
@@ -88,12 +90,12 @@ class TierWriter:
         return True
 
     async def wait_idle(self) -> None:
-        """Wait until nothing is on its way."""
+        """Wait until the queue is empty."""
         await self._idle.wait()
 
     async def drop_tenant(self, tenant: str) -> list[BlockKey]:
-        """Take a tenant's blocks from the queue and return them; one that is being written by now
-        is waited for."""
+        """Remove a tenant's blocks from the queue and return their keys; wait for a write of one of
+        them that is under way."""
         keys = [key for key, item in self._queued.items() if item.record.tenant == tenant]
         for key in keys:
             if key != self._writing:
@@ -104,7 +106,7 @@ class TierWriter:
         return keys
 
     async def run(self) -> None:
-        """Write what is queued, until cancelled."""
+        """Write queued blocks, until cancelled."""
         while True:
             while self._queued:
                 await self._write_one(next(iter(self._queued.values())).record)
@@ -115,7 +117,7 @@ class TierWriter:
             await self._wake.wait()
 
     def close(self) -> None:
-        """Drop what is queued; `run` has ended."""
+        """Drop the queue; `run` must have ended."""
         for key in list(self._queued):
             self._forget(key)
 

@@ -17,7 +17,9 @@ NAME, OTHER = BlockName(b"n" * 16), BlockName(b"o" * 16)
 
 
 def sent(data, *, name=NAME, group=0, offset=0, is_last=False, **more):
-    message = encode_piece(KvPiece(name, group, offset, is_last, data, **more), field=2)
+    message = encode_piece(
+        KvPiece(name=name, group=group, offset=offset, is_last=is_last, data=data, **more), field=2
+    )
     piece = decode_piece(message, field=2)
     assert piece is not None
     return piece
@@ -44,7 +46,7 @@ def test_chunks_in_order_are_a_block():
         made.add(sent(b"0123"))
 
 
-def test_the_checksum_of_whoever_made_the_block_must_be_that_of_its_pieces():
+def test_the_block_checksum_must_match_its_chunks():
     made = assembly()
     made.add(sent(b"0123"))
     made.add(sent(b"456789", offset=4, is_last=True, payload_checksum=crc32c(b"0123456789")))
@@ -68,12 +70,12 @@ def test_the_checksum_of_whoever_made_the_block_must_be_that_of_its_pieces():
         (sent(b"x", checksum=7), "another checksum"),
     ],
 )
-def test_what_is_wrong_is_refused(piece, message):
+def test_invalid_chunks_are_refused(piece, message):
     with pytest.raises(InvalidRequestError, match=message):
         assembly().add(piece)
 
 
-def test_a_block_that_is_not_whole_is_not_given():
+def test_an_incomplete_block_cannot_be_taken():
     made = assembly()
     made.add(sent(b"0123456789", is_last=True))
     with pytest.raises(InvalidRequestError, match="not complete"):
@@ -94,7 +96,7 @@ def layout(**changes):
     return message
 
 
-def test_layouts_differ_wherever_blocks_do():
+def test_layout_ids_differ_for_incompatible_layouts():
     ids = [
         store_layout(layout(**changes)).layout_id
         for changes in (
@@ -121,7 +123,7 @@ def test_layouts_differ_wherever_blocks_do():
         ({"group": {"shard": 1}}, "layout.groups"),
     ],
 )
-def test_a_layout_that_is_none_is_refused(changes, field):
+def test_an_invalid_layout_is_refused(changes, field):
     with pytest.raises(InvalidRequestError) as caught:
         store_layout(layout(**changes))
     assert caught.value.field == field

@@ -67,7 +67,7 @@ async def settled():
         await asyncio.sleep(0)
 
 
-async def test_one_block_is_fetched_ahead_and_no_more():
+async def test_at_most_one_block_is_prefetched():
     store = Store(4, 4)
     fetches = fetching(store, 0, 1, 2, 3)
     for number in range(4):
@@ -82,7 +82,7 @@ async def test_one_block_is_fetched_ahead_and_no_more():
     assert store.held == []
 
 
-async def test_what_is_in_memory_is_not_fetched_ahead():
+async def test_blocks_in_memory_are_not_prefetched():
     store = Store(0, 4)
     fetches = fetching(store, 0, 1)
     stack, _ = await fetches.next()
@@ -92,7 +92,7 @@ async def test_what_is_in_memory_is_not_fetched_ahead():
     await fetches.close()
 
 
-async def test_what_nobody_took_is_let_go():
+async def test_close_unpins_a_prefetched_block():
     store = Store(4, 4)
     fetches = fetching(store, 0, 1)
     stack, _ = await fetches.next()
@@ -104,7 +104,7 @@ async def test_what_nobody_took_is_let_go():
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-async def test_a_reader_that_goes_away_leaves_nothing_held(is_late):
+async def test_a_cancelled_reader_leaves_no_pins(is_late):
     store = Store(4, 4)
     fetches = fetching(store, 0, 1)
     stack, _ = await fetches.next()
@@ -121,7 +121,7 @@ async def test_a_reader_that_goes_away_leaves_nothing_held(is_late):
     assert store.held == []
 
 
-async def test_what_is_nowhere_is_asked_for_once_and_missed_once_per_block():
+async def test_absent_blocks_are_looked_up_once_and_counted_once_each():
     store = Store(1, 3)
     fetches = fetching(store, 0, 1, 2, 7, 8)
     await fetches.prepare()
@@ -136,7 +136,7 @@ async def test_what_is_nowhere_is_asked_for_once_and_missed_once_per_block():
     assert store.loaded == both(0, 1, 2)
 
 
-async def test_what_came_meanwhile_is_loaded():
+async def test_a_block_put_after_the_lookup_is_loaded():
     store = Store(0, 1)
     fetches = fetching(store, 0, 1)
     await fetches.prepare()

@@ -39,7 +39,7 @@ async def all_of(call):
     return responses
 
 
-async def test_misses_end_nothing_and_the_first_is_told_at_once():
+async def test_a_miss_does_not_end_the_stream_and_the_first_is_sent_at_once():
     async with store_server() as server:
         await server.put(SHAPE, 1, 5)
         call = server.stub.Get()
@@ -52,7 +52,7 @@ async def test_misses_end_nothing_and_the_first_is_told_at_once():
         assert responses[1].source.tier == "memory"
 
 
-async def test_a_load_that_finds_nothing_does_not_end_before_credit_comes():
+async def test_a_stream_without_hits_waits_for_the_first_credit():
     """gRPC fails the reader's write, and with it the whole call, when it does."""
     async with store_server() as server:
         for _ in range(20):
@@ -99,7 +99,7 @@ async def test_another_layout_is_a_miss():
 
 
 @pytest.mark.parametrize("size", [1000, MIB + 1000])
-async def test_damage_in_memory_is_found_by_the_reader(size, monkeypatch):
+async def test_the_reader_detects_damage_in_memory(size, monkeypatch):
     async with store_server() as server:
         shape = layout(size)
         await server.put(shape, 1)
@@ -139,7 +139,7 @@ async def test_a_reader_without_credit_is_ended():
         await until(lambda: server.num_streams == 0)
 
 
-async def test_a_reader_that_takes_nothing_is_ended_and_holds_nothing():
+async def test_a_stalled_reader_is_ended_and_its_blocks_unpinned():
     async with store_server(stall_seconds=0.2) as server:
         shape = layout(MIB)
         await server.put(shape, *range(8))
@@ -166,7 +166,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("requests", "message"), BAD.values(), ids=BAD)
-async def test_what_is_wrong_is_refused(requests, message):
+async def test_invalid_requests_are_refused(requests, message):
     async with store_server() as server:
         await server.put(SHAPE, 1)
         call = server.stub.Get()
@@ -177,7 +177,7 @@ async def test_what_is_wrong_is_refused(requests, message):
         assert message in details
 
 
-async def test_a_reader_that_ends_its_side_gets_what_it_has_credit_for():
+async def test_a_reader_that_ends_its_side_gets_chunks_up_to_its_credit():
     async with store_server() as server:
         await server.put(SHAPE, 1, 2)
         call = server.stub.Get(iter([opened(SHAPE, 1, 2), granted(2)]))
@@ -211,7 +211,7 @@ async def until_still(value):
             last = value()
 
 
-async def test_a_reader_that_goes_away_without_reading_holds_nothing(caplog):
+async def test_a_reader_that_leaves_without_reading_leaves_no_pins(caplog):
     async with store_server() as server:
         shape = layout(MIB)
         await server.put(shape, *range(8))

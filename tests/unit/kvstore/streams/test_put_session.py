@@ -42,13 +42,13 @@ def piece(number, group, offset, size):
     whole = payload_of(number, LAYOUT.group_bytes[group], group)
     data = whole[offset : offset + size]
     is_last = offset + len(data) == len(whole)
-    made = KvPiece(name_of(number), group, offset, is_last, data)
+    made = KvPiece(name=name_of(number), group=group, offset=offset, is_last=is_last, data=data)
     return KvPiece(
-        name_of(number),
-        group,
-        offset,
-        is_last,
-        data,
+        name=name_of(number),
+        group=group,
+        offset=offset,
+        is_last=is_last,
+        data=data,
         checksum=checksum_of(made),
         payload_checksum=crc32c(whole) if is_last else None,
     )
@@ -79,7 +79,7 @@ def take(session, step):
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), STEPS), min_size=10, max_size=40))
-def test_what_is_visible_is_whole_and_was_published(steps):
+def test_only_complete_and_published_blocks_are_visible(steps):
     store, budget = Store(), ByteBudget(2 * MAX_BLOCKS * BLOCK_BYTES)
     sessions = [PutSession(store, budget, Tenants(), window=2) for _ in range(2)]
     published = set()

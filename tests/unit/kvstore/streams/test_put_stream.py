@@ -26,7 +26,7 @@ from support.processes.store_server import (
 SHAPE = layout(1000)
 
 
-async def test_what_was_put_is_got():
+async def test_a_block_that_was_put_can_be_loaded():
     async with store_server() as server:
         two_groups = layout(2 * MIB + 5, 700)
         assert await server.put(two_groups, 1, 2) == [name_of(1), name_of(2)]
@@ -40,7 +40,7 @@ async def test_what_was_put_is_got():
         assert server.held_bytes == 0
 
 
-async def test_only_what_the_store_lacks_is_wanted():
+async def test_only_missing_blocks_are_wanted():
     async with store_server() as server:
         await server.put(SHAPE, 1)
         call = server.stub.Put()
@@ -148,7 +148,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("requests", "message"), BAD.values(), ids=BAD)
-async def test_what_is_wrong_ends_the_stream_and_publishes_nothing(requests, message):
+async def test_an_invalid_request_ends_the_stream_and_publishes_nothing(requests, message):
     async with store_server() as server:
         call = server.stub.Put()
         await call.write(announced(SHAPE, 1, 2))
@@ -198,7 +198,7 @@ async def test_a_writer_that_stalls_on_a_block_is_ended():
         idle.cancel()
 
 
-async def test_what_is_on_its_way_in_is_bounded_over_all_streams():
+async def test_incoming_bytes_are_bounded_over_all_streams():
     async with store_server(max_put_bytes=10_000) as server:
         calls = [server.stub.Put() for _ in range(3)]
         num_wanted, declined = [], []
@@ -240,7 +240,7 @@ async def test_tenants():
         assert await server.put(SHAPE, 2) == [name_of(2)]
 
 
-async def test_what_has_no_room_is_left_out_of_what_is_published():
+async def test_blocks_without_room_are_absent_from_published():
     async with store_server(memory_bytes=2 * 65536) as server:
         shape = layout(65536)
         await server.put(shape, 1, 2)

@@ -123,7 +123,7 @@ async def peer_of_store(folder, **options):
     assert not path.exists()
 
 
-async def test_what_was_written_is_read(tmp_path):
+async def test_a_block_written_to_shared_memory_can_be_read(tmp_path):
     async with peer_of_store(tmp_path) as peer:
         assert await peer.put(1, 2) == [name_of(1), name_of(2)]
         call = peer.server.stub.Get()
@@ -159,7 +159,7 @@ async def test_a_block_takes_as_many_credits_as_groups(tmp_path):
         call.cancel()
 
 
-async def test_one_message_tells_of_many_blocks_but_not_of_all(tmp_path, monkeypatch):
+async def test_one_message_lists_a_bounded_number_of_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(get_stream, "_MAX_SHARED_BYTES", 32 * GRANULE_BYTES)
     numbers = range(1, 41)
     async with peer_of_store(tmp_path, memory_bytes=80 * GRANULE_BYTES) as peer:
@@ -193,7 +193,7 @@ async def test_another_checksum_publishes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["cancel", "stall"])
-async def test_room_that_was_given_is_given_back(tmp_path, way):
+async def test_reservations_of_an_ended_stream_are_freed(tmp_path, way):
     async with peer_of_store(tmp_path, memory_bytes=5 * GRANULE_BYTES, stall_seconds=0.2) as peer:
         call = peer.server.stub.Put()
         wanted = await peer.announce(call, 1, 2, 3)
@@ -209,7 +209,7 @@ async def test_room_that_was_given_is_given_back(tmp_path, way):
         assert await peer.server.put(layout(5 * GRANULE_BYTES), 6) == [name_of(6)]
 
 
-async def test_what_is_read_stays_where_it_is_until_it_is_released(tmp_path):
+async def test_a_block_stays_in_place_until_its_reader_releases_it(tmp_path):
     async with peer_of_store(tmp_path, memory_bytes=4 * GRANULE_BYTES) as peer:
         await peer.server.put(SHAPE, 1, 2)
         call = peer.server.stub.Get()
@@ -262,7 +262,7 @@ async def test_without_shared_memory_blocks_are_sent():
         assert kinds == ["source", "chunk", "chunk"]
 
 
-def test_where_an_arena_lies(tmp_path):
+def test_arena_path_follows_the_setting(tmp_path):
     assert arena_path("off", 1) is None
     with pytest.raises(StartupError, match="is no folder"):
         arena_path(str(tmp_path / "none"), 1)
@@ -279,7 +279,7 @@ def test_where_an_arena_lies(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from pagewire_shared.arena import Arena
+from pagewire_shared.kv.arena import Arena
 arena = Arena(65536, Path(sys.argv[1]))
 print("made", flush=True)
 time.sleep(100)

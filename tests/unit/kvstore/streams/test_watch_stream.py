@@ -26,7 +26,7 @@ async def next_event(call):
     return response.sequence, kind, sorted(int.from_bytes(name, "big") for name in names)
 
 
-async def test_a_listing_then_what_happens():
+async def test_a_listing_comes_before_events():
     async with store_server() as server:
         await server.put(SHAPE, 1, 2)
         call = watch(server)
@@ -40,7 +40,7 @@ async def test_a_listing_then_what_happens():
         assert not server.events._watchers
 
 
-async def test_a_listing_of_nothing_says_where_the_watcher_stands():
+async def test_an_empty_listing_carries_the_position():
     async with store_server() as server:
         call = watch(server)
         assert await next_event(call) == (0, "stored", [])
@@ -49,7 +49,7 @@ async def test_a_listing_of_nothing_says_where_the_watcher_stands():
         call.cancel()
 
 
-async def test_a_watcher_goes_on_where_it_was():
+async def test_a_watcher_resumes_at_its_position():
     async with store_server() as server:
         await server.put(SHAPE, 1, 2, 3)
         call = watch(server, from_sequence=2, store_id=server.service.store_id)
@@ -63,7 +63,7 @@ async def test_a_watcher_goes_on_where_it_was():
 
 
 @pytest.mark.parametrize("reason", ["another store", "too old", "yet to come"])
-async def test_a_watcher_that_cannot_go_on_forgets_and_gets_a_listing(reason):
+async def test_a_watcher_that_cannot_resume_is_cleared_and_gets_a_listing(reason):
     async with store_server(max_events=2) as server:
         await server.put(SHAPE, 1, 2, 3)
         sequence = {"another store": 3, "too old": 1, "yet to come": 9}[reason]
@@ -87,7 +87,7 @@ async def test_a_long_listing_comes_in_parts(monkeypatch):
         call.cancel()
 
 
-async def test_one_that_is_too_slow_for_the_log_gets_a_listing_again():
+async def test_a_watcher_too_slow_for_the_log_gets_a_listing_again():
     async with store_server(max_events=50) as server:
         call = watch(server)
         assert await next_event(call) == (0, "stored", [])
@@ -108,7 +108,7 @@ def record(number):
     return BlockRecord(key, "", b"payload", crc32c(b"payload"))
 
 
-async def test_a_watcher_that_takes_nothing_is_ended():
+async def test_a_stalled_watcher_is_ended():
     async with store_server(stall_seconds=0.2, max_events=500) as server:
         call = watch(server)
         await until(lambda: server.num_streams == 1)

@@ -19,7 +19,7 @@ CAPACITY_BYTES = 1024 * 1024
 HOLDER = """
 import sys, time
 from pathlib import Path
-from pagewire_shared.arena import Arena
+from pagewire_shared.kv.arena import Arena
 arena = Arena(int(sys.argv[2]), Path(sys.argv[1]))
 arena.write(0, b"old")
 print("holds", flush=True)
@@ -29,7 +29,7 @@ time.sleep(60)
 STARTER = """
 import sys
 from pathlib import Path
-from pagewire_shared.arena import Arena
+from pagewire_shared.kv.arena import Arena
 from pagewire_shared.errors import StartupError
 try:
     Arena(int(sys.argv[2]), Path(sys.argv[1]))
@@ -43,7 +43,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "kv.arena" if request.param == "file" else None
 
 
-def test_what_is_written_is_read(path: Path | None) -> None:
+def test_written_bytes_can_be_read(path: Path | None) -> None:
     with Arena(CAPACITY_BYTES, path) as arena:
         view = arena.view(100, 5)
         assert view == bytes(5)
@@ -66,7 +66,7 @@ def test_readers_cannot_write(path: Path | None) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, CAPACITY_BYTES - 2, CAPACITY_BYTES + 5])
-def test_nothing_lies_outside(path: Path | None, offset: int) -> None:
+def test_accesses_out_of_range_are_refused(path: Path | None, offset: int) -> None:
     with Arena(CAPACITY_BYTES, path) as arena:
         with pytest.raises(AssertionError):
             arena.write(offset, b"abc")
@@ -74,7 +74,7 @@ def test_nothing_lies_outside(path: Path | None, offset: int) -> None:
             arena.view(offset, 3)
 
 
-def test_views_outlive_it(path: Path | None) -> None:
+def test_views_outlive_the_arena(path: Path | None) -> None:
     arena = Arena(CAPACITY_BYTES, path)
     arena.write(7, b"still here")
     view = arena.view(7, 10)
@@ -83,7 +83,7 @@ def test_views_outlive_it(path: Path | None) -> None:
     assert path is None or not path.exists()
 
 
-def test_the_first_block_finds_memory_that_was_touched(path: Path | None) -> None:
+def test_pages_are_touched_at_the_start(path: Path | None) -> None:
     capacity_bytes = 16 * 1024 * 1024
     with Arena(capacity_bytes, path) as arena:
         before = resource.getrusage(resource.RUSAGE_SELF)
@@ -96,7 +96,7 @@ def test_the_first_block_finds_memory_that_was_touched(path: Path | None) -> Non
     assert num_faults < capacity_bytes / mmap.PAGESIZE / 10
 
 
-def test_the_file_is_private_and_all_there(tmp_path: Path) -> None:
+def test_the_file_is_private_and_fully_allocated(tmp_path: Path) -> None:
     path = tmp_path / "kv.arena"
     before = os.umask(0)
     try:
@@ -132,7 +132,7 @@ def test_the_file_of_a_living_process_is_left_alone_and_of_a_dead_one_replaced(
     assert not path.exists()
 
 
-def test_closing_leaves_a_successor_its_file(tmp_path: Path) -> None:
+def test_close_keeps_the_file_of_a_successor(tmp_path: Path) -> None:
     path = tmp_path / "kv.arena"
     first = Arena(CAPACITY_BYTES, path)
     path.unlink()
@@ -181,7 +181,7 @@ def test_more_than_the_host_has_is_refused_before_it_is_touched(path: Path | Non
     assert path is None or not path.exists()
 
 
-def test_files_that_are_no_arena_are_left_alone(tmp_path: Path) -> None:
+def test_other_files_are_never_replaced(tmp_path: Path) -> None:
     thesis = tmp_path / "thesis.txt"
     thesis.write_text("years of work")
     link = tmp_path / "link.arena"

@@ -33,7 +33,7 @@ def folder(tmp_path):
     return tmp_path / "tier"
 
 
-def test_what_is_put_is_got(folder):
+def test_a_record_that_was_put_can_be_read(folder):
     tier = DiskBlocks(folder, ROOMY)
     for number in range(5):
         assert tier.put(block_record(number)) == []
@@ -55,7 +55,7 @@ def test_payloads_of_every_kind(folder, wrap, is_synced):
     assert holds(tier, 1)
 
 
-def test_names_are_hex_of_the_key_and_back(folder):
+def test_file_names_round_trip(folder):
     key = block_key(7)
     assert key_of(file_name(key)) == key
     DiskBlocks(folder, ROOMY).put(block_record(7))
@@ -74,7 +74,7 @@ def test_a_put_again_replaces(folder):
     check_agrees(tier, folder)
 
 
-def test_removed_is_gone(folder):
+def test_a_removed_block_is_gone(folder):
     tier = DiskBlocks(folder, ROOMY)
     tier.put(block_record(1))
     assert tier.remove(block_key(1))
@@ -149,7 +149,7 @@ def test_a_smaller_tier_keeps_the_most_recent(folder):
     check_agrees(again, folder)
 
 
-def test_a_start_reads_headers_and_no_payload(folder):
+def test_a_start_reads_headers_only(folder):
     tier = DiskBlocks(folder, ROOMY)
     for number in range(4):
         tier.put(block_record(number))
@@ -176,7 +176,7 @@ def test_a_folder_has_one_tier_at_a_time(folder):
     DiskBlocks(folder, ROOMY).close()
 
 
-def test_a_tenant_at_its_quota_takes_from_no_other(folder):
+def test_a_tenant_at_its_quota_evicts_only_its_own_blocks(folder):
     tier = DiskBlocks(folder, 8 * FILE_BYTES, quota=lambda _: 4 * FILE_BYTES)
     for number in range(3):
         tier.put(replace(block_record(number), tenant="b"))
@@ -218,7 +218,7 @@ def test_wrong_names_are_ignored_and_partial_files_dropped(folder):
 
 
 @pytest.mark.parametrize("act", ["put", "remove", "get"])
-def test_names_change_one_at_a_time_and_who_asks_waits_for_none(folder, monkeypatch, act):
+def test_file_names_change_one_at_a_time_and_lookups_do_not_wait(folder, monkeypatch, act):
     tier = DiskBlocks(folder, ROOMY)
     tier.put(block_record(0))
     path_of(folder, 0).write_bytes(b"damaged")

@@ -163,7 +163,7 @@ def test_a_folder_that_went_away_is_not_made_again(folder, part):
     assert not tier.contains(block_key(0))
 
 
-def test_a_start_where_no_folder_can_be(tmp_path):
+def test_a_start_without_a_usable_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("in the way")
     assert unavailable(DiskBlocks, tmp_path / "file", ROOMY) == "EEXIST"
     assert unavailable(DiskBlocks, tmp_path / "file" / "tier", ROOMY) == "ENOTDIR"
@@ -179,7 +179,7 @@ def largest_file(num_bytes):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_write_that_ends_half_way_leaves_nothing(folder):
+def test_a_failed_write_leaves_no_file(folder):
     size = 3 << 20
     tier = DiskBlocks(folder, 2 * size)
     for number in (0, 1):
@@ -205,7 +205,7 @@ def without_permission(folder):
         folder.chmod(mode)
 
 
-def test_permissions_are_missing(folder):
+def test_missing_permissions_are_faults_of_the_tier(folder):
     tier = DiskBlocks(folder, ROOMY)
     tier.put(block_record(0))
     with without_permission(folder):
@@ -217,7 +217,7 @@ def test_permissions_are_missing(folder):
     check_agrees(tier, folder)
 
 
-def test_a_victim_that_cannot_be_removed_takes_its_room_with_it(folder, caplog):
+def test_an_unremovable_victim_reduces_the_capacity(folder, caplog):
     tier = DiskBlocks(folder, 3 * FILE_BYTES)
     for number in range(3):
         tier.put(block_record(number))
@@ -237,10 +237,10 @@ FULL_DISK = """
 import pathlib, subprocess, sys
 folder = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
-from support.disk_blocks import block_record, check_agrees, holds
-from pagewire_kvstore.disk_tier import DiskTier
-from pagewire_kvstore.tier_errors import TierUnavailableError
-tier = DiskTier(folder, 1 << 30)
+from support.processes.disk_blocks import block_record, check_agrees, holds
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
+from pagewire_kvstore.tiers.errors import TierUnavailableError
+tier = DiskBlocks(folder, 1 << 30)
 size = 100_000
 num_put = 0
 try:
@@ -256,7 +256,7 @@ assert all(holds(tier, number, size) for number in range(num_put))
 assert tier.remove(tier.keys()[0])
 assert tier.put(block_record(30, size)) == []
 tier.close()
-check_agrees(DiskTier(folder, 1 << 30), folder)
+check_agrees(DiskBlocks(folder, 1 << 30), folder)
 """
 
 

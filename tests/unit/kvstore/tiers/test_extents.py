@@ -118,7 +118,7 @@ def test_the_smallest_extent_that_fits_is_taken_and_the_lowest_of_equals() -> No
         ([80, 0, 20, 60, 30, 10], [0, 20, 10]),
     ],
 )
-def test_of_a_run_that_is_too_long_the_later_candidates_stay(
+def test_the_last_candidates_of_a_long_run_are_spared(
     candidates: list[int], chosen: list[int]
 ) -> None:
     extents = Extents(100, 10)
@@ -134,7 +134,7 @@ def test_sizes_are_rounded_up() -> None:
     assert extents.allocate(1) is None
 
 
-def test_an_extent_is_freed_once() -> None:
+def test_freeing_an_extent_twice_is_refused() -> None:
     extents = Extents(100, 10)
     extents.allocate(20)
     with pytest.raises(AssertionError, match="no extent is allocated at 10"):

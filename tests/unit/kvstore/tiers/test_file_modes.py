@@ -44,14 +44,14 @@ def check_closed(folder: Path) -> None:
         assert mode == (0o600 if (folder / name).is_file() else 0o700), (name, oct(mode))
 
 
-def test_new_files_and_folders(tmp_path: Path) -> None:
+def test_new_files_and_folders_are_private(tmp_path: Path) -> None:
     files = DiskFiles(tmp_path / "kv")
     fill(files)
     check_closed(tmp_path / "kv")
     files.close()
 
 
-def test_those_of_an_older_version(tmp_path: Path) -> None:
+def test_files_of_an_older_version_become_private(tmp_path: Path) -> None:
     folder = tmp_path / "kv"
     files = DiskFiles(folder)
     fill(files)
@@ -70,14 +70,14 @@ def test_those_of_an_older_version(tmp_path: Path) -> None:
     files.close()
 
 
-def test_a_folder_that_others_use_is_left_to_them(tmp_path: Path) -> None:
+def test_the_mode_of_a_shared_folder_is_kept(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     DiskFiles(tmp_path).close()
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
     assert modes(tmp_path)["blocks"] == 0o700
 
 
-def test_the_arena(tmp_path: Path) -> None:
+def test_the_arena_file_is_private(tmp_path: Path) -> None:
     arena = Arena(1 << 20, tmp_path / "kv.arena")
     assert stat.S_IMODE((tmp_path / "kv.arena").stat().st_mode) == 0o600
     arena.close()

@@ -44,15 +44,15 @@ def name_of(number: int) -> BlockName:
 def send(session: PutSession, number: int) -> bytes:
     payload = bytes([number, 1, 2, 3]) * (SIZE // 4)
     session.announce(LAYOUT, [name_of(number)], "")
-    piece = KvPiece(name_of(number), 0, 0, True, payload)
+    piece = KvPiece(name=name_of(number), group=0, offset=0, is_last=True, data=payload)
     checksum = crc32c(payload)
     session.add(
         KvPiece(
-            name_of(number),
-            0,
-            0,
-            True,
-            payload,
+            name=name_of(number),
+            group=0,
+            offset=0,
+            is_last=True,
+            data=payload,
             checksum=checksum_of(piece),
             payload_checksum=checksum,
         )
@@ -131,7 +131,7 @@ async def test_a_stream_that_ends_gives_room_back_when_the_copy_is_over(
         assert await again.publish([name_of(number)]) == [name_of(number)]
 
 
-async def test_without_room_it_is_left_out(store: BlockStore) -> None:
+async def test_a_large_block_without_room_is_not_published(store: BlockStore) -> None:
     session = session_of(store)
     send(session, 1)
     session._store = FullStore(store)  # type: ignore[assignment]
@@ -169,6 +169,6 @@ async def test_the_loop_turns_while_shared_memory_is_checked(
     session.close()
 
 
-def test_what_is_small_stays_in_the_loop() -> None:
+def test_small_blocks_are_copied_on_the_loop() -> None:
     """A thread costs more than copying it."""
     assert put_session.LOOP_BYTES == 1024 * 1024

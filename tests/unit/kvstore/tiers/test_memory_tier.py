@@ -96,7 +96,7 @@ def test_a_flood_of_a_tenant_with_a_quota_spares_the_others() -> None:
     assert tier.get(key_of(299)) == block(299, num_bytes=300, tenant="small")
 
 
-def test_a_reader_keeps_its_bytes_when_the_block_goes() -> None:
+def test_a_pinned_block_keeps_its_bytes_when_it_is_removed() -> None:
     tier = make(2)
     tier.put(block(1))
     with tier.read_in_place(key_of(1)) as outer:
@@ -113,11 +113,11 @@ def test_a_reader_keeps_its_bytes_when_the_block_goes() -> None:
     assert tier.put(block(1)) == []
 
 
-def test_a_block_that_is_read_is_not_evicted() -> None:
+def test_a_pinned_block_is_not_evicted() -> None:
     tier = make(2)
     tier.put(block(1))
     tier.put(block(2))
-    hold = tier.hold(key_of(1))
+    hold = tier.pin(key_of(1))
     assert hold is not None
     assert tier.put(block(3)) == [key_of(2)]
     with tier.read_in_place(key_of(3)), pytest.raises(OverloadedError):
@@ -128,7 +128,7 @@ def test_a_block_that_is_read_is_not_evicted() -> None:
         tier.unpin(hold)
 
 
-def test_borrowing_what_is_not_there_is_a_miss() -> None:
+def test_reading_an_absent_block_in_place_is_a_miss() -> None:
     tier = make()
     with tier.read_in_place(key_of(1)) as record:
         assert record is None
@@ -157,7 +157,7 @@ def test_another_process_reads_a_block_at_its_offset(tmp_path: Path) -> None:
     tier = make(path=path)
     for number in range(5):
         tier.put(block(number))
-    hold = tier.hold(key_of(4))
+    hold = tier.pin(key_of(4))
     assert hold is not None
     command = [sys.executable, "-c", READER, str(path), str(hold.offset), str(GRANULE_BYTES)]
     done = subprocess.run(command, capture_output=True, check=True)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pagewire_kvstore.blocks.types import BlockKey, BlockRecord, Reservation
-from pagewire_kvstore.tiers.memory import Hold
+from pagewire_kvstore.tiers.memory import Pin
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
 from pagewire_shared.kv.extents import GRANULE_BYTES
 from support.processes.memory_blocks import NUM_GRANULES, QUOTAS, block, key_of, make
@@ -17,7 +17,7 @@ class MemoryTierMachine(RuleBasedStateMachine):
         self.pinned: set[BlockKey] = set()
         self.tier = make(pinned=self.pinned)
         self.blocks: dict[BlockKey, BlockRecord] = {}
-        self.holds: list[tuple[Hold, BlockRecord]] = []
+        self.holds: list[tuple[Pin, BlockRecord]] = []
         self.reserved: list[tuple[Reservation, BlockRecord]] = []
         self.num_loads = 0
 
@@ -87,7 +87,7 @@ class MemoryTierMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 20))
     def hold(self, number: int) -> None:
-        hold = self.tier.hold(key_of(number))
+        hold = self.tier.pin(key_of(number))
         self.num_loads += 1
         assert (hold is not None) == (key_of(number) in self.blocks)
         if hold is not None:

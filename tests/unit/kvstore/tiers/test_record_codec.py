@@ -72,7 +72,7 @@ def crc_bit_by_bit(data):
     tenant=st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
     payload=st.binary(max_size=200),
 )
-def test_what_is_encoded_is_decoded(layout_id, group, name, tenant, payload):
+def test_records_round_trip(layout_id, group, name, tenant, payload):
     record = record_of(payload, BlockKey(layout_id, group, BlockName(name)), tenant)
     assert decode_record(whole(record), record.key) == record
     assert decode_record(whole(record)) == record
@@ -187,7 +187,7 @@ def test_a_header_can_be_read_without_its_payload():
         (BlockRecord(KEY, "\ud800", b"", 0), "tenant"),
     ],
 )
-def test_what_no_header_can_say_is_refused(record, field):
+def test_records_that_no_header_can_describe_are_refused(record, field):
     with pytest.raises(InvalidRequestError) as caught:
         encode_record(record)
     assert caught.value.field == field

@@ -39,7 +39,7 @@ def counting(monkeypatch, *names):
     return calls
 
 
-async def test_what_no_store_has_is_asked_for_once(redis, monkeypatch):
+async def test_absent_blocks_are_looked_up_once(redis, monkeypatch):
     async with store_server(redis=redis.url) as one, store_server(redis=redis.url) as other:
         await until(lambda: other.store.states()[1].used_bytes > 0)
         await one.put(SHAPE, 1, 2)

@@ -128,7 +128,7 @@ async def test_what_one_store_puts_another_finds(server):
         assert later.state.num_blocks == 3
 
 
-async def test_what_redis_evicted_is_a_miss_that_is_told(server):
+async def test_a_block_that_redis_evicted_is_a_miss_and_logged_as_removed(server):
     async with running(server) as cell, client(server) as direct:
         await cell.put(0, 1)
         assert 0 < await direct.ttl(value_name(block_key(0))) <= TTL_SECONDS
@@ -143,7 +143,7 @@ async def test_what_redis_evicted_is_a_miss_that_is_told(server):
         assert (cell.state.num_faults, cell.state.num_corrupt) == (0, 0)
 
 
-async def test_a_tenant_is_deleted_whoever_put_it(server):
+async def test_a_tenant_is_deleted_also_from_other_stores_blocks(server):
     async with running(server) as one, running(server) as other:
         await one.put(0, 1)
         one.store.put([replace(block_record(2), tenant="other")])
@@ -253,7 +253,7 @@ async def test_a_redis_that_does_not_answer_costs_a_few_deadlines(server, how):
         assert cell.state.num_corrupt == 0
 
 
-async def test_what_others_put_is_announced_while_it_runs(server, monkeypatch):
+async def test_blocks_of_other_stores_are_announced(server, monkeypatch):
     monkeypatch.setattr(redis_tier, "LEARN_SECONDS", 0.02)
     async with running(server) as one, running(server) as other:
         await one.put(0, 1)
@@ -281,7 +281,7 @@ async def test_a_redis_that_comes_later_than_the_store(require_tool, tmp_path):
             server.close()
 
 
-async def test_a_user_who_may_only_get_and_set(server):
+async def test_a_redis_user_with_get_and_set_only_is_enough(server):
     async with client(server) as direct:
         await direct.execute_command(
             "ACL", "SETUSER", "default", "-@all", "+getrange", "+expire", "+set", "+exists"

@@ -23,7 +23,7 @@ class Tiers:
         return {} if self.state.fault is None else {"disk": self.state.fault}
 
 
-def test_it_is_said_once_when_a_tier_stops_and_when_it_works_again(caplog):
+def test_a_tier_that_stops_and_recovers_is_reported_once_each(caplog):
     tiers, told = Tiers(), []
     watch = TierWatch(tiers, lambda event, **details: told.append((event, details)))
     watch.look()

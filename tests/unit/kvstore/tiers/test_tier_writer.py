@@ -47,7 +47,7 @@ class Cell:
         assert self.writer.queued_bytes == 0
 
 
-async def test_what_does_not_fit_is_dropped_and_counted():
+async def test_blocks_above_the_bound_are_dropped_and_counted():
     cell = Cell()
     assert [cell.offer(number) for number in (0, 1, 2, 3, 1)] == [True, True, True, False, True]
     assert cell.writer.queued_bytes == 3 * SIZE
@@ -70,7 +70,7 @@ async def test_a_block_larger_than_the_queue_goes_alone():
     assert cell.released == Counter([1, 0, 1])
 
 
-async def test_only_what_stays_as_it_is_is_handed_out():
+async def test_only_blocks_with_a_stable_payload_are_readable_from_the_queue():
     cell = Cell()
     cell.offer(0)
     record = block_record(1)
@@ -115,7 +115,7 @@ async def test_a_block_that_the_tier_cannot_take_is_no_fault_of_it():
     assert cell.released == Counter(range(5))
 
 
-async def test_a_tenant_is_dropped_and_what_is_being_written_is_waited_for():
+async def test_dropping_a_tenant_waits_for_a_write_under_way():
     cell = Cell()
     cell.may_go_on.clear()
     for number, tenant in ((0, "a"), (1, "b"), (2, "a")):
@@ -136,7 +136,7 @@ async def test_a_tenant_is_dropped_and_what_is_being_written_is_waited_for():
     assert cell.released == Counter([0, 1, 2])
 
 
-async def test_a_close_lets_everything_go():
+async def test_close_releases_all_queued_blocks():
     cell = Cell()
     cell.may_go_on.clear()
     for number in range(3):
@@ -150,7 +150,7 @@ async def test_a_close_lets_everything_go():
     assert cell.writer.queued_bytes == 0
 
 
-async def test_it_ends_although_a_write_swallowed_that_it_is_to_end():
+async def test_run_ends_although_a_write_swallowed_the_cancellation():
     cell = Cell(max_queued_bytes=10 * SIZE)
 
     async def swallow(record):

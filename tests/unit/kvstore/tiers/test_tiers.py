@@ -77,7 +77,7 @@ async def test_a_store_of_all_tiers(require_tool, tmp_path):
         ({"redis_url": "redis://x", "redis_ttl_seconds": 0}, "time to live"),
     ],
 )
-def test_what_cannot_be_had(tmp_path, settings, message):
+def test_unavailable_memory_or_disk_is_refused(tmp_path, settings, message):
     (tmp_path / "file").write_text("in the way")
     if "disk_path" in settings:
         settings = {**settings, "disk_path": tmp_path / settings["disk_path"]}
@@ -128,7 +128,7 @@ USED_1 = {
         ({**HOST, "proc/self/cgroup": "0::/elsewhere\n", **USED_2}, 8000 * 1024, "host"),
     ],
 )
-def test_memory_that_is_left(tmp_path, files, num_bytes, what):
+def test_available_memory_respects_host_and_control_groups(tmp_path, files, num_bytes, what):
     write(tmp_path, files)
     assert available_bytes(tmp_path)[0] == num_bytes
     assert what in available_bytes(tmp_path)[1]
@@ -137,5 +137,5 @@ def test_memory_that_is_left(tmp_path, files, num_bytes, what):
         check_memory(num_bytes + 1, "--size", tmp_path)
 
 
-def test_a_host_that_says_nothing_has_no_bound(tmp_path):
+def test_a_host_without_these_files_has_no_bound(tmp_path):
     check_memory(1 << 50, "--size", tmp_path)

@@ -19,7 +19,7 @@ def test_u32_is_little_endian() -> None:
     assert unpack_u32(bytes([1, 0, 0, 0, 4, 3, 2, 1])) == [1, 0x01020304]
 
 
-def test_u32_refuses_what_does_not_fit() -> None:
+def test_u32_refuses_values_out_of_range() -> None:
     with pytest.raises(OverflowError):
         pack_u32([2**32])
 
@@ -36,14 +36,14 @@ def test_torn_array_is_refused(unpack: object) -> None:
         unpack(b"12345")  # type: ignore[operator]
 
 
-def test_names() -> None:
+def test_names_round_trip() -> None:
     names = [bytes([i]) * 16 for i in range(3)]
     assert unpack_names(pack_names(names)) == names
     with pytest.raises(WireError, match="multiple of 16"):
         unpack_names(b"short")
 
 
-def test_one_length() -> None:
+def test_arrays_of_different_length_are_refused() -> None:
     assert require_one_length(slots=[1, 2], counts=[3, 4]) == 2
     with pytest.raises(WireError, match="counts"):
         require_one_length(slots=[1, 2], counts=[3])

@@ -44,18 +44,18 @@ def same(one: KvPiece, other: KvPiece) -> bool:
     return fields(one) == fields(other)
 
 
-def test_the_checksum_is_known():
+def test_the_checksum_has_a_known_answer():
     """CRC-32C of "123456789" is e3069283 (RFC 3720, appendix B.4 uses the same polynomial)."""
     assert crc32c(b"123456789") == 0xE3069283
-    piece = KvPiece(NAME, 0, 0, True, b"abc")
+    piece = KvPiece(name=NAME, group=0, offset=0, is_last=True, data=b"abc")
     assert checksum_of(piece) == crc32c(b"\x0a\x10" + NAME + b"abc")
-    later = KvPiece(NAME, 2, 300, True, b"abc")
+    later = KvPiece(name=NAME, group=2, offset=300, is_last=True, data=b"abc")
     expected = crc32c(b"\x0a\x10" + NAME + b"\x10\x02" + b"\x28\xac\x02" + b"abc")
     assert checksum_of(later) == expected
 
 
 @given(PIECES)
-def test_any_decoder_reads_what_is_written_here(piece):
+def test_protobuf_decodes_encoded_chunks(piece):
     message = encode_piece(piece, field=2)
     put = kv_store_pb2.PutRequest.FromString(message)
     assert put.WhichOneof("message") == "chunk"
@@ -71,7 +71,7 @@ def test_any_decoder_reads_what_is_written_here(piece):
 
 
 @given(PIECES)
-def test_what_is_written_here_is_read_here(piece):
+def test_chunks_round_trip(piece):
     read = decode_piece(encode_piece(piece, field=1), field=1)
     assert read is not None
     assert same(read, piece)
@@ -79,7 +79,7 @@ def test_what_is_written_here_is_read_here(piece):
 
 
 @given(PIECES, st.randoms(use_true_random=False))
-def test_what_another_encoder_writes_is_read_here(piece, rng):
+def test_chunks_of_protobufs_encoder_are_decoded(piece, rng):
     """Fields in another order, as the encodings of one field each, one after the other."""
     whole = KvChunk(
         name=piece.name,
@@ -106,7 +106,9 @@ def test_what_another_encoder_writes_is_read_here(piece, rng):
 
 
 def test_the_payload_is_not_copied():
-    message = encode_piece(KvPiece(NAME, 0, 0, True, b"abc"), field=1)
+    message = encode_piece(
+        KvPiece(name=NAME, group=0, offset=0, is_last=True, data=b"abc"), field=1
+    )
     read = decode_piece(message, field=1)
     assert read is not None
     assert isinstance(read.data, memoryview)
@@ -122,7 +124,7 @@ def test_checksums_are_joined_as_their_bytes_are(first, second, third):
 
 
 def test_a_checksum_that_is_known_already_is_not_computed_again():
-    piece = KvPiece(NAME, 1, 2**20, True, b"abc")
+    piece = KvPiece(name=NAME, group=1, offset=2**20, is_last=True, data=b"abc")
     assert checksum_of(piece, crc32c(b"abc")) == checksum_of(piece)
     assert checksum_of(piece, crc32c(b"abd")) != checksum_of(piece)
 
@@ -136,7 +138,15 @@ def test_other_messages_are_left_to_the_parser():
 
 def test_every_flipped_bit_is_noticed():
     """It is no chunk any more, another field, or a chunk that is not intact."""
-    piece = KvPiece(NAME, 3, 5000, True, random.Random(1).randbytes(50), 2, 7)
+    piece = KvPiece(
+        name=NAME,
+        group=3,
+        offset=5000,
+        is_last=True,
+        data=random.Random(1).randbytes(50),
+        first_layer=2,
+        num_layers=7,
+    )
     message = encode_piece(piece, field=1)
     for bit in range(len(message) * 8):
         torn = bytearray(message)
@@ -147,12 +157,34 @@ def test_every_flipped_bit_is_noticed():
             continue
         # `is_last` stands outside the checksum: a block that ends early is not whole.
         if read is not None and read.is_intact:
-            assert same(KvPiece(NAME, 3, 5000, read.is_last, piece.data, 2, 7), read)
+            assert same(
+                KvPiece(
+                    name=NAME,
+                    group=3,
+                    offset=5000,
+                    is_last=read.is_last,
+                    data=piece.data,
+                    first_layer=2,
+                    num_layers=7,
+                ),
+                read,
+            )
 
 
 @pytest.mark.parametrize("length", range(1, 60))
-def test_what_is_cut_off_is_refused(length):
-    message = encode_piece(KvPiece(NAME, 3, 5000, True, b"x" * 30, 2, 7), field=1)
+def test_a_truncated_chunk_is_refused(length):
+    message = encode_piece(
+        KvPiece(
+            name=NAME,
+            group=3,
+            offset=5000,
+            is_last=True,
+            data=b"x" * 30,
+            first_layer=2,
+            num_layers=7,
+        ),
+        field=1,
+    )
     try:
         read = decode_piece(message[:length], field=1)
     except WireError:
@@ -161,9 +193,13 @@ def test_what_is_cut_off_is_refused(length):
 
 
 def test_bounds_are_refused():
-    long = encode_piece(KvPiece(NAME, 0, 0, True, bytes(MAX_DATA_BYTES + 1)), field=1)
+    long = encode_piece(
+        KvPiece(name=NAME, group=0, offset=0, is_last=True, data=bytes(MAX_DATA_BYTES + 1)), field=1
+    )
     with pytest.raises(WireError, match="at most 1048576 bytes"):
         decode_piece(long, field=1)
-    short = encode_piece(KvPiece(BlockName(b"short"), 0, 0, True, b""), field=1)
+    short = encode_piece(
+        KvPiece(name=BlockName(b"short"), group=0, offset=0, is_last=True, data=b""), field=1
+    )
     with pytest.raises(WireError, match="16 bytes, not 5"):
         decode_piece(short, field=1)

@@ -43,7 +43,7 @@ def message_of(piece):
     )
 
 
-def test_the_checksum_is_known():
+def test_the_checksum_has_a_known_answer():
     names = [b"a" * 16, b"b" * 16]
     head = b"".join(names) + struct.pack("<4I", 1, 2, 3, 4)
     assert layers_checksum(names, LayerRange(1, 2, 3, 4), [b"xy", b"z"]) == crc32c(head + b"xyz")
@@ -53,7 +53,7 @@ def test_the_checksum_is_known():
 
 
 @given(PIECES)
-def test_any_decoder_reads_what_is_written_here(piece):
+def test_protobuf_decodes_encoded_layers(piece):
     data = encode_response(piece)
     response = wire.PullResponse.FromString(data)
     assert response.WhichOneof("message") == "layers"
@@ -62,12 +62,12 @@ def test_any_decoder_reads_what_is_written_here(piece):
 
 
 @given(PIECES)
-def test_what_is_written_here_is_read_here(piece):
+def test_layers_round_trip(piece):
     assert fields(decode_response(encode_response(piece))) == fields(piece)
 
 
 @given(PIECES, st.randoms(use_true_random=False))
-def test_what_another_encoder_writes_is_read_here(piece, rng):
+def test_layers_of_protobufs_encoder_are_decoded(piece, rng):
     """Fields in any order, and one that nobody knows yet."""
     parts = [
         wire.KvLayers(**{field.name: value}).SerializeToString()
@@ -98,14 +98,14 @@ def test_other_messages_are_left_to_the_parser():
 
 
 @pytest.mark.parametrize("length", range(1, 45))
-def test_what_is_cut_off_is_refused(length):
+def test_truncated_layers_are_refused(length):
     data = encode_response(KvLayersPiece(LayerRange(1, 2, 3, 400), 5000, [b"x" * 30]))
     assert len(data) == 46
     with pytest.raises((WireError, DecodeError)):
         decode_response(data[:length])
 
 
-def test_layers_are_here_or_there():
+def test_layers_have_either_a_payload_or_an_offset():
     layers = wire.KvLayers(num_blocks=1, num_layers=1, offset=0, data=b"x")
     with pytest.raises(WireError, match="an offset and a payload"):
         decode_response(wire.PullResponse(layers=layers).SerializeToString())

@@ -40,11 +40,11 @@ async def started(server):
     return running, f"127.0.0.1:{port}"
 
 
-async def test_chunks_of_ours_and_of_others_arrive_alike():
+async def test_chunks_of_both_encoders_decode_to_equal_pieces():
     server = Server()
     running, address = await started(server)
     publish = pb.PutRequest(publish=pb.PutPublish(names=NAME))
-    piece = KvPiece(NAME, 1, 5, True, b"data")
+    piece = KvPiece(name=NAME, group=1, offset=5, is_last=True, data=b"data")
     try:
         async with grpc.aio.insecure_channel(address) as channel:
             own = channel.stream_stream(

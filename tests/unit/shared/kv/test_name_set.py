@@ -17,7 +17,7 @@ STEPS = st.tuples(st.sampled_from(["add", "bounded", "discard", "clear"]), NUMBE
 
 
 @given(st.lists(STEPS))
-def test_it_is_a_set(steps: list[tuple[str, list[int]]]) -> None:
+def test_name_set_behaves_like_a_set(steps: list[tuple[str, list[int]]]) -> None:
     made, expected = NameSet(), set[BlockName]()
     for step, numbers in steps:
         given = names(numbers)
@@ -43,7 +43,7 @@ def test_it_is_a_set(steps: list[tuple[str, list[int]]]) -> None:
         assert all((name in made) == (name in expected) for name in names(list(range(13))))
 
 
-def test_what_was_cleared_is_freed_in_parts() -> None:
+def test_cleared_names_are_freed_in_parts() -> None:
     made = NameSet(names(list(range(9))))
     made.clear()
     assert (len(made), list(made)) == (0, [])

@@ -40,7 +40,7 @@ BEAM: dict[str, Any] = {"use_beam_search": True}
         ({**BEAM, "logprobs": MAX_LOGPROBS + 1}, "logprobs"),
     ],
 )
-def test_what_cannot_be_names_its_field(fields: dict[str, Any], field: str) -> None:
+def test_an_invalid_value_names_its_field(fields: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         SamplingParams(**fields)
     assert caught.value.field == field
@@ -57,7 +57,7 @@ def test_what_cannot_be_names_its_field(fields: dict[str, Any], field: str) -> N
         {**BEAM, "n": 4, "length_penalty": -10, "early_stopping": "never", "stop": ["x"]},
     ],
 )
-def test_what_can_be_is_accepted(fields: dict[str, Any]) -> None:
+def test_valid_values_are_accepted(fields: dict[str, Any]) -> None:
     params = SamplingParams(**fields)
     assert (params.beam is not None) is bool(fields.get("use_beam_search"))
 

@@ -48,7 +48,7 @@ def test_a_choice_is_taken_as_it_is_written(tokenizer, text):
     assert all(is_accepted(tokenizer, params, other) for other in others)
 
 
-def test_no_text_is_a_special_token(tokenizer):
+def test_texts_of_special_tokens_are_spelled_as_plain_text(tokenizer):
     matcher = compile_grammar(tokenizer, Params(choice=("<|im_end|>",)))
     assert matcher.validate_tokens([EOS_TOKEN_ID]) == 0
     assert is_accepted(tokenizer, Params(choice=("<|im_end|>",)), b"<|im_end|>") is False
@@ -57,7 +57,7 @@ def test_no_text_is_a_special_token(tokenizer):
     assert matcher.is_accepting()
 
 
-def test_most_and_longest_choices_that_are_taken(tokenizer):
+def test_choices_at_the_bounds_are_accepted(tokenizer):
     check(tokenizer, Params(choice=tuple(f"{index:04}" + "é😀" * 510 for index in range(1024))))
 
 
@@ -142,7 +142,7 @@ BAD = {
 }
 
 
-def test_a_matcher_that_compiles_has_a_mask_or_there_is_none(tokenizer):
+def test_a_grammar_that_no_text_matches_does_not_compile(tokenizer):
     """A worker does not walk: what no text matches must be found without."""
     for name in ("itself", "circle", "empty regex", "nothing but itself"):
         with pytest.raises(InvalidRequestError, match="no text matches"):
@@ -150,7 +150,7 @@ def test_a_matcher_that_compiles_has_a_mask_or_there_is_none(tokenizer):
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_compiled_is_said_in_a_line(tokenizer, name):
+def test_a_compile_error_has_one_line(tokenizer, name):
     params, reason = BAD[name]
     with pytest.raises(InvalidRequestError) as caught:
         check(tokenizer, params)
@@ -177,7 +177,7 @@ def test_what_cannot_be_compiled_is_said_in_a_line(tokenizer, name):
     ],
     ids=range(9),
 )
-def test_what_is_large_and_harmless_passes(tokenizer, params):
+def test_large_harmless_grammars_pass(tokenizer, params):
     check(tokenizer, params)
 
 
@@ -226,7 +226,7 @@ AMBIGUOUS = {
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
-def test_what_gets_ever_slower_to_follow_is_refused_at_the_door(name):
+def test_ambiguous_grammars_are_refused_by_the_check(name):
     folder = ROOT / "pagewire" / "builtin_model"
     tokenizer = load_grammar_tokenizer((folder / "tokenizer.json").read_text(), 3072, [2])
     with pytest.raises(InvalidRequestError, match=r"too ambiguous|Too many items") as caught:

@@ -40,7 +40,7 @@ def test_a_schema_is_kept_in_order() -> None:
     assert list(json.loads(StructuredOutputsParams(json=SCHEMA).text)["properties"]) == ["b", "a"]
 
 
-def test_equal_ones_have_one_id_and_others_another() -> None:
+def test_digests_are_equal_only_for_equal_constraints() -> None:
     ids = [
         StructuredOutputsParams(regex="a").digest,
         StructuredOutputsParams(regex="a").digest,
@@ -75,7 +75,9 @@ def test_equal_ones_have_one_id_and_others_another() -> None:
         ({"json_object": 1}, "true or false"),
     ],
 )
-def test_what_is_out_of_bounds_is_refused_by_name(fields: dict[str, Any], words: str) -> None:
+def test_values_out_of_bounds_are_refused_with_their_name(
+    fields: dict[str, Any], words: str
+) -> None:
     with pytest.raises(InvalidRequestError, match=words) as caught:
         StructuredOutputsParams(**fields)
     assert caught.value.field == "structured_outputs"

@@ -1,7 +1,7 @@
-"""The disk tier: blocks as files of one folder, bounded by bytes, found again after a restart.
+"""Blocks as files of one folder, bounded by bytes, found again after a restart.
 
-Its methods wait for the disk: call them in a thread. `contains`, `keys` and the counts do not.
-Never decides what is stored or for whom.
+Methods wait for the disk, except `contains`, `keys` and the counts: call them in a thread, as
+DiskTier does.
 """
 
 import contextlib
@@ -32,12 +32,11 @@ def _no_quota(tenant: str) -> int | None:
 class DiskBlocks:
     """Blocks in files.
 
-    What is read is verified, always; so files need not be synced to the medium: one that a power
-    loss tore is found by its checksums and is a miss, like any other. While records are written,
-    their temporary files come on top of the capacity.
+    Every read verifies checksums, so files need not be synced to the medium: a file that a power
+    loss tore is a miss. Temporary files of records being written come on top of the capacity.
 
     Attributes:
-        num_ignored: Entries of the folder that are no block's file, at the start.
+        num_ignored: Entries of the folder that were not block files at the start.
         num_partial: Partial files dropped at the start.
     """
 
@@ -51,11 +50,11 @@ class DiskBlocks:
         is_synced: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take the folder, which no other tier may use, and find what is in it.
+        """Lock the folder for this tier, and index its files.
 
         Args:
             folder: Made if missing.
-            capacity_bytes: Most bytes of all files; what is there and does not fit is evicted.
+            capacity_bytes: Most bytes of all files; files found beyond it are evicted.
             quota: Bound of a tenant's files in bytes; None for no bound of its own.
             is_pinned: Whether a block must stay. Called under a lock: it may neither call the tier
                 nor wait.
@@ -63,13 +62,13 @@ class DiskBlocks:
             clock: Seconds since the epoch; wall time, since files keep it over restarts.
 
         Raises TierUnavailableError when the folder cannot be used, StartupError when another
-        process uses it, InvalidRequestError for a capacity of nothing.
+        process uses it, InvalidRequestError for a capacity that is not positive.
         """
         if capacity_bytes <= 0:
             raise InvalidRequestError(f"capacity of {capacity_bytes} bytes", "capacity_bytes")
         self._is_synced = is_synced
         self._clock = clock
-        # Held while names of files change, so that index and folder agree; waits for the disk.
+        # Locked while file names change, so that index and folder agree; may wait for the disk.
         self._names_lock = threading.Lock()
         self._index = DiskIndex(capacity_bytes, quota, is_pinned)
         self.log = FaultLog("disk")
@@ -85,7 +84,7 @@ class DiskBlocks:
         self._take_in([file for file in found if file is not None])
 
     def _take_in(self, found: list[FoundFile]) -> None:
-        """Hold what was found as if it had been put in the order of its use."""
+        """Add the files that were found as if they had been put in the order of their use."""
         for file in sorted(found, key=lambda file: (file.used_at, file.key)):
             if file.tenant is None:
                 self._set_aside(file.key, "its header does not fit its name and size")
@@ -99,7 +98,7 @@ class DiskBlocks:
             self._index.add(file.key, file.num_bytes, file.tenant, file.used_at)
 
     def close(self) -> None:
-        """Give the folder back; nothing may be called any more."""
+        """Unlock the folder; no method may be called afterwards."""
         self._files.close()
 
     @property
@@ -109,7 +108,7 @@ class DiskBlocks:
 
     @property
     def capacity_bytes(self) -> int:
-        """Bytes that they may have."""
+        """Most bytes of all blocks' files."""
         return self._index.capacity_bytes
 
     @property
@@ -119,7 +118,7 @@ class DiskBlocks:
 
     @property
     def num_hits(self) -> int:
-        """Gets that found a whole, right record."""
+        """Gets that found an intact record."""
         return self._index.num_hits
 
     @property
@@ -129,17 +128,16 @@ class DiskBlocks:
 
     @property
     def num_corrupt(self) -> int:
-        """Files that were not the record they should be, and went to quarantine; those whose
-        header shows it at the start included."""
+        """Files that were not the expected record and moved to quarantine, also at the start."""
         return self.log.num_corrupt
 
     @property
     def num_faults(self) -> int:
-        """Errors of the file system, those that were raised included."""
+        """Errors of the file system, raised or not."""
         return self.log.num_faults
 
     def contains(self, key: BlockKey) -> bool:
-        """Return whether the block is there, as far as can be told without reading it."""
+        """Return whether the index has the block; its file is not read."""
         return key in self._index
 
     def keys(self) -> list[BlockKey]:
@@ -147,15 +145,15 @@ class DiskBlocks:
         return self._index.keys()
 
     def put(self, record: BlockRecord) -> list[BlockKey]:
-        """Store a record, in place of one of the same key; return what was evicted for it.
+        """Store a record, which replaces one of the same key; return the evicted keys.
 
         Raises RecordTooLargeError, TierPinnedError when pinned blocks leave no room,
-        TierUnavailableError when the disk fails, InvalidRequestError for what cannot be encoded;
-        then nothing has changed.
+        TierUnavailableError when the disk fails, InvalidRequestError for a record that cannot be
+        encoded. An error changes nothing.
         """
         header = encode_record(record)
         num_bytes = len(header) + memoryview(record.payload).nbytes
-        # Before anything is written; what other threads do meanwhile is seen the second time.
+        # Fails early; repeated below, because other threads may add blocks during the write.
         self._index.room_for(record.key, num_bytes, record.tenant)
         now = self._clock()
         with self._disk_errors("put"):
@@ -167,7 +165,7 @@ class DiskBlocks:
                 except (RecordTooLargeError, TierPinnedError):
                     temp.unlink()
                     raise
-                # First the part that can fail, so that a failed put evicts nothing.
+                # The step that can fail comes first, so that a failed put evicts nothing.
                 self._files.publish(temp, record.key)
                 self._evict(evicted)
                 self._index.add(record.key, num_bytes, record.tenant, now)
@@ -182,7 +180,7 @@ class DiskBlocks:
             try:
                 record: BlockRecord | None = self._files.read(key)
             except (FileNotFoundError, CorruptRecordError):
-                # It may have been evicted or replaced just now: look again while no name changes.
+                # The file may have been evicted or replaced just now: read again under the lock.
                 record = self._read_again(key)
         if record is None:
             self._index.miss()
@@ -191,9 +189,9 @@ class DiskBlocks:
         return record
 
     def remove(self, key: BlockKey) -> bool:
-        """Remove a block, pinned or not; return whether it was there.
+        """Remove a block, pinned or not; return whether the tier had it.
 
-        Raises TierUnavailableError when the disk fails; then it is still there.
+        Raises TierUnavailableError when the disk fails; the block then stays.
         """
         with self._names_lock:
             if not self.contains(key):
@@ -208,9 +206,9 @@ class DiskBlocks:
         return self._index.tenant_keys(tenant)
 
     def delete_tenant(self, tenant: str) -> list[BlockKey]:
-        """Remove all blocks of a tenant, pinned or not; return which.
+        """Remove all blocks of a tenant, pinned or not; return their keys.
 
-        Raises TierUnavailableError when some could not be removed; the others are gone then.
+        Raises TierUnavailableError when some could not be removed; all others are removed.
         """
         removed: list[BlockKey] = []
         error: TierUnavailableError | None = None
@@ -225,7 +223,7 @@ class DiskBlocks:
         return removed
 
     def probe_write(self, num_bytes: int) -> None:
-        """Write so many bytes and remove them. Raises TierUnavailableError when that fails."""
+        """Write a file of that size and remove it. Raises TierUnavailableError when that fails."""
         with self._disk_errors("write"):
             self._files.try_write(num_bytes)
 
@@ -234,7 +232,7 @@ class DiskBlocks:
             self._drop(key, self._files.remove)
 
     def _drop(self, key: BlockKey, take_away: Callable[[BlockKey], None]) -> None:
-        """Forget a block whose file is taken away; a file that stays takes its room with it."""
+        """Remove a block's file, then its entry; a file that cannot be removed reduces capacity."""
         try:
             take_away(key)
         except FileNotFoundError:
@@ -269,7 +267,7 @@ class DiskBlocks:
         except FileNotFoundError:
             pass
         except OSError as error:
-            # The block itself was read; only its place in the order after a restart is lost.
+            # The block was read; only its place in the order of use after a restart is lost.
             self._note_fault("touch", error)
 
     @contextlib.contextmanager

@@ -1,11 +1,11 @@
-"""The files of a disk tier: their names, and how one is written, read, found and put aside.
+"""The files of a disk tier: names, writing, reading, listing and quarantine.
 
     <folder>/blocks/<first byte of the name>/<layout id>-<group>-<name>.kv    all in hex
-    <folder>/temp/           files being written; nothing here outlives a start
-    <folder>/quarantine/     files that were not what they should be, for a person to look at
+    <folder>/temp/           files being written; removed at every start
+    <folder>/quarantine/     damaged files, kept for a person to inspect
     <folder>/lock            locked by the process that uses the folder, for as long as it lives
 
-Knows neither capacity nor order of use. Raises OSError as the system does.
+DiskIndex tracks capacity and order of use. Methods raise OSError as the system does.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from pagewire_shared.process.file_lock import try_lock
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
-"""Keys and values tell the prompts of all tenants: nobody but the store's own user reads them."""
+"""Files reveal the prompts of all tenants, so only the store's own user may read them."""
 
 MAX_QUARANTINED_FILES = 32
 MAX_QUARANTINED_BYTES = 64 << 20
@@ -45,7 +45,7 @@ def file_name(key: BlockKey) -> str:
 
 
 def key_of(name: str) -> BlockKey | None:
-    """Return whose file has that name; None for the name of no block's file."""
+    """Return the key of the block file with that name; None for any other name."""
     match = _FILE_NAME.fullmatch(name)
     if match is None:
         return None
@@ -54,13 +54,13 @@ def key_of(name: str) -> BlockKey | None:
 
 
 class FoundFile(NamedTuple):
-    """A block's file, as a start finds it.
+    """A block's file as found at the start.
 
     Attributes:
-        key: Whose it is, by its name.
+        key: Key of the block, from the file's name.
         num_bytes: Size of the file.
-        used_at: Seconds since the epoch, its modification time.
-        tenant: Whose block it is, by its header; None when that does not fit name and size.
+        used_at: Seconds since the epoch, from the file's modification time.
+        tenant: Tenant in the header; None when the header does not fit name and size.
     """
 
     key: BlockKey
@@ -70,15 +70,15 @@ class FoundFile(NamedTuple):
 
 
 class DiskFiles:
-    """The files below one folder. Its methods may run in several threads at a time."""
+    """The files below one folder. Methods may run in several threads at a time."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder, make the folders in it that are missing and drop partial files.
+        """Lock the folder, make its missing subfolders and drop partial files.
 
-        What lies in it is for the user of this process alone, from whatever version it is. The
-        folder itself is left as it is where it was there before: others may use it, too.
+        Files and subfolders become private to the user of this process, also those that an older
+        version wrote. The mode of an existing folder itself stays, because it may be shared.
 
-        Raises StartupError when another process has it.
+        Raises StartupError when another process has locked the folder.
         """
         self.folder = folder
         self._blocks = folder / "blocks"
@@ -101,24 +101,24 @@ class DiskFiles:
             raise
 
     def close(self) -> None:
-        """Give the folder back."""
+        """Unlock the folder."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def path_of(self, key: BlockKey) -> Path:
-        """Return where a block's file is.
+        """Return the path of a block's file.
 
         The subfolder comes from the name, which is a hash: few layouts have many blocks each.
         """
         return self._blocks / f"{key.name[0]:02x}" / file_name(key)
 
     def scan(self) -> Iterator[FoundFile | None]:
-        """Yield what each block's file and its header say; None for what is no such file.
+        """Yield every block file with the tenant in its header; None for any other entry.
 
-        Headers are read because nothing else tells the tenant, whose quota must hold after a
-        restart, too; a hash of it in the name would not do for quotas that differ by tenant. It
-        takes some 15 us a file, and damaged headers are found on the way.
+        Headers are read because only they name the tenant, whose quota must also hold after a
+        restart. A hash of the tenant in the file name would not do for quotas that differ by
+        tenant. Reading takes some 15 us a file, and also finds damaged headers.
         """
         with os.scandir(self._blocks) as folders:
             for folder in folders:
@@ -130,14 +130,14 @@ class DiskFiles:
                     yield from (_found(folder.name, file) for file in files)
 
     def write_temp(self, header: bytes, record: BlockRecord, now: float, *, sync: bool) -> Path:
-        """Write a record where nobody looks for it and return the path; on error, no file is left.
+        """Write a record to a temporary file and return its path; an error leaves no file.
 
         Args:
-            header: Of the record, see record_codec.
-            record: What is written.
-            now: Modification time to give it, in seconds since the epoch; the file system's own
-                would be equal for files of the same few milliseconds.
-            sync: Wait until it is on the medium.
+            header: Header of the record, see record_codec.
+            record: Record to write.
+            now: Modification time of the file, in seconds since the epoch. The file system's own
+                time would be equal for files of the same few milliseconds.
+            sync: Wait until the file is on the medium.
         """
         path = self._temp / f"{os.getpid()}-{next(self._numbers)}"
         with _removed_on_error(path):
@@ -158,22 +158,22 @@ class DiskFiles:
             path.unlink()
 
     def publish(self, temp: Path, key: BlockKey) -> None:
-        """Make a written file the block's; on error, neither is left changed."""
+        """Move a temporary file to the block's path. An error removes it and changes no block."""
         path = self.path_of(key)
         with _removed_on_error(temp):
             try:
                 temp.replace(path)
             except FileNotFoundError:
-                # Only the subfolder is made: a tier's folder that went away (a disk that is no
-                # longer mounted) must not come back as a folder on another disk.
+                # Only the subfolder is made: the tier's folder on a disk that was unmounted must
+                # not be made anew on another disk.
                 path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
                 temp.replace(path)
 
     def read(self, key: BlockKey) -> BlockRecord:
         """Return a block's record, verified. Raises CorruptRecordError or OSError.
 
-        The header is read first, so that memory is bounded by what a header with a right checksum
-        says and not by the size of whatever lies there.
+        The header is read first, so that a header with a valid checksum bounds the memory, not the
+        size of the file.
         """
         with self.path_of(key).open("rb") as file:
             num_bytes = os.fstat(file.fileno()).st_size
@@ -195,7 +195,7 @@ class DiskFiles:
         self.path_of(key).unlink(missing_ok=True)
 
     def quarantine(self, key: BlockKey, now: float) -> None:
-        """Move a block's file aside, and drop the oldest of those that came before if too many."""
+        """Move a block's file to quarantine, and remove the oldest files above its bounds."""
         self._quarantine.mkdir(mode=FOLDER_MODE, exist_ok=True)
         name = f"{int(now * 1e9):020d}-{file_name(key)}"
         self.path_of(key).replace(self._quarantine / name)
@@ -219,20 +219,19 @@ def _make_private(folder: Path) -> None:
 
 
 def _close(path: str | Path, mode: int) -> None:
-    """Take from a file or folder of ours what others may do with it; where that fails, who serves
-    as its owner decides."""
+    """Remove the permissions of other users; where the owner is another user, leave them."""
     with contextlib.suppress(PermissionError):
         if stat.S_IMODE(os.lstat(path).st_mode) & ~mode:
             Path(path).chmod(mode)
 
 
 def _created(path: Path) -> io.FileIO:
-    """Return a new file that nobody else may read, whatever the umask."""
+    """Return a new file that no other user may read, whatever the umask."""
     return io.FileIO(path, "xb", opener=lambda name, flags: os.open(name, flags, FILE_MODE))
 
 
 def _locked(folder: Path) -> int:
-    """Lock the folder; return what keeps it locked while it is open."""
+    """Lock the folder; return the file descriptor whose closing unlocks it."""
     file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     if not try_lock(file):
         os.close(file)
@@ -245,7 +244,7 @@ def _found(folder: str, file: os.DirEntry[str]) -> FoundFile | None:
     if key is None or folder != f"{key.name[0]:02x}":
         return None
     status = file.stat(follow_symlinks=False)
-    # Neither a folder nor a link nor a pipe, which would be waited for.
+    # Skips folders, links and pipes; opening a pipe would wait.
     if not stat.S_ISREG(status.st_mode):
         return None
     _close(file.path, FILE_MODE)
@@ -272,7 +271,7 @@ def _removed_on_error(path: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # What cannot be removed either is dropped at the next start; the first error says why.
+        # A file that cannot be removed is dropped at the next start; the first error is raised.
         with contextlib.suppress(OSError):
             path.unlink()
         raise

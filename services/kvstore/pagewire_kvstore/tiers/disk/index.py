@@ -1,4 +1,7 @@
-"""What a disk tier holds, for the threads that use it. Knows no files, and waits for nothing."""
+"""Thread-safe index of the blocks on disk: sizes, order of use, hits and misses.
+
+The index reads no files and never waits for the disk.
+"""
 
 import threading
 from collections.abc import Callable
@@ -8,12 +11,12 @@ from pagewire_kvstore.tiers.errors import RecordTooLargeError, TierPinnedError
 from pagewire_kvstore.tiers.ledger import Ledger
 
 TOUCH_SECONDS = 60.0
-"""A hit writes the file's time at most this often: a hot block would otherwise cost a write of
-metadata for every read, and the order after a restart need not be finer."""
+"""Shortest time between two updates of a file's modification time. Otherwise every read of a hot
+block would cost a metadata write; the order after a restart need not be finer."""
 
 
 class DiskIndex:
-    """A ledger under a lock, with the time that each block's file says it was used at.
+    """A ledger under a lock, with the modification time of each block's file.
 
     Attributes:
         num_hits: Uses counted.
@@ -49,7 +52,7 @@ class DiskIndex:
 
     @property
     def capacity_bytes(self) -> int:
-        """Bytes that they may have."""
+        """Most bytes of all blocks' files."""
         return self._ledger.capacity_bytes
 
     def keys(self) -> list[BlockKey]:
@@ -63,7 +66,7 @@ class DiskIndex:
             return self._ledger.tenant_keys(tenant)
 
     def room_for(self, key: BlockKey, num_bytes: int, tenant: str) -> list[BlockKey]:
-        """Name the blocks that must go before one can be added; changes nothing.
+        """Return the blocks to evict before one can be added, without changing the index.
 
         Raises RecordTooLargeError, or TierPinnedError when pinned blocks leave no room.
         """
@@ -82,19 +85,19 @@ class DiskIndex:
         return victims
 
     def add(self, key: BlockKey, num_bytes: int, tenant: str, used_at: float) -> None:
-        """Add as the most recently used; what `room_for` named is gone."""
+        """Add a block as the most recently used; the caller has removed what `room_for` named."""
         with self._lock:
             self._ledger.add(key, num_bytes, tenant)
             self._used_at[key] = used_at
 
     def remove(self, key: BlockKey) -> None:
-        """Remove, if it is there."""
+        """Remove a block, if the index has it."""
         with self._lock:
             self._ledger.remove(key)
             self._used_at.pop(key, None)
 
     def use(self, key: BlockKey, now: float) -> bool:
-        """Count a hit; return whether its file is to say so, too."""
+        """Count a hit; return whether to update the file's modification time."""
         with self._lock:
             self.num_hits += 1
             self._ledger.touch(key)
@@ -111,13 +114,13 @@ class DiskIndex:
             self.num_misses += 1
 
     def lose(self, key: BlockKey) -> None:
-        """The room of a block is lost, for its file stays: see `write_off`."""
+        """Count the bytes of a block whose file could not be removed, for `write_off`."""
         with self._lock:
             self._lost_bytes += self._ledger.bytes_of(key)
 
     def write_off(self) -> None:
-        """Take what was lost from the capacity. Not between `room_for` and `add`, which would then
-        lack room."""
+        """Subtract lost bytes from the capacity. Never call it between `room_for` and `add`, which
+        would then lack room."""
         with self._lock:
             self._ledger.capacity_bytes -= self._lost_bytes
             self._lost_bytes = 0

@@ -1,4 +1,4 @@
-"""The disk tier for an event loop: what waits for the disk does so in threads."""
+"""The disk tier for an event loop: runs the calls of DiskBlocks in threads."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from pagewire_shared.process.circuit import CircuitBreaker
 
 _NUM_READERS = 2
 _MAX_OPEN_SECONDS = 5.0
-"""A disk that fails is tried again at least this often, with one block."""
+"""Longest pause before a failing disk is tried again, with one block."""
 
 
 READ_SECONDS = 5.0
-"""A read that takes longer has lost against computing the block again; the disk hangs."""
+"""A longer read means that the disk hangs; computing the block again is faster."""
 
 PROBE_SECONDS = 0.5
 
@@ -31,14 +31,16 @@ def _breaker() -> CircuitBreaker:
 
 
 class DiskTier:
-    """A SlowTier over a DiskTier: one thread writes, two read. A disk that fails is left alone for
-    a growing time, by writes and reads each; one that is full goes on being read. With or without
-    blocks to write, it is tried again."""
+    """A SlowTier over DiskBlocks: one thread writes, two read.
+
+    Writes and reads have a circuit breaker each, so a full disk is still read. A background probe
+    tries writes again, also when no block is queued.
+    """
 
     name = "disk"
 
     def __init__(self, disk: DiskBlocks, max_queued_bytes: int) -> None:
-        """Args: `max_queued_bytes` bounds what waits to be written."""
+        """Args: `max_queued_bytes` bounds the blocks that wait to be written."""
         self._disk = disk
         self.on_gone: Callable[[BlockKey], None] = _ignore
         self.on_found: Callable[[Sequence[BlockKey]], None] = _ignore
@@ -47,13 +49,13 @@ class DiskTier:
         self._writer = TierWriter(
             self._put, self._write_health, max_queued_bytes, lambda key: self.on_gone(key)
         )
-        # What a probe writes: less may fit where a block does not.
+        # Size of a probe: that of the last failed block, because less might still fit.
         self._failed_bytes = 0
         self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="disk-writer")
         self._readers = ThreadPoolExecutor(_NUM_READERS, thread_name_prefix="disk-reader")
 
     def holds(self, key: BlockKey) -> bool:
-        """Whether the block is there, as far as can be told without reading it, or on its way."""
+        """Return whether the block is indexed or queued; its file is not read."""
         return key in self._writer or self._disk.contains(key)
 
     def keys(self) -> list[BlockKey]:
@@ -61,11 +63,11 @@ class DiskTier:
         return self._disk.keys()
 
     def queued(self, key: BlockKey) -> BlockRecord | None:
-        """Return a block that is on its way."""
+        """Return a block that waits to be written."""
         return self._writer.queued(key)
 
     def offer(self, record: BlockRecord, release: Callable[[], None] | None = None) -> bool:
-        """Write a block soon, if it is not there; see TierWriter.offer."""
+        """Queue a block unless the disk has it; see TierWriter.offer."""
         if self._disk.contains(record.key):
             if release is not None:
                 release()
@@ -92,32 +94,32 @@ class DiskTier:
             return None
         self._read_health.worked()
         if record is None:
-            # It was announced once, and is found to be damaged or gone only now.
+            # The block was announced before, and only now found damaged or gone.
             self.on_gone(key)
         return record
 
     async def find(self, keys: Sequence[BlockKey]) -> set[BlockKey]:
-        """Return which of these blocks are there."""
+        """Return the blocks that `holds` is true for."""
         return {key for key in keys if self.holds(key)}
 
     def count_miss(self, key: BlockKey) -> None:
-        """Nothing: what is not on disk is known without a look, and `get` counts none either."""
+        """Do nothing: the index knows misses without a read, and `get` counts none either."""
 
     async def delete_tenant(self, tenant: str) -> list[BlockKey]:
-        """Remove a tenant's blocks and return which; those on their way, too."""
+        """Remove a tenant's blocks, also queued ones, and return their keys."""
         keys = await self._writer.drop_tenant(tenant)
         keys += self._disk.tenant_keys(tenant)
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._write_thread, self._disk.delete_tenant, tenant)
         finally:
-            # Also when some could not be removed.
+            # Called also when some blocks could not be removed.
             for key in keys:
                 self.on_gone(key)
         return keys
 
     async def wait_written(self) -> None:
-        """Wait until what was offered is written or dropped."""
+        """Wait until all offered blocks are written or dropped."""
         await self._writer.wait_idle()
 
     def state(self) -> TierState:
@@ -136,14 +138,13 @@ class DiskTier:
         )
 
     async def run(self) -> None:
-        """Write what was offered, and find out whether a full disk has room again, until
-        cancelled."""
+        """Write offered blocks and probe a failing disk, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._writer.run())
             tasks.create_task(self._watch())
 
     def close(self) -> None:
-        """Wait for the calls that are under way and give the folder back."""
+        """Wait for the calls that are under way, then unlock the folder."""
         self._writer.close()
         for threads in (self._write_thread, self._readers):
             threads.shutdown(wait=True, cancel_futures=True)

@@ -27,7 +27,7 @@ DEFAULT_TTL_SECONDS = 24 * 3600
 PROBE_SECONDS = 0.5
 USAGE_SECONDS = 5.0
 LEARN_SECONDS = 30.0
-"""How often a store looks for what others have put; a page of keys takes Redis less than 1 ms."""
+"""Pause between two scans for blocks of other stores; a page of keys takes Redis less than 1 ms."""
 
 
 def _ignore(what: object) -> None:
@@ -35,28 +35,28 @@ def _ignore(what: object) -> None:
 
 
 class RedisTier:
-    """A SlowTier over one Redis, no cluster, that other stores use, too.
+    """A SlowTier over one Redis, not a cluster, that other stores may use, too.
 
-    Redis is bounded by Redis: set `maxmemory`, and `maxmemory-policy volatile-lru` or
-    `allkeys-lru`. No store could keep a ledger of what others put and Redis evicts, so neither
-    quotas per tenant nor pins hold here. Every value has a time to live, which a hit renews, so
-    that what nobody uses goes from a Redis without a bound, too.
+    Redis bounds its own memory: set `maxmemory`, and `maxmemory-policy volatile-lru` or
+    `allkeys-lru`. No store can keep a ledger of blocks that other stores put and Redis evicts, so
+    quotas and pins do not apply here. Every value has a time to live, which a hit renews, so that
+    unused values also leave a Redis without a bound.
 
-    What is read is verified, always: what is damaged is a miss and goes to quarantine. A Redis that
-    is dead, stopped or slow costs a few deadlines; after them it is not asked until a probe in the
-    background finds that it works again. One that is full takes no writes and goes on being read.
+    Every read verifies the record: a damaged one is a miss and moves to quarantine. A Redis that is
+    dead, stopped or slow costs a few deadlines. Then no call is made until a background probe
+    succeeds. A full Redis takes no writes and is still read.
 
-    Keys that were put or found here are remembered, the latest of them, so that a store can say
-    what it holds; they are a hint, since Redis does not tell what it evicts.
+    The tier remembers the latest keys that were put or found. They are a hint, because Redis does
+    not report evictions.
     """
 
     name = "redis"
 
     def __init__(self, values: RedisValues, *, ttl_seconds: int, max_queued_bytes: int) -> None:
         """Args:
-        values: Where they are.
-        ttl_seconds: How long a block stays that nobody uses.
-        max_queued_bytes: Bounds what waits to be written.
+        values: Calls to Redis.
+        ttl_seconds: Time in seconds after which Redis drops an unused block.
+        max_queued_bytes: Bounds the blocks that wait to be written.
         """
         self._values = values
         self._ttl_seconds = ttl_seconds
@@ -74,23 +74,23 @@ class RedisTier:
         self._num_misses = 0
 
     def holds(self, key: BlockKey) -> bool:
-        """Whether the block was there when it was last heard of, or is on its way."""
+        """Return whether the block is queued, or is a known key of a Redis that works."""
         return key in self._writer or (key in self._known and self._read_health.is_good)
 
     def keys(self) -> list[BlockKey]:
-        """Blocks that were there when they were last heard of."""
+        """Return the known keys; Redis may have evicted some of them."""
         return list(self._known)
 
     def queued(self, key: BlockKey) -> BlockRecord | None:
-        """Return a block that is on its way."""
+        """Return a block that waits to be written."""
         return self._writer.queued(key)
 
     def offer(self, record: BlockRecord, release: Callable[[], None] | None = None) -> bool:
-        """Write a block soon; see TierWriter.offer."""
+        """Queue a block; see TierWriter.offer."""
         return self._writer.offer(record, release)
 
     async def get(self, key: BlockKey) -> BlockRecord | None:
-        """Return a block, verified, or None; any key is asked for, since other stores put, too."""
+        """Return a block, verified, or None. Unknown keys are read, too: other stores put some."""
         if not self._read_health.is_good:
             return None
         try:
@@ -112,7 +112,7 @@ class RedisTier:
         return record
 
     async def find(self, keys: Sequence[BlockKey]) -> set[BlockKey]:
-        """Return which of these blocks are there."""
+        """Return the blocks that Redis has."""
         if not self._read_health.is_good:
             return set()
         try:
@@ -124,16 +124,16 @@ class RedisTier:
         return found
 
     def count_miss(self, key: BlockKey) -> None:
-        """Count a block that `find` did not find; nothing when Redis gave no answer."""
+        """Count a block that `find` did not find, unless Redis gave no answer."""
         if self._read_health.fault is None:
             self._miss(key)
 
     async def delete_tenant(self, tenant: str) -> list[BlockKey]:
-        """Remove a tenant's blocks, whoever put them, and return which. What other stores have in
-        their memory or on their disks is deleted there.
+        """Remove a tenant's blocks, also those of other stores, and return their keys.
 
-        Looks at the header of every block: deleting is rare, and an index of tenants that Redis
-        evicts from without a word would have to be swept in the same way.
+        Other stores must delete the blocks in their own memory and disk. The header of every block
+        is read: deleting is rare, and an index of tenants would need the same sweep, because Redis
+        does not report evictions.
         """
         removed = dict.fromkeys(await self._writer.drop_tenant(tenant))
         try:
@@ -156,11 +156,11 @@ class RedisTier:
         return list(removed)
 
     async def wait_written(self) -> None:
-        """Wait until what was offered is written or dropped."""
+        """Wait until all offered blocks are written or dropped."""
         await self._writer.wait_idle()
 
     def state(self) -> TierState:
-        """State of the tier; keys and bytes are those of the whole Redis, some seconds old."""
+        """Return the state; keys and bytes are those of the whole Redis, some seconds old."""
         return TierState(
             tier=self.name,
             num_blocks=self._usage.num_keys,
@@ -174,7 +174,7 @@ class RedisTier:
         )
 
     async def run(self) -> None:
-        """Write what was offered, and find out what works, until cancelled."""
+        """Write offered blocks, learn keys of other stores and probe Redis, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._writer.run())
@@ -184,7 +184,7 @@ class RedisTier:
             await self._values.close()
 
     def close(self) -> None:
-        """Drop what was not written."""
+        """Drop the blocks that were not written."""
         self._writer.close()
 
     async def _put(self, record: BlockRecord) -> list[BlockKey]:
@@ -201,14 +201,16 @@ class RedisTier:
         return []
 
     async def _learn(self) -> None:
-        """Find what other stores, or this one before its start, have put; again and again, for who
-        put it may be gone by the time it is wanted."""
+        """Scan periodically for blocks of other stores, and of this store before its start.
+
+        By the time that a block is wanted, the store that put it may be gone.
+        """
         while True:
             try:
                 if self._read_health.is_good:
                     await self._learn_once()
             except TierUnavailableError as error:
-                # Reads that fail, too, say more about Redis than this.
+                # Only a failing read opens the circuit; a failing scan is counted.
                 self._log.fault("tell its keys", error.reason, error.message)
             end_if_cancelled()
             await asyncio.sleep(LEARN_SECONDS)
@@ -223,7 +225,7 @@ class RedisTier:
             self.on_found(new)
 
     async def _watch(self) -> None:
-        """Ask a Redis that failed whether it works again, and any other how full it is."""
+        """Probe a Redis that failed, and ask a working Redis for its usage."""
         loop = asyncio.get_running_loop()
         next_usage = loop.time()
         while True:
@@ -250,7 +252,7 @@ class RedisTier:
         try:
             self._usage = await self._values.usage()
         except TierUnavailableError as error:
-            # A user of Redis who may get and set may not be allowed to ask that.
+            # The Redis user may have permission to get and set, but not for INFO.
             self._log.fault("tell its usage", error.reason, error.message)
 
     async def _put_aside(self, key: BlockKey, error: CorruptRecordError) -> None:
@@ -268,7 +270,7 @@ class RedisTier:
     def _miss(self, key: BlockKey) -> None:
         self._num_misses += 1
         self._known.pop(key, None)
-        # It was announced once, and is found to be damaged or gone only now.
+        # The block may have been announced before, and is only now found damaged or gone.
         self.on_gone(key)
 
     def _know(self, key: BlockKey) -> None:
@@ -279,7 +281,7 @@ class RedisTier:
 
 
 def _tenant_in(start: bytes) -> str | None:
-    """Tenant of a record that starts so; None for what is no record."""
+    """Return the tenant in the header; None for bytes that are not a record."""
     try:
         return decode_header(start).tenant
     except CorruptRecordError:

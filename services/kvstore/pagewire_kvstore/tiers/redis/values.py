@@ -1,10 +1,10 @@
-"""Block records as values of a Redis: how one is asked for, set, put aside and found.
+"""Calls to Redis: get, put, find, delete and quarantine block records.
 
     pagewire:kv:<layout id>:<group>:<name>               a record, see record_codec; all in hex
-    pagewire:kv:quarantine:<layout id>:<group>:<name>    one that was not what it should be
-    pagewire:kv-probe                                    says whether writes work; short-lived
+    pagewire:kv:quarantine:<layout id>:<group>:<name>    a damaged record
+    pagewire:kv-probe                                    short-lived; set to test writes
 
-Every call has a deadline and ends with an answer or TierUnavailableError. Verifies nothing.
+Every call has a deadline and raises TierUnavailableError when it fails. Callers verify records.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from pagewire_shared.identity.ids import BlockName
 
 CONNECT_SECONDS = 1.0
 CALL_SECONDS = 1.0
-"""A call that takes longer has lost against computing the block again."""
+"""Deadline of a call; computing a block again is faster than a longer call."""
 
 QUARANTINE_SECONDS = 3600
 MAX_CONNECTIONS = 8
@@ -50,12 +50,12 @@ _KEY = re.compile(rb"pagewire:kv:([0-9a-f]{32}):([0-9a-f]{8}):([0-9a-f]{32})")
 
 @dataclass(frozen=True, slots=True)
 class RedisUsage:
-    """What a Redis says of itself, everything in it included.
+    """Usage of the whole Redis, other applications' keys included.
 
     Attributes:
         num_keys: Keys of the database.
         used_bytes: Memory used.
-        max_bytes: Its maxmemory; 0 for no bound.
+        max_bytes: Value of `maxmemory`; 0 for no bound.
     """
 
     num_keys: int
@@ -69,7 +69,7 @@ def value_name(key: BlockKey) -> str:
 
 
 def key_of(name: bytes) -> BlockKey | None:
-    """Return whose value has that Redis key; None for what is no block's."""
+    """Return the block with that Redis key; None for other keys."""
     match = _KEY.fullmatch(name)
     if match is None:
         return None
@@ -84,12 +84,12 @@ def _suffix(key: BlockKey) -> str:
 class RedisValues:
     """The values of one Redis; used from one event loop.
 
-    Redis serves one call after the other, so one client's calls are short: values are asked for one
-    at a time, keys by the page.
+    Redis serves one call after the other, so calls are kept short: one value at a time, keys by
+    the page.
     """
 
     def __init__(self, url: str, *, call_seconds: float = CALL_SECONDS) -> None:
-        """Connects to nothing yet. Raises StartupError for a URL that is none."""
+        """Parse the URL without connecting. Raises StartupError for an invalid URL."""
         self._call_seconds = call_seconds
         try:
             pool = redis.asyncio.ConnectionPool.from_url(
@@ -100,22 +100,24 @@ class RedisValues:
                 retry=Retry(NoBackoff(), 0),
             )
         except ValueError as error:
-            # Without the URL itself, which may hold a password.
+            # The message leaves out the URL, which may contain a password.
             raise StartupError(f"--redis: not the URL of a Redis: {error}") from error
-        # A URL can ask for text, too.
+        # Overrides a URL that asks for decoded text.
         pool.connection_kwargs["decode_responses"] = False
         self._redis = redis.asyncio.Redis(connection_pool=pool)
         self._pool = pool
-        # More calls wait here, and inside their deadline, than there are connections.
+        # Calls beyond the number of connections wait here, within their deadline.
         self._free_connections = asyncio.Semaphore(MAX_CONNECTIONS)
 
     async def get(self, key: BlockKey, max_bytes: int, ttl_seconds: int) -> bytes | None:
-        """Return a value cut to `max_bytes`, and keep it for `ttl_seconds` more; None when there is
-        none. One of another type than a string is returned as empty."""
+        """Return a value cut to `max_bytes` and renew its time to live; None without a value.
+
+        A value that is not a string is returned as empty bytes.
+        """
         name = value_name(key)
         async with self._deadline("get"), self._redis.pipeline(transaction=False) as pipeline:
             pipeline.getrange(name, 0, max_bytes - 1)
-            # Says whether it was there, which an empty answer does not.
+            # Shows whether the key exists; an empty answer to GETRANGE does not.
             pipeline.expire(name, ttl_seconds)
             value, is_there = await pipeline.execute(raise_on_error=False)
         with self._errors("get"):
@@ -130,13 +132,13 @@ class RedisValues:
     async def put(
         self, key: BlockKey, header: bytes, payload: bytes | memoryview, ttl_seconds: int
     ) -> None:
-        """Set a value, for `ttl_seconds`."""
+        """Set a value that expires after `ttl_seconds`."""
         value = b"".join((header, payload))
         async with self._deadline("put"):
             await self._redis.set(value_name(key), value, ex=ttl_seconds)
 
     async def exist(self, keys: Sequence[BlockKey]) -> set[BlockKey]:
-        """Return which of these have values."""
+        """Return the keys that have values."""
         found: set[BlockKey] = set()
         for start in range(0, len(keys), PAGE_SIZE):
             page = keys[start : start + PAGE_SIZE]
@@ -148,16 +150,16 @@ class RedisValues:
         return found
 
     async def quarantine(self, key: BlockKey) -> None:
-        """Put a value aside, where it stays for an hour for a person to look at."""
+        """Move a value to quarantine for an hour, for a person to inspect."""
         name = f"{_QUARANTINE}{_suffix(key)}"
         async with self._deadline("quarantine"), self._redis.pipeline(transaction=False) as calls:
             calls.rename(value_name(key), name)
             calls.expire(name, QUARANTINE_SECONDS)
-            # It may have gone by itself, or been put aside by another store.
+            # The key may have expired, or another store may have moved it.
             await calls.execute(raise_on_error=False)
 
     async def scan(self) -> AsyncIterator[list[BlockKey]]:
-        """Yield the keys of all blocks by the page, some of them perhaps twice."""
+        """Yield the keys of all blocks by the page; a key may come twice."""
         cursor = 0
         while True:
             async with self._deadline("scan"):
@@ -171,7 +173,7 @@ class RedisValues:
                 return
 
     async def starts(self, keys: Sequence[BlockKey], num_bytes: int) -> list[bytes]:
-        """Return how the values of a page of keys start; empty for what is not there."""
+        """Return the first `num_bytes` of the values of a page of keys; empty for missing keys."""
         async with self._deadline("get"), self._redis.pipeline(transaction=False) as calls:
             for key in keys:
                 calls.getrange(value_name(key), 0, num_bytes - 1)
@@ -185,7 +187,7 @@ class RedisValues:
                 await self._redis.unlink(*(value_name(key) for key in keys))
 
     async def usage(self) -> RedisUsage:
-        """Return what is in use."""
+        """Return the usage of the whole Redis."""
         async with self._deadline("usage"), self._redis.pipeline(transaction=False) as calls:
             calls.info("memory")
             calls.dbsize()
@@ -193,17 +195,17 @@ class RedisValues:
         return RedisUsage(num_keys, int(memory["used_memory"]), int(memory["maxmemory"]))
 
     async def probe_read(self) -> None:
-        """Find out whether reads work."""
+        """Make a read. Raises TierUnavailableError when reads do not work."""
         async with self._deadline("read"):
             await self._redis.exists(_PROBE)
 
     async def probe_write(self) -> None:
-        """Find out whether writes work."""
+        """Make a write. Raises TierUnavailableError when writes do not work."""
         async with self._deadline("write"):
             await self._redis.set(_PROBE, b"", ex=10)
 
     async def close(self) -> None:
-        """End all connections; a later call makes new ones."""
+        """Close all connections; a later call opens new ones."""
         await self._redis.aclose()
         await self._pool.disconnect()
 
@@ -232,5 +234,5 @@ def _reason_of(error: Exception) -> str:
         return "OOM"
     if isinstance(error, RedisConnectionError | OSError):
         return "connection"
-    # Redis' answers begin with a code, such as READONLY or NOPERM; the client takes some of it.
+    # Redis' errors begin with a code, such as READONLY or NOPERM; the client maps some to classes.
     return type(error).__name__.removesuffix("Error")
