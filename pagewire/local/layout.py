@@ -82,7 +82,7 @@ class Endpoints:
         grpc_port: gRPC port.
         socket: Path of a Unix socket for gRPC, used when `host` is empty.
         names: Names of the frontends in their group, one per process. A restarted one keeps its
-            name, because the others were told it when they started.
+            name, because the others got it when they started.
     """
 
     host: str

@@ -128,7 +128,7 @@ async def serve(config: SchedulerConfig, context: ProcessContext) -> None:
     context.status.report("listening", address=str(server.address))
     context.status.report("ready", detail=f"generation {loop.generation.number}")
     # Finished requests leave no reference cycles (core/scheduler_core.py), and thousands are live.
-    collector.settle(is_full_rare=True)
+    collector.freeze_gc(is_full_rare=True)
     clock = asyncio.create_task(loop.run_clock())
     stop = asyncio.create_task(context.stop.wait())
     watches = watch_stores(config, loop)

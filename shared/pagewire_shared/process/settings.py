@@ -34,7 +34,7 @@ def setting(
     """Return a dataclass field for one setting.
 
     Args:
-        default: Value when nobody sets it; a tuple makes the flag repeatable.
+        default: Value of a setting that is not given; a tuple makes the flag repeatable.
         text: One line for `--help`.
         parse: From text to the value; derived from the annotation when None.
         choices: Allowed texts.

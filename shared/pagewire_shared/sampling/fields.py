@@ -21,7 +21,7 @@ from pagewire_shared.sampling.checks import (
 )
 
 
-class Bodies(Flag):
+class HttpBodies(Flag):
     """HTTP bodies that have a parameter under its own name and with its own meaning."""
 
     NONE = 0
@@ -42,7 +42,7 @@ class SamplingField:
         is_open: The smallest value itself is out of bounds.
         is_optional: None is allowed.
         is_sent: A field of the SamplingParams message. Values of no kind are converted apart.
-        bodies: Bodies from which the value is copied.
+        bodies: The bodies from which the value is copied.
         beam: Values allowed with use_beam_search, the neutral one first; None for all.
     """
 
@@ -52,7 +52,7 @@ class SamplingField:
     is_open: bool = False
     is_optional: bool = False
     is_sent: bool = False
-    bodies: Bodies = Bodies.NONE
+    bodies: HttpBodies = HttpBodies.NONE
     beam: tuple[Any, ...] | None = None
 
     def check(self, value: object) -> None:
@@ -68,7 +68,7 @@ class SamplingField:
 
 
 _F = SamplingField
-_OPENAI, _ALL = Bodies.OPENAI, Bodies.ALL
+_OPENAI, _ALL = HttpBodies.OPENAI, HttpBodies.ALL
 
 FIELDS: Final = (
     _F("n", int, (1, MAX_CHOICES), bodies=_OPENAI),
@@ -149,6 +149,6 @@ NUMBERS: Final = tuple(f for f in SENT if f.kind is not bool and not f.is_option
 """Parameters that are always one number on the worker."""
 
 
-def copied_names(body: Bodies) -> tuple[str, ...]:
+def copied_names(body: HttpBodies) -> tuple[str, ...]:
     """Return the parameters whose values are copied from `body`."""
     return tuple(field.name for field in FIELDS if body in field.bodies)

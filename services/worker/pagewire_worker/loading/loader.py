@@ -71,7 +71,7 @@ TRANSPORTS = {
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A loaded model, ready to run plans; `offloader` is None where blocks do not go to stores,
+    """A loaded model, ready to run plans; `offloader` is absent where blocks do not go to stores,
     `sharer` where they do not go to other workers."""
 
     info: ReplicaInfo

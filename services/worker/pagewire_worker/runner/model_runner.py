@@ -56,7 +56,7 @@ class ModelRunner:
         steps_in_flight: Steps that may have been planned before the result of one is known.
         grammars: Says which tokens requests with a grammar may sample; without it they are refused.
         observer: Called when blocks get names and when they are written anew.
-        names: Those of the blocks, for whoever else reads them; none yet.
+        names: Names of the blocks, which other components read; empty at first.
         copies: How blocks come from the host and go there; at once by default.
         sampler: Chooses tokens where that takes more than the likeliest one.
         readback: Copies them to the host; by default as `device` needs it.
@@ -276,7 +276,7 @@ class ModelRunner:
     def _promise_names(self, plan: StepPlan) -> bool:
         """Promise the names that the plan gives; return whether it may give any."""
         # Steps planned before a failure was known may have read what the failed one never wrote: a
-        # missing name costs a recomputation, a wrong one corrupts whoever reads the block.
+        # missing name costs a recomputation, a wrong one corrupts every reader of the block.
         if self._num_suspect_steps > 0:
             self._num_suspect_steps -= 1
             return False

@@ -23,7 +23,7 @@ from pagewire_frontend.prompts.generation_request import (
     check_continuation,
 )
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.sampling.fields import Bodies, copied_names
+from pagewire_shared.sampling.fields import HttpBodies, copied_names
 from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
 
 
@@ -55,7 +55,7 @@ def _tools(bodies: Sequence[ToolBody]) -> list[Tool]:
 COMPLETION_MAX_TOKENS = 16
 _MAX_ID_DIGITS = 10
 """Of an id of 32 bits. Python refuses to read numbers of thousands of digits at all."""
-_COPIED = copied_names(Bodies.OPENAI)
+_COPIED = copied_names(HttpBodies.OPENAI)
 
 
 def chat_params(body: ChatBody, defaults: SamplingParams) -> SamplingParams:

@@ -16,11 +16,11 @@ from pagewire_frontend.http.responses.schemas import (
 )
 from pagewire_frontend.models.template_arguments import checked_arguments
 from pagewire_shared.errors import InvalidRequestError, PagewireError
-from pagewire_shared.sampling.fields import Bodies, copied_names
+from pagewire_shared.sampling.fields import HttpBodies, copied_names
 from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
 from pagewire_shared.sampling.structured_outputs import FIELD, StructuredOutputsParams
 
-_COPIED = copied_names(Bodies.RESPONSES)
+_COPIED = copied_names(HttpBodies.RESPONSES)
 # Left out of the response where the client did not name them.
 _SHOWN_IF_GIVEN = (
     "max_output_tokens",

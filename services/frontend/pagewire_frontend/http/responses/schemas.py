@@ -1,5 +1,5 @@
-"""The body of POST /v1/responses as strict models, after OpenAI's published API description. What
-is not supported is refused by name; fields nobody knows are ignored."""
+"""The body of POST /v1/responses as strict models, after OpenAI's published API description. Fields
+that are not supported are refused by name; unknown fields are ignored."""
 
 from typing import Annotated, Any, Final, Literal
 

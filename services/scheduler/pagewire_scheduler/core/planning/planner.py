@@ -68,7 +68,7 @@ def plan_step(
             schedule_waiting(builder)
     if not plan.slots and not worker.outstanding:
         _schedule_left_out(builder)
-    # With nothing to run, freed slots and forgotten names are told once no answer is under way that
+    # With nothing to run, freed slots and forgotten names are sent once no answer is under way that
     # could lead to a plan.
     if not plan.slots and (worker.outstanding or not _has_news(worker)):
         return builder

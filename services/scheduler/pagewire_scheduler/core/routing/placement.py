@@ -96,7 +96,7 @@ class SoonestFirstToken:
                 sequence = donor.waiting.at(index)
                 if sequence is None:
                     break
-                # Who is meant for others or too large holds up nobody behind.
+                # A sequence that is too large or meant for others does not block the next ones.
                 if not may_take(sequence) or not fits(worker, sequence):
                     continue
                 expected = self._num_expected(worker, sequence)
