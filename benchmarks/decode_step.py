@@ -28,7 +28,7 @@ from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.config import WorkerConfig
 from pagewire_worker.cpu_kernels.backend import BatchArrays, FusedBackend
 from pagewire_worker.cpu_kernels.library import TYPES, pointer
-from pagewire_worker.cpu_kernels.packing import PackedLinear
+from pagewire_worker.cpu_kernels.packing import PackedWeights
 from pagewire_worker.loading.loader import Replica, load_replica
 from pagewire_worker.plan.step import NewRequest, StepPlan
 
@@ -156,7 +156,7 @@ def product_rows(backend: FusedBackend, num_rows: int) -> Iterator[Row]:
 
 
 def product_row(
-    backend: FusedBackend, name: str, linears: list[PackedLinear], num_rows: int
+    backend: FusedBackend, name: str, linears: list[PackedWeights], num_rows: int
 ) -> Row:
     """Return the seconds of some products with equal shapes."""
     storage = linears[0].storage

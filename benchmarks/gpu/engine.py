@@ -13,7 +13,7 @@ from pagewire_scheduler.convert.worker import plan_message, step_result, worker_
 from pagewire_scheduler.core.data.events import Event, FinishedEvent, RejectedEvent, TokensEvent
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.data.submission import Submission
-from pagewire_scheduler.core.data.token_logprobs import TokenLogprobs
+from pagewire_scheduler.core.data.token_logprobs import PackedLogprobs
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.params import SamplingParams
@@ -37,7 +37,7 @@ class Answer:
     """What was generated; log-probabilities where they were asked for."""
 
     token_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    logprobs: list[PackedLogprobs] = field(default_factory=list)
 
 
 class Engine:

@@ -16,7 +16,7 @@ from pagewire_scheduler.core.data.events import Event, FinishedEvent, RejectedEv
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.data.step_plan import StepPlan
 from pagewire_scheduler.core.data.submission import Submission
-from pagewire_scheduler.core.data.token_logprobs import TokenLogprobs
+from pagewire_scheduler.core.data.token_logprobs import PackedLogprobs
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_shared.identity.ids import RequestId
@@ -43,7 +43,7 @@ class Answer:
     """What came of a request."""
 
     token_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    logprobs: list[PackedLogprobs] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
