@@ -190,7 +190,7 @@ class _Run:
 
     def _step(self) -> None:
         for worker_id in list(self.core.workers):
-            for grammar_id, _ in self.core.workers[worker_id].grammars.take_asked():
+            for grammar_id, _ in self.core.workers[worker_id].grammars.pop_requests():
                 self._take(self.core.note_grammar(worker_id, grammar_id, None))
         while (plan := self.core.plan(self._info.worker_id)) is not None:
             self._plans.append(plan)

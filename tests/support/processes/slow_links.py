@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-_PROGRAM = Path(__file__).resolve().parents[3] / "benchmarks" / "throttled_proxy.py"
+_PROGRAM = Path(__file__).resolve().parents[3] / "benchmarks" / "parts" / "throttled_proxy.py"
 UNBOUNDED = 1e12
 
 
