@@ -178,7 +178,8 @@ def _may_wait(worker: WorkerState) -> bool:
     """Whether what is missing is held, for a while, by loads, by hand-offs or by probes."""
     oldest = min(sequence.key for sequence in (*worker.running, *worker.waiting))
     loads_yield = all(
-        load.is_cancelled or any(one.load is load and one.key < oldest for one in load.sequences)
+        load.is_cancelled
+        or any(one.load is load.order and one.key < oldest for one in load.sequences)
         for load in worker.loads.under_way.values()
     )
     leases = [handoff for handoff in worker.outgoing_handoffs if handoff.lease is not None]

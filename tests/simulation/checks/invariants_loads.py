@@ -28,10 +28,11 @@ def loads_end(worker: WorkerState, cell: Cell, coverage: Coverage) -> None:
     for is cancelled."""
     name, under_way = "loads_end", worker.loads.under_way
     for sequence in worker.loading:
-        load = sequence.load
-        if load is None and sequence.handoff is not None:
+        order = sequence.load
+        if order is None and sequence.handoff is not None:
             continue
-        if load is None or under_way.get(load.order.load_id) is not load:
+        load = None if order is None else under_way.get(order.load_id)
+        if load is None or load.order is not order:
             raise Violation(name, f"{sequence.key} waits for a load that is over")
         if cell.last_tick >= load.overdue_at:
             raise Violation(name, f"{sequence.key} waits for a load that is overdue")
@@ -39,7 +40,9 @@ def loads_end(worker: WorkerState, cell: Cell, coverage: Coverage) -> None:
             raise Violation(name, f"{sequence.key} is not told when its load ends")
         coverage.invariants[name] += 1
     for load in under_way.values():
-        awaited = any(one.load is load and one.queue is worker.loading for one in load.sequences)
+        awaited = any(
+            one.load is load.order and one.queue is worker.loading for one in load.sequences
+        )
         if not awaited and not load.is_cancelled:
             raise Violation(name, f"load {load.order.load_id} is for nobody")
 

@@ -62,7 +62,7 @@ HANDOFFS: list[Mutant] = [
         "prefill_blamed",
         "What makes a prefill fail ends it, and who waits for it is not told.",
         CORE + "results.broken_rows",
-        "            if sequence.prefills_for is not None:\n",
+        "            if handoff is not None:\n",
         "            if False:\n",
         "handoffs_end",
         "no_crash",

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from pagewire_scheduler.core.blocks.block_pool import BlockPool
 from pagewire_scheduler.core.blocks.block_table import RELEASED
+from pagewire_scheduler.core.data.account import AccountKey
 from pagewire_scheduler.core.data.settings import CoreCounts
 from pagewire_scheduler.core.data.state_machine import WAITING, State
 from pagewire_scheduler.core.data.tally import Tally, new_tally, place_of
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.state.accounts import AccountKey
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerCounts, WorkerState
 
@@ -332,11 +332,11 @@ def _audit_loads(worker: WorkerState) -> Iterator[AuditFinding]:
                     "early_block", f"block {block} is used before its load has ended"
                 )
     for sequence in worker.loading:
-        load_of = sequence.load
-        if load_of is None and sequence.handoff in worker.incoming_handoffs:
+        order = sequence.load
+        if order is None and sequence.handoff in worker.incoming_handoffs:
             continue
-        is_under_way = load_of is not None and load_of.order.load_id in loads.under_way
-        if load_of is None or not is_under_way or load_of.is_overdue:
+        load_of = loads.under_way.get(order.load_id) if order is not None else None
+        if load_of is None or load_of.is_overdue:
             yield AuditFinding("lost_sequence", f"{sequence.key} waits for no load, and is there")
     for load in loads.names.values():
         if load.order.load_id not in loads.under_way:

@@ -7,7 +7,7 @@ from pagewire_scheduler.core.data.topology import ProbeOutcome
 from pagewire_scheduler.core.state.pairs import refusal_of
 from pagewire_scheduler.core.state.probes import NUM_BLOCKS, Probe, probe_sequence
 from pagewire_scheduler.core.state.request import Sequence
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.worker import WorkerState, handoff_of
 from pagewire_scheduler.core.transfers.handoffs import begin_handoff, end_handoff
 from pagewire_shared.errors import InvalidRequestError, UnavailableError
 
@@ -83,8 +83,9 @@ class PairProbes:
         if not sequence.state.is_finished:
             assert sequence.queue is not None, "a probe waits nowhere"
             sequence.queue.remove(sequence)
-            if sequence.handoff is not None:
-                end_handoff(sequence.handoff)
+            handoff = handoff_of(sequence)
+            if handoff is not None:
+                end_handoff(handoff)
             sequence.advance(State.FINISHED_ABORTED)
             sequence.worker = None
             probe.receiver.touch()

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pagewire_shared.identity.ids import BlockName
 from pagewire_shared.kv.transport import KvTransport
 
+Look = tuple[int, int, int, int]
+"""When a sequence was looked at: the index, loads ordered and under way, and the time."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerSource:

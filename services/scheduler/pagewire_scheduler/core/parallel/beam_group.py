@@ -11,8 +11,7 @@ from array import array
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.parallel.forks import follow
 from pagewire_scheduler.core.state.beam_search import Beam, BeamSearch, Branch
-from pagewire_scheduler.core.state.beams import BeamGroup, BeamMoves
-from pagewire_scheduler.core.state.request import Request, Sequence
+from pagewire_scheduler.core.state.request import BeamGroup, BeamMoves, Request, Sequence
 from pagewire_scheduler.core.state.request_creation import create_sequences
 from pagewire_scheduler.core.state.reservations import update_reservation
 from pagewire_scheduler.core.state.worker import WorkerState

@@ -17,6 +17,7 @@ from pagewire_scheduler.core.planning.schedule_waiting import (
     start,
 )
 from pagewire_scheduler.core.queueing.policy import PreemptionPolicy, QueuePolicy
+from pagewire_scheduler.core.state.lacking import still_lacks
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.state.worker import WorkerState
 
@@ -115,7 +116,7 @@ def _wanted_tokens(builder: PlanBuilder) -> Counter[str]:
         waiting = worker.waiting.at(index)
         if waiting is None or waiting is builder.claimant:
             break  # nobody is started behind it
-        if waiting.lack is None or not waiting.lack.is_left(worker, waiting):
+        if not still_lacks(worker, waiting):
             wants[waiting.request.submission.tenant] += max(1, waiting.num_expected)
     return wants
 

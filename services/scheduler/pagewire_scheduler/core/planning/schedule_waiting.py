@@ -26,7 +26,7 @@ from pagewire_scheduler.core.state.capacity import (
     num_blocks_ever,
     num_blocks_to_start,
 )
-from pagewire_scheduler.core.state.lack import note_lack
+from pagewire_scheduler.core.state.lacking import note_lack, still_lacks
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.reservations import guarantee, is_to_be_private
 from pagewire_scheduler.core.state.worker import WorkerState
@@ -131,7 +131,7 @@ def _place_for(builder: PlanBuilder, sequence: Sequence) -> _Place | None:
     worker, pool = builder.worker, builder.worker.pool
     if worker.num_free_slots < _num_slots(sequence):
         return None
-    if sequence.lack is not None and sequence.lack.is_left(worker, sequence):
+    if still_lacks(worker, sequence):
         return None
     block_size = worker.info.model.block_size
     chain = worker.chain_for(sequence)

@@ -8,7 +8,7 @@ from pagewire_scheduler.core.results.finish import end_sequence
 from pagewire_scheduler.core.state.fault_isolation import Unit, sequences_of, unit_of
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
 from pagewire_scheduler.core.state.request import Sequence
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.worker import WorkerState, handoff_of
 from pagewire_scheduler.core.transfers.handoffs import give_up_source
 from pagewire_shared.errors import InternalError
 
@@ -34,8 +34,9 @@ def fail_units(units: Iterable[Unit], message: str, now: float) -> list[Sequence
     failed = []
     for unit in units:
         for sequence in sequences_of(unit):
-            if sequence.prefills_for is not None:
-                give_up_source(sequence.prefills_for, now)  # who waits for it tries for itself
+            handoff = handoff_of(sequence) if sequence.is_prefill else None
+            if handoff is not None:
+                give_up_source(handoff, now)  # who waits for it tries for itself
                 continue
             sequence.error = InternalError(message)
             end_sequence(sequence, State.FINISHED_FAILED)

@@ -21,6 +21,7 @@ from pagewire_scheduler.core.routing.handoff_placement import choose_source, has
 from pagewire_scheduler.core.routing.placement import by_kind
 from pagewire_scheduler.core.state.capacity import max_len
 from pagewire_scheduler.core.state.fault_isolation import unit_of
+from pagewire_scheduler.core.state.probes import probe_of
 from pagewire_scheduler.core.state.queue_sums import QueueSums
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
@@ -172,8 +173,9 @@ class ModelQueues:
     def place(self, sequence: Sequence) -> None:
         """Queue a WAITING sequence with the best worker, or aside; perhaps have its prompt computed
         on another. A probe goes nowhere else."""
-        if sequence.probe is not None:
-            sequence.probe.end(sequence, self._now())
+        probe = probe_of(sequence)
+        if probe is not None:
+            probe.end(sequence, self._now())
             return
         self.bound(sequence)
         worker = self._choose(sequence)

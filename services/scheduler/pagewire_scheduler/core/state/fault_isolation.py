@@ -7,12 +7,8 @@ given a second try: a fault of the moment is nobody's.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from pagewire_scheduler.core.state.request import Request, Sequence
-
-if TYPE_CHECKING:
-    from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.request import Request, Sequence, UpwardLink
 
 Unit = Sequence | Request
 """What is tried as one: a sequence, or the beams of one search."""
@@ -98,7 +94,7 @@ class FaultIsolation:
                 group[:] = [unit for unit in group if unit not in innocent]
             self._tidy()
 
-    def forget_absent(self, worker: "WorkerState") -> None:
+    def forget_absent(self, worker: UpwardLink) -> None:
         """Drop who has ended meanwhile or is with another worker than this one."""
         for group in self._groups:
             group[:] = [

@@ -3,13 +3,14 @@ its table of legal moves."""
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from pagewire_scheduler.core.blocks.block_table import BlockTable
-    from pagewire_scheduler.core.state.loads import KvLoad
-    from pagewire_scheduler.core.state.request import Sequence
-    from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.blocks.block_table import BlockTable
+from pagewire_scheduler.core.state.loads import KvLoad
+from pagewire_scheduler.core.state.request import Sequence
+
+WorkerT = TypeVar("WorkerT")
+"""The type of the two workers: their module imports this one."""
 
 
 class Phase(enum.Enum):
@@ -30,7 +31,7 @@ _MOVES: Final = {
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Handoff:
+class Handoff(Generic[WorkerT]):
     """Blocks on their way from `source` to `receiver`.
 
     Attributes:
@@ -44,16 +45,16 @@ class Handoff:
         begun_at, computed_at: When it was decided, and when all was computed.
     """
 
-    source: "WorkerState"
-    receiver: "WorkerState"
-    sequence: "Sequence"
+    source: WorkerT
+    receiver: WorkerT
+    sequence: Sequence
     num_blocks: int
     deadline: float
     begun_at: float
     num_cached: int = 0
-    prefill: "Sequence | None" = None
-    lease: "BlockTable | None" = None
-    load: "KvLoad | None" = None
+    prefill: Sequence | None = None
+    lease: BlockTable | None = None
+    load: KvLoad | None = None
     computed_at: float | None = None
     phase: Phase = field(default=Phase.QUEUED)
 

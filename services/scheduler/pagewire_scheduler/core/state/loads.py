@@ -2,21 +2,15 @@
 blocks that they go to until the answer; decides nothing."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.costs.load_cost import PrefillSpeed, StoreLink
-from pagewire_scheduler.core.data.kv_load import LoadOrder
+from pagewire_scheduler.core.data.kv_load import LoadOrder, Look
+from pagewire_scheduler.core.state.request import Sequence
 from pagewire_shared.identity.ids import BlockName
 
-if TYPE_CHECKING:
-    from pagewire_scheduler.core.state.handoff import Handoff
-    from pagewire_scheduler.core.state.request import Sequence
-
 LOOK_SECONDS: Final = 0.05
-
-Look = tuple[int, int, int, int]
-"""When a sequence was looked at: the index, loads ordered and under way, and the time."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -32,7 +26,7 @@ class KvLoad:
         overdue_at: Instant from which nobody waits for it any more.
         ordered_at: When it was ordered.
         sequences: Who waits for it, and some who did.
-        handoff: What brings its blocks from another worker; None for those of a store.
+        is_pull: Whether its blocks come from another worker.
         is_cancelled: Whether the worker is told that it may stop.
         is_overdue: Whether its answer did not come in time.
         is_forgotten: Whether its blocks get no names: cached prefixes were forgotten meanwhile.
@@ -45,16 +39,18 @@ class KvLoad:
     num_bytes_ahead: int
     overdue_at: float
     ordered_at: float
-    sequences: list["Sequence"] = field(default_factory=list)
-    handoff: "Handoff | None" = None
+    sequences: list[Sequence] = field(default_factory=list)
+    is_pull: bool = False
     is_cancelled: bool = False
     is_overdue: bool = False
     is_forgotten: bool = False
 
     @property
-    def waiting(self) -> list["Sequence"]:
+    def waiting(self) -> list[Sequence]:
         """Who waits for it, by age."""
-        waiting = [one for one in self.sequences if one.load is self and one.queue is not None]
+        waiting = [
+            one for one in self.sequences if one.load is self.order and one.queue is not None
+        ]
         return sorted(waiting, key=lambda sequence: sequence.key)
 
     @property
@@ -100,7 +96,7 @@ class Loads:
 
     def num_under_way(self, *, of_workers: bool) -> int:
         """Return how many loads come from other workers, or from stores."""
-        return sum((one.handoff is not None) == of_workers for one in self.under_way.values())
+        return sum(one.is_pull == of_workers for one in self.under_way.values())
 
     @property
     def num_bytes(self) -> int:

@@ -1,38 +1,82 @@
 """Requests and their sequences (one per choice): what is asked, what is known and what is under
 way. Moves states; decides nothing."""
 
+from array import array
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.blocks.prefix_cache import NameChain
+from pagewire_scheduler.core.data.account import Account
+from pagewire_scheduler.core.data.kv_load import LoadOrder, Look
 from pagewire_scheduler.core.data.state_machine import State, require_move
+from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.data.tally import Tally, place_of
 from pagewire_scheduler.core.data.timeline import Times
-from pagewire_scheduler.core.data.token_logprobs import OutputLogprobs
+from pagewire_scheduler.core.data.token_logprobs import OutputLogprobs, PromptPiece
+from pagewire_scheduler.core.state.beam_search import BeamSearch
+from pagewire_scheduler.core.state.lack import Lack
 from pagewire_shared.errors import PagewireError
 from pagewire_shared.identity.ids import RequestId
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
-
-if TYPE_CHECKING:
-    from array import array
-
-    from pagewire_scheduler.core.data.token_logprobs import PromptPiece
-    from pagewire_scheduler.core.state.accounts import Account
-    from pagewire_scheduler.core.state.beams import BeamGroup
-    from pagewire_scheduler.core.state.handoff import Handoff
-    from pagewire_scheduler.core.state.lack import Lack
-    from pagewire_scheduler.core.state.loads import KvLoad, Look
-    from pagewire_scheduler.core.state.probes import Probe
-    from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
-    from pagewire_scheduler.core.state.worker import WorkerState
-from pagewire_scheduler.core.data.submission import Submission
 
 LOADS_PER_STAY: Final = 2
 
 Key = tuple[float, int, int]
 """Rank, arrival and choice of a sequence: smaller runs first."""
+
+
+UpwardLink = object
+"""What a sequence belongs to, in a module that imports this one: only its identity counts here.
+`worker_of`, `handoff_of` and `probe_of` return it with its type."""
+
+
+class SequenceQueue(Protocol):
+    """The queue that a sequence waits in; see `WaitingQueue`."""
+
+    def push(self, sequence: "Sequence") -> None:
+        """Enter a sequence at its place."""
+
+    def remove(self, sequence: "Sequence") -> None:
+        """Take a sequence out, wherever it stands."""
+
+    def drop_follower(self) -> None:
+        """A choice that follows a member has ended."""
+
+
+@dataclass(slots=True)
+class BeamMoves:
+    """What the next plan tells the worker of a group: forks first, then appended tokens.
+
+    Attributes:
+        forks: (slot, slot it becomes a copy of, its choice).
+        appended: (slot, token).
+    """
+
+    forks: list[tuple[int, int, int]] = field(default_factory=list)
+    appended: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class BeamGroup:
+    """A search under way.
+
+    Attributes:
+        live: The sequences that carry the running beams, the best first.
+        scores: Their sums of log-probabilities.
+        moves: What the worker has not been told yet.
+    """
+
+    search: BeamSearch
+    live: list["Sequence"]
+    scores: list[float]
+    moves: BeamMoves | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every beam has its candidates."""
+        return all(sequence.candidates is not None for sequence in self.live)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -70,12 +114,12 @@ class Request:
     num_together: int = 1
     num_emitted_at_loss: int = -1
     sequences: list["Sequence"] = field(default_factory=list)
-    beams: "BeamGroup | None" = None
+    beams: BeamGroup | None = None
     grammar_key: bytes | None = None
     arrived_at: float = 0.0
     num_prompt_logprobs_reported: int = 1
-    prompt_pieces: list["PromptPiece"] = field(default_factory=list)
-    account: "Account | None" = None
+    prompt_pieces: list[PromptPiece] = field(default_factory=list)
+    account: Account | None = None
     num_bytes: int = 0
     bytes_at_most: int = 0
     tally: Tally | None = None
@@ -188,8 +232,8 @@ class Sequence:
     state: State = State.WAITING
     max_len: int = 2**31
     chain: NameChain | None = None
-    worker: "WorkerState | None" = None
-    queue: "WaitingQueue | None" = None
+    worker: UpwardLink | None = None
+    queue: SequenceQueue | None = None
     slot: int | None = None
     table: BlockTable | None = None
     num_computed: int = 0
@@ -199,15 +243,15 @@ class Sequence:
     num_expected: int = 0
     num_cached_tokens: int | None = None
     cached_tokens: tuple[tuple[str, int], ...] = ()
-    lack: "Lack | None" = None
+    lack: Lack | None = None
     num_loads_left: int = LOADS_PER_STAY
-    load: "KvLoad | None" = None
-    load_look: "Look | None" = None
+    load: LoadOrder | None = None
+    load_look: Look | None = None
     loaded: dict[int, str] = field(default_factory=dict)
-    handoff: "Handoff | None" = None
-    prefills_for: "Handoff | None" = None
+    handoff: UpwardLink | None = None
+    prefills_for: UpwardLink | None = None
     is_prefill: bool = False
-    probe: "Probe | None" = None
+    probe: UpwardLink | None = None
     handed_off: tuple[int, int] = (0, 0)
     times: Times = field(default_factory=Times)
     is_timeline_due: bool = True
@@ -260,7 +304,7 @@ class Sequence:
         for follower in self.followers:
             follower.recount()
 
-    def begin_stay(self, worker: "WorkerState") -> None:
+    def begin_stay(self, worker: UpwardLink) -> None:
         """It is placed on `worker`, and holds nothing there."""
         self.worker, self.load, self.load_look = worker, None, None
         self.num_loads_left, self.loaded = LOADS_PER_STAY, {}

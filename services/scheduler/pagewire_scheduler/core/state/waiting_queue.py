@@ -60,6 +60,10 @@ class WaitingQueue:
         """Return who is at `index` in the order of service, or None."""
         return self._members[self._keys[index]] if index < len(self._keys) else None
 
+    def drop_follower(self) -> None:
+        """A choice that follows a member has ended."""
+        self.sums.drop_follower()
+
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it stands."""
         assert sequence in self, "a sequence leaves a queue it is not in"

@@ -21,7 +21,6 @@ from pagewire_scheduler.core.state.handoff import Handoff
 from pagewire_scheduler.core.state.loads import Loads
 from pagewire_scheduler.core.state.outstanding_step import OutstandingStep, Release
 from pagewire_scheduler.core.state.pairs import PairFacts
-from pagewire_scheduler.core.state.probes import Probe
 from pagewire_scheduler.core.state.request import Key, Request, Sequence
 from pagewire_scheduler.core.state.reserve import BlockReservations
 from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
@@ -70,7 +69,8 @@ class WorkerState:
         loads: What is on its way.
         outgoing_handoffs: Hand-offs that it computes blocks for, or keeps them for.
         incoming_handoffs: Hand-offs whose blocks come here.
-        probe_blocks: Blocks that probes compare.
+        pulls: The hand-off that each load from a worker is for, by the id of the load.
+        probe_blocks: Blocks that probes compare, by the number of the probe.
         pairs: What is known of the ways from other workers, by their ids.
         kind: What it has in common with others that differ in their load and their blocks only.
         queued: What waits here.
@@ -118,9 +118,10 @@ class WorkerState:
         self.loading = WaitingQueue(waiting.sums)
         self.resting = WaitingQueue(waiting.sums)
         self.loads = Loads(is_forced=settings.is_load_forced)
-        self.outgoing_handoffs: dict[Handoff, None] = {}
-        self.incoming_handoffs: dict[Handoff, None] = {}
-        self.probe_blocks: dict[Probe, BlockTable] = {}
+        self.outgoing_handoffs: dict[Handoff[WorkerState], None] = {}
+        self.incoming_handoffs: dict[Handoff[WorkerState], None] = {}
+        self.pulls: dict[int, Handoff[WorkerState]] = {}
+        self.probe_blocks: dict[int, BlockTable] = {}
         self.pairs: dict[bytes, PairFacts] = {}
         self.reservations = BlockReservations()
         self.branched: dict[Request, None] = {}
@@ -131,10 +132,8 @@ class WorkerState:
         self.outstanding: deque[OutstandingStep] = deque()
         self.void_blocks: dict[int, int] = {}  # block -> the void step that named it
         self.next_step_id = 1
-        self.kind = (
-            _root_key(info),
-            (info.model.max_model_len, num_slots, info.num_blocks, info.window),
-        )
+        bounds = info.model.max_model_len, num_slots, info.num_blocks, info.window
+        self.kind = _root_key(info), bounds
         for name, block in info.held:
             self.pool.adopt(block, name)
 
@@ -333,3 +332,21 @@ def _void_name(info: WorkerInfo, step_id: int, block: int) -> BlockName:
 
 def _key(sequence: Sequence) -> Key:
     return sequence.key
+
+
+WorkerHandoff = Handoff[WorkerState]
+"""A hand-off between two workers of the cell."""
+
+
+def worker_of(sequence: Sequence) -> WorkerState | None:
+    """Return the worker that `sequence` was placed on."""
+    worker = sequence.worker
+    assert worker is None or isinstance(worker, WorkerState)
+    return worker
+
+
+def handoff_of(sequence: Sequence) -> WorkerHandoff | None:
+    """Return the hand-off that `sequence` waits for, or that it computes as a prefill."""
+    handoff = sequence.prefills_for if sequence.is_prefill else sequence.handoff
+    assert handoff is None or isinstance(handoff, Handoff)
+    return handoff

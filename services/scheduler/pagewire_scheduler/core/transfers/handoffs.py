@@ -10,18 +10,19 @@ from pagewire_scheduler.core.blocks.block_table import BlockTable
 from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.data.state_machine import State
 from pagewire_scheduler.core.queueing.enqueue import requeue
-from pagewire_scheduler.core.state.handoff import Handoff, Phase
+from pagewire_scheduler.core.state.handoff import Phase
+from pagewire_scheduler.core.state.probes import probe_of
 from pagewire_scheduler.core.state.request import Sequence
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.worker import WorkerHandoff, WorkerState, handoff_of, worker_of
 
 
 def begin_handoff(
     source: WorkerState, receiver: WorkerState, sequence: Sequence, timeout: float, now: float
-) -> Handoff:
+) -> WorkerHandoff:
     """Let `source` compute the full blocks of a WAITING sequence, which waits on `receiver`."""
     tokens, chain = sequence.tokens, source.chain_for(sequence)
     num_blocks = (len(tokens) - 1) // chain.block_size  # the last token is computed by the receiver
-    handoff = Handoff(
+    handoff = WorkerHandoff(
         source=source,
         receiver=receiver,
         sequence=sequence,
@@ -40,10 +41,10 @@ def begin_handoff(
 
 def begin_move(
     source: WorkerState, receiver: WorkerState, sequence: Sequence, timeout: float, now: float
-) -> Handoff:
+) -> WorkerHandoff:
     """Let a WAITING sequence that ran on `source` take its cached blocks along to `receiver`."""
     hits = find_prefix(source.pool.cache, source.chain_for(sequence), sequence.tokens)
-    handoff = Handoff(
+    handoff = WorkerHandoff(
         source=source,
         receiver=receiver,
         sequence=sequence,
@@ -57,7 +58,7 @@ def begin_move(
     return handoff
 
 
-def note_started(source: WorkerState, now: float) -> list[Handoff]:
+def note_started(source: WorkerState, now: float) -> list[WorkerHandoff]:
     """Take note of prefills that have begun with the newest plan; return their hand-offs."""
     started = []
     for handoff in source.outgoing_handoffs:
@@ -72,7 +73,7 @@ def note_started(source: WorkerState, now: float) -> list[Handoff]:
 
 def complete_prefill(prefill: Sequence, now: float) -> None:
     """All that was to be computed is: keep it for the receiver."""
-    handoff = prefill.prefills_for
+    handoff = handoff_of(prefill)
     assert handoff is not None, "a prefill ends that is for nobody"
     _hold(handoff, now)
     _end_prefill(prefill, State.FINISHED_STOPPED)
@@ -82,7 +83,7 @@ def complete_prefill(prefill: Sequence, now: float) -> None:
         handoff.receiver.loads.cancel(handoff.load)
 
 
-def end_handoff(handoff: Handoff) -> None:
+def end_handoff(handoff: WorkerHandoff) -> None:
     """Nobody waits for it, or all has come: the source keeps nothing for it."""
     if handoff.phase is Phase.ENDED:
         return
@@ -100,10 +101,10 @@ def end_handoff(handoff: Handoff) -> None:
     handoff.receiver.incoming_handoffs.pop(handoff, None)
 
 
-def give_up_source(handoff: Handoff, now: float) -> None:
+def give_up_source(handoff: WorkerHandoff, now: float) -> None:
     """Nothing more will come: who waits goes on with what has, as soon as that is known."""
     sequence, load = handoff.sequence, handoff.load
-    if load is not None and sequence.load is load:
+    if load is not None and sequence.load is load.order:
         end_handoff(handoff)
         handoff.receiver.loads.cancel(load)
     else:
@@ -116,10 +117,11 @@ def go_on(receiver: WorkerState, sequence: Sequence, now: float) -> None:
     receiver.touch()
     sequence.load = sequence.load_look = None
     sequence.advance(State.WAITING)
-    if sequence.probe is not None:
-        sequence.probe.end(sequence, now)
-    if sequence.handoff is not None:
-        end_handoff(sequence.handoff)
+    probe, incoming = probe_of(sequence), handoff_of(sequence)
+    if probe is not None:
+        probe.end(sequence, now)
+    if incoming is not None:
+        end_handoff(incoming)
     if sequence.is_live:
         requeue(receiver, sequence)
 
@@ -143,7 +145,7 @@ def yield_leases(source: WorkerState, now: float) -> None:
             give_up_source(handoff, now)
 
 
-def _enter(handoff: Handoff) -> None:
+def _enter(handoff: WorkerHandoff) -> None:
     sequence, receiver = handoff.sequence, handoff.receiver
     handoff.source.outgoing_handoffs[handoff] = None
     receiver.incoming_handoffs[handoff] = None
@@ -158,7 +160,7 @@ def _enter(handoff: Handoff) -> None:
     receiver.loading.push(sequence)
 
 
-def _queue_prefill(handoff: Handoff, num_tokens: int) -> None:
+def _queue_prefill(handoff: WorkerHandoff, num_tokens: int) -> None:
     sequence, source = handoff.sequence, handoff.source
     rank, arrival, choice = sequence.key
     prefill = Sequence(
@@ -178,7 +180,7 @@ def _queue_prefill(handoff: Handoff, num_tokens: int) -> None:
     source.waiting.push(prefill)
 
 
-def _hold(handoff: Handoff, now: float) -> None:
+def _hold(handoff: WorkerHandoff, now: float) -> None:
     source, sequence = handoff.source, handoff.sequence
     hits = find_prefix(source.pool.cache, source.chain_for(sequence), sequence.tokens)
     handoff.lease = BlockTable(source.pool)
@@ -190,7 +192,7 @@ def _hold(handoff: Handoff, now: float) -> None:
 
 
 def _end_prefill(prefill: Sequence, state: State) -> None:
-    worker = prefill.worker
+    worker = worker_of(prefill)
     assert worker is not None, "a prefill ends that is on no worker"
     if prefill.state is State.RUNNING:
         worker.leave_running(prefill)

@@ -19,7 +19,7 @@ from pagewire_scheduler.core.planning.schedule_waiting import MAX_SKIPS
 from pagewire_scheduler.core.state.capacity import MAX_PREEMPTIONS
 from pagewire_scheduler.core.state.loads import KvLoad
 from pagewire_scheduler.core.state.request import Sequence
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.worker import WorkerState, handoff_of
 from pagewire_scheduler.core.transfers.handoffs import end_handoff, go_on
 from pagewire_scheduler.core.transfers.orders import (
     choose_run,
@@ -100,7 +100,7 @@ def finish_load(
             worker.forget_on_worker(block)
     waiting = load.waiting
     worker.loads.leave(load)
-    if load.handoff is not None:
+    if load.is_pull:
         finish_pull(worker, load, answer, waiting, counts.handoffs, now)
         return
     _judge(worker, load, answer, now)
@@ -152,8 +152,9 @@ def take_loading(worker: WorkerState) -> list[Sequence]:
     for sequence in taken:
         worker.loading.remove(sequence)
         sequence.load = None
-        if sequence.handoff is not None:
-            end_handoff(sequence.handoff)
+        handoff = handoff_of(sequence)
+        if handoff is not None:
+            end_handoff(handoff)
         sequence.advance(State.WAITING)
     return taken
 
@@ -215,7 +216,7 @@ def _wait_for(worker: WorkerState, load: KvLoad, sequence: Sequence) -> None:
     if sequence.state is not State.WAITING:
         sequence.advance(State.WAITING)  # preempted
     sequence.advance(State.WAITING_FOR_REMOTE_KV)
-    sequence.load = load
+    sequence.load = load.order
     load.sequences.append(sequence)
     worker.loading.push(sequence)
 

@@ -7,11 +7,10 @@ from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
 from pagewire_scheduler.core.costs.load_cost import LoadReason
 from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOutcome, WorkerSource
 from pagewire_scheduler.core.data.settings import HandoffCounts
-from pagewire_scheduler.core.state.handoff import Handoff
 from pagewire_scheduler.core.state.loads import KvLoad
 from pagewire_scheduler.core.state.pairs import MIN_PROBE_SECONDS, PairFacts, source_key
 from pagewire_scheduler.core.state.request import Sequence
-from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.state.worker import WorkerHandoff, WorkerState
 from pagewire_scheduler.core.transfers.handoffs import give_up_source, go_on
 from pagewire_scheduler.core.transfers.orders import (
     is_copy_under_way,
@@ -49,8 +48,7 @@ def finish_pull(
 ) -> None:
     """Take the answer to a load from another worker, whose blocks are published already; let go on
     who is `waiting` for it."""
-    handoff = load.handoff
-    assert handoff is not None, "a load from a worker is for no hand-off"
+    handoff = receiver.pulls.pop(load.order.load_id)
     exposed = 0.0
     if handoff.computed_at is not None:
         exposed = now - max(handoff.computed_at, load.ordered_at)
@@ -80,7 +78,7 @@ def forget_source(receiver: WorkerState, source: WorkerState) -> None:
     receiver.loads.forget_link(source_key(source.info.worker_id))
 
 
-def _order_pull(handoff: Handoff, now: float) -> None:
+def _order_pull(handoff: WorkerHandoff, now: float) -> None:
     receiver, sequence, source = handoff.receiver, handoff.sequence, handoff.source.info
     chain = receiver.chain_for(sequence)
     hits = find_prefix(receiver.pool.cache, chain, sequence.tokens)
@@ -105,14 +103,15 @@ def _order_pull(handoff: Handoff, now: float) -> None:
         now=now,
         source=WorkerSource(source.kv_endpoint, source.worker_id),
     )
-    load.handoff, handoff.load = handoff, load
+    load.is_pull, handoff.load = True, load
+    receiver.pulls[load.order.load_id] = handoff
     load.sequences.append(sequence)
-    sequence.load = load
+    sequence.load = load.order
 
 
 def _judge(
     receiver: WorkerState,
-    handoff: Handoff,
+    handoff: WorkerHandoff,
     load: KvLoad,
     answer: LoadAnswer,
     exposed: float,
