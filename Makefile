@@ -59,8 +59,8 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 # Without a compiler there are none, and torch computes.
-$(KERNELS): $(wildcard services/worker/pagewire_worker/fused/kernels/*) services/worker/pagewire_worker/fused/build.py | $(STAMP)
-	@$(BIN)/python -m pagewire_worker.fused.build || true
+$(KERNELS): $(wildcard services/worker/pagewire_worker/cpu_kernels/kernels/*) services/worker/pagewire_worker/cpu_kernels/build.py | $(STAMP)
+	@$(BIN)/python -m pagewire_worker.cpu_kernels.build || true
 	@touch $@
 
 clients: $(CLIENTS)/.installed ## create the environment of the client libraries that tests run

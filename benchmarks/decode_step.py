@@ -21,16 +21,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from machine import describe, read_bandwidth
+from parts.machine import describe, read_bandwidth
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.backend import StepBatch
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.backend.backend import StepBatch
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.fused.backend import BatchArrays, FusedBackend
-from pagewire_worker.fused.library import TYPES, pointer
-from pagewire_worker.fused.packing import PackedLinear
-from pagewire_worker.loader import Replica, load_replica
-from pagewire_worker.step import NewRequest, StepPlan
+from pagewire_worker.cpu_kernels.backend import BatchArrays, FusedBackend
+from pagewire_worker.cpu_kernels.library import TYPES, pointer
+from pagewire_worker.cpu_kernels.packing import PackedWeights
+from pagewire_worker.loading.loader import Replica, load_replica
+from pagewire_worker.plan.step import NewRequest, StepPlan
 
 REPEATS = 15
 MANY_ROWS = 512
@@ -81,7 +81,7 @@ class Decodes:
     """
 
     def __init__(self, replica: Replica, batch: int, context: int) -> None:
-        self._executor = replica.executor
+        self._executor = replica.model_runner
         self._batch = batch
         self._length = context
         self._step_id = 1
@@ -156,7 +156,7 @@ def product_rows(backend: FusedBackend, num_rows: int) -> Iterator[Row]:
 
 
 def product_row(
-    backend: FusedBackend, name: str, linears: list[PackedLinear], num_rows: int
+    backend: FusedBackend, name: str, linears: list[PackedWeights], num_rows: int
 ) -> Row:
     """Return the seconds of some products with equal shapes."""
     storage = linears[0].storage
@@ -193,7 +193,7 @@ def attention_row(backend: FusedBackend, ran: StepBatch) -> Row:
 
 def table(replica: Replica, batch: int, context: int, bandwidth: float) -> str:
     """Return the table of one batch size."""
-    backend = replica.executor._backend
+    backend = replica.model_runner.backend
     assert isinstance(backend, FusedBackend), "the kernels do not run this model here"
     rate = best_rate(backend)
     decodes = Decodes(replica, batch, context)

@@ -28,10 +28,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from machine import describe
 from make_checkpoint import SHAPES, make_config, make_tensors, make_tokenizer
+from parts.machine import describe
+from parts.timed_stream import TimedStream
 from safetensors.torch import save_file
-from timed_stream import TimedStream
 
 from pagewire.bench.openai_stream import Target
 from pagewire.bench.report import Spread, spread

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 
 import grpc
-from stream_readers import Reader, post, read_all
+from parts.stream_readers import Reader, post, read_all
 
 from pagewire.models import BUILTIN_FOLDER, BUILTIN_NAME
 from pagewire_protos.common.v1 import sampling_pb2
@@ -129,7 +129,7 @@ def cost(arguments: argparse.Namespace, measure: Callable[[int], Measured]) -> C
 
 
 def bare_command(port: int, step_ms: float) -> list[str]:
-    command = [sys.executable, str(HERE / "bare_sse.py"), "--port", str(port)]
+    command = [sys.executable, str(HERE / "parts" / "bare_sse.py"), "--port", str(port)]
     return [*command, "--step-ms", str(step_ms)]
 
 
@@ -141,7 +141,7 @@ def frontend(step_ms: float) -> Iterator[tuple["subprocess.Popen[bytes]", int, i
         address = f"unix:{place}/cell.sock"
         model = f"{NAME}={folder}"
         http, grpc_port = free_port(), free_port()
-        cell = [sys.executable, str(HERE / "fake_cell.py"), "--model", model]
+        cell = [sys.executable, str(HERE / "parts" / "fake_cell.py"), "--model", model]
         edge = [sys.executable, "-m", "pagewire_frontend", "--scheduler", address]
         edge += ["--model", model, "--port", str(http), "--grpc-port", str(grpc_port)]
         edge += ["--log-level", "warning"]

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 
 import torch
-from machine import describe
+from parts.machine import describe
 
-from pagewire_worker.cpu import has_amx
-from pagewire_worker.fused.library import TYPES, KernelPool, instruction_sets, pointer
-from pagewire_worker.fused.packing import Part, Storage, WeightArena, pack
+from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, instruction_sets, pointer
+from pagewire_worker.cpu_kernels.packing import Part, Storage, WeightArena, pack
+from pagewire_worker.host.cpu import has_amx
 from pagewire_worker.layers.linear import PackedLinear
 
 SHAPES = ((1152, 896), (896, 896), (9728, 896), (896, 4864))

@@ -13,7 +13,7 @@ import argparse
 import kvstore_disturbed
 import kvstore_transfer
 import kvstore_ttft
-from machine import describe
+from parts.machine import describe
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kvstore_ttft import deployment
-from store_process import StoreProcess, store_process
+from parts.store_process import StoreProcess, store_process
 
 from pagewire.local.cluster import LocalCluster
 from pagewire.models import BUILTIN_NAME
@@ -40,7 +40,14 @@ def add_arguments(parts: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def proxy(folder: str, to: str) -> Iterator[str]:
     """A way to the store that lets 1 Mbit a second through; its address."""
     listen = f"{folder}/slow.sock"
-    command = [sys.executable, str(HERE / "throttled_proxy.py"), "--listen", listen, "--to", to]
+    command = [
+        sys.executable,
+        str(HERE / "parts" / "throttled_proxy.py"),
+        "--listen",
+        listen,
+        "--to",
+        to,
+    ]
     process = subprocess.Popen(
         [*command, "--bytes-per-second", str(MBIT_BYTES)], stdout=subprocess.PIPE, text=True
     )

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import raw_grpc
-import raw_transfer
 import uvloop
-from no_checksums import PROGRAM, no_checksums
-from store_process import store_process
+from parts import raw_transfer
+from parts.no_checksums import PROGRAM, no_checksums
+from parts.store_process import store_process
 
-from pagewire_shared.allocator import with_allocator_settings
-from pagewire_worker.kv_cache import CacheGroup
+from pagewire_shared.process.allocator import with_allocator_settings
+from pagewire_worker.kv.kv_cache import CacheGroup
 from pagewire_worker.offload.block_offloader import STAGING_BYTES
 from pagewire_worker.offload.connector import BlockLayout, OutgoingBlock
 from pagewire_worker.offload.kv_store_client import KvStoreConnector

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-from store_process import StoreProcess, redis_process, store_process
+from parts.store_process import StoreProcess, redis_process, store_process
 
 from pagewire.config import config_from_keywords
 from pagewire.local.cluster import LocalCluster

@@ -23,8 +23,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import grpc.aio
-from machine import describe
 from one_document import ADDRESS, VOCABULARY, Stream, follow, make_request
+from parts.machine import describe
 from served import PORT, start
 
 from pagewire_protos.frontend.v1 import inference_pb2_grpc

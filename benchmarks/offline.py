@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from machine import describe, read_bandwidth
+from parts.machine import describe, read_bandwidth
 from transformers import AutoModelForCausalLM
 
 from pagewire import LLM, SamplingParams

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
-from machine import describe
+from parts.machine import describe
 from served import GRPC_PORT, SCHEDULER_METRICS, start
 
 from pagewire_protos.common.v1 import sampling_pb2

@@ -11,7 +11,7 @@ from typing import Any
 import grpc.aio
 import numpy as np
 import uvloop
-from raw_transfer import REGION_BYTES, best_and_median
+from parts.raw_transfer import REGION_BYTES, best_and_median
 
 from pagewire_shared.rpc.options import kv_channel_options, kv_server_options
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from timed_stream import TimedStream
+from parts.timed_stream import TimedStream
 
 from pagewire.bench.openai_stream import Target
 from pagewire.config import config_from_keywords

@@ -13,20 +13,20 @@ import statistics
 import time
 from dataclasses import dataclass, field
 
-from scheduler_rows import print_rows
+from parts.scheduler_rows import print_rows
 
 from pagewire_protos.scheduler.v1 import worker_attach_pb2 as pb
-from pagewire_scheduler.core.core_settings import CoreSettings
-from pagewire_scheduler.core.events import TokensEvent
-from pagewire_scheduler.core.request import Submission
+from pagewire_scheduler.convert.frontend import token_batch
+from pagewire_scheduler.convert.worker import plan_message, step_result
+from pagewire_scheduler.core.data.events import TokensEvent
+from pagewire_scheduler.core.data.settings import CoreSettings
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.step import StepPlan
-from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
-from pagewire_scheduler.frontend_convert import token_batch
-from pagewire_scheduler.worker_convert import plan_message, step_result
-from pagewire_shared.arrays import pack_u32
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv.arrays import pack_u32
+from pagewire_shared.sampling.params import SamplingParams
 
 BLOCK_SIZE = 16
 GENERATION = 1

@@ -19,7 +19,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from machine import describe, read_bandwidth
+from parts.machine import describe, read_bandwidth
 
 PORT, GRPC_PORT, METRICS_PORT = 18000, 18001, 18010
 SCHEDULER_METRICS = f"http://127.0.0.1:{METRICS_PORT + 1}/metrics"

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
-from machine import describe
 from one_document import ADDRESS, VOCABULARY, make_request
+from parts.machine import describe
 from served import counters, start
 
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc

@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from machine import describe
+from parts.machine import describe
 from torch import Tensor
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.backend import StepBatch
-from pagewire_worker.executor import Executor
-from pagewire_worker.kv_cache import CacheShape, KvCache
-from pagewire_worker.sampler import SampledTokens
-from pagewire_worker.sampling_table import SamplingRows
-from pagewire_worker.slots import SlotLimits
-from pagewire_worker.step import NewRequest, StepPlan
-from pagewire_worker.token_masks import TokenMasks
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.batch.slots import SlotLimits
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
+from pagewire_worker.plan.step import NewRequest, StepPlan
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
+from pagewire_worker.sampling.sampling_table import SamplingRows
 
 CPU = torch.device("cpu")
 VOCAB_SIZE, BLOCK_SIZE, PROMPT = 32, 16, 16
@@ -46,7 +46,13 @@ class NoModel:
     embedding_size = 1
 
     def __init__(self, num_blocks: int) -> None:
-        self.kv_cache = KvCache(CacheShape(1, 1, 1), num_blocks, BLOCK_SIZE, CPU, torch.float32)
+        self.kv_cache = KvCache(
+            shape=CacheShape(1, 1, 1),
+            num_blocks=num_blocks,
+            block_size=BLOCK_SIZE,
+            device=CPU,
+            dtype=torch.float32,
+        )
 
     def forward(self, batch: StepBatch) -> Tensor:
         """Return states of zeros."""
@@ -62,7 +68,7 @@ class NoModel:
 
 
 def first_tokens(
-    logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None
+    logits: Tensor, rows: SamplingRows, masks: GrammarBitmask | None = None
 ) -> SampledTokens:
     """Choose token 0 in every row."""
     return zeros(len(logits))
@@ -111,15 +117,28 @@ def microseconds(
 ) -> list[float]:
     """Return the time per step of each of REPEATS runs."""
     num_blocks = batch * -(-MAX_LEN // BLOCK_SIZE)
-    limits = SlotLimits(batch, num_blocks, BLOCK_SIZE, MAX_LEN, VOCAB_SIZE)
-    executor = Executor(NoModel(num_blocks), limits, batch * PROMPT, CPU, 2, sampler=first_tokens)
+    limits = SlotLimits(
+        num_slots=batch,
+        num_blocks=num_blocks,
+        block_size=BLOCK_SIZE,
+        max_model_len=MAX_LEN,
+        vocab_size=VOCAB_SIZE,
+    )
+    model_runner = ModelRunner(
+        backend=NoModel(num_blocks),
+        limits=limits,
+        max_num_batched_tokens=batch * PROMPT,
+        device=CPU,
+        steps_in_flight=2,
+        sampler=first_tokens,
+    )
     source = plans(batch, sampling)
 
     def run(num_steps: int) -> float:
         made = [next(source) for _ in range(num_steps)]
         began = clock()
         for plan in made:
-            assert executor.run(plan).failure is None
+            assert model_runner.run(plan).failure is None
         return (clock() - began) / num_steps * 1e6
 
     run(1 + NUM_WARM_UPS)

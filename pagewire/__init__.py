@@ -1,50 +1,50 @@
-"""Pagewire: LLM serving split by role. What users import; everything is loaded on first use.
+"""Pagewire: LLM serving split by role. Its public names are imported on first use.
 
-Importing this package pulls in neither torch nor transformers nor grpc.
+Importing this package imports neither torch nor transformers nor grpc.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pagewire.beam_search import BeamSearchOutput as BeamSearchOutput
-    from pagewire.beam_search import BeamSearchParams as BeamSearchParams
-    from pagewire.beam_search import BeamSearchSequence as BeamSearchSequence
-    from pagewire.client import AsyncClient as AsyncClient
-    from pagewire.client import Client as Client
-    from pagewire.embeddings import EmbeddingOutput as EmbeddingOutput
-    from pagewire.embeddings import EmbeddingRequestOutput as EmbeddingRequestOutput
-    from pagewire.embeddings import Embeddings as Embeddings
-    from pagewire.events import ToolCall as ToolCall
-    from pagewire.llm import LLM as LLM
-    from pagewire.outputs import CompletionOutput as CompletionOutput
-    from pagewire.outputs import Logprob as Logprob
-    from pagewire.outputs import RequestOutput as RequestOutput
-    from pagewire_shared.pooling import PoolingParams as PoolingParams
-    from pagewire_shared.sampling import SamplingParams as SamplingParams
-    from pagewire_shared.structured_outputs import (
+    from pagewire.client.client import AsyncClient as AsyncClient
+    from pagewire.client.client import Client as Client
+    from pagewire.client.embeddings import EmbeddingOutput as EmbeddingOutput
+    from pagewire.client.embeddings import EmbeddingRequestOutput as EmbeddingRequestOutput
+    from pagewire.client.embeddings import Embeddings as Embeddings
+    from pagewire.client.events import ToolCall as ToolCall
+    from pagewire.offline.beam_search import BeamSearchOutput as BeamSearchOutput
+    from pagewire.offline.beam_search import BeamSearchParams as BeamSearchParams
+    from pagewire.offline.beam_search import BeamSearchSequence as BeamSearchSequence
+    from pagewire.offline.llm import LLM as LLM
+    from pagewire.offline.outputs import CompletionOutput as CompletionOutput
+    from pagewire.offline.outputs import Logprob as Logprob
+    from pagewire.offline.outputs import RequestOutput as RequestOutput
+    from pagewire_shared.sampling.params import SamplingParams as SamplingParams
+    from pagewire_shared.sampling.pooling import PoolingParams as PoolingParams
+    from pagewire_shared.sampling.structured_outputs import (
         StructuredOutputsParams as StructuredOutputsParams,
     )
 
 __version__ = "0.13.0"
 
 _EXPORTS = {
-    "LLM": "pagewire.llm",
-    "AsyncClient": "pagewire.client",
-    "BeamSearchOutput": "pagewire.beam_search",
-    "BeamSearchParams": "pagewire.beam_search",
-    "BeamSearchSequence": "pagewire.beam_search",
-    "Client": "pagewire.client",
-    "CompletionOutput": "pagewire.outputs",
-    "EmbeddingOutput": "pagewire.embeddings",
-    "EmbeddingRequestOutput": "pagewire.embeddings",
-    "Embeddings": "pagewire.embeddings",
-    "Logprob": "pagewire.outputs",
-    "PoolingParams": "pagewire_shared.pooling",
-    "RequestOutput": "pagewire.outputs",
-    "SamplingParams": "pagewire_shared.sampling",
-    "StructuredOutputsParams": "pagewire_shared.structured_outputs",
-    "ToolCall": "pagewire.events",
+    "LLM": "pagewire.offline.llm",
+    "AsyncClient": "pagewire.client.client",
+    "BeamSearchOutput": "pagewire.offline.beam_search",
+    "BeamSearchParams": "pagewire.offline.beam_search",
+    "BeamSearchSequence": "pagewire.offline.beam_search",
+    "Client": "pagewire.client.client",
+    "CompletionOutput": "pagewire.offline.outputs",
+    "EmbeddingOutput": "pagewire.client.embeddings",
+    "EmbeddingRequestOutput": "pagewire.client.embeddings",
+    "Embeddings": "pagewire.client.embeddings",
+    "Logprob": "pagewire.offline.outputs",
+    "PoolingParams": "pagewire_shared.sampling.pooling",
+    "RequestOutput": "pagewire.offline.outputs",
+    "SamplingParams": "pagewire_shared.sampling.params",
+    "StructuredOutputsParams": "pagewire_shared.sampling.structured_outputs",
+    "ToolCall": "pagewire.client.events",
 }
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""`python -m pagewire`: the same as the command `pagewire`. Owns nothing."""
+"""`python -m pagewire`: the same as the command `pagewire`."""
 
 import sys
 

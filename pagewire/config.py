@@ -1,6 +1,6 @@
-"""Settings of a whole deployment on one machine: the flags of `serve`, the keywords of `LLM`.
+"""Settings of a whole deployment on one machine: the flags of `serve` and the keywords of `LLM`.
 
-Owns their names, defaults and bounds; which process gets which of them is for local/layout.py.
+local/layout.py passes the settings to the processes.
 """
 
 import os
@@ -9,12 +9,18 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from pagewire_shared.api_key import hidden_key
 from pagewire_shared.errors import StartupError
-from pagewire_shared.flags import did_you_mean
-from pagewire_shared.settings import ENVIRONMENT_PREFIX, Loaded, flag_of, resolve, setting
-from pagewire_shared.sizes import parse_size
-from pagewire_shared.tenant_weight import parse_tenant_weight
+from pagewire_shared.identity.api_key import hidden_key
+from pagewire_shared.identity.ids import parse_tenant_weight
+from pagewire_shared.process.flags import did_you_mean
+from pagewire_shared.process.settings import (
+    ENVIRONMENT_PREFIX,
+    LoadedSettings,
+    flag_of,
+    resolve,
+    setting,
+)
+from pagewire_shared.process.sizes import parse_size
 
 
 def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
@@ -261,7 +267,7 @@ class ServeConfig:
 
 def config_from_keywords(
     keywords: Mapping[str, Any], environ: Mapping[str, str] = os.environ
-) -> Loaded[ServeConfig]:
+) -> LoadedSettings[ServeConfig]:
     """Return the configuration for keywords named as the flags of `serve`, and `config` for a file.
 
     Raises:

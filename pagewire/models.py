@@ -1,4 +1,4 @@
-"""Which models a deployment serves: names and folders from the command line. Reads no weights."""
+"""Resolves the models that a deployment serves, names and folders, from the command line."""
 
 import json
 import os
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagewire_shared.builtin_models import BUILTIN_NAME, BUILTIN_NAMES
 from pagewire_shared.errors import StartupError
+from pagewire_shared.identity.builtin_models import BUILTIN_NAME, BUILTIN_NAMES
 
 BUILTIN_FOLDERS = {name: Path(__file__).parent / folder for name, folder in BUILTIN_NAMES.items()}
 BUILTIN_FOLDER = BUILTIN_FOLDERS[BUILTIN_NAME]
@@ -15,10 +15,10 @@ BUILTIN_FOLDER = BUILTIN_FOLDERS[BUILTIN_NAME]
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model and the name it is asked for.
+    """A model and its name in the API.
 
     Attributes:
-        name: In the API.
+        name: Name in the API.
         path: A local folder or a hub id.
     """
 
@@ -27,12 +27,12 @@ class ServedModel:
 
     @property
     def is_local(self) -> bool:
-        """Whether `path` is a folder of this machine and no hub id."""
+        """Whether `path` is a folder of this machine, not a hub id."""
         return Path(self.path).is_dir()
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether a conversation can be rendered; true where only the hub could tell."""
+        """Whether the model can render a conversation; assumed for models of a hub."""
         folder = Path(self.path)
         if not folder.is_dir() or (folder / "chat_template.jinja").exists():
             return True
@@ -44,10 +44,10 @@ class ServedModel:
 
 
 def served_models(entries: Sequence[str], served_model_name: str | None) -> tuple[ServedModel, ...]:
-    """Return the models for `--model` entries; the built-in one when there is none.
+    """Return the models for `--model` entries; the built-in model without entries.
 
     Raises:
-        StartupError: A folder that is not there, or a name that is not unique.
+        StartupError: A folder is missing, or a name is not unique.
     """
     models = [_served_model(entry) for entry in entries]
     if not models:

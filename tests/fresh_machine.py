@@ -41,14 +41,14 @@ COMPILER = ("g++", "gcc", "c++", "cc", "as", "ld", "ar")
 KEPT = ("PIP_", "npm_config_", "NODE_EXTRA_CA_CERTS", "SSL_CERT_", "REQUESTS_CA_BUNDLE")
 PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 SAMPLE = (
-    "tests/unit/kvstore/test_redis_tier.py",
-    "tests/unit/worker/test_fused_build.py",
+    "tests/unit/kvstore/tiers/test_redis_tier.py",
+    "tests/unit/worker/cpu_kernels/test_build.py",
     "tests/deploy/test_chart_renders.py",
     "tests/deploy/test_monitoring_files.py",
-    "tests/integration/test_kvstore.py",
-    "tests/integration/test_node_client.py",
-    "tests/integration/test_namespaces.py",
-    "tests/integration/test_version_compatibility.py",
+    "tests/integration/kvstore/test_kvstore.py",
+    "tests/integration/clients/test_node_client.py",
+    "tests/integration/handoff/test_namespaces.py",
+    "tests/integration/faults/test_version_compatibility.py",
 )
 READY_SECONDS = 180.0
 END_SECONDS = 30.0
@@ -231,7 +231,9 @@ def main() -> int:
             print(f"== {what}, as {machine.user or 'this user'}", flush=True)
             if not has_compiler:
                 # As if it had been installed without one.
-                for kernels in machine.tree.glob("services/worker/pagewire_worker/fused/*.so"):
+                for kernels in machine.tree.glob(
+                    "services/worker/pagewire_worker/cpu_kernels/*.so"
+                ):
                     kernels.unlink()
                 (machine.tree / "pyproject.toml").touch()
             check_run(machine, has_compiler=has_compiler)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from machine import describe
+from parts.machine import describe
 
 from compare.cases import LETTERS, LONGEST
 from compare.measurement import Plan, measure

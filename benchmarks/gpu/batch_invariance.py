@@ -22,9 +22,9 @@ from replicas import base_settings, load
 from report import Report, Row
 from shapes import Shape
 
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.config import LINEAR_BACKENDS
-from pagewire_worker.loader import Replica
+from pagewire_worker.loading.loader import Replica
 
 EXACT_LINEAR = "fixed-tile"
 
@@ -102,7 +102,7 @@ def measure(shape: Shape, arguments: argparse.Namespace) -> tuple[str, Row]:
     with tempfile.TemporaryDirectory() as folder:
         replica = load(shape, Path(folder), settings_of(arguments))
     requests = draw_requests(random.Random(0), arguments.requests, arguments.longest, shape.vocab)
-    backend = replica.executor._backend
+    backend = replica.model_runner.backend
     mode = f"{backend.kernel_set}; promises to be exact: {'yes' if backend.is_exact else 'no'}"
     return mode, compare(
         replica, requests, arguments.mixed_batches, arguments.longest, arguments.minutes

@@ -32,7 +32,7 @@ from report import Report, Row
 from shapes import Shape
 
 from pagewire_worker.config import LINEAR_BACKENDS, WorkerConfig
-from pagewire_worker.loader import Replica
+from pagewire_worker.loading.loader import Replica
 
 MEMORY_SHARE = 0.8
 """Of the device's memory for weights and cache; the rest is for steps and graphs."""
@@ -111,7 +111,7 @@ def measure(shape: Shape, variant: Variant, limits: Limits) -> list[Row]:
     """Return the rows of one variant."""
     with tempfile.TemporaryDirectory() as folder:
         replica = load(shape, Path(folder), settings_of(shape, variant))
-    fill_cache(replica.executor._backend.kv_cache)
+    fill_cache(replica.model_runner.backend.kv_cache)
     points = variant.points
     return [
         _row(shape, variant, replica, batch, context, steps_in_flight, limits)

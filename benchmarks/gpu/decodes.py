@@ -6,10 +6,10 @@ from collections.abc import Callable
 import torch
 from steps import begin_step
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.kv_cache import KvCache
-from pagewire_worker.loader import Replica
-from pagewire_worker.step import NewRequest, StepPlan, StepResult
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.loading.loader import Replica
+from pagewire_worker.plan.step import NewRequest, StepPlan, StepResult
 
 CHUNK = 256
 """Blocks that are filled at a time."""
@@ -44,7 +44,7 @@ class Decodes:
     def __init__(
         self, replica: Replica, batch: int, context: int, num_steps: int, temperature: float
     ) -> None:
-        self._executor = replica.executor
+        self._executor = replica.model_runner
         self._executor.drop_slots()
         self._slots = list(range(batch))
         self._length = context

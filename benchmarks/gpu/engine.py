@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 
 from steps import begin_step
 
-from pagewire_scheduler.core.core_settings import CoreSettings
-from pagewire_scheduler.core.events import Event, FinishedEvent, RejectedEvent, TokensEvent
-from pagewire_scheduler.core.request import Submission
+from pagewire_scheduler.convert.worker import plan_message, step_result, worker_info
+from pagewire_scheduler.core.data.events import Event, FinishedEvent, RejectedEvent, TokensEvent
+from pagewire_scheduler.core.data.settings import CoreSettings
+from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.data.token_logprobs import PackedLogprobs
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.token_logprobs import TokenLogprobs
-from pagewire_scheduler.worker_convert import plan_message, step_result, worker_info
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.convert import hello_to_message, plan_from_message, result_to_message
-from pagewire_worker.loader import Replica
-from pagewire_worker.step import StepPlan, StepResult
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.link.convert import hello_to_message, plan_from_message, result_to_message
+from pagewire_worker.loading.loader import Replica
+from pagewire_worker.plan.step import StepPlan, StepResult
 
 FRONTEND = b"benchmark-front-"
 
@@ -37,7 +37,7 @@ class Answer:
     """What was generated; log-probabilities where they were asked for."""
 
     token_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    logprobs: list[PackedLogprobs] = field(default_factory=list)
 
 
 class Engine:
@@ -51,7 +51,7 @@ class Engine:
     """
 
     def __init__(self, replica: Replica, max_num_batched_tokens: int | None = None) -> None:
-        self._executor = replica.executor
+        self._executor = replica.model_runner
         self._executor.drop_slots()
         self._core = SchedulerCore(CoreSettings(generation=1, is_caching=False))
         hello = hello_to_message(replica.info, incarnation=1, highest_generation=0, held={})

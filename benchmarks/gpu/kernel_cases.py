@@ -12,9 +12,9 @@ from timing import Job
 from torch import Tensor
 from torch.nn import functional
 
-from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.attention.triton import TritonAttention
-from pagewire_worker.kv_cache import CacheShape, KvCache, LayerCache
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache, LayerCache
 from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.rotary_kv_write import HeadNorms, rotary_kv_write
@@ -57,11 +57,11 @@ def attention_cases(
     """Return decodes of every batch and context, and whole prompts, over one layer's cache."""
     longest = max(max(batches) * max(contexts), max(prompts))
     cache = KvCache(
-        CacheShape(1, shape.kv_heads, shape.head_dim),
-        longest // BLOCK_SIZE + max(batches),
-        BLOCK_SIZE,
-        device,
-        dtype,
+        shape=CacheShape(1, shape.kv_heads, shape.head_dim),
+        num_blocks=longest // BLOCK_SIZE + max(batches),
+        block_size=BLOCK_SIZE,
+        device=device,
+        dtype=dtype,
     )
     fill_cache(cache)
     decodes = [
@@ -171,7 +171,11 @@ def _glue(shape: Shape, num_rows: int, device: torch.device, dtype: torch.dtype)
 def _rotary(shape: Shape, num_rows: int, device: torch.device, dtype: torch.dtype) -> Case:
     num_blocks = -(-num_rows // BLOCK_SIZE)
     cache = KvCache(
-        CacheShape(1, shape.kv_heads, shape.head_dim), num_blocks, BLOCK_SIZE, device, dtype
+        shape=CacheShape(1, shape.kv_heads, shape.head_dim),
+        num_blocks=num_blocks,
+        block_size=BLOCK_SIZE,
+        device=device,
+        dtype=dtype,
     ).layers[0]
     width = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     qkv = torch.randn(num_rows, width, device=device).to(dtype)

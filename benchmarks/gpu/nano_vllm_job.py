@@ -27,7 +27,7 @@ from shapes import Shape, write_checkpoint
 
 from pagewire import LLM
 from pagewire.config import ServeConfig
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.config import WorkerConfig
 
 GOAL_ROWS = {

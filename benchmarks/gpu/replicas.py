@@ -9,7 +9,7 @@ import command
 from shapes import Shape, write_checkpoint
 
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.loader import Replica, load_replica
+from pagewire_worker.loading.loader import Replica, load_replica
 
 
 def base_settings(**more: Any) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def tokens_of(**settings: Any) -> list[list[int]]:
     from engine import Engine, Request
     from replicas import base_settings, load
 
-    from pagewire_shared.sampling import SamplingParams
+    from pagewire_shared.sampling.params import SamplingParams
 
     chosen = base_settings(
         max_num_seqs=8,

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from pagewire_worker.executor import Executor
-from pagewire_worker.step import StepPlan, StepResult
+from pagewire_worker.plan.step import StepPlan, StepResult
+from pagewire_worker.runner.model_runner import ModelRunner
 
 
-def begin_step(executor: Executor, plan: StepPlan) -> Callable[[], StepResult]:
+def begin_step(model_runner: ModelRunner, plan: StepPlan) -> Callable[[], StepResult]:
     """Begin a step; return what waits for its result, and exits where the step failed."""
-    in_flight = executor.launch(plan)
-    return lambda: _checked(executor.collect(in_flight))
+    in_flight = model_runner.launch(plan)
+    return lambda: _checked(model_runner.collect(in_flight))
 
 
 def _checked(result: StepResult) -> StepResult:

@@ -1,1 +1,1 @@
-"""Load on any OpenAI-compatible server and what came of it. Knows nothing of Pagewire's insides."""
+"""Load test of any OpenAI-compatible server."""

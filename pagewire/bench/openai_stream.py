@@ -1,4 +1,7 @@
-"""One streamed request to an OpenAI-compatible server, timed. Blocking; made for threads."""
+"""Sends one streamed request to an OpenAI-compatible server and measures its times.
+
+Calls block, so callers run them in threads.
+"""
 
 import http.client
 import json
@@ -17,10 +20,10 @@ class Target:
 
     Attributes:
         base_url: Such as http://127.0.0.1:8000, with or without /v1.
-        model: Name to ask for.
+        model: Name of the model to request.
         is_chat: /v1/chat/completions instead of /v1/completions.
-        api_key: Sent as a bearer token; None for none.
-        timeout_seconds: For connecting and for every read.
+        api_key: Bearer token; None to send no key.
+        timeout_seconds: Timeout of connecting and of every read.
     """
 
     base_url: str
@@ -60,14 +63,14 @@ class Target:
 
 @dataclass(slots=True)
 class Timed:
-    """What one request took, in seconds of time.perf_counter.
+    """Times of one request, in seconds of time.perf_counter.
 
     Attributes:
-        sent: When it was sent.
-        chunks: When each chunk with text arrived.
-        ended: When the stream ended.
-        num_prompt_tokens, num_output_tokens: As the server counts them; 0 when it does not.
-        error: Why it failed, or None.
+        sent: Time of sending.
+        chunks: Time of arrival of each chunk with text.
+        ended: Time of the end of the stream.
+        num_prompt_tokens, num_output_tokens: Counts of the server; 0 when it reports none.
+        error: Reason of a failure, or None.
     """
 
     sent: float
@@ -79,7 +82,7 @@ class Timed:
 
 
 def first_model(target: Target) -> str:
-    """Return the first model that the server lists. Raises UnavailableError when there is none."""
+    """Return the first model that the server lists. Raises UnavailableError without a model."""
     connection = target.connect()
     try:
         connection.request("GET", target.path("models"), headers=target.headers)

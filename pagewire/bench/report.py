@@ -1,4 +1,4 @@
-"""What a load came to: percentiles and rates, as a table or JSON. Measures nothing itself."""
+"""Computes percentiles and rates of a load test, and formats them as a table."""
 
 import itertools
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ class Spread:
     percentiles: dict[str, float | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A load's result.
+    """Result of a load test.
 
     Attributes:
         ttft: Time to the first chunk with text (TTFT).
-        itl: Between chunks with text (ITL); a chunk may hold several tokens.
+        itl: Time between chunks with text (ITL); a chunk may have several tokens.
         tpot: (latency - TTFT) / (tokens - 1) per request (TPOT).
-        latency: From sending to the end of the stream.
+        latency: Time from sending to the end of the stream.
     """
 
     num_requests: int
@@ -44,7 +44,7 @@ class Report:
 
 
 def make_report(results: Sequence[Timed], seconds: float) -> Report:
-    """Return the report of requests that took `seconds` together."""
+    """Return the report of requests that took `seconds` in all."""
     good = [result for result in results if result.error is None]
     num_prompt = sum(result.num_prompt_tokens for result in good)
     num_output = sum(result.num_output_tokens for result in good)
@@ -84,7 +84,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def percentile(ordered: Sequence[float], rank: float) -> float | None:
-    """Return the value at `rank` percent of sorted values; None of nothing."""
+    """Return the value at `rank` percent of sorted values; None without values."""
     if not ordered:
         return None
     place = (len(ordered) - 1) * rank / 100

@@ -1,6 +1,6 @@
-"""The command `pagewire`: finds the subcommand and leaves the rest to its module.
+"""The command `pagewire`: finds the subcommand and runs its module.
 
-Imports no command before it is asked for, so that `pagewire --help` answers at once.
+Commands are imported only when they run, so that `pagewire --help` answers at once.
 """
 
 import sys

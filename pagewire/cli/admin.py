@@ -1,18 +1,16 @@
-"""`pagewire admin`: `audit` prints what a running deployment holds, `reset-prefix-cache` makes it
-forget what it computed before; the actions about workers are in topology.py. Decides nothing
-itself."""
+"""`pagewire admin`: audits a running deployment and resets its prefix cache.
+
+Actions about workers are in topology.py; servers do the work.
+"""
 
 import asyncio
 import os
 from collections.abc import Callable, Sequence
 
-from pagewire.admin_client import CellReport, audit, reset_prefix_cache
-from pagewire.cli.actions import choose_action
-from pagewire.cli.cells import print_cells
-from pagewire.cli.commands import EXIT_FAILED
-from pagewire.cli.durations import waiting_seconds
+from pagewire.cli.commands import EXIT_FAILED, choose_action, print_cells, waiting_seconds
 from pagewire.cli.topology import run_roles, run_self_test, run_topology
-from pagewire_shared.flags import HintingParser
+from pagewire.client.admin_client import CellReport, audit, reset_prefix_cache
+from pagewire_shared.process.flags import HintingParser
 
 _AUDIT = "audit"
 _RESET = "reset-prefix-cache"
@@ -27,11 +25,11 @@ _ACTIONS = {
     _SELF_TEST: "move KV blocks between all pairs of workers and compare the bytes",
 }
 DEFAULT_SERVER = "127.0.0.1:8001"
-"""Where `pagewire serve` listens for gRPC by default."""
+"""Default gRPC address of `pagewire serve`."""
 
 
 def run(name: str, argv: Sequence[str]) -> int:
-    """Run one action and return the exit status. Raises PagewireError when nobody answers."""
+    """Run one action and return the exit status. Raises PagewireError without an answer."""
     action, rest = choose_action(name, argv, _ACTIONS)
     parser = HintingParser(prog=f"pagewire {name} {action}", description=_ACTIONS[action])
     parser.add_argument(
@@ -49,7 +47,7 @@ def run(name: str, argv: Sequence[str]) -> int:
 
 
 def _audit(parser: HintingParser, argv: Sequence[str]) -> int:
-    """Print the audit; 1 when it found something that should not be there."""
+    """Print the audit; return 1 when it has findings."""
     parser.add_argument(
         "--timeout-seconds", type=waiting_seconds, default=2.0, help="wait for peers (2)"
     )
@@ -64,7 +62,7 @@ def _audit(parser: HintingParser, argv: Sequence[str]) -> int:
 
 
 def _reset_prefix_cache(parser: HintingParser, argv: Sequence[str]) -> int:
-    """Make every cell forget, and print how many blocks that were."""
+    """Reset the prefix cache of every cell, and print the number of blocks."""
     parser.add_argument("--model", metavar="NAME", help="served name (default: all models)")
     options = parser.parse_args(argv)
     asked = reset_prefix_cache(options.server, model=options.model, api_key=options.server_api_key)

@@ -1,4 +1,4 @@
-"""`pagewire bench`: load on a running server and a table of what came of it. Starts no server."""
+"""`pagewire bench`: runs a load test on a running server and prints a table of the results."""
 
 import json
 import math
@@ -6,15 +6,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from pagewire.bench.load import Load, run_load
 from pagewire.bench.openai_stream import Target, first_model
 from pagewire.bench.report import make_report, table
+from pagewire.bench.workload import Workload, run_load
 from pagewire.cli.commands import EXIT_FAILED
 from pagewire.cli.settings import load as load_settings
 from pagewire.cli.settings import make_parser
 from pagewire.config import integer
 from pagewire_shared.errors import StartupError
-from pagewire_shared.settings import setting
+from pagewire_shared.process.settings import setting
 
 DESCRIPTION = "Measure TTFT, ITL and throughput of any OpenAI-compatible server."
 
@@ -47,21 +47,21 @@ class BenchConfig:
 
 
 def run(name: str, argv: Sequence[str]) -> int:
-    """Print the report; 1 when a request failed."""
+    """Print the report; return 1 when a request failed."""
     parser = make_parser(name, BenchConfig, DESCRIPTION)
     loaded, _ = load_settings(parser, BenchConfig, argv)
     config = loaded.config
     target = Target(config.base_url, config.model or "", config.endpoint == "chat", config.api_key)
     if not target.model:
         target = replace(target, model=first_model(target))
-    load = Load(
-        config.num_prompts,
-        config.request_rate,
-        config.max_concurrency,
-        config.input_len,
-        config.output_len,
-        config.ignore_eos,
-        config.seed,
+    load = Workload(
+        num_prompts=config.num_prompts,
+        request_rate=config.request_rate,
+        max_concurrency=config.max_concurrency,
+        input_len=config.input_len,
+        output_len=config.output_len,
+        ignore_eos=config.ignore_eos,
+        seed=config.seed,
     )
     from tqdm import tqdm
 

@@ -1,11 +1,11 @@
-"""`pagewire chat`: a conversation on the terminal, every answer streamed. Stores nothing."""
+"""`pagewire chat`: a conversation on the terminal with streamed answers, which is not stored."""
 
 import sys
 from collections.abc import Sequence
 
 from pagewire.cli.generation import Connection, GenerationConfig, connected, sampling_of
 from pagewire.cli.settings import load, make_parser
-from pagewire.events import Delta, Finished, Message
+from pagewire.client.events import Delta, Finished, Message
 from pagewire_shared.errors import InvalidRequestError
 
 DESCRIPTION = "Talk to a model. Ctrl-C ends an answer, Ctrl-D or /exit the conversation."
@@ -18,13 +18,13 @@ def run(name: str, argv: Sequence[str]) -> int:
     """Read turns from standard input until it ends."""
     parser = make_parser(name, GenerationConfig, DESCRIPTION)
     parser.add_argument("--system", help="instructions for the model")
-    # Not a setting: the environment of a shell should not change what a model is told.
+    # Not a setting, so that the environment of a shell never changes a model's instructions.
     loaded, extra = load(parser, GenerationConfig, argv)
     system = extra["system"]
     start = [Message("system", system)] if system else []
     is_terminal = sys.stdin.isatty()
     if is_terminal:
-        # Importing it is what gives input() editing and history.
+        # The import gives input() editing and history.
         import readline  # noqa: F401
     sampling = sampling_of(loaded.config, DEFAULT_MAX_TOKENS)
     with connected(loaded) as connection:
@@ -54,7 +54,7 @@ def _converse(
         try:
             turns.append(Message("assistant", _answer(connection, turns, sampling)))
         except InvalidRequestError as error:
-            # Usually a conversation that no longer fits the context; it can go on after /clear.
+            # Usually the conversation no longer fits the context; /clear starts anew.
             turns.pop()
             print(f"pagewire chat: {error}", file=sys.stderr)
 
@@ -70,7 +70,7 @@ def _read_turn(is_terminal: bool) -> str | None:
 
 
 def _answer(connection: Connection, turns: list[Message], sampling: dict[str, object]) -> str:
-    """Print an answer as it comes and return it, cut short by Ctrl-C."""
+    """Print an answer while it is generated and return it; Ctrl-C ends it early."""
     texts: list[str] = []
     events = connection.client.chat(turns, sampling, model=connection.model)
     try:

@@ -1,16 +1,75 @@
-"""The table of subcommands and what all of them share: errors as one line, exit statuses."""
+"""The table of subcommands and their shared code: error lines, exit statuses, choice of actions."""
 
 import importlib
+import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from pagewire_shared.errors import PagewireError
-from pagewire_shared.flags import EXIT_MISUSE, did_you_mean
+from pagewire_shared.process.flags import EXIT_MISUSE, did_you_mean
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+import argparse
+from typing import Final
+
+
+def choose_action(
+    command: str, argv: Sequence[str], actions: Mapping[str, str]
+) -> tuple[str, list[str]]:
+    """Return the action and the words after it; exit with 0 after --help and 2 after misuse."""
+    width = max(map(len, actions))
+    shown = "\n".join(f"  {name:<{width}}  {text}" for name, text in actions.items())
+    usage = f"usage: pagewire {command} ACTION [...]\n\n{shown}"
+    word = argv[0] if argv else ""
+    if word in actions:
+        return word, list(argv[1:])
+    if word in ("-h", "--help"):
+        print(usage)
+        sys.exit(0)
+    wanted = f"unknown action {word!r}{did_you_mean(word, actions)}" if word else "no action given"
+    print(f"pagewire {command}: error: {wanted} (see pagewire {command} --help)", file=sys.stderr)
+    sys.exit(EXIT_MISUSE)
+
+
+Report = TypeVar("Report", bound="DataclassInstance")
+
+
+def print_cells(
+    cells: Sequence[Report], describe: Callable[[Report], str], *, as_json: bool
+) -> None:
+    """Print the reports of all cells, as text by `describe` or as a JSON array of their fields."""
+    if as_json:
+        print(json.dumps([asdict(cell) for cell in cells], indent=2))
+    else:
+        print("\n\n".join(describe(cell) for cell in cells))
+
+
+LONGEST_SECONDS: Final = 3600.0
+
+
+def waiting_seconds(text: str) -> float:
+    """Return the longest wait for an answer in seconds, from a millisecond to an hour.
+
+    Raises:
+        argparse.ArgumentTypeError: The text is not a number in that range.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+    # The wire has milliseconds; the comparison also refuses nan.
+    if not 0.001 <= seconds <= LONGEST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0.001 and {LONGEST_SECONDS:g}")
+    return seconds
+
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
-"""What shells report for a program ended by SIGINT."""
+"""Exit status that shells report for a program ended by SIGINT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +130,7 @@ def run_command(name: str, argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output left, as `| head` does; the flush at exit would fail again.
+        # The reader of the output left, as `| head` does; the flush at exit would fail again.
         sys.stdout = None
         return EXIT_FAILED
     return status

@@ -1,4 +1,4 @@
-"""`pagewire config show`: what `serve` would use, and where each value is from. Runs nothing."""
+"""`pagewire config show`: prints the configuration that `serve` would use, with its sources."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from pagewire.cli.actions import choose_action
+from pagewire.cli.commands import choose_action
 from pagewire.cli.settings import add_model, load, make_parser
 from pagewire.config import ServeConfig
-from pagewire_shared.settings import Loaded
+from pagewire_shared.process.settings import LoadedSettings
 
 DESCRIPTION = (
     "Show the configuration that `pagewire serve` with the same flags would use, as a YAML file "
@@ -29,7 +29,7 @@ def run(name: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def describe(loaded: Loaded[ServeConfig]) -> str:
+def describe(loaded: LoadedSettings[ServeConfig]) -> str:
     """Return YAML, one key a line, with the source of each value as a comment."""
     lines = []
     for item in fields(loaded.config):

@@ -1,11 +1,11 @@
-"""`pagewire generate`: continues a prompt and prints the text as it comes. Has no memory."""
+"""`pagewire generate`: continues one prompt and prints the text while it is generated."""
 
 import sys
 from collections.abc import Sequence
 
 from pagewire.cli.generation import GenerationConfig, connected, sampling_of
 from pagewire.cli.settings import load, make_parser
-from pagewire.events import Delta, Finished
+from pagewire.client.events import Delta, Finished
 from pagewire_shared.errors import InvalidRequestError
 
 DESCRIPTION = "Continue a prompt. Standard output gets the text and nothing else."

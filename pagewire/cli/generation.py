@@ -1,24 +1,55 @@
-"""What `generate` and `chat` share: flags, and a deployment to ask, running or started here."""
+"""Shared code of `generate` and `chat`: sampling flags, and a running or new deployment."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pagewire.cli.progress import StartProgress
-from pagewire.cli.sampling_flags import bias_of, structured_outputs_of, token_bias
-from pagewire.client import Client
+from pagewire.client.client import Client
 from pagewire.config import ServeConfig, integer
 from pagewire.local.cluster import LocalCluster
-from pagewire_shared.sampling import field_names
-from pagewire_shared.settings import Loaded, setting
+from pagewire_shared.errors import StartupError
+from pagewire_shared.process.settings import LoadedSettings, setting
+from pagewire_shared.sampling.params import field_names
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+
+_STRUCTURED = ("json", "regex", "choice", "grammar")
+
+
+def token_bias(text: str) -> str:
+    """Return `text`, which must be ID=BIAS. Raises StartupError."""
+    _bias_pair(text)
+    return text
+
+
+def bias_of(texts: tuple[str, ...]) -> dict[int, float]:
+    """Return token id -> bias of ID=BIAS texts. Raises StartupError."""
+    return dict(_bias_pair(text) for text in texts)
+
+
+def structured_outputs_of(flags: Mapping[str, Any]) -> StructuredOutputsParams | None:
+    """Return the constraint of the flags structured_json, structured_regex, structured_choice and
+    structured_grammar; None without one. Raises InvalidRequestError for several."""
+    given = {name: flags[f"structured_{name}"] for name in _STRUCTURED}
+    given = {name: value for name, value in given.items() if value not in (None, ())}
+    return StructuredOutputsParams(**given) if given else None
+
+
+def _bias_pair(text: str) -> tuple[int, float]:
+    token_id, _, bias = text.partition("=")
+    try:
+        return int(token_id), float(bias)
+    except ValueError:
+        raise StartupError(f"{text!r} is not ID=BIAS, such as 198=-100") from None
+
 
 CONNECT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationConfig(ServeConfig):
-    """Flags of `generate` and `chat`: those of `serve`, for when they start one, and sampling."""
+    """Flags of `generate` and `chat`: sampling, and those of `serve` to start a deployment."""
 
     server: str | None = setting(
         None, "gRPC address of a running deployment; without it one is started here"
@@ -51,11 +82,11 @@ class GenerationConfig(ServeConfig):
 
 
 def sampling_of(config: GenerationConfig, default_max_tokens: int) -> dict[str, Any]:
-    """Return the sampling parameters that were given; the model's defaults fill the rest."""
+    """Return the given sampling parameters; the server adds the model's defaults."""
     sampling: dict[str, Any] = {"max_tokens": default_max_tokens}
     for name in field_names():
         value = getattr(config, name, None)
-        # By identity: 0 and 0.0 equal False and are what somebody asked for.
+        # By identity, because 0 and 0.0 equal False and are valid values.
         if value is not None and value is not False and value != ():
             sampling[name] = value
     if "logit_bias" in sampling:
@@ -69,14 +100,14 @@ def sampling_of(config: GenerationConfig, default_max_tokens: int) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A client and the model to ask; None where the server has only one."""
+    """A client and the model to request; None where the server has only one."""
 
     client: Client
     model: str | None
 
 
 @contextmanager
-def connected(loaded: Loaded[GenerationConfig]) -> Iterator[Connection]:
+def connected(loaded: LoadedSettings[GenerationConfig]) -> Iterator[Connection]:
     """Yield a connection to --server, or to a deployment that lives as long as the block.
 
     Raises:

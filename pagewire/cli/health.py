@@ -1,6 +1,6 @@
 """`pagewire health`: asks one process whether it serves, for health checks of containers.
 
-Needs nothing but what every role has. Decides nothing: the process says what it is.
+It needs only packages that every role has.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from http.client import HTTPException
 from typing import Any
 
-from pagewire.cli.durations import waiting_seconds
+from pagewire.cli.commands import waiting_seconds
 from pagewire_shared.errors import UnavailableError
-from pagewire_shared.flags import HintingParser
+from pagewire_shared.process.flags import HintingParser
 from pagewire_shared.rpc.address import parse_address
 
 DEFAULT_TIMEOUT_SECONDS = 2.0
@@ -21,7 +21,7 @@ _SCHEMES = ("http://", "https://")
 
 
 def run(name: str, argv: Sequence[str]) -> int:
-    """Print what the process says and return 0. Raises UnavailableError when it does not serve."""
+    """Print the answer of a process that serves and return 0; else raise UnavailableError."""
     parser = HintingParser(
         prog=f"pagewire {name}",
         description="Ask one process whether it serves; 1 when it says no, or nothing in time.",
@@ -52,7 +52,7 @@ def run(name: str, argv: Sequence[str]) -> int:
 
 
 def _ask_http(url: str, seconds: float) -> str:
-    # Without the proxies of the environment: who is asked is at hand, as a rule the same host.
+    # Without the proxies of the environment: the process usually runs on the same host.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=seconds) as response:
@@ -73,7 +73,7 @@ async def _ask_grpc(text: str, service: str, seconds: float) -> str:
 
     address = str(parse_address(text, setting="ADDRESS"))
     shown = f"{address} ({service})" if service else address
-    # A proxy of the environment would be asked instead.
+    # A proxy of the environment must not answer in its place.
     options = [("grpc.enable_http_proxy", 0)]
     async with grpc.aio.insecure_channel(address, options=options) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)

@@ -1,5 +1,4 @@
-"""How the start of a deployment looks on standard error: one moving line on a terminal, else plain
-lines with seconds. Decides nothing."""
+"""Prints the progress of a start to standard error: a moving line on a terminal, else lines."""
 
 import sys
 import time
@@ -11,14 +10,14 @@ from pagewire.local.supervision import BecameReady, Restarting
 
 _CLEAR_LINE = "\r\x1b[K"
 _PLAIN_STEP = 0.25
-"""Without a terminal, progress is a line per quarter and not per tensor."""
+"""Without a terminal, progress is one line per quarter, not one per tensor."""
 
 
 class StartProgress:
     """Shows notices; call `show` from one thread.
 
     Args:
-        stream: Where to write; standard error if None.
+        stream: Stream to write to; standard error if None.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -31,7 +30,7 @@ class StartProgress:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     def show(self, notice: Notice) -> None:

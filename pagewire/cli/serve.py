@@ -1,4 +1,4 @@
-"""`pagewire serve`: starts a LocalCluster, says when it is ready and how to ask it."""
+"""`pagewire serve`: runs a LocalCluster, and prints addresses and an example once it is ready."""
 
 import json
 import queue
@@ -20,11 +20,11 @@ DESCRIPTION = "Serve a model on this machine: one process per role, HTTP and gRP
 
 
 class _StopRequested:
-    """Put into the queue of notices by a signal handler."""
+    """A signal handler puts this into the queue of notices."""
 
 
 def run(name: str, argv: Sequence[str]) -> int:
-    """Serve until SIGINT, SIGTERM or SIGHUP; 0 then. Raises StartupError when it cannot start."""
+    """Serve until SIGINT, SIGTERM or SIGHUP and return 0. Raises StartupError at a failed start."""
     parser = make_parser(name, ServeConfig, DESCRIPTION)
     add_model(parser)
     loaded, _ = load(parser, ServeConfig, argv)
@@ -68,7 +68,7 @@ def _follow(cluster: LocalCluster, notices: "queue.SimpleQueue[Notice | _StopReq
 
 
 def ready_text(cluster: LocalCluster, seconds: float) -> str:
-    """Return the ready line and a command that asks the first model."""
+    """Return the ready line and a command that queries the first model."""
     names = ", ".join(model.name for model in cluster.models)
     return (
         f"Pagewire is ready after {seconds:.1f} s: {cluster.http_url} "

@@ -1,4 +1,4 @@
-"""Configuration of a subcommand from its flags, the environment and a file. Reads nothing else."""
+"""Configuration of a subcommand from its flags, the environment and a file."""
 
 import dataclasses
 import os
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pagewire_shared.flags import HintingParser
-from pagewire_shared.settings import (
+from pagewire_shared.process.flags import HintingParser
+from pagewire_shared.process.settings import (
     ENVIRONMENT_PREFIX,
-    Loaded,
+    LoadedSettings,
     add_settings,
     normalise_flags,
     resolve,
@@ -28,7 +28,7 @@ def make_parser(command: str, config_class: type[Any], description: str) -> Hint
 
 def load(
     parser: HintingParser, config_class: type[Config], argv: Sequence[str]
-) -> tuple[Loaded[Config], dict[str, Any]]:
+) -> tuple[LoadedSettings[Config], dict[str, Any]]:
     """Return the configuration, and by name what `parser` has besides its settings.
 
     Exits with 2 on misuse. Raises StartupError for a value that does not parse.
@@ -38,7 +38,7 @@ def load(
     settings = {item.name for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     others = {key: flags.pop(key) for key in list(flags) if key not in settings}
     if others.get("MODEL") is not None:
-        # MODEL and --model say the same.
+        # MODEL means the same as --model.
         flags["model"] = [others["MODEL"], *flags.get("model", [])]
     return resolve(config_class, flags, os.environ, Path(file) if file else None), others
 

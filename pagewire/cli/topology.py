@@ -1,14 +1,12 @@
-"""`pagewire admin topology`, `roles` and `selftest`: which workers there are, what they are used
-for and whether KV blocks move between them. Decides nothing itself."""
+"""`pagewire admin topology`, `roles` and `selftest`: shows the workers of a deployment, sets their
+roles and tests the transfer of KV blocks between them."""
 
 import argparse
 import asyncio
 from collections.abc import Sequence
 
-from pagewire.cli.cells import print_cells
-from pagewire.cli.commands import EXIT_FAILED
-from pagewire.cli.durations import waiting_seconds
-from pagewire.topology_client import (
+from pagewire.cli.commands import EXIT_FAILED, print_cells, waiting_seconds
+from pagewire.client.topology_client import (
     ROLES,
     CellSelfTest,
     CellTopology,
@@ -18,8 +16,8 @@ from pagewire.topology_client import (
     set_roles,
     topology,
 )
-from pagewire_shared.flags import HintingParser
-from pagewire_shared.worker_name import SHOWN_DIGITS
+from pagewire_shared.identity.ids import SHOWN_DIGITS
+from pagewire_shared.process.flags import HintingParser
 
 _WORKER_HEAD = ("worker", "model", "roles", "running", "waiting", "layout", "KV endpoint", "")
 _PAIR_HEAD = ("prefill", "decode", "transport", "MB/s", "transfers", "failures", "")
@@ -36,7 +34,7 @@ def run_topology(parser: HintingParser, argv: Sequence[str]) -> int:
 
 
 def run_roles(parser: HintingParser, argv: Sequence[str]) -> int:
-    """Change the roles of one worker, and print it as it is now."""
+    """Change the roles of one worker, and print its new roles."""
     parser.add_argument("worker", metavar="WORKER", help="its id, or the beginning of it")
     parser.add_argument(
         "roles", metavar="ROLES", type=_roles, help="all that it is used for: prefill, decode"
@@ -49,7 +47,7 @@ def run_roles(parser: HintingParser, argv: Sequence[str]) -> int:
 
 
 def run_self_test(parser: HintingParser, argv: Sequence[str]) -> int:
-    """Probe every pair and print what came of it; 1 when something is wrong."""
+    """Probe every pair and print the results; return 1 when a probe found a problem."""
     parser.add_argument(
         "--timeout-seconds", type=waiting_seconds, default=10.0, help="for all of it (10)"
     )
@@ -121,7 +119,7 @@ def _probe_row(probe: ProbeFacts) -> tuple[str, ...]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return aligned lines, none for no rows."""
+    """Return aligned lines; an empty list without rows."""
     if not rows:
         return []
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]

@@ -1,1 +1,1 @@
-"""A whole deployment on this machine: one process per role, supervised. Calls no process's API."""
+"""A whole deployment on this machine: one supervised process per role."""

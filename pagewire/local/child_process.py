@@ -1,4 +1,4 @@
-"""One child process: started with pipes, read by threads, ended by signals. Decides nothing."""
+"""One child process: starts it with pipes, reads its output in threads and sends it signals."""
 
 import contextlib
 import functools
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from pagewire_shared.probe_answers import PROBE
-from pagewire_shared.standby import GO
-from pagewire_shared.status import parse_status
+from pagewire_shared.process.probe_answers import PROBE
+from pagewire_shared.process.standby import GO
+from pagewire_shared.process.status import parse_status
 
 READERS_JOIN_SECONDS = 1.0
-"""A process that the child started may hold its pipes; its exit does not wait longer than this."""
+"""Longest wait for the pipes of an exited child; a process that it started may keep them open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class StatusReceived:
 
 @dataclass(frozen=True, slots=True)
 class LineReceived:
-    """A line that a child wrote, a log line as a rule."""
+    """A line that a child wrote, usually a log line."""
 
     name: str
     text: str
@@ -35,12 +35,12 @@ class LineReceived:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """A child's process is gone.
+    """A child's process has ended.
 
     Attributes:
-        name: The child.
+        name: Name of the child.
         status: Exit status; negative for a signal.
-        reason: For a person: signal or status, and the last line it wrote.
+        reason: Signal or status and the last line that the child wrote, for a person.
     """
 
     name: str
@@ -52,15 +52,16 @@ ChildEvent = StatusReceived | LineReceived | Exited
 
 
 class ChildProcess:
-    """A running process; its events arrive through `post`, with itself, from several threads,
-    `Exited` last.
+    """A running process.
 
-    The child watches its standard input, whose other end only this process holds: it exits when
-    this process is gone, however it went.
+    Events arrive through `post`, with this object, from several threads; `Exited` is the last. The
+    child watches its standard input, of which only this process has the other end: the child exits
+    when this process ends, even after a kill.
     """
 
     def __init__(
         self,
+        *,
         name: str,
         role: str,
         command: Sequence[str],
@@ -72,7 +73,7 @@ class ChildProcess:
         self._error_prefix = f"pagewire {role}: error: "
         self._last_line = ""
         self._stdin_lock = threading.Lock()
-        # An own process group: Ctrl-C reaches only the parent, which stops the children in order.
+        # In its own process group: Ctrl-C reaches only the parent, which stops children in order.
         self._process = subprocess.Popen(
             list(command),
             stdin=subprocess.PIPE,
@@ -93,20 +94,23 @@ class ChildProcess:
         return self._process.pid
 
     def ask(self) -> None:
-        """Ask whether it gets on; the answer is a status "alive". Never waits: it is asked once
-        until it answers. Nothing happens when the process is gone."""
+        """Ask whether the child makes progress; the answer is a status "alive".
+
+        Never waits, because callers ask again only after an answer. Has no effect on a process that
+        has ended.
+        """
         self._say(PROBE)
 
     def go(self) -> None:
-        """Let one that stands by serve; nothing happens when the process is gone."""
+        """Let a standby process serve; has no effect on a process that has ended."""
         self._say(GO)
 
     def terminate(self) -> None:
-        """Send SIGTERM; nothing happens when the process is gone."""
+        """Send SIGTERM; has no effect on a process that has ended."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """Send SIGKILL; nothing happens when the process is gone."""
+        """Send SIGKILL; has no effect on a process that has ended."""
         self._process.kill()
 
     def wait_gone(self, timeout_seconds: float) -> None:
@@ -134,7 +138,7 @@ class ChildProcess:
 
     def _read_stderr(self) -> None:
         for line in _lines(self._process.stderr):
-            # The reason of a failure also comes as a status; shown once is enough.
+            # The reason of a failure also comes as a status, and is shown once.
             if line.startswith(self._error_prefix):
                 continue
             if line:
@@ -147,7 +151,7 @@ class ChildProcess:
             reader.join(READERS_JOIN_SECONDS)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert stream is not None
-            # A reader that still reads holds the lock of its stream; closing would wait for it.
+            # A reader that still reads has locked its stream; closing would wait for it.
             if not any(reader.is_alive() for reader in self._readers):
                 with self._stdin_lock, contextlib.suppress(OSError):
                     stream.close()
@@ -161,7 +165,7 @@ def _lines(stream: IO[bytes] | None) -> Iterator[str]:
 
 
 def describe_exit(status: int, last_line: str) -> str:
-    """Return how a process ended: "killed by SIGKILL" or "exit status 1", and its last line."""
+    """Return the end of a process: "killed by SIGKILL" or "exit status 1", and its last line."""
     if status < 0:
         try:
             return f"killed by {signal.Signals(-status).name}"

@@ -1,7 +1,7 @@
-"""LocalCluster: the processes of one deployment, started, watched, restarted and stopped.
+"""LocalCluster: starts, watches, restarts and stops the processes of one deployment.
 
-One thread of its own carries out what supervision.py decides; it works beside a running event loop
-and in scripts without a __main__ guard, since nothing is forked or imported again.
+Its own thread carries out the decisions of supervision.py. It works beside a running event loop and
+in scripts without a __main__ guard, because children are new programs, not forks.
 """
 
 import os
@@ -38,9 +38,9 @@ from pagewire.local.supervision import (
 )
 from pagewire.local.watchdog import Hung, Prepare, Watchdog
 from pagewire.models import served_models
-from pagewire_shared.allocator import with_allocator_settings
-from pagewire_shared.backoff import Backoff
 from pagewire_shared.errors import StartupError
+from pagewire_shared.process.allocator import with_allocator_settings
+from pagewire_shared.process.backoff import Backoff
 from pagewire_shared.rpc.address import Address, parse_address, require_free
 
 RESTART_FIRST_SECONDS = 0.1
@@ -59,8 +59,8 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What a process tells; two may have the name of one child."""
+class _Received:
+    """An event of a process; a child and its standby have the same name."""
 
     process: ChildProcess
     event: ChildEvent
@@ -70,12 +70,12 @@ class LocalCluster:
     """All roles on this machine, Unix sockets between them.
 
     Args:
-        config: What to serve and how.
+        config: Settings of the deployment.
         observer: Called with every Notice from the cluster's thread; must not block.
         has_http: Listen on the host and ports of `config`; otherwise only on a Unix socket (gRPC).
 
     Raises:
-        StartupError: A model that is not there, a taken port, or an address that is none.
+        StartupError: A missing model, a taken port, or an invalid address.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class LocalCluster:
         names = mint_names(config.frontends)
         self._endpoints = Endpoints(host, config.port, config.grpc_port, socket, names)
         self._reservations: list[PortReservation] = []
-        self._events: queue.SimpleQueue[_Told | _Stop | _Run] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[_Received | _Stop | _Run] = queue.SimpleQueue()
         self._processes: dict[str, ChildProcess] = {}
         self._standbys = Standbys(self._launch)
         self._specs = {spec.name: spec for spec in self._plan()}
@@ -110,7 +110,7 @@ class LocalCluster:
         )
         self._watchdog = Watchdog(time.monotonic(), is_on=config.watchdog)
         self._meter = ActivityMeter()
-        self._settled = threading.Event()
+        self._ready_or_ended = threading.Event()
         self._ended = threading.Event()
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._run, name="pagewire-cluster", daemon=True)
@@ -130,7 +130,7 @@ class LocalCluster:
         return f"http://{Address(_dialled(self._endpoints.host), self._endpoints.port)}"
 
     def pids(self, role: str | None = None) -> dict[str, int]:
-        """Return name -> process id of the running children, of one role if given."""
+        """Return name -> process id of the running children, only of `role` if given."""
         return {
             name: process.pid
             for name, process in list(self._processes.items())
@@ -138,12 +138,12 @@ class LocalCluster:
         }
 
     def start(self) -> None:
-        """Start the processes; returns at once. Raises StartupError when a port is taken."""
+        """Start the processes and return at once. Raises StartupError when a port is taken."""
         try:
             if self._endpoints.host:
                 self._claim_ports()
         except StartupError:
-            self._let_go()
+            self._release()
             raise
         self._events.put(_Run())
         self._thread.start()
@@ -154,7 +154,7 @@ class LocalCluster:
         Raises:
             StartupError: A process cannot start (the reason), or the timeout passed.
         """
-        if not self._settled.wait(timeout_seconds):
+        if not self._ready_or_ended.wait(timeout_seconds):
             raise StartupError(f"not ready after {timeout_seconds:g} s")
         if self._failure is not None:
             raise StartupError(self._failure)
@@ -162,13 +162,13 @@ class LocalCluster:
             raise StartupError("stopped before it was ready")
 
     def request_stop(self) -> None:
-        """Ask all processes to end and return at once; asked twice, they are killed."""
+        """Ask all processes to end and return at once; a second call kills them."""
         self._events.put(_Stop())
 
     def stop(self) -> None:
-        """End all processes and wait until they are gone. Harmless when already stopped."""
+        """End all processes and wait for their end. Has no effect when already stopped."""
         if self._thread.ident is None:
-            self._let_go()
+            self._release()
             self._ended.set()
             return
         if not self._ended.is_set():
@@ -187,7 +187,7 @@ class LocalCluster:
         return plan_children(config, self.models, self._folder.path, self._endpoints, devices)
 
     def _claim_ports(self) -> None:
-        """Refuse taken ports; keep those that several frontends share."""
+        """Refuse taken ports; reserve ports that several frontends share."""
         wanted = (self._endpoints.port, "--port"), (self._endpoints.grpc_port, "--grpc-port")
         host = self._endpoints.host
         if len(self._endpoints.names) == 1:
@@ -199,7 +199,7 @@ class LocalCluster:
         http, grpc = (reservation.port for reservation in self._reservations)
         self._set_ports(http, grpc)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._folder.remove()
         for reservation in self._reservations:
             reservation.close()
@@ -212,18 +212,20 @@ class LocalCluster:
                     self._on_time(time.monotonic())
         finally:
             if not self._ended.is_set():
-                # Only a bug here leads to this; the children must not outlive it.
+                # Only a bug of this module leads here; the children must not outlive it.
                 self._failure = "the supervisor of the processes failed"
                 for process in self._processes.values():
                     process.kill()
                 self._standbys.end()
-            self._let_go()
+            self._release()
             self._ended.set()
-            self._settled.set()
+            self._ready_or_ended.set()
 
     def _handle_events(self) -> None:
-        """Wait for the first event until something is due; what has come is handled before time
-        counts against who sent it."""
+        """Wait for an event until an action is due, then handle all events that have arrived.
+
+        Events are handled before `on_time`, so that an answer counts before a hang is detected.
+        """
         due = (self._supervision.next_due(), self._watchdog.next_tick)
         instants = [instant for instant in due if instant is not None]
         timeout = max(0.0, min(instants) - time.monotonic()) if instants else None
@@ -265,25 +267,25 @@ class LocalCluster:
         try:
             pid = self._standbys.prepare(self._specs[name])
         except OSError as error:
-            # No memory or no process is left. It is only faster with one.
+            # No memory or no process is left; a restart without a standby is only slower.
             self._notify(StoodDown(name, str(error)))
         else:
             self._notify(StandingBy(name, pid))
 
-    def _handle(self, event: _Told | _Stop | _Run) -> None:
+    def _handle(self, event: _Received | _Stop | _Run) -> None:
         now = time.monotonic()
         match event:
             case _Run():
                 self._carry_out(self._supervision.start(now))
             case _Stop():
                 self._carry_out(self._supervision.on_stop(now))
-            case _Told(process, told) if self._standbys.owns(process):
-                self._on_standby(process, told)
-            case _Told(_, told):
-                self._on_told(told, now)
+            case _Received(process, received) if self._standbys.owns(process):
+                self._on_standby(process, received)
+            case _Received(_, received):
+                self._on_child_event(received, now)
 
     def _on_standby(self, process: ChildProcess, event: ChildEvent) -> None:
-        """A process that waits decides nothing: what it says is shown."""
+        """Show the events of a standby process, without passing them to the supervision."""
         match event:
             case LineReceived():
                 self._notify(event)
@@ -292,7 +294,7 @@ class LocalCluster:
             case Exited(name, _, reason) if self._standbys.exited(process):
                 self._notify(StoodDown(name, reason))
 
-    def _on_told(self, event: ChildEvent, now: float) -> None:
+    def _on_child_event(self, event: ChildEvent, now: float) -> None:
         match event:
             case LineReceived():
                 self._notify(event)
@@ -326,7 +328,7 @@ class LocalCluster:
                 self._supervision.on_failed(name, str(status.get("message", "")))
 
     def _learn_ports(self, status: dict[str, object]) -> None:
-        """Keep the ports that the system picked, so that a restarted frontend gets them again."""
+        """Note the ports that the system picked, so that a restarted frontend gets them again."""
         if not self._endpoints.host:
             return
         http = str(status.get("http", "")).removeprefix("http://")
@@ -353,18 +355,18 @@ class LocalCluster:
                 case Restarting():
                     self._notify(action)
                 case BecameReady():
-                    self._settled.set()
+                    self._ready_or_ended.set()
                     self._notify(action)
                 case Ended(failure):
                     self._failure = failure
                     self._standbys.end()
-                    self._let_go()
+                    self._release()
                     self._ended.set()
-                    self._settled.set()
+                    self._ready_or_ended.set()
                     self._notify(action)
 
     def _spawn(self, spec: ChildSpec) -> None:
-        """Let the process that stands by go, or start one."""
+        """Let the standby process serve, or start a new process."""
         self._processes[spec.name] = self._standbys.take(spec.name) or self._launch(spec)
         self._watchdog.started(spec.name, spec.role, time.monotonic())
 
@@ -372,10 +374,12 @@ class LocalCluster:
         environ = with_allocator_settings(child_environment(os.environ), spec.role)
         environ.update(spec.environ)
         command = [*spec.command, "--standby"] if is_standby else spec.command
-        return ChildProcess(spec.name, spec.role, command, environ, self._post)
+        return ChildProcess(
+            name=spec.name, role=spec.role, command=command, environ=environ, post=self._post
+        )
 
     def _post(self, process: ChildProcess, event: ChildEvent) -> None:
-        self._events.put(_Told(process, event))
+        self._events.put(_Received(process, event))
 
     def _notify(self, notice: Notice) -> None:
         if self._observer is not None:

@@ -1,4 +1,4 @@
-"""Which CUDA device each worker of a local deployment gets. Imports no torch: it takes seconds."""
+"""Assigns CUDA devices to the workers of a local deployment, without the slow import of torch."""
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -11,14 +11,16 @@ _DEVICE_FILES = Path("/dev")
 
 
 def visible_devices(environ: Mapping[str, str], folder: Path = _DEVICE_FILES) -> tuple[str, ...]:
-    """Return the CUDA devices that this process may use, as CUDA_VISIBLE_DEVICES names them: those
-    the variable lists, up to the first that is none, or all of the machine."""
+    """Return the CUDA devices that this process may use, as CUDA_VISIBLE_DEVICES names them.
+
+    These are the devices in the variable up to the first invalid entry, or all of the machine.
+    """
     listed = environ.get(VARIABLE)
     if listed is None:
         return tuple(str(number) for number in range(len([*folder.glob("nvidia[0-9]*")])))
     devices: list[str] = []
     for name in map(str.strip, listed.split(",")):
-        # CUDA itself ignores what follows an entry that names no device.
+        # CUDA itself ignores entries after one that names no device.
         if not name or name.startswith("-"):
             break
         devices.append(name)
@@ -26,7 +28,7 @@ def visible_devices(environ: Mapping[str, str], folder: Path = _DEVICE_FILES) ->
 
 
 def torch_has_cuda() -> bool:
-    """Whether the installed torch was built with CUDA."""
+    """Return whether the installed torch was built with CUDA."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return False
@@ -36,13 +38,13 @@ def torch_has_cuda() -> bool:
 def assign_devices(
     device: str, num_workers: int, visible: Sequence[str], *, has_cuda: bool
 ) -> list[str | None]:
-    """Return the device of each worker; None where it does not run on CUDA.
+    """Return the device of each worker; None for a worker on the CPU.
 
     Args:
         device: auto, cpu or cuda.
-        num_workers: Of all models together.
-        visible: What `visible_devices` returns. A device that is listed twice is given to two.
-        has_cuda: Whether torch could use one.
+        num_workers: Number of workers of all models.
+        visible: Result of `visible_devices`. A device that is listed twice serves two workers.
+        has_cuda: Whether torch can use CUDA.
 
     Raises:
         StartupError: There are fewer devices than workers.

@@ -1,12 +1,10 @@
-"""The frontends of a deployment as a group: what each is called, and how each is told of the
-others. Pure but for the dice of the names.
-"""
+"""Names of the frontends of a deployment, and the flags that make them a group of peers."""
 
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pagewire_shared.frontend_tag import slot_of
+from pagewire_shared.identity.frontend_tag import slot_of
 
 _NAME_BYTES = 4
 
@@ -14,7 +12,7 @@ _NAME_BYTES = 4
 def mint_names(num_frontends: int) -> tuple[str, ...]:
     """Return names, of 8 hex digits, for the frontends of one deployment.
 
-    They are drawn, so that an id that was handed out by an earlier deployment names nobody.
+    Names are random, so that ids of an earlier deployment match no frontend.
     """
     names: dict[str, str] = {}
     while len(names) < num_frontends:
@@ -24,13 +22,13 @@ def mint_names(num_frontends: int) -> tuple[str, ...]:
 
 
 def memberships(names: Sequence[str], folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name of each frontend's process and the flags that make it one of the group.
+    """Yield the name of each frontend's process and the flags that make it a member of the group.
 
-    A single frontend has no peers, nor a port to share.
+    A single frontend has no peers and shares no port.
 
     Args:
-        names: Of the frontends in their group.
-        folder: Where the sockets between them lie.
+        names: Names of the frontends in their group.
+        folder: Folder of the sockets between the frontends.
     """
     if len(names) == 1:
         yield "frontend", ["--frontend-name", names[0]]

@@ -1,4 +1,4 @@
-"""Which processes a deployment consists of, and with which flags. Starts none of them."""
+"""Plans the processes of a deployment and their flags; cluster.py starts them."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from pagewire.config import STORE_SETTINGS, ServeConfig
 from pagewire.local.devices import VARIABLE
 from pagewire.local.frontend_group import memberships
 from pagewire.models import ServedModel
-from pagewire_shared.settings import ENVIRONMENT_PREFIX, flag_of
+from pagewire_shared.process.settings import ENVIRONMENT_PREFIX, flag_of
 
 # Settings of `serve` that mean the same to a role, by the field's name.
 _WORKER_SETTINGS = (
@@ -82,7 +82,7 @@ class Endpoints:
         grpc_port: gRPC port.
         socket: Path of a Unix socket for gRPC, used when `host` is empty.
         names: Names of the frontends in their group, one per process. A restarted one keeps its
-            name, because the others were told it when they started.
+            name, because the others got it when they started.
     """
 
     host: str

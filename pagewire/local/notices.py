@@ -1,4 +1,4 @@
-"""What a LocalCluster tells its observer. Owns no behaviour."""
+"""Notices that a LocalCluster passes to its observer."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ class Loading:
     """A child reports progress towards being ready.
 
     Attributes:
-        name: The child.
-        fraction: Done, from 0 to 1; None when it cannot tell.
-        detail: What it does.
+        name: Name of the child.
+        fraction: Fraction done, from 0 to 1; None when unknown.
+        detail: Description of the work.
     """
 
     name: str
@@ -30,10 +30,10 @@ class ChildReady:
 
 @dataclass(frozen=True, slots=True)
 class StandingBy:
-    """A child does not answer, and a replacement was started that waits.
+    """A child does not answer, and a standby was started as its replacement.
 
     Attributes:
-        name: The child.
+        name: Name of the child.
         pid: Process id of the replacement.
     """
 
@@ -46,8 +46,8 @@ class StoodDown:
     """The replacement of a child has ended without being used.
 
     Attributes:
-        name: The child.
-        reason: For a person.
+        name: Name of the child.
+        reason: Reason, for a person.
     """
 
     name: str
@@ -57,4 +57,4 @@ class StoodDown:
 Notice = (
     Loading | ChildReady | LineReceived | StandingBy | StoodDown | Restarting | BecameReady | Ended
 )
-"""What an observer is called with, on the cluster's thread."""
+"""Argument of an observer, which the cluster's thread calls."""

@@ -1,8 +1,7 @@
-"""A TCP port kept for several processes of this user that listen on it together (SO_REUSEPORT).
-Never listens itself.
+"""Reserves a TCP port on which several processes of this user listen together (SO_REUSEPORT).
 
-With SO_REUSEPORT a port that another program has taken is no error any more: both get a share of
-the connections. So the port is bound alone first, which tells, and shared only then.
+With SO_REUSEPORT, a port that another program has taken is not an error: both get a share of the
+connections. So the port is first bound alone, which detects the other program, and then shared.
 """
 
 import socket
@@ -13,22 +12,22 @@ from pagewire_shared.rpc.address import Address
 
 
 class PortReservation:
-    """A bound socket that takes no connection: `port` is the one it got.
+    """A bound socket that takes no connections; `port` is the bound port.
 
-    As long as it is open nobody else gets the port, also while none of the processes runs.
+    While it is open, no other program gets the port, even while none of the processes runs.
 
     Args:
         host: Address to listen on.
-        port: 0 picks one.
-        setting: Flag named in errors.
+        port: Port to bind; 0 picks a free one.
+        setting: Flag that errors name.
 
     Raises:
-        StartupError: The port is taken, `host` is no address, or the system cannot share ports.
+        StartupError: The port is taken, `host` is invalid, or the system cannot share ports.
     """
 
     def __init__(self, host: str, port: int, *, setting: str) -> None:
         if sys.platform != "linux":
-            # Elsewhere the last process that binds gets every connection, or there is no sharing.
+            # Other systems cannot share ports, or give every connection to the last process.
             raise StartupError("--frontends: several on one port need Linux", field="--frontends")
         try:
             info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
@@ -46,14 +45,14 @@ class PortReservation:
         self.port: int = self._socket.getsockname()[1]
 
     def close(self) -> None:
-        """Let the port go."""
+        """Release the port."""
         self._socket.close()
 
     def _take(self, address: tuple[object, ...]) -> None:
-        # Connections of an earlier run may still linger; only a listener is a reason to refuse.
+        # Connections of an earlier run may linger; only a listener is a reason to refuse.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(address)
-        # Bound alone: from here on it is shared, but only with sockets that say so as well. Another
-        # program's SO_REUSEADDR must not do, which it would while nobody listens.
+        # Bound alone. From here on the port is shared with sockets that set SO_REUSEPORT, too. With
+        # SO_REUSEADDR, another program could bind it while no process listens.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -1,4 +1,4 @@
-"""The folder of a deployment's sockets: private, short, swept when its owner was killed."""
+"""The private folder of a deployment's sockets; a new one removes those of killed deployments."""
 
 import contextlib
 import fcntl
@@ -16,20 +16,20 @@ _LONGEST_SOCKET_NAME = "scheduler.sock"
 
 
 class PrivateFolder:
-    """A new folder that only this user can enter; `remove` it.
+    """A new folder that only this user can enter; the owner must `remove` it.
 
-    Its owner holds a lock on a file in it for as long as it lives, so the next one can tell what a
-    killed process left behind, and removes that.
+    The owner locks a file in the folder while it lives. A later deployment thereby detects the
+    folders of killed processes and removes them.
 
     Raises:
-        StartupError: Every place for temporary files is too long for the path of a Unix socket.
+        StartupError: All folders for temporary files are too long for the path of a Unix socket.
     """
 
     def __init__(self) -> None:
         parent = _short_parent()
         _sweep(parent)
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        # Renamed only once it is locked: a folder without it is being made and left alone.
+        # Renamed after locking; a folder without a lock file is being made and is left alone.
         early = self.path / "lock.new"
         self._lock = os.open(early, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -37,7 +37,7 @@ class PrivateFolder:
         self._is_removed = False
 
     def remove(self) -> None:
-        """Remove the folder and what is in it. Harmless when already done."""
+        """Remove the folder and its files. Has no effect when already removed."""
         if self._is_removed:
             return
         self._is_removed = True
@@ -55,7 +55,7 @@ def _short_parent() -> Path:
 
 def _sweep(parent: Path) -> None:
     for folder in parent.glob(f"{_PREFIX}*"):
-        # Gone meanwhile, somebody else's, or locked by its living owner.
+        # The folder is gone, belongs to another user, or has a living owner.
         with contextlib.suppress(OSError):
             lock = os.open(folder / _LOCK, os.O_RDWR)
             try:

@@ -1,5 +1,5 @@
-"""What a process does at the moment, as the kernel tells: whether one that does not answer
-computes, waits for its turn, or does nothing at all."""
+"""Activity of a process according to the kernel: a process that does not answer computes, waits or
+sleeps."""
 
 import os
 from dataclasses import dataclass
@@ -7,22 +7,22 @@ from enum import Enum
 from pathlib import Path
 
 BUSY_SHARE = 0.2
-"""Of a core: a process that gets more computes."""
+"""Share of a core above which a process counts as computing."""
 
 
 class Activity(Enum):
-    """What a process that does not answer does."""
+    """Activity of a process between two looks."""
 
     IDLE = "idle"
-    """It sleeps, and gets no time because it asks for none."""
+    """The process sleeps."""
     STOPPED = "stopped"
-    """By a signal: it gets no time on any machine."""
+    """A signal has stopped the process."""
     BUSY = "busy"
-    """It computes."""
+    """The process computes."""
     HELD = "held"
-    """It would go on: it waits for a core or a disk, or a debugger holds it."""
+    """The process waits for a core or a disk, or is under a debugger."""
     UNKNOWN = "unknown"
-    """The system does not tell."""
+    """The system does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class _Sample:
 
 
 class ActivityMeter:
-    """Looks at processes again and again; what one did is seen between two looks."""
+    """Measures the activity of processes between two calls of `look`."""
 
     def __init__(self, root: Path = Path("/proc")) -> None:
         self._root = root
@@ -40,7 +40,7 @@ class ActivityMeter:
         self._tick_seconds = 1.0 / os.sysconf("SC_CLK_TCK")
 
     def look(self, pid: int, now: float) -> Activity:
-        """Return what `pid` has done since the look before; HELD at the first."""
+        """Return the activity of `pid` since the last call; HELD at the first call."""
         try:
             state, cpu_seconds = self._read(self._root / str(pid) / "stat")
             states = {self._read(task / "stat")[0] for task in self._tasks(pid)} | {state}
@@ -54,17 +54,17 @@ class ActivityMeter:
             return Activity.HELD
         if cpu_seconds - before.cpu_seconds >= BUSY_SHARE * (now - before.now):
             return Activity.BUSY
-        # R: wants a core. D: waits for a disk. t: a debugger's.
+        # R: runs or waits for a core. D: waits for a disk. t: stopped by a debugger.
         return Activity.HELD if states & {"R", "D", "t"} else Activity.IDLE
 
     def forget(self, pid: int) -> None:
-        """Begin anew with `pid`, which has answered or is gone."""
+        """Drop the last sample of `pid`, which has answered or ended."""
         self._samples.pop(pid, None)
 
     def _tasks(self, pid: int) -> list[Path]:
         return list((self._root / str(pid) / "task").iterdir())
 
     def _read(self, path: Path) -> tuple[str, float]:
-        """Return state and CPU time. The name before them may hold anything, even brackets."""
+        """Return state and CPU time. The process name before them may contain brackets."""
         words = path.read_text(errors="replace").rpartition(")")[2].split()
         return words[0], (int(words[11]) + int(words[12])) * self._tick_seconds

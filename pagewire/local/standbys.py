@@ -1,5 +1,6 @@
-"""Processes that stand by: started for a child that does not answer, and told to go when it has
-ended. One for each child at most. Decides nothing about when.
+"""Standby processes: replacements for children that do not answer, at most one per child.
+
+watchdog.py decides when a standby is prepared or dismissed.
 """
 
 from collections.abc import Callable
@@ -8,14 +9,14 @@ from pagewire.local.child_process import ChildProcess
 from pagewire.local.layout import ChildSpec
 
 END_SECONDS = 5.0
-"""From SIGKILL until a process is gone; one that waits for a disk may take longer."""
+"""Longest wait from SIGKILL to the end of a process; waiting for a disk may take longer."""
 
 
 class Standbys:
-    """The processes that wait, and those that were ended and are not gone yet.
+    """The waiting standbys, and dismissed ones that have not ended yet.
 
     Args:
-        launch: Starts the process of a child; one that waits if `is_standby`.
+        launch: Starts the process of a child; a standby if `is_standby`.
     """
 
     def __init__(self, launch: Callable[..., ChildProcess]) -> None:
@@ -27,18 +28,18 @@ class Standbys:
         return name in self._waiting
 
     def owns(self, process: ChildProcess) -> bool:
-        """Whether what `process` tells is not of a child that runs."""
+        """Return whether `process` is a standby, waiting or dismissed, not a running child."""
         return process in self._dismissed or self._waiting.get(process.name) is process
 
     def prepare(self, spec: ChildSpec) -> int:
-        """Start one for a child that has none; return its process id. Raises OSError."""
+        """Start a standby for a child without one; return its process id. Raises OSError."""
         process = self._waiting[spec.name] = self._launch(spec, is_standby=True)
         return process.pid
 
     def take(self, name: str) -> ChildProcess | None:
-        """Tell the one of a child to go; it is that child's process from now on. None without one.
+        """Let the standby of a child serve as that child's process; None without a standby.
 
-        It may still import, or have ended and not be known to: then its exit is the child's.
+        The standby may still import. If it has ended unnoticed, its exit counts as the child's.
         """
         process = self._waiting.pop(name, None)
         if process is not None:
@@ -46,7 +47,7 @@ class Standbys:
         return process
 
     def dismiss(self, name: str) -> bool:
-        """End the one of a child; return whether there was one."""
+        """End the standby of a child; return whether the child had one."""
         process = self._waiting.pop(name, None)
         if process is None:
             return False
@@ -55,7 +56,7 @@ class Standbys:
         return True
 
     def exited(self, process: ChildProcess) -> bool:
-        """One that is owned is gone; return whether it waited still."""
+        """Note that a standby has ended; return whether it was still waiting."""
         if process in self._dismissed:
             self._dismissed.remove(process)
             return False
@@ -63,7 +64,7 @@ class Standbys:
         return True
 
     def end(self) -> None:
-        """End all and wait until they are gone."""
+        """End all standbys and wait for their end."""
         for name in tuple(self._waiting):
             self.dismiss(name)
         for process in self._dismissed:

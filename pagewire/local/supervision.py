@@ -1,6 +1,6 @@
-"""What to do when a child process reports, exits or is due: a pure state machine.
+"""State machine that decides when child processes start, restart and stop.
 
-Owns the state of every child; starts and signals nothing itself, reads no clock.
+LocalCluster reports events with their time, and carries out the returned actions.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,17 +9,17 @@ from enum import Enum
 from typing import Protocol
 
 STOP_GRACE_SECONDS = 8.0
-"""From SIGTERM to SIGKILL."""
+"""Seconds from SIGTERM to SIGKILL."""
 
 STABLE_SECONDS = 30.0
-"""A child that was ready this long is started again at once, and then from the shortest delay."""
+"""A child that was ready this long restarts at once; its backoff starts anew."""
 
 MAX_START_ATTEMPTS = 3
-"""Starts of one child that a signal may end before the deployment was ready."""
+"""Most starts of one child while signals end it before the deployment is ready."""
 
 
 class ChildState(Enum):
-    """Where a child is in its life."""
+    """State of a child."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -35,7 +35,7 @@ LEGAL_MOVES: dict[ChildState, frozenset[ChildState]] = {
     ChildState.STARTING: frozenset(
         {ChildState.READY, ChildState.BACKOFF, ChildState.STOPPING, ChildState.FAILED}
     ),
-    # READY may fail too, while others still start: a worker that the scheduler refuses, say.
+    # A READY child may fail while others still start, such as a worker that the scheduler refuses.
     ChildState.READY: frozenset({ChildState.BACKOFF, ChildState.STOPPING, ChildState.FAILED}),
     ChildState.BACKOFF: frozenset({ChildState.STARTING, ChildState.STOPPED}),
     ChildState.STOPPING: frozenset({ChildState.STOPPED}),
@@ -44,8 +44,8 @@ LEGAL_MOVES: dict[ChildState, frozenset[ChildState]] = {
 }
 
 
-class Backoff(Protocol):
-    """Delays between attempts, as pagewire_shared.backoff."""
+class RestartBackoff(Protocol):
+    """Delays between attempts, as pagewire_shared.process.backoff."""
 
     def next_seconds(self) -> float:
         """Return the next delay."""
@@ -65,7 +65,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Ask a child to end, or end it."""
+    """Send SIGTERM to a child, or SIGKILL if `is_kill`."""
 
     name: str
     is_kill: bool
@@ -73,7 +73,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Restarting:
-    """A child died and comes back."""
+    """A child ended and will be started again."""
 
     name: str
     reason: str
@@ -87,7 +87,7 @@ class BecameReady:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """No child is left; `failure` says why when nobody asked for it."""
+    """All children have ended; `failure` is the reason unless a stop was requested."""
 
     failure: str | None
 
@@ -100,27 +100,27 @@ class Child:
     """One supervised process over all its restarts."""
 
     name: str
-    backoff: Backoff
+    backoff: RestartBackoff
     starts_after: tuple[str, ...] = ()
-    """Children that must be ready before this one starts for the first time."""
+    """Children that must be ready before this child starts for the first time."""
     stop_rank: int = 0
-    """Children of a rank are asked to end when those of lower ranks are gone."""
+    """Children of a rank get SIGTERM when all children of lower ranks have ended."""
     state: ChildState = ChildState.WAITING
     since: float = 0.0
     due: float = 0.0
     num_starts: int = 0
     failure: str | None = None
-    """What the process itself named as the reason of its failure."""
+    """Reason of a failure as the process itself reported it."""
     hang: str | None = None
-    """Why it was ended, which it did not do by itself."""
+    """Reason for which the supervision killed a process that hung."""
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process."""
+        """Whether the child has a process."""
         return self.state in (ChildState.STARTING, ChildState.READY, ChildState.STOPPING)
 
     def advance(self, state: ChildState, now: float) -> None:
-        """Move to `state`; an illegal move is a bug of this module."""
+        """Move to `state`; illegal moves are bugs of this module."""
         assert state in LEGAL_MOVES[self.state], f"{self.name}: {self.state} -> {state}"
         self.state = state
         self.since = now
@@ -137,11 +137,11 @@ class Supervision:
     _has_ended: bool = field(default=False)
 
     def start(self, now: float) -> list[Action]:
-        """Start every child that waits for no other."""
+        """Start every child that waits for no other child."""
         return self._start_possible(now)
 
     def on_ready(self, name: str, now: float) -> list[Action]:
-        """A child says that it is ready."""
+        """Note that a child is ready; start the children that waited for it."""
         child = self.children[name]
         if child.state is not ChildState.STARTING or self.is_stopping:
             return []
@@ -155,11 +155,11 @@ class Supervision:
         return actions
 
     def on_failed(self, name: str, message: str) -> None:
-        """A child says why it is about to exit."""
+        """Note the reason that a child gives before it exits."""
         self.children[name].failure = message
 
     def on_hung(self, name: str, reason: str) -> list[Action]:
-        """A child makes no progress: it is ended, and comes back as one that crashed."""
+        """Kill a child that makes no progress; its exit then counts as a crash."""
         child = self.children[name]
         if child.state not in (ChildState.STARTING, ChildState.READY):
             return []
@@ -169,8 +169,10 @@ class Supervision:
     def on_exit(
         self, name: str, reason: str, status: int, now: float, *, has_standby: bool = False
     ) -> list[Action]:
-        """A child's process has ended; `reason` says how, for a person. What ran well for long is
-        started again at once, and so is what has a replacement: hanging took longer than a delay.
+        """Note that a child's process has ended, and schedule its restart.
+
+        A child that was ready for STABLE_SECONDS restarts at once, and so does a child with a
+        standby, because its hang took longer than a delay. `reason` is for a person.
         """
         child = self.children[name]
         reason, child.hang = child.hang or reason, None
@@ -182,7 +184,7 @@ class Supervision:
         stated, child.failure = child.failure, None
         is_stable = child.state is ChildState.READY and now - child.since >= STABLE_SECONDS
         if not self.has_been_ready:
-            # What ended by itself would end so again; what was killed may live next time.
+            # A process that exited by itself would exit again; a killed one may live next time.
             was_killed = status < 0 and not stated
             if not was_killed or child.num_starts >= MAX_START_ATTEMPTS:
                 child.advance(ChildState.FAILED, now)
@@ -198,7 +200,7 @@ class Supervision:
         return [Restarting(name, stated or reason, delay)]
 
     def on_stop(self, now: float) -> list[Action]:
-        """Ask the children to end, by stop rank; called again: end all of them now."""
+        """Send SIGTERM to the children by stop rank; a second call kills all of them."""
         actions: list[Action] = []
         for child in self.children.values():
             if child.state in (ChildState.WAITING, ChildState.BACKOFF):
@@ -212,7 +214,7 @@ class Supervision:
         return [*actions, *self._stop_next(now)]
 
     def on_time(self, now: float) -> list[Action]:
-        """Do what is due: restarts, and SIGKILL to those that ignored SIGTERM."""
+        """Return the actions due: restarts, and SIGKILL for children that ignored SIGTERM."""
         actions: list[Action] = []
         for child in self.children.values():
             if child.state is ChildState.BACKOFF and child.due <= now:
@@ -223,7 +225,7 @@ class Supervision:
         return actions
 
     def next_due(self) -> float | None:
-        """Return when `on_time` has something to do, or None."""
+        """Return the time of the next action of `on_time`, or None."""
         states = (ChildState.BACKOFF, ChildState.STOPPING)
         return min((c.due for c in self.children.values() if c.state in states), default=None)
 
@@ -241,7 +243,7 @@ class Supervision:
         return Start(child.name)
 
     def _stop_next(self, now: float) -> list[Action]:
-        """Ask the next rank to end once the one before is gone; tell when nobody is left."""
+        """Send SIGTERM to the next rank once the rank before has ended; return Ended at the end."""
         running = [child for child in self.children.values() if child.is_running]
         if not running and not self._has_ended:
             self._has_ended = True
@@ -259,9 +261,9 @@ class Supervision:
 
 
 def supervise(
-    children: Sequence[tuple[str, tuple[str, ...], int]], make_backoff: Callable[[], Backoff]
+    children: Sequence[tuple[str, tuple[str, ...], int]], make_backoff: Callable[[], RestartBackoff]
 ) -> Supervision:
-    """Return the supervision of children given as (name, names it starts after, stop rank)."""
+    """Return a supervision; `children` has (name, names of children to start after, stop rank)."""
     return Supervision(
         {
             name: Child(name, make_backoff(), starts_after=starts_after, stop_rank=stop_rank)

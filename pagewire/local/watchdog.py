@@ -1,9 +1,8 @@
-"""Which child hangs: asks each again and again, and looks at what one that does not answer does. A
-pure state machine: starts, signals and reads nothing itself, owns no clock.
+"""State machine that detects children that hang, from probes and from their activity.
 
-Only time counts in which this side itself ran on time, and only where the child would have had its
-turn: a machine that is paused, swaps or has too few cores kills nobody. Before a child that does
-nothing is given up a replacement is started, which waits; it is not needed when the child answers.
+Only time counts in which this process ran on time and the child could have run: a paused, swapping
+or overloaded machine kills no child. Before an idle child is killed, a standby is started, which
+is dismissed when the child answers. LocalCluster carries out the returned actions.
 """
 
 import math
@@ -15,27 +14,27 @@ from pagewire.local.process_activity import Activity
 TICK_SECONDS = 0.25
 MAX_LATE_SECONDS = 0.25
 MAX_STOPPED_SECONDS = 0.5
-"""What one look at a stopped child may count, however long ago the look before was."""
+"""Most seconds that one look at a stopped child counts."""
 
 IDLE_PATIENCE_SECONDS = 2.0
 FRONTEND_PATIENCE_SECONDS = 10.0
-"""The streams of a frontend's clients end with it."""
+"""Longer, because the streams of a frontend's clients end with the frontend."""
 START_PATIENCE_SECONDS = 60.0
-"""Before a child is ready it may wait for a network or a disk and hear nobody meanwhile."""
+"""Before it is ready, a child may wait for a network or a disk without reading probes."""
 
 STANDBY_SHARE = 0.5
-"""Of the patience with one that does nothing: then a replacement is started."""
+"""Share of the patience with an idle child after which a standby is started."""
 STANDBY_PAUSE_SECONDS = 10.0
 MAX_STANDBY_PAUSE_SECONDS = 640.0
-"""Between two replacements of one process that were not needed; the pause doubles."""
+"""Longest pause between two standbys of one child that were not needed; the pause doubles."""
 
 BUSY_PATIENCE_SECONDS = {"scheduler": 10.0, "kvstore": 10.0, "frontend": 30.0, "worker": 300.0}
-"""One that computes and does not answer may be about to."""
+"""Longer, because a child that computes may still answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask a child whether it gets on."""
+    """Probe whether a child makes progress."""
 
     name: str
 
@@ -50,14 +49,14 @@ class Hung:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """A child may hang: a replacement is to stand by."""
+    """A child may hang: start a standby for it."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Dismiss:
-    """A child has answered: its replacement is not needed."""
+    """A child has answered: end its standby."""
 
     name: str
 
@@ -78,7 +77,7 @@ class _Watched:
         self.idle_seconds = self.busy_seconds = 0.0
 
     def prepares(self, now: float) -> bool:
-        """Whether a replacement is to be started; it counts as started then."""
+        """Return whether to start a standby, and count it as started."""
         is_due = self.is_ready and self.idle_seconds >= STANDBY_SHARE * self._idle_patience()
         if not is_due or self.has_standby or now < self.next_standby:
             return False
@@ -86,7 +85,7 @@ class _Watched:
         return True
 
     def dismisses(self, now: float) -> bool:
-        """Whether a replacement is to be ended, as the child has answered."""
+        """Return whether to end a standby, because the child has answered."""
         had_standby, self.has_standby = self.has_standby, False
         if had_standby:
             self.next_standby = now + self.standby_pause
@@ -94,7 +93,7 @@ class _Watched:
         return had_standby
 
     def hang(self) -> str | None:
-        """Why it is given up, if it is."""
+        """Return the reason to kill the child, or None."""
         if self.idle_seconds >= self._idle_patience():
             return f"hung: no answer in {self.idle_seconds:.1f} s, and it does nothing"
         if self.is_ready and self.busy_seconds >= BUSY_PATIENCE_SECONDS[self.role]:
@@ -113,7 +112,7 @@ class Watchdog:
 
     Args:
         now: The time, in seconds of any clock.
-        is_on: Without it nobody is watched.
+        is_on: Whether children are watched at all.
     """
 
     def __init__(self, now: float, *, is_on: bool = True) -> None:
@@ -123,29 +122,29 @@ class Watchdog:
 
     @property
     def next_tick(self) -> float | None:
-        """When `on_time` is to be called next; None while there is nobody to watch."""
+        """Time of the next call of `on_time`; None while no child is watched."""
         return self._last + TICK_SECONDS if self._watched else None
 
     def started(self, name: str, role: str, now: float) -> None:
-        """A process was started."""
+        """Note that a child's process was started."""
         if not self._watched:
             self._last = now
         if self._is_on:
             self._watched[name] = _Watched(role)
 
     def ready(self, name: str) -> None:
-        """It says that it is ready: from now on it answers soon."""
+        """Note that a child is ready, and must answer soon from now on."""
         watched = self._watched.get(name)
         if watched is not None:
             watched.is_ready = True
             watched.heard()
 
     def ended(self, name: str) -> None:
-        """It is gone, or to end."""
+        """Stop watching a child that has ended or is about to end."""
         self._watched.pop(name, None)
 
     def answered(self, name: str, *, is_alive: bool) -> list[Hung | Dismiss]:
-        """It has answered; what it says of itself counts at once."""
+        """Note an answer; a child that reports no progress counts as hung at once."""
         watched = self._watched.get(name)
         if watched is None:
             return []
@@ -155,11 +154,11 @@ class Watchdog:
         return [Dismiss(name)] if watched.dismisses(self._last) else []
 
     def on_time(self, now: float, look: Callable[[str], Activity]) -> list[Ask | Prepare | Hung]:
-        """Ask those that have answered, and count for those that have not.
+        """Probe the children that have answered, and count time for all others.
 
         Args:
             now: The time.
-            look: Says what a child does that has not answered.
+            look: Returns the activity of a child that has not answered.
         """
         elapsed = now - self._last
         if elapsed < TICK_SECONDS:
@@ -184,7 +183,8 @@ class Watchdog:
         self, watched: _Watched, activity: Activity, seconds: float, *, is_late: bool
     ) -> None:
         if activity is Activity.STOPPED:
-            # No lack of cores does that. Both may have been stopped, and go on one after the other.
+            # A lack of cores never stops a process. This process may have been stopped, too, and
+            # have resumed before the child.
             watched.idle_seconds += min(seconds, MAX_STOPPED_SECONDS)
         elif activity is Activity.IDLE:
             watched.idle_seconds += 0.0 if is_late else seconds

@@ -12,7 +12,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PACKAGE = "services/worker/pagewire_worker/fused"
+PACKAGE = "services/worker/pagewire_worker/cpu_kernels"
 
 
 class KernelsHook(BuildHookInterface[Any]):

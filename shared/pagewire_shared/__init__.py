@@ -1,4 +1,4 @@
-"""What two Pagewire services must agree on. Imports neither torch nor tokenizers."""
+"""Code that two or more Pagewire services share; it imports neither torch nor tokenizers."""
 
 PROTOCOL_MIN = 2
 """Oldest wire protocol version that this build speaks."""

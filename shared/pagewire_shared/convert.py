@@ -1,5 +1,4 @@
-"""Between generated messages and plain data: one pair of functions per type that two services
-share."""
+"""Conversion of the protocol version and of audit findings between messages and plain values."""
 
 from pagewire_protos.common.v1 import audit_pb2, layout_pb2
 from pagewire_shared import PROTOCOL_MAX, PROTOCOL_MIN
@@ -12,7 +11,7 @@ def protocol_range() -> layout_pb2.ProtocolRange:
 
 
 def agree_protocol(peer: layout_pb2.ProtocolRange) -> int:
-    """Return the highest version both speak. Raises PeerRefusedError when there is none."""
+    """Return the highest version that both speak. Raises PeerRefusedError without a common one."""
     version = min(PROTOCOL_MAX, peer.max)
     if version < max(PROTOCOL_MIN, peer.min) or version == 0:
         raise PeerRefusedError(

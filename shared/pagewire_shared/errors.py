@@ -1,5 +1,7 @@
-"""The exception tree of Pagewire. Every error that a user or peer can cause is one of these; what
-maps it to a gRPC status or an HTTP status reads `status_name` and `code` and nothing else."""
+"""The exception tree of Pagewire: every error that a user or a peer can cause.
+
+Conversions to gRPC and HTTP statuses read `status_name` and `code` only.
+"""
 
 from dataclasses import dataclass
 
@@ -11,7 +13,7 @@ class PagewireError(Exception):
     Attributes:
         message: One sentence for a person.
         field: Offending field in the spelling of the public API, or None.
-        code: What a machine matches on.
+        code: Stable code that programs match on.
         retry_after_ms: When to try again; None when trying again does not help.
     """
 
@@ -54,7 +56,7 @@ class ModelNotFoundError(PagewireError):
 
 @dataclass
 class AuthenticationError(PagewireError):
-    """No API key, or one that is not known."""
+    """The API key is missing or unknown."""
 
     code: str = "invalid_api_key"
     status_name = "UNAUTHENTICATED"
@@ -62,7 +64,7 @@ class AuthenticationError(PagewireError):
 
 @dataclass
 class ForbiddenError(PagewireError):
-    """The API key does not allow what is asked for."""
+    """The API key does not allow the request."""
 
     code: str = "permission_denied"
     status_name = "PERMISSION_DENIED"
@@ -87,7 +89,7 @@ class DeadlineError(PagewireError):
 
 @dataclass
 class UnavailableError(PagewireError):
-    """A peer that is needed is not there at the moment."""
+    """A required peer is not reachable at the moment."""
 
     code: str = "unavailable"
     retry_after_ms: int | None = 1000
@@ -96,7 +98,7 @@ class UnavailableError(PagewireError):
 
 @dataclass
 class PeerRefusedError(PagewireError):
-    """A peer does not fit: another protocol range, model, tokenizer or generation."""
+    """A peer has another protocol range, model, tokenizer or generation."""
 
     code: str = "peer_refused"
     status_name = "FAILED_PRECONDITION"
@@ -104,7 +106,7 @@ class PeerRefusedError(PagewireError):
 
 @dataclass
 class InternalError(PagewireError):
-    """Something that should not happen did."""
+    """An unexpected failure inside Pagewire."""
 
 
 @dataclass
@@ -139,7 +141,7 @@ ERROR_CLASSES: tuple[type[PagewireError], ...] = (
     WireError,
     InternalError,
 )
-"""Classes that may cross a process boundary, found again by code or status."""
+"""Classes that may cross a process boundary; `error_from` finds them by code or status."""
 
 
 def error_from(

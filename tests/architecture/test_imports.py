@@ -27,7 +27,8 @@ for name in sys.argv[1:]:
 print("\\n".join(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 
-# Where generated messages stop, as words of a module's name; everything else sees plain data.
+# Where generated messages stop: words of a module's name, or its folder. Everything else sees plain
+# data.
 MESSAGE_MODULES = {"service", "client", "link", "stream", "convert"}
 
 
@@ -87,7 +88,7 @@ def sees_messages() -> set[str]:
         for folder in package_folders()
         for path in folder.rglob("*.py")
         if folder.name != "pagewire_protos"
-        and not set(path.stem.split("_")) & MESSAGE_MODULES
+        and not {*path.stem.split("_"), path.parent.name} & MESSAGE_MODULES
         and any(is_message_module(name) for name in imported_names(path.read_text()))
     }
 

@@ -13,7 +13,7 @@ from contract.scored_answers import score_whole_prompt
 from contract.vector_answers import SIZE, embed
 
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
-from pagewire_shared.arrays import pack_f32, pack_u32
+from pagewire_shared.kv.arrays import pack_f32, pack_u32
 
 TEXT = "Grüße, 日本!"
 NUM_CACHED = 1

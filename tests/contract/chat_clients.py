@@ -11,8 +11,8 @@ from contract.frontend_peers import WAIT_SECONDS, attached_frontend
 from pagewire_protos.common.v1 import error_pb2, sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_protos.frontend.v1 import tools_pb2
-from support.marked_messages import MarkedPlans
-from support.text_models import make_text_model
+from support.checkpoints.marked_messages import MarkedPlans
+from support.checkpoints.text_models import make_text_model
 
 FIND = tools_pb2.Tool(name="find", parameters='{"type": "object"}')
 TEMPLATE = (
@@ -104,7 +104,7 @@ async def chatting(tmp_path, monkeypatch=None, **settings):
     whose messages are marked."""
     plans = MarkedPlans()
     if monkeypatch is not None:
-        monkeypatch.setattr("pagewire_frontend.grpc_convert.plan_message", plans)
+        monkeypatch.setattr("pagewire_frontend.grpc_api.convert.plan_message", plans)
     folder = make_text_model(tmp_path / "tiny")
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     async with attached_frontend(folder, **settings) as (frontend, attach):

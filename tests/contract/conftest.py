@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from contract.response_gateway import MarkedReader
 
-from pagewire_frontend.http import responses
-from pagewire_frontend.message.plan import plan_message
-from support.text_models import make_text_model
+from pagewire_frontend.chat.plan import plan_message
+from pagewire_frontend.http.responses import endpoints as responses
+from support.checkpoints.text_models import make_text_model
 
 
 @pytest.fixture(scope="session")

@@ -7,15 +7,15 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from contract.scripted_worker import TOKENIZER, ScriptedWorker, expected
 
-from pagewire_frontend.journal import Journal, JournalEntry
-from pagewire_frontend.scheduler_link import LinkSettings
-from pagewire_frontend.scheduler_pool import SchedulerPool
-from pagewire_frontend.session import Session
+from pagewire_frontend.scheduler.link import LinkSettings
+from pagewire_frontend.scheduler.pool import SchedulerPool
+from pagewire_frontend.session.journal import Journal, JournalEntry
+from pagewire_frontend.session.session import Session
 from pagewire_shared.errors import PagewireError
-from pagewire_shared.ids import RequestId, mint_id
+from pagewire_shared.identity.ids import RequestId, mint_id
 from pagewire_shared.rpc.address import parse_address
-from pagewire_shared.sampling import SamplingParams
-from support.no_text import NoText
+from pagewire_shared.sampling.params import SamplingParams
+from support.checkpoints.no_text import NoText
 
 SECONDS = 120.0
 PROMPT_TOKENS = 32

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from pagewire_scheduler.core.probe import ProbeOutcome
-from pagewire_scheduler.core.roles import ALL_ROLES, Role
-from pagewire_scheduler.core.topology import PairEntry, Topology, WorkerEntry
-from pagewire_scheduler.loop import StepLoop
-from pagewire_shared.ids import BlockName
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_scheduler.core.data.topology import PairEntry, ProbeOutcome, Topology, WorkerEntry
+from pagewire_scheduler.core.data.worker_info import ALL_ROLES, Role
+from pagewire_scheduler.links.loop import StepLoop
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.transport import KvTransport
 
 NAMES = (BlockName(b"a" * 16), BlockName(b"b" * 16))
 
@@ -46,8 +45,12 @@ class FakePairs:
     due: list[tuple[int, ProbeOutcome]] = field(default_factory=list)
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> "FakePairs":
-        for name in ("set_roles", "topology", "begin_probe", "take_probes", "end_probe"):
-            monkeypatch.setattr(self.loop.core, name, getattr(self, name), raising=False)
+        core = self.loop.core
+        monkeypatch.setattr(core, "set_roles", self.set_roles)
+        monkeypatch.setattr(core, "topology", self.topology)
+        monkeypatch.setattr(core.probes, "begin", self.begin_probe)
+        monkeypatch.setattr(core.probes, "take_ended", self.take_probes)
+        monkeypatch.setattr(core.probes, "end", self.end_probe)
         return self
 
     def pair(self, prefill: bytes, decode: bytes, refusal: str | None = None) -> None:

@@ -17,11 +17,11 @@ from pagewire_protos.frontend.v1 import inference_pb2_grpc
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2_grpc
 from pagewire_shared import PROTOCOL_MAX
-from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
-from pagewire_shared.fingerprint import tokenizer_fingerprint
-from pagewire_shared.process import ProcessContext
+from pagewire_shared.identity.ids import tokenizer_fingerprint
+from pagewire_shared.kv.arrays import pack_f32, pack_u32, unpack_u32
+from pagewire_shared.process.process import ProcessContext
+from pagewire_shared.process.status import StatusReporter
 from pagewire_shared.rpc.options import server_options
-from pagewire_shared.status import StatusReporter
 
 STOP = sampling_pb2.FINISH_REASON_STOP
 LENGTH = sampling_pb2.FINISH_REASON_LENGTH

@@ -8,7 +8,7 @@ from contract.frontend_peers import Attach, ids_of
 
 from pagewire_frontend.message.pieces import MessagePieces, ToolCallDelta
 from pagewire_protos.common.v1 import sampling_pb2
-from pagewire_shared.arrays import unpack_u32
+from pagewire_shared.kv.arrays import unpack_u32
 
 URL = "/v1/responses"
 STOPPED = sampling_pb2.FINISH_REASON_STOP

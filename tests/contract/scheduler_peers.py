@@ -10,7 +10,7 @@ from contract.scripted_frontend import ScriptedFrontend
 from contract.scripted_worker import ScriptedWorker
 
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_scheduler.loop import StepLoop
+from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.service import create_loop, start, watch_stores
 from pagewire_shared.errors import UnavailableError
 
@@ -36,8 +36,8 @@ async def running_scheduler(folder: Path, **changes: object) -> AsyncIterator[Ru
     tasks = [asyncio.create_task(loop.run_clock()), *watch_stores(config, loop)]
     try:
         yield RunningScheduler(str(server.address), loop)
-        if loop.failure.done():
-            loop.failure.result()
+        if loop.driven.failure.done():
+            loop.driven.failure.result()
     finally:
         for task in tasks:
             task.cancel()

@@ -17,10 +17,10 @@ from pagewire_protos.scheduler.v1 import (
 from pagewire_protos.scheduler.v1 import (
     frontend_attach_pb2 as fa,
 )
-from pagewire_shared.arrays import pack_u32, unpack_u32
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import PagewireError
-from pagewire_shared.ids import mint_id
+from pagewire_shared.identity.ids import mint_id
+from pagewire_shared.kv.arrays import pack_u32, unpack_u32
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import control_channel_options
 

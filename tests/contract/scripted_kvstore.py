@@ -12,8 +12,8 @@ import grpc
 import grpc.aio
 
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as ks
-from pagewire_shared.arrays import pack_names
-from pagewire_shared.ids import BlockName, mint_id
+from pagewire_shared.identity.ids import BlockName, mint_id
+from pagewire_shared.kv.arrays import pack_names
 from pagewire_shared.rpc.options import server_options
 
 

@@ -14,9 +14,9 @@ from pagewire_protos.scheduler.v1 import (
 from pagewire_protos.scheduler.v1 import (
     worker_attach_pb2_grpc,
 )
-from pagewire_shared.arrays import pack_u32, unpack_names, unpack_u32
 from pagewire_shared.convert import protocol_range
-from pagewire_shared.ids import mint_id
+from pagewire_shared.identity.ids import mint_id
+from pagewire_shared.kv.arrays import pack_u32, unpack_names, unpack_u32
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import control_channel_options
 

@@ -4,8 +4,8 @@ import json
 
 from contract.frontend_peers import STOP
 
-from pagewire_shared.arrays import unpack_u32
-from support.tool_models import ids_in, text_of
+from pagewire_shared.kv.arrays import unpack_u32
+from support.checkpoints.tool_models import ids_in, text_of
 
 ARGUMENTS = {"city": "Zürich", "days": 2}
 TOOLS = [

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contract.frontend_peers import STOP, Attach
 
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as wire
-from pagewire_shared.arrays import pack_f32, pack_u32, unpack_u32
+from pagewire_shared.kv.arrays import pack_f32, pack_u32, unpack_u32
 
 SIZE = 4
 Vector = Sequence[float]

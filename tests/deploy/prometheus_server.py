@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import yaml
 
-from support.processes import free_port, wait_until
+from support.processes.processes import free_port, wait_until
 
 READY_SECONDS = 30.0
 END_SECONDS = 20.0

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pagewire_shared.builtin_models import BUILTIN_NAME
-from support.chart_processes import ROLES, ChartProcesses
-from support.charts import CHART, Release, bytes_of, named, pods_of, references, render, run
-from support.processes import children_of, free_port
+from pagewire_shared.identity.builtin_models import BUILTIN_NAME
+from support.charts.chart_processes import ROLES, ChartProcesses
+from support.charts.charts import CHART, Release, bytes_of, named, pods_of, references, render, run
+from support.processes.processes import children_of, free_port
 
 KEY = "in=the=clear=="
 KEYS = f"# Ours.\nsha256:{'0' * 64}\nteam-b=sha256:{'1' * 64}\nteam-a={KEY}\n"

@@ -6,15 +6,15 @@ import pytest
 
 from pagewire_frontend.config import FrontendConfig
 from pagewire_frontend.group.membership import parse_membership
-from pagewire_frontend.model_registry import parse_specs
+from pagewire_frontend.models.model_registry import parse_specs
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_shared.api_key import parse_api_key
+from pagewire_shared.identity.api_key import parse_api_key
+from pagewire_shared.process.settings import load_config
 from pagewire_shared.rpc.address import parse_address
-from pagewire_shared.settings import load_config
 from pagewire_worker.config import WorkerConfig
-from support.chart_variants import BUILTIN, EVERYTHING, VARIANTS
-from support.charts import Release, named, pods_of, render
+from support.charts.chart_variants import BUILTIN, EVERYTHING, VARIANTS
+from support.charts.charts import Release, named, pods_of, render
 
 CONFIGS = {
     "frontend": FrontendConfig,

@@ -6,8 +6,8 @@ import itertools
 import pytest
 import yaml
 
-from support.chart_variants import BUILTIN, EVERYTHING, VARIANTS
-from support.charts import (
+from support.charts.chart_variants import BUILTIN, EVERYTHING, VARIANTS
+from support.charts.charts import (
     CHART,
     Release,
     named,

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from support.chart_variants import BUILTIN, EVERYTHING, VARIANTS
-from support.charts import Release, bytes_of, named, pods_of, render
+from support.charts.chart_variants import BUILTIN, EVERYTHING, VARIANTS
+from support.charts.charts import Release, bytes_of, named, pods_of, render
 
 ROLES = {"frontend", "scheduler", "worker", "kvstore"}
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")

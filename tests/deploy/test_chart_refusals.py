@@ -2,8 +2,8 @@
 
 import pytest
 
-from support.chart_variants import AUTOSCALING, BUILTIN, ON
-from support.charts import Release, refusal, run
+from support.charts.chart_variants import AUTOSCALING, BUILTIN, ON
+from support.charts.charts import Release, refusal, run
 
 KEDA = {**ON, "serverAddress": "http://p"}
 

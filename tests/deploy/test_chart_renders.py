@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.chart_variants import VARIANTS
-from support.charts import CHART, ROOT, VALUES_FILES, Release, named, of_kind, render
+from support.charts.chart_variants import VARIANTS
+from support.charts.charts import CHART, ROOT, VALUES_FILES, Release, named, of_kind, render
 
 # The oldest that Chart.yaml admits, and the newest of the schemas.
 VERSIONS = ("1.27", "1.37")

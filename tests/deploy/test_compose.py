@@ -13,7 +13,7 @@ from deploy.dockerfile import read_dockerfile
 from pagewire_frontend.config import FrontendConfig
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_shared.settings import load_config
+from pagewire_shared.process.settings import load_config
 from pagewire_worker.config import WorkerConfig
 from support.source_tree import ROOT
 

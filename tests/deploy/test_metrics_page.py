@@ -11,10 +11,10 @@ import pagewire_kvstore.store_process
 import pagewire_scheduler.service
 import pagewire_worker.server
 from pagewire_frontend.group.metrics import MISSING, PROCESSES
-from pagewire_frontend.vllm_names import CACHE_CONFIG, NAMES
-from pagewire_kvstore import tier_watch
-from pagewire_shared.loop_watch import held_histogram
-from pagewire_shared.metrics import show_build
+from pagewire_frontend.metrics.vllm_names import CACHE_CONFIG, NAMES
+from pagewire_kvstore.store import watch as tier_watch
+from pagewire_shared.process.loop_watch import held_histogram
+from pagewire_shared.process.metrics import show_build
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROLES = (

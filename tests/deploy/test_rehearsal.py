@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
-from support.charts import VALUES_FILES, Release, pods_of, render
-from support.kubelet import ask
-from support.namespaces import why_not
-from support.pod_plans import plan_pod
-from support.processes import wait_until
-from support.rehearsal import Rehearsal, rehearse
-from support.steady_load import SteadyLoad, Tally
+from support.charts.charts import VALUES_FILES, Release, pods_of, render
+from support.charts.kubelet import ask
+from support.charts.pod_plans import plan_pod
+from support.charts.rehearsal import Rehearsal, rehearse
+from support.processes.namespaces import why_not
+from support.processes.processes import wait_until
+from support.traffic.steady_load import SteadyLoad, Tally
 
 pytestmark = [
     pytest.mark.long,

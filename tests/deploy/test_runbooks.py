@@ -4,7 +4,7 @@ import re
 
 import yaml
 
-from support.charts import CHART, ROOT
+from support.charts.charts import CHART, ROOT
 
 _NOT_IN_ANCHORS = re.compile(r"[^a-z0-9 -]")
 

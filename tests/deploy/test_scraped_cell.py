@@ -12,9 +12,9 @@ from deploy.measured_requests import Measured, ask_all
 from deploy.monitoring_files import RULES, panels, rules, selectors, without
 from deploy.prometheus_server import PrometheusServer
 
-from support.checkpoints import make_checkpoint
-from support.clusters import Cluster, start_cluster
-from support.processes import free_ports, wait_until
+from support.cells.clusters import Cluster, start_cluster
+from support.checkpoints.checkpoints import make_checkpoint
+from support.processes.processes import free_ports, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

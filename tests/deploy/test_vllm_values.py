@@ -7,9 +7,9 @@ import pytest
 from deploy.measured_requests import Measured, ask_all
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.checkpoints import make_checkpoint
-from support.clusters import Cluster, start_cluster
-from support.processes import wait_until
+from support.cells.clusters import Cluster, start_cluster
+from support.checkpoints.checkpoints import make_checkpoint
+from support.processes.processes import wait_until
 
 NUM_TOKENS = 12
 BLOCK_SIZE = 16

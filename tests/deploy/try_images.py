@@ -16,7 +16,7 @@ from pathlib import Path
 from deploy.image_builder import BASE_IMAGE, ImageBuilder, ImageFacts, unpacked_bytes
 from deploy.image_process import ImageProcess, run_confined
 
-from support.processes import free_port, wait_until
+from support.processes.processes import free_port, wait_until
 from support.source_tree import ROOT
 
 ROLES = ("kvstore", "scheduler", "worker", "frontend")

@@ -13,8 +13,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from pagewire import LLM, SamplingParams
-from support.golden_cases import make_golden_checkpoint, make_prompts
-from support.streams import audit
+from support.oracles.golden_cases import make_golden_checkpoint, make_prompts
+from support.traffic.streams import audit
 
 WIDTH = 4
 NUM_TOKENS = 24

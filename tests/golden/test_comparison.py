@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.greedy import Greedy, assert_equal_but_for_near_ties
+from support.oracles.greedy import Greedy, assert_equal_but_for_near_ties
 
 CLEAR = Greedy((1, 2), (1.0, 1.0))
 TIED = Greedy((1, 2), (1.0, 1e-5))

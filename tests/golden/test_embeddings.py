@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from pagewire import LLM, EmbeddingRequestOutput, PoolingParams, SamplingParams
-from support.checkpoints import make_checkpoint
-from support.fallback_checkpoints import MAX_POSITIONS, VOCAB, make_served_checkpoint
-from support.vectors import PlainEmbedder
+from support.checkpoints.checkpoints import make_checkpoint
+from support.checkpoints.fallback_checkpoints import MAX_POSITIONS, VOCAB, make_served_checkpoint
+from support.oracles.vectors import PlainEmbedder
 
 BUDGET = 32
 LENGTHS = (1, 2, 7, 8, 9, 31, 33, 64, 100, 129, 200, MAX_POSITIONS)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pagewire_worker.fused import choice
-from pagewire_worker.fused.library import instruction_sets
-from support.checkpoints import make_checkpoint
-from support.exact_cells import SOLO, ExactCell
-from support.exact_requests import CHECKPOINTS, VOCAB, Case, check_batches, draw_requests
-from support.fused_kernels import needs_kernels
+from pagewire_worker.cpu_kernels import selection as choice
+from pagewire_worker.cpu_kernels.library import instruction_sets
+from support.cells.exact_cells import SOLO, ExactCell
+from support.checkpoints.checkpoints import make_checkpoint
+from support.kernels.fused_kernels import needs_kernels
+from support.oracles.exact_requests import CHECKPOINTS, VOCAB, Case, check_batches, draw_requests
 
 pytestmark = needs_kernels
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from support.fallback_checkpoints import SERVED, VOCAB, make_served_checkpoint
-from support.worker_driver import GREEDY, Driver, Running, load
+from support.cells.worker_driver import GREEDY, Driver, Running, load
+from support.checkpoints.fallback_checkpoints import SERVED, VOCAB, make_served_checkpoint
 
 BLOCK_SIZE = 8
 NUM_TOKENS = 24
@@ -33,7 +33,7 @@ class Case:
 
     @property
     def backend(self) -> Any:
-        return self.driver.executor._backend
+        return self.driver.model_runner.backend
 
     @torch.inference_mode()
     def plain_logits(self, ids: list[int]) -> Tensor:
@@ -67,7 +67,7 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
         )
         model_impl = "transformers" if name == "llama" else "auto"
         replica = load(folder, block_size=BLOCK_SIZE, model_impl=model_impl)
-        assert replica.executor._backend.kernel_set.startswith("transformers=")
+        assert replica.model_runner.backend.kernel_set.startswith("transformers=")
         return Case(folder, plain.eval(), Driver.of(replica))
 
     return make
@@ -140,7 +140,7 @@ def test_computed_again_after_preemption(prepare: Prepare, name: str) -> None:
 def test_a_llama_equals_the_native_decoder(prepare: Prepare) -> None:
     case = prepare("llama")
     native = Driver.of(load(case.folder, block_size=BLOCK_SIZE))
-    assert "transformers" not in native.executor._backend.kernel_set
+    assert "transformers" not in native.model_runner.backend.kernel_set
     prompts = make_prompts(seed=6)
     outputs = [
         driver.generate(prompts, max_tokens=NUM_TOKENS, budget=40)
@@ -168,7 +168,7 @@ def test_damage_shows(prepare: Prepare, name: str, damage: Callable[..., None]) 
     sequence = Running(0, prompt, GREEDY, NUM_TOKENS)
     driver.step([sequence], budget=64)
     with torch.inference_mode():
-        for layer in driver.executor._backend.kv_cache.layers:
+        for layer in driver.model_runner.backend.kv_cache.layers:
             damage(layer, sequence.blocks)
     while len(sequence.output) < NUM_TOKENS:
         driver.step([sequence], budget=64)

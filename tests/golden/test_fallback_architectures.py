@@ -11,13 +11,13 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from pagewire_worker.attention.registry import make_attention
-from pagewire_worker.fallback.backend import TransformersBackend
-from pagewire_worker.fallback.check import BLOCK_SIZE, check_against_plain
-from pagewire_worker.fallback.config_checks import check_class
-from pagewire_worker.fallback.interface import NAME, register
-from pagewire_worker.fallback.model import split
-from pagewire_worker.kv_cache import KvCache
-from support.fallback_checkpoints import VOCAB
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.transformers_backend.backend import TransformersBackend
+from pagewire_worker.transformers_backend.check import BLOCK_SIZE, check_against_plain
+from pagewire_worker.transformers_backend.config_checks import check_class
+from pagewire_worker.transformers_backend.interface import NAME, register
+from pagewire_worker.transformers_backend.model import split
+from support.checkpoints.fallback_checkpoints import VOCAB
 
 CPU = torch.device("cpu")
 NUM_LAYERS = 4
@@ -99,7 +99,9 @@ def test_an_architecture_passes_the_check(model_type: str) -> None:
     }
 
     def backend(cache: KvCache) -> TransformersBackend:
-        return TransformersBackend(model, cache, attentions, "0", lambda: None)
+        return TransformersBackend(
+            model=model, kv_cache=cache, attentions=attentions, version="0", on_layer=lambda: None
+        )
 
     check_against_plain(model, backend, MAX_LENGTH, VOCAB, CPU, torch.float32)
     assert len(model.layers) >= NUM_LAYERS

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from pagewire import LLM, SamplingParams
-from support.fallback_checkpoints import MAX_POSITIONS, VOCAB, make_served_checkpoint
+from support.checkpoints.fallback_checkpoints import MAX_POSITIONS, VOCAB, make_served_checkpoint
 
 NUM_TOKENS = 24
 GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from pagewire_scheduler.core.step import StepPlan
-from pagewire_shared.sampling import SamplingParams
-from support.engine import Engine, Setup
-from support.fused_kernels import needs_kernels, position_of
-from support.golden_cases import (
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_shared.sampling.params import SamplingParams
+from support.cells.engine import Engine, Setup
+from support.kernels.fused_kernels import needs_kernels, position_of
+from support.oracles.golden_cases import (
     CHECKPOINTS,
     NUM_TOKENS,
     Combination,
@@ -24,7 +24,7 @@ from support.golden_cases import (
     make_golden_checkpoint,
     make_prompts,
 )
-from support.greedy import Greedy, assert_equal_but_for_near_ties, greedy_by_transformers
+from support.oracles.greedy import Greedy, assert_equal_but_for_near_ties, greedy_by_transformers
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
 
@@ -116,7 +116,7 @@ def test_greedy_equals_transformers(
 ) -> None:
     checkpoint, expected = prepare(name)
     engine = Engine(checkpoint, setup_of(combination, cpu_backend))
-    assert engine.replica.executor._backend.kernel_set.startswith(cpu_backend)
+    assert engine.replica.model_runner.backend.kernel_set.startswith(cpu_backend)
     prompts = make_prompts()
     if combination.is_warm:
         engine.generate(prompts, GREEDY.with_(max_tokens=1))
@@ -178,7 +178,7 @@ class Damage:
             assert sequence.table is not None
             middle = sequence.num_prompt // 2
             block = sequence.table.blocks[middle // size]
-            for layer in engine.replica.executor._backend.kv_cache.layers:
+            for layer in engine.replica.model_runner.backend.kv_cache.layers:
                 for states in (layer.key, layer.value):
                     if self.kind == "block":
                         states[block] = states[sequence.table.blocks[0]]

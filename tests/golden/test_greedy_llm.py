@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pagewire import LLM, SamplingParams
-from support.golden_cases import NUM_TOKENS, make_golden_checkpoint, make_prompts
-from support.greedy import assert_equal_but_for_near_ties, greedy_by_transformers
+from support.oracles.golden_cases import NUM_TOKENS, make_golden_checkpoint, make_prompts
+from support.oracles.greedy import assert_equal_but_for_near_ties, greedy_by_transformers
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
 

@@ -8,19 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_shared.structured_outputs import StructuredOutputsParams
-from pagewire_worker.slots import Int64Array, SlotTable
-from pagewire_worker.token_masks import NoMasks, TokenMasks
-from support.checkpoints import make_checkpoint
-from support.exact_cells import SOLO, ExactCell, Request, draw_weather
-from support.exact_requests import CHECKPOINTS, VOCAB
-from support.fused_kernels import needs_kernels
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from pagewire_worker.batch.slots import SlotTable
+from pagewire_worker.grammars.bitmask_source import NoBitmasks
+from pagewire_worker.plan.step import Int64Array
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
+from support.cells.exact_cells import SOLO, ExactCell, Request, draw_weather
+from support.checkpoints.checkpoints import make_checkpoint
+from support.kernels.fused_kernels import needs_kernels
+from support.oracles.exact_requests import CHECKPOINTS, VOCAB
 
 pytestmark = [needs_kernels, pytest.mark.long]
 
 
-class LateMasks(NoMasks):
+class LateMasks(NoBitmasks):
     """Allows a set of tokens per output position; some masks are late, some more than once."""
 
     def __init__(self, share_late: float, seed: int) -> None:
@@ -44,14 +46,16 @@ class LateMasks(NoMasks):
 
     def begin(
         self, slots: Int64Array, positions: Int64Array, table: SlotTable
-    ) -> Callable[[], TokenMasks | None]:
+    ) -> Callable[[], GrammarBitmask | None]:
         rows = [row for row, slot in enumerate(slots.tolist()) if slot in self.followed]
         late = [row for row in rows if self.dice.random() < self.share_late]
         self.num_late += len(late)
         kept = [row for row in rows if row not in late]
         bits = [self._mask(int(positions[row])) for row in kept]
         words = np.array(bits, dtype=np.int32).reshape(len(kept), -(-VOCAB // 32))
-        masks = TokenMasks(np.array(kept, dtype=np.int64), words, np.array(late, dtype=np.int64))
+        masks = GrammarBitmask(
+            np.array(kept, dtype=np.int64), words, np.array(late, dtype=np.int64)
+        )
         return lambda: masks if rows else None
 
     def _mask(self, position: int) -> np.ndarray:
@@ -85,13 +89,13 @@ def test_outputs_are_those_of_masks_in_time(tmp_path: Path, name: str) -> None:
     cell = ExactCell(folder, num_threads=1)
     generator = random.Random(5)
     requests = draw_requests(generator, 8)
-    executor = cell.replica.executor
-    executor._grammars = LateMasks(0.0, 0)
+    model_runner = cell.replica.model_runner
+    model_runner._grammars = LateMasks(0.0, 0)
     alone = [cell.run([request], SOLO)[0] for request in requests]
     longest = max(len(one.prompt) + (one.sampling.max_tokens or 0) for one in requests)
     num_late = 0
     for seed, share_late in enumerate((0.3, 0.8)):
-        masks = executor._grammars = LateMasks(share_late, seed)
+        masks = model_runner._grammars = LateMasks(share_late, seed)
         weather = draw_weather(generator, longest)
         if seed % 2:  # too few blocks for all that run at once
             num_blocks = -(-longest // 16) + 4

@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from pagewire_scheduler.core.step import StepPlan
-from support.checkpoints import make_checkpoint
-from support.engine import Engine, Setup
-from support.plain_outputs import expected_tokens, ruled_params
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from support.cells.engine import Engine, Setup
+from support.checkpoints.checkpoints import make_checkpoint
+from support.oracles.plain_outputs import expected_tokens, ruled_params
 
 NUM_TOKENS = 40
 PROMPTS = [[(31 * row + 7 * place) % 512 for place in range(6 + 5 * row)] for row in range(16)]

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pagewire_worker.triton_kernels.paged_sequences import Cut
-from support.paged_cases import assert_right, chunks, decode, draw
+from pagewire_worker.triton_kernels.paged_sequences import SplitPlan
+from support.oracles.paged_cases import assert_right, chunks, decode, draw
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
-CUT = Cut()
+SPLIT_PLAN = SplitPlan()
 TOLERANCES = {
     torch.float32: {"rtol": 2e-5, "atol": 2e-5},
     torch.float16: {"rtol": 4e-3, "atol": 4e-3},
@@ -26,11 +26,16 @@ def test_decodes_and_chunks_equal_float64(seed, dtype):
     torch.manual_seed(seed)
     lengths = [(dice.choice([1, 17, 255, 256, 257, 600, 1500]), 1) for _ in range(5)]
     case = replace(draw(dice, dtype, lengths), head_dim=dice.choice([64, 80, 128]))
-    for attended in (decode(case, cut=CUT, device=CUDA), chunks(case, cut=CUT, device=CUDA)):
+    for attended in (
+        decode(case, split_plan=SPLIT_PLAN, device=CUDA),
+        chunks(case, split_plan=SPLIT_PLAN, device=CUDA),
+    ):
         assert_right(case, attended, TOLERANCES[dtype])
     lengths = [(length, min(length, dice.randint(2, 200))) for length, _ in lengths]
     case = replace(case, lengths=lengths)
-    assert_right(case, chunks(case, num_rows=64, cut=CUT, device=CUDA), TOLERANCES[dtype])
+    assert_right(
+        case, chunks(case, num_rows=64, split_plan=SPLIT_PLAN, device=CUDA), TOLERANCES[dtype]
+    )
 
 
 @pytest.mark.parametrize("num_rows", [16, 64, 128])
@@ -41,6 +46,6 @@ def test_a_token_gets_the_same_bits_from_a_chunk_and_as_a_decode(seed, dtype, nu
     torch.manual_seed(seed)
     lengths = [(dice.choice([17, 255, 600, 1500]), 1) for _ in range(4)]
     case = replace(draw(dice, dtype, lengths), head_dim=128)
-    attended = chunks(case, num_rows=num_rows, cut=CUT, device=CUDA)
-    assert torch.equal(decode(case, cut=CUT, device=CUDA), attended)
-    assert torch.equal(decode(case, [2], CUT, CUDA)[2], attended[2])
+    attended = chunks(case, num_rows=num_rows, split_plan=SPLIT_PLAN, device=CUDA)
+    assert torch.equal(decode(case, split_plan=SPLIT_PLAN, device=CUDA), attended)
+    assert torch.equal(decode(case, [2], SPLIT_PLAN, CUDA)[2], attended[2])

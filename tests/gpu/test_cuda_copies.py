@@ -7,19 +7,24 @@ import pytest
 import torch
 
 from pagewire import LLM, SamplingParams
-from pagewire_worker.cuda_copies import make_copies
-from pagewire_worker.device_copies import DeviceCopies
-from pagewire_worker.kv_cache import CacheShape, KvCache
-from pagewire_worker.offload.block_copy import copy_out, fill_staging, make_staging, write_blocks
-from pagewire_worker.transfer.layer_copy import (
+from pagewire_worker.kv.block_copy import copy_out, fill_staging, make_staging, write_blocks
+from pagewire_worker.kv.cuda_copies import make_copies
+from pagewire_worker.kv.device_copies import DeviceCopies
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
+from pagewire_worker.kv.layer_copy import (
     block_index,
     bytes_per_layer,
     copy_layers_in,
     copy_layers_out,
 )
 from pagewire_worker.transfer.staging import Staging
-from support.golden_cases import CHECKPOINTS, NUM_TOKENS, make_golden_checkpoint, make_prompts
-from support.greedy import assert_equal_but_for_near_ties, greedy_by_transformers
+from support.oracles.golden_cases import (
+    CHECKPOINTS,
+    NUM_TOKENS,
+    make_golden_checkpoint,
+    make_prompts,
+)
+from support.oracles.greedy import assert_equal_but_for_near_ties, greedy_by_transformers
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 CUDA = torch.device("cuda")
@@ -36,7 +41,9 @@ def copies():
 
 @pytest.fixture
 def cache() -> KvCache:
-    made = KvCache(SHAPE, NUM_BLOCKS, BLOCK_SIZE, CUDA, torch.bfloat16)
+    made = KvCache(
+        shape=SHAPE, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, device=CUDA, dtype=torch.bfloat16
+    )
     assert made.block_bytes is not None
     made.block_bytes.copy_(torch.randint(256, made.block_bytes.shape, dtype=torch.uint8))
     return made
@@ -97,7 +104,13 @@ def test_layers_come_back_as_they_went(seed: int, copies: DeviceCopies, cache: K
     event = copies.copy_out(blocks, lambda: copy_layers_out(cache, index, first, count, payload))
     assert not event.query()
     event.synchronize()
-    on_host = KvCache(SHAPE, NUM_BLOCKS, BLOCK_SIZE, torch.device("cpu"), torch.bfloat16)
+    on_host = KvCache(
+        shape=SHAPE,
+        num_blocks=NUM_BLOCKS,
+        block_size=BLOCK_SIZE,
+        device=torch.device("cpu"),
+        dtype=torch.bfloat16,
+    )
     for layer, stored in enumerate(on_host.layers):
         assert cache.blocks is not None
         stored.key.copy_(cache.blocks[:, layer, 0])

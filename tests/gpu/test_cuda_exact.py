@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pagewire_worker.fp8 import LEAST_CAPABILITY
+from pagewire_worker.layers.fp8 import LEAST_CAPABILITY
 from pagewire_worker.layers.tile_linear import TileLinear
 from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul, tile_matmul_oracle
-from support.checkpoints import make_checkpoint
-from support.exact_cells import SOLO, ExactCell
-from support.exact_requests import CHECKPOINTS, VOCAB, Case, check_batches, draw_requests
+from support.cells.exact_cells import SOLO, ExactCell
+from support.checkpoints.checkpoints import make_checkpoint
+from support.oracles.exact_requests import CHECKPOINTS, VOCAB, Case, check_batches, draw_requests
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 
@@ -86,7 +86,7 @@ def prepare(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Case]:
             linear_backend="fixed-tile",
             kv_cache_dtype=kv_cache_dtype,
         )
-        assert cell.replica.executor._backend.is_exact
+        assert cell.replica.model_runner.backend.is_exact
         requests = draw_requests(len(name))
         alone = [cell.run([request], SOLO)[0] for request in requests]
         return cell, requests, alone

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from pagewire_worker.fp8 import LEAST_CAPABILITY
+from pagewire_worker.layers.fp8 import LEAST_CAPABILITY
 from pagewire_worker.layers.fp8_linear import Fp8Linear
 from pagewire_worker.triton_kernels.quantize_rows import quantize_rows, quantize_rows_oracle
-from support.checkpoints import make_checkpoint
-from support.worker_driver import GREEDY, Driver, Running, load
+from support.cells.worker_driver import GREEDY, Driver, Running, load
+from support.checkpoints.checkpoints import make_checkpoint
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 
@@ -88,7 +88,7 @@ def logits_of(tmp_path: Path) -> Callable[..., Tensor]:
 
     def run(**settings: str) -> Tensor:
         replica = load(folder, device="cuda", dtype="bfloat16", max_model_len=512, **settings)
-        one, backend = Driver.of(replica), replica.executor._backend
+        one, backend = Driver.of(replica), replica.model_runner.backend
         steps: list[Tensor] = []
         logits = backend.logits
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pagewire import LLM, SamplingParams
-from support.golden_cases import make_golden_checkpoint, make_prompts
-from support.worker_driver import GREEDY, Driver, Running, load
+from support.cells.worker_driver import GREEDY, Driver, Running, load
+from support.oracles.golden_cases import make_golden_checkpoint, make_prompts
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 
@@ -32,7 +32,7 @@ def test_graphs_compute_what_single_launches_do(tmp_path: Path, name: str, dtype
     """States of a graph against those of the same batch without one, for each size of a batch."""
     folder = make_golden_checkpoint(tmp_path, name)
     replica = load(folder, **SETTINGS, dtype=dtype)
-    backend = replica.executor._backend
+    backend = replica.model_runner.backend
     graphs, num_checked = backend._graphs, 0
     assert graphs is not None
     run = graphs.run
@@ -88,6 +88,6 @@ def test_a_launch_does_not_wait_for_the_device(tmp_path: Path) -> None:
     torch.cuda._sleep(300_000_000)
     end = running.num_tokens
     plans = [driver.plan([(0, end - 1 + place, 1, 1, 0)]) for place in range(2)]
-    steps = [replica.executor.launch(plan) for plan in plans]
+    steps = [replica.model_runner.launch(plan) for plan in plans]
     assert not any(step.is_done for step in steps)
-    assert all(len(replica.executor.collect(step).token_ids) == 1 for step in steps)
+    assert all(len(replica.model_runner.collect(step).token_ids) == 1 for step in steps)

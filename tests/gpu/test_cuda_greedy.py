@@ -5,8 +5,13 @@ from pathlib import Path
 import pytest
 
 from pagewire import LLM, SamplingParams
-from support.golden_cases import CHECKPOINTS, NUM_TOKENS, make_golden_checkpoint, make_prompts
-from support.greedy import assert_equal_but_for_near_ties, greedy_by_transformers
+from support.oracles.golden_cases import (
+    CHECKPOINTS,
+    NUM_TOKENS,
+    make_golden_checkpoint,
+    make_prompts,
+)
+from support.oracles.greedy import assert_equal_but_for_near_ties, greedy_by_transformers
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 

@@ -7,9 +7,9 @@ import torch
 
 from pagewire_shared.errors import StartupError
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.loader import load_replica
-from support.golden_cases import CHECKPOINTS, make_golden_checkpoint
-from support.worker_driver import GREEDY, Driver
+from pagewire_worker.loading.loader import load_replica
+from support.cells.worker_driver import GREEDY, Driver
+from support.oracles.golden_cases import CHECKPOINTS, make_golden_checkpoint
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 MIB = 1024**2

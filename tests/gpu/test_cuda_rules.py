@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pagewire import LLM, SamplingParams
-from pagewire_shared.pooling import PoolingParams
-from support.golden_cases import make_golden_checkpoint, make_prompts
+from pagewire_shared.sampling.pooling import PoolingParams
+from support.oracles.golden_cases import make_golden_checkpoint, make_prompts
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 

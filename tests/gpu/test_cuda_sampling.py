@@ -5,16 +5,16 @@ import random
 
 import pytest
 import torch
-from unit.worker.test_philox import VECTORS, words_of
+from unit.worker.sampling.test_philox import VECTORS, words_of
 from unit.worker.triton_kernels.test_gumbel_noise import (
     _noise_of_words,
     _words,
     assert_within_four_ulp,
 )
 
-from pagewire_worker import philox
 from pagewire_worker.cuda.sampler import sample as sample_on_cuda
-from pagewire_worker.sampler import TokenNoise, sample
+from pagewire_worker.sampling import philox
+from pagewire_worker.sampling.sampler import TokenNoise, sample
 from pagewire_worker.triton_kernels.gumbel_noise import gumbel_noise
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
 
@@ -80,7 +80,7 @@ def test_the_lowest_of_equal_tokens_is_taken() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_filters_keep_what_the_sampler_of_cpus_keeps(seed: int) -> None:
-    from unit.worker.test_sampler import params, rows_of
+    from unit.worker.sampling.test_sampler import params, rows_of
 
     dice = random.Random(seed)
     torch.manual_seed(seed)

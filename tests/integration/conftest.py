@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from support.checkpoints import make_checkpoint
-from support.clusters import Cluster, MakeCluster, start_cluster
-from support.namespaces import Network, why_not
+from support.cells.clusters import Cluster, MakeCluster, start_cluster
+from support.checkpoints.checkpoints import make_checkpoint
+from support.processes.namespaces import Network, why_not
 
 HAS_TOOLS = find_spec("pagewire_frontend.message.formats") is not None
 BUILTIN = Path(__file__).resolve().parents[2] / "pagewire" / "builtin_model"

@@ -10,7 +10,7 @@ from pathlib import Path
 import openai
 import pytest
 
-from support.processes import Serve, free_port
+from support.processes.processes import Serve, free_port
 
 RECIPE = Path(__file__).parents[2] / "models" / "builtin"
 STORIES = [

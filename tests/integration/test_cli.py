@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from support.clusters import Cluster, MakeCluster
-from support.processes import Serve, children_of, free_port, is_running, wait_until
+from support.cells.clusters import Cluster, MakeCluster
+from support.processes.processes import Serve, children_of, free_port, is_running, wait_until
 
 TINY_FLAGS = ("--dtype", "float32", "--kv-cache-memory", "16MiB", "--log-level", "warning")
 

@@ -12,9 +12,9 @@ import pytest
 
 from pagewire import AsyncClient, Client, PoolingParams
 from pagewire_shared.errors import ContextLengthError, InvalidRequestError
-from support.checkpoints import make_checkpoint
-from support.clusters import Cluster, start_cluster
-from support.streams import audit, eventually_clean
+from support.cells.clusters import Cluster, start_cluster
+from support.checkpoints.checkpoints import make_checkpoint
+from support.traffic.streams import audit, eventually_clean
 
 TEXTS = ["a red fox", "", "a red fox jumps over the lazy dog", "42"]
 NUM_INPUTS = 70

@@ -18,10 +18,17 @@ from pagewire.config import config_from_keywords
 from pagewire.local.cluster import LocalCluster
 from pagewire_frontend.group.exposition import GREATEST
 from pagewire_shared.errors import StartupError
-from support.checkpoints import make_checkpoint
-from support.clusters import TINY, Cluster, start_cluster
-from support.processes import Serve, children_of, free_port, free_ports, is_running, wait_until
-from support.streams import eventually_clean
+from support.cells.clusters import TINY, Cluster, start_cluster
+from support.checkpoints.checkpoints import make_checkpoint
+from support.processes.processes import (
+    Serve,
+    children_of,
+    free_port,
+    free_ports,
+    is_running,
+    wait_until,
+)
+from support.traffic.streams import eventually_clean
 
 NUM_CONNECTIONS = 64
 NUM_TOKENS = 200

@@ -15,17 +15,17 @@ from tokenizers import Tokenizer
 
 from pagewire import LLM, RequestOutput, SamplingParams
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
-from pagewire_shared.structured_outputs import StructuredOutputsParams
-from support.bounded_languages import (
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
+from support.cells.guided_cell import Judge, start_guided_llm
+from support.checkpoints.checkpoints import EOS_TOKEN_ID
+from support.oracles.bounded_languages import (
     BOUNDED_LANGUAGES,
     MAX_TOKENS,
     accepts,
     json_object_is_valid,
 )
-from support.checkpoints import EOS_TOKEN_ID
-from support.grammars import Language
-from support.guided_cell import Judge, start_guided_llm
-from support.streams import Stream, completion, follow_all
+from support.oracles.grammars import Language
+from support.traffic.streams import Stream, completion, follow_all
 
 NUM_PER_LANGUAGE = 50
 LEAST_COMPLETE = 0.95

@@ -10,7 +10,7 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from pagewire.cli import main
-from support.processes import free_port
+from support.processes.processes import free_port
 
 
 class Answers(BaseHTTPRequestHandler):

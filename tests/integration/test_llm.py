@@ -11,8 +11,8 @@ import pytest
 
 from pagewire import LLM, RequestOutput, SamplingParams
 from pagewire_shared.errors import InvalidRequestError, StartupError, UnavailableError
-from support.clusters import TINY
-from support.processes import is_running, wait_until
+from support.cells.clusters import TINY
+from support.processes.processes import is_running, wait_until
 
 PROMPTS = ["one", "two three", "four five six " * 10]
 

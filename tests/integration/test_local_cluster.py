@@ -11,8 +11,8 @@ from pagewire.config import config_from_keywords
 from pagewire.local.cluster import LocalCluster
 from pagewire.local.supervision import Restarting
 from pagewire_shared.errors import StartupError
-from support.clusters import TINY, Cluster, MakeCluster
-from support.processes import free_port, free_ports, is_running, wait_until
+from support.cells.clusters import TINY, Cluster, MakeCluster
+from support.processes.processes import free_port, free_ports, is_running, wait_until
 
 
 def answer(cluster: Cluster) -> str:

@@ -12,9 +12,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from pagewire import AsyncClient
-from pagewire.events import Delta
-from support.clusters import Cluster
-from support.transformers_oracle import Oracle, Row
+from pagewire.client.events import Delta
+from support.cells.clusters import Cluster
+from support.oracles.transformers_oracle import Oracle, Row
 
 TOLERANCE = 1e-4
 NUM_TOKENS = 24

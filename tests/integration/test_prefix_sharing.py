@@ -9,9 +9,9 @@ import grpc.aio
 import pytest
 
 from pagewire_protos.frontend.v1 import inference_pb2_grpc
-from support.checkpoints import make_checkpoint
-from support.clusters import Cluster, start_cluster
-from support.streams import Stream, audit, completion, follow_all
+from support.cells.clusters import Cluster, start_cluster
+from support.checkpoints.checkpoints import make_checkpoint
+from support.traffic.streams import Stream, audit, completion, follow_all
 
 BLOCK_SIZE = 16
 NUM_CONVERSATIONS = 64

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.clusters import Cluster
+from support.cells.clusters import Cluster
 
 
 def mapped_files(pid: int) -> str:

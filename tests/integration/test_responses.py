@@ -10,9 +10,9 @@ from pathlib import Path
 import openai
 import pytest
 
-from support.clusters import Cluster, start_cluster
-from support.processes import wait_until
-from support.streams import eventually_clean
+from support.cells.clusters import Cluster, start_cluster
+from support.processes.processes import wait_until
+from support.traffic.streams import eventually_clean
 
 NUM_WORKERS = 2
 NUM_TOKENS = 700

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOOR = ROOT / ".tools" / "floor"
-PROGRAM = ROOT / "tests" / "support" / "use_stubs.py"
+PROGRAM = ROOT / "tests" / "support" / "processes" / "use_stubs.py"
 
 
 def use_stubs(python: Path) -> str:

@@ -10,9 +10,9 @@ import openai
 import pytest
 
 from pagewire import LLM
-from support.guided_cell import SETTINGS, make_guided_checkpoint
-from support.json_schema import is_valid
-from support.processes import free_port
+from support.cells.guided_cell import SETTINGS, make_guided_checkpoint
+from support.oracles.json_schema import is_valid
+from support.processes.processes import free_port
 
 WEATHER: dict[str, Any] = {
     "type": "object",

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from pagewire_worker.fused import build
-from support.kernel_builds import fake_compiler, load_module
+from pagewire_worker.cpu_kernels import build
+from support.kernels.kernel_builds import fake_compiler, load_module
 from support.source_tree import ROOT, package_folders, relative
 
-LIBRARY = "pagewire_worker/fused/_kernels.so"
+LIBRARY = "pagewire_worker/cpu_kernels/_kernels.so"
 HOOK = Path("services") / "worker" / "hatch_build.py"
 HAS_KERNELS = platform.machine() in build.MACHINES
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-import pagewire_frontend.scheduler_link
-import pagewire_frontend.session
-import pagewire_scheduler.generation
+import pagewire_frontend.scheduler.link
+import pagewire_frontend.session.session
+import pagewire_scheduler.links.generation
 
 EPOCH_SECONDS = 1_000_000.0
 
@@ -146,9 +146,9 @@ def virtual_time(clock: Clock) -> Iterator[None]:
     """Let the code under test read `clock`, and leave no running loop behind."""
     fake = VirtualTime(clock)
     with (
-        mock.patch.object(pagewire_frontend.session, "time", fake),
-        mock.patch.object(pagewire_frontend.scheduler_link, "time", fake),
-        mock.patch.object(pagewire_scheduler.generation, "time", fake),
+        mock.patch.object(pagewire_frontend.session.session, "time", fake),
+        mock.patch.object(pagewire_frontend.scheduler.link, "time", fake),
+        mock.patch.object(pagewire_scheduler.links.generation, "time", fake),
     ):
         try:
             yield

@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass, replace
 
-from pagewire_scheduler.core.stream_limits import StreamLimits
+from pagewire_scheduler.core.data.stream_limits import StreamLimits
 
 NO_LIMIT = 1000
 """More sequences than ever wait in one world."""

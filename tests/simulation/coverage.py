@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest import mock
 
-from pagewire_scheduler.core.request import Sequence
-from pagewire_scheduler.core.state import MOVES, State
+from pagewire_scheduler.core.data.state_machine import MOVES, State
+from pagewire_scheduler.core.state.request import Sequence
 
 LATER_STATES: dict[State, str] = {}
 """States that only a later issue makes reachable, and which."""

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from unittest import mock
 
-from simulation import actions
-from simulation.actions_roles import end_probes
+from simulation.actions import requests as actions
+from simulation.actions.roles import end_probes
+from simulation.checks.invariants import check_world
+from simulation.checks.observers import Observers
 from simulation.clock import Clock, virtual_time
 from simulation.configuration import Configuration, draw
 from simulation.coverage import Coverage, Violation, counted_moves
 from simulation.events import Event, draw_events
-from simulation.invariants import check_world
-from simulation.observers import Observers
 from simulation.world import World
 
-from pagewire_scheduler.core import grammars
+from pagewire_scheduler.core.state import grammars
 
 NUM_EVENTS = 300
 MAX_QUIET_TURNS = 20_000
@@ -134,7 +134,7 @@ def is_settled(world: World) -> bool:
 
 def _what_is_left(world: World) -> str:
     clients = [
-        f"{client.ask.request_id.hex()[:4]} {client.session.entry.state.value}"
+        f"{client.request_compile.request_id.hex()[:4]} {client.session.entry.state.value}"
         for client in world.clients()
     ]
     requests = [
@@ -158,8 +158,12 @@ def everything_is_free(world: World) -> None:
             num_left = len(worker.running) + len(worker.waiting) + aside
             require(name, not num_left, "sequences are left")
             require(name, not worker.loads.under_way, "loads are left")
-            require(name, not worker.giving and not worker.taking, "hand-offs are left")
-            require(name, not worker.kept, "blocks of probes are left")
+            require(
+                name,
+                not worker.outgoing_handoffs and not worker.incoming_handoffs,
+                "hand-offs are left",
+            )
+            require(name, not worker.probe_blocks, "blocks of probes are left")
             free = sorted(worker.free_slots) == list(range(len(worker.slots)))
             require(name, free, "slots are missing")
         for frontend in cell.core.frontends.values():

@@ -20,8 +20,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from simulation.mutant import CORE, FRONTEND, Mutant
-from simulation.mutant_list import MUTANTS
+from simulation.planted.mutant import CORE, FRONTEND, Mutant
+from simulation.planted.mutant_list import MUTANTS
 
 MAX_SEEDS = 1000
 MAX_SECONDS = 240.0
@@ -79,7 +79,8 @@ def hunt(mutant: Mutant, max_seeds: int, max_seconds: float = MAX_SECONDS) -> di
     assert not any(name in sys.modules for name, _, _ in mutant.patches), "too late to plant"
     sys.meta_path.insert(0, _PatchingFinder(mutant))
     logging.disable(logging.CRITICAL)
-    from simulation import history, invariants
+    from simulation import history
+    from simulation.checks import invariants
     from simulation.coverage import Coverage
 
     invariants.books_agree = lambda cell, coverage: None

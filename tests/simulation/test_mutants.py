@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from simulation.coverage import INVARIANTS
-from simulation.mutant import Mutant
-from simulation.mutant_links import LINKS
-from simulation.mutant_list import MUTANTS, REAL, SHORT
 from simulation.mutants import hunt_apart
+from simulation.planted.mutant import Mutant
+from simulation.planted.mutant_links import LINKS
+from simulation.planted.mutant_list import MUTANTS, REAL, SHORT
 
 MAX_SECONDS = 45.0
 """With the grace for the last seed less than what a test may take."""

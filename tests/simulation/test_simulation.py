@@ -9,11 +9,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
-from simulation import actions, history, shrink
+from simulation import history, shrink
+from simulation.actions import requests as actions
+from simulation.checks.observers import Observers
 from simulation.clock import Clock, virtual_time
 from simulation.coverage import Coverage, counted_moves
 from simulation.events import WEIGHTS
-from simulation.observers import Observers
 from simulation.run import run_chunk
 from simulation.world import World
 

@@ -4,27 +4,26 @@ events move. Owns the processes and the order in which messages arrive."""
 from collections.abc import Callable
 from typing import Any
 
-from simulation.answers import Answer, Killed
-from simulation.cell import Cell, Hooks
-from simulation.client import Ask, Client
+from simulation.checks.excuses import Excuses
+from simulation.checks.loss_watch import LossWatch
+from simulation.checks.message_watch import MessageWatch
+from simulation.checks.stream_watch import StreamWatch
 from simulation.clock import Clock
 from simulation.configuration import Configuration
 from simulation.coverage import Coverage
-from simulation.excuses import Excuses
-from simulation.frontend import MODEL, TOKENIZER, Frontend
-from simulation.loss_watch import LossWatch
-from simulation.message_watch import MessageWatch
-from simulation.naive import EMBEDDING_SIZE, VOCAB_SIZE
-from simulation.replica import Replica
-from simulation.stores import BYTES_PER_BLOCK, News, Store, StorePort
-from simulation.stream_watch import StreamWatch
-from simulation.streams import Stream
-from simulation.worker_process import WorkerProcess
+from simulation.model.answers import Answer, Killed
+from simulation.model.naive import EMBEDDING_SIZE, VOCAB_SIZE
+from simulation.processes.cell import Cell, Hooks
+from simulation.processes.client import Ask, Client
+from simulation.processes.frontend import MODEL, TOKENIZER, Frontend
+from simulation.processes.replica import Replica
+from simulation.processes.stores import BYTES_PER_BLOCK, News, Store, StorePort
+from simulation.processes.streams import Stream
+from simulation.processes.worker_process import WorkerProcess
 
-from pagewire_scheduler.core.load import LoadLimits
-from pagewire_scheduler.core.roles import ALL_ROLES, Role
-from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_scheduler.core.data.settings import OverloadLimits
+from pagewire_scheduler.core.data.worker_info import ALL_ROLES, ModelInfo, Role, WorkerInfo
+from pagewire_shared.kv.transport import KvTransport
 
 TURN_SECONDS = 0.002
 PROBE_SALT = b"probe"
@@ -83,7 +82,7 @@ class World:
         configuration = self.configuration
         return {
             "is_caching": configuration.is_caching,
-            "limits": LoadLimits(max_num_waiting=configuration.max_num_waiting),
+            "limits": OverloadLimits(max_num_waiting=configuration.max_num_waiting),
             "lease_seconds": 5.0,
             "policy": configuration.policy,
             "tenant_weights": TENANT_WEIGHTS,
@@ -161,17 +160,21 @@ class World:
         self.excuses.has_small |= is_small
 
     def salt_of(self, request_id: bytes) -> bytes:
-        ask = self.asks.get(request_id)
-        return PROBE_SALT + request_id if ask is None else ask.salt
+        request_compile = self.asks.get(request_id)
+        return PROBE_SALT + request_id if request_compile is None else request_compile.salt
 
     def is_poison(self, request_id: bytes) -> bool:
-        ask = self.asks.get(request_id)
-        return ask is not None and ask.is_poison
+        request_compile = self.asks.get(request_id)
+        return request_compile is not None and request_compile.is_poison
 
     def is_deadly(self, request_id: bytes, num_computed: int) -> bool:
-        ask = self.asks.get(request_id)
-        after = ask.deadly_after if ask is not None else None
-        return ask is not None and after is not None and num_computed >= len(ask.prompt) + after
+        request_compile = self.asks.get(request_id)
+        after = request_compile.deadly_after if request_compile is not None else None
+        return (
+            request_compile is not None
+            and after is not None
+            and num_computed >= len(request_compile.prompt) + after
+        )
 
     def clients(self) -> list[Client]:
         return [client for frontend in self.frontends for client in frontend.clients]

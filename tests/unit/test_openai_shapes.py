@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from support.openai_shapes import (
+from support.oracles.openai_shapes import (
     check_event,
     check_stream,
     extras,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from compare.peers import http_server
 from compare.peers.http_server import HOST, MODEL, HttpServer
 from compare.peers.protocol import KV_BYTES, MAX_LENGTH, MAX_STREAMS, Setup
-from pagewire_worker.fused.build import is_built
+from pagewire_worker.cpu_kernels.build import is_built
 
 
 @dataclass(frozen=True, slots=True)

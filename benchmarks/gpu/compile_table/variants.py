@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 import torch
 
-from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
 from pagewire_worker.attention.triton import CHUNK_ROWS, EXACT_CHUNK_ROWS, TritonAttention
-from pagewire_worker.kv_cache import CacheShape, KvCache
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
 from pagewire_worker.layers.tile_linear import TileLinear
 from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
@@ -106,7 +106,14 @@ def _attend(
 def _cache(heads: Heads, dtype: torch.dtype, *, fp8: bool) -> KvCache:
     shape = CacheShape(num_layers=2, num_kv_heads=heads.keys, head_dim=heads.size)
     kept = torch.float8_e4m3fn if fp8 else dtype
-    return KvCache(shape, 2, BLOCK_SIZE, CPU, kept, has_whole_blocks=True)
+    return KvCache(
+        shape=shape,
+        num_blocks=2,
+        block_size=BLOCK_SIZE,
+        device=CPU,
+        dtype=kept,
+        has_whole_blocks=True,
+    )
 
 
 def _layers(dtype: str) -> Iterator[Variant]:

@@ -15,26 +15,26 @@ import torch
 from shapes import SHAPES, Shape, write_checkpoint
 from torch import Tensor
 
-from pagewire_shared.sampling import SamplingParams
-from pagewire_worker.attention.base import AttentionKind
+from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.attention.triton import TritonAttention
-from pagewire_worker.backend import DecodeBounds
+from pagewire_worker.backend.attention import AttentionKind
+from pagewire_worker.backend.backend import DecodeBounds
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.batch.slots import SlotLimits, SlotTable
+from pagewire_worker.checkpoint.random_weights import RandomWeights
 from pagewire_worker.cuda import sampler
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.decode_graphs import DecodeGraphs
-from pagewire_worker.executor import Executor
-from pagewire_worker.kv_cache import KvCache
-from pagewire_worker.layer_watch import LayerCalls
+from pagewire_worker.cuda.triton_decoder import TritonDecoder, load_triton_decoder
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.kv.layer_watch import LayerCalls
 from pagewire_worker.layers.linear import LinearKind
 from pagewire_worker.models.registry import read_model_config
-from pagewire_worker.models.triton_decoder import TritonDecoder, load_triton_decoder
-from pagewire_worker.random_weights import RandomWeights
-from pagewire_worker.sampler import SampledTokens
-from pagewire_worker.sampling_table import SamplingRows
-from pagewire_worker.slots import SlotLimits, SlotTable
-from pagewire_worker.step import NewRequest, StepPlan
-from pagewire_worker.token_masks import TokenMasks
-from pagewire_worker.torch_backend import TorchBackend
+from pagewire_worker.models.torch_backend import TorchBackend
+from pagewire_worker.plan.step import NewRequest, StepPlan
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.sampling.grammar_bitmask import GrammarBitmask
+from pagewire_worker.sampling.sampling_table import SamplingRows
 from prediction.host_figures import HostStep
 from prediction.no_device import (
     CountedOperators,
@@ -198,7 +198,9 @@ class _Backend(CudaBackend):
         return _first_tokens(super().greedy(hidden))
 
 
-def _sample(logits: Tensor, rows: SamplingRows, masks: TokenMasks | None = None) -> SampledTokens:
+def _sample(
+    logits: Tensor, rows: SamplingRows, masks: GrammarBitmask | None = None
+) -> SampledTokens:
     return _first_tokens(sampler.sample(logits, rows, masks))
 
 
@@ -219,27 +221,47 @@ def _decoder(shape: Shape, counts: Counts) -> TritonDecoder:
     )
 
 
-def _executor(shape: Shape, work: Work, counts: Counts, graphs: NoGraphs) -> Executor:
+def _executor(shape: Shape, work: Work, counts: Counts, graphs: NoGraphs) -> ModelRunner:
     decoder, attention = _decoder(shape, counts), TritonAttention(CPU, AttentionKind())
     bounds = DecodeBounds(work.num_decodes + 1, MAX_MODEL_LEN)
     attention.reserve(shape.heads, shape.head_dim, bounds)
     # All sequences have the same block: nothing reads what is in it.
     cache = KvCache(
-        decoder.config.cache_shape, 1, BLOCK_SIZE, CPU, torch.bfloat16, has_whole_blocks=True
+        shape=decoder.config.cache_shape,
+        num_blocks=1,
+        block_size=BLOCK_SIZE,
+        device=CPU,
+        dtype=torch.bfloat16,
+        has_whole_blocks=True,
     )
-    limits = SlotLimits(bounds.max_num_seqs, 1, BLOCK_SIZE, MAX_MODEL_LEN, shape.vocab)
+    limits = SlotLimits(
+        num_slots=bounds.max_num_seqs,
+        num_blocks=1,
+        block_size=BLOCK_SIZE,
+        max_model_len=MAX_MODEL_LEN,
+        vocab_size=shape.vocab,
+    )
     slots = SlotTable(limits, CPU, has_resident_tables=True)
     slots._host_tokens = None
     watch = LayerCalls(_nothing)
-    eager = TorchBackend(decoder, cache, attention, "none", watch)
+    eager = TorchBackend(
+        model=decoder, kv_cache=cache, attention=attention, linear_name="none", on_layer=watch
+    )
     captured = None
     if work.is_captured:
-        captured = DecodeGraphs(decoder, cache, attention, bounds, graphs, _nothing)
-    return Executor(
-        _Backend(eager, captured, watch),
-        limits,
-        MAX_TOKENS,
-        CPU,
+        captured = DecodeGraphs(
+            model=decoder,
+            kv_cache=cache,
+            attention=attention,
+            bounds=bounds,
+            capture=graphs,
+            advance=_nothing,
+        )
+    return ModelRunner(
+        backend=_Backend(eager, captured, watch),
+        limits=limits,
+        max_num_batched_tokens=MAX_TOKENS,
+        device=CPU,
         steps_in_flight=2,
         sampler=_sample,
         readback=NoReadback(counts),

@@ -1,4 +1,4 @@
-"""The kernels of a step, as models/triton_decoder.py starts them, and how long each should take."""
+"""The kernels of a step, as cuda/triton_decoder.py starts them, and how long each should take."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ from pathlib import Path
 # The other benchmarks lie a folder above.
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from machine import describe
+from parts.machine import describe
 from shapes import SHAPES
 from worker_host import KINDS, microseconds
 

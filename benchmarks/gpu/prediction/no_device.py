@@ -21,9 +21,9 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import jit
 from triton.runtime.jit import JITFunction
 
+from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cuda.capture import CapturedWork, Work
-from pagewire_worker.readback import HostCopy
-from pagewire_worker.sampler import SampledTokens
+from pagewire_worker.runner.readback import HostCopy
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 
 TARGET = GPUTarget("cuda", 90, 32)

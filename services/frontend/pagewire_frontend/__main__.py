@@ -3,12 +3,12 @@
 import sys
 
 from pagewire_frontend.config import FrontendConfig
-from pagewire_shared.extras import needs_extra
-from pagewire_shared.process import Serve, run_role
+from pagewire_shared.process.extras import needs_extra
+from pagewire_shared.process.process import Serve, run_role
 
 
 def load() -> Serve[FrontendConfig]:
-    """Import what serves."""
+    """Import the serving modules."""
     with needs_extra("frontend"):
         from pagewire_frontend.serve import serve
 

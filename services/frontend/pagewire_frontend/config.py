@@ -1,14 +1,14 @@
-"""Settings of the frontend role, and the bounds among them. Owns no behaviour."""
+"""Settings of the frontend role, and the bounds among them."""
 
 import sys
 from dataclasses import dataclass, fields
 
-from pagewire_frontend.http.connection_limits import ConnectionLimits
+from pagewire_frontend.http.server.limits import ConnectionLimits
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process import ProcessConfig
+from pagewire_shared.process.process import ProcessConfig
+from pagewire_shared.process.settings import setting
+from pagewire_shared.process.sizes import parse_size
 from pagewire_shared.rpc.address import Address, parse_address
-from pagewire_shared.settings import setting
-from pagewire_shared.sizes import parse_size
 
 _POSITIVE = (
     "max_open_requests",
@@ -32,7 +32,7 @@ _NOT_NEGATIVE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontendConfig(ProcessConfig):
-    """Everything `pagewire frontend` can be told."""
+    """All settings of `pagewire frontend`."""
 
     host: str = setting("127.0.0.1", "Address to listen on")
     port: int = setting(8000, "Port of the HTTP API; 0 picks a free one")

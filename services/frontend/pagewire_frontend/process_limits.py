@@ -1,4 +1,4 @@
-"""What a process that works for a frontend may take."""
+"""Memory limit of a helper process of the frontend."""
 
 import resource
 from pathlib import Path

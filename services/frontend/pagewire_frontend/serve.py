@@ -1,5 +1,5 @@
-"""The life of a frontend: models, links, servers, readiness, and an orderly end. Wires the parts
-together."""
+"""Runs a frontend: wires models, links and servers together, watches readiness and drains at the
+end."""
 
 import asyncio
 import contextlib
@@ -11,43 +11,44 @@ from typing import Any
 
 import grpc.aio
 
-from pagewire_frontend import grpc_service, metrics
-from pagewire_frontend.api_keys import ApiKeys
-from pagewire_frontend.call_counter import CallCounter
+from pagewire_frontend.access.api_keys import ApiKeys
+from pagewire_frontend.access.key_usage import KeyUsages
 from pagewire_frontend.config import FrontendConfig, grpc_setting
-from pagewire_frontend.engine import Engine, EngineLimits
+from pagewire_frontend.engine.engine import Engine, EngineLimits
 from pagewire_frontend.group.group import Group, joined
 from pagewire_frontend.group.membership import parse_membership
+from pagewire_frontend.grpc_api import service as grpc_service
+from pagewire_frontend.grpc_api.call_counter import CallCounter
+from pagewire_frontend.grpc_api.key_interceptor import KeyInterceptor
 from pagewire_frontend.http.app import Access, make_app
-from pagewire_frontend.http.bodies import Bodies
-from pagewire_frontend.http.metrics import MetricsMiddleware
-from pagewire_frontend.http.server import HttpServer
-from pagewire_frontend.journal import Journal
-from pagewire_frontend.key_interceptor import KeyInterceptor
-from pagewire_frontend.key_usage import KeyUsages
-from pagewire_frontend.load_gauges import show_loads
+from pagewire_frontend.http.openai.bodies import Bodies
+from pagewire_frontend.http.responses.local import LocalResponses
+from pagewire_frontend.http.responses.store import StoreLimits
+from pagewire_frontend.http.server.metrics import MetricsMiddleware
+from pagewire_frontend.http.server.server import HttpServer
 from pagewire_frontend.message.formats import parse_formats
-from pagewire_frontend.model_registry import ModelRegistry, load_model, parse_specs
-from pagewire_frontend.responses.local import LocalResponses
-from pagewire_frontend.responses.store import StoreLimits
-from pagewire_frontend.scheduler_link import LinkSettings
-from pagewire_frontend.scheduler_pool import SchedulerPool
-from pagewire_frontend.vllm_names import VLLM_NAMES
-from pagewire_shared import collector
-from pagewire_shared.ids import mint_id
-from pagewire_shared.metrics import show_build
-from pagewire_shared.process import ProcessContext
+from pagewire_frontend.metrics import requests as metrics
+from pagewire_frontend.metrics.load import show_loads
+from pagewire_frontend.metrics.vllm_names import VLLM_NAMES
+from pagewire_frontend.models.model_registry import ModelRegistry, load_model, parse_specs
+from pagewire_frontend.scheduler.link import LinkSettings
+from pagewire_frontend.scheduler.pool import SchedulerPool
+from pagewire_frontend.session.journal import Journal
+from pagewire_shared.identity.ids import mint_id
+from pagewire_shared.process import collector
+from pagewire_shared.process.metrics import show_build
+from pagewire_shared.process.process import ProcessContext
 from pagewire_shared.rpc.server import RpcServer, start_server
 
 _logger = logging.getLogger(__name__)
 
 
 HOLD_BACK_SECONDS = 5.0
-"""A process that shares its ports takes no connection before it could answer, for at most so long:
-a deployment without a worker should say so, rather than refuse connections."""
+"""A process that shares its ports takes no connection before it could answer, for at most this
+long: a deployment without a worker should say so, rather than refuse connections."""
 
 FAREWELL_SECONDS = 1.0
-"""For telling clients that the time of their requests is over."""
+"""Time for the error that ends requests which are still open after the drain."""
 
 
 async def serve(config: FrontendConfig, context: ProcessContext) -> None:
@@ -126,7 +127,7 @@ async def _serve_until_stopped(
         grpc=str(rpc.address),
         http=str(http.address) if http is not None else None,
     )
-    collector.settle()
+    collector.freeze_gc()
     async with contextlib.AsyncExitStack() as stack:
         names = [model.name for model in engine.models]
         works = [
@@ -143,7 +144,8 @@ async def _serve_until_stopped(
 
 
 async def _drain(seconds: float, engine: Engine, rpc: RpcServer, http: HttpServer | None) -> None:
-    """Take nothing new, and let what is open go on for `seconds`; it is told when they are over."""
+    """Take nothing new, and let open requests go on for `seconds`; the rest then ends with an
+    error."""
     engine.drain()
     late = asyncio.get_running_loop().call_later(seconds, engine.give_up)
     ends = [rpc.stop(seconds + FAREWELL_SECONDS)]
@@ -220,7 +222,7 @@ async def _servers(
             limits=config.connection_limits,
             is_port_shared=config.shared_ports,
         )
-    # Counted first, so that refused keys are counted, too.
+    # The counter comes first, so that refused keys are counted, too.
     interceptors: list[grpc.aio.ServerInterceptor] = [CallCounter(grpc_service.SERVICE_NAMES)]
     if keys.are_required:
         interceptors.append(KeyInterceptor(keys))
@@ -246,7 +248,7 @@ async def _servers(
 async def _watch_readiness(
     engine: Engine, pool: SchedulerPool, rpc: RpcServer, context: ProcessContext
 ) -> None:
-    """Keep health checks true, and tell the parent when the first request would be answered."""
+    """Keep health checks true, and report the first readiness to the parent."""
     is_ready = has_reported = False
 
     def has_turned() -> bool:

@@ -1,1 +1,1 @@
-"""The kvstore role: KV blocks by content. Never knows what a request is."""
+"""The kvstore role: stores KV blocks by their content names, without any notion of requests."""

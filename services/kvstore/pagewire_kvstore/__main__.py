@@ -1,14 +1,14 @@
-"""`python -m pagewire_kvstore`: the KV store's program."""
+"""Program of the KV store: `python -m pagewire_kvstore`."""
 
 import sys
 
 from pagewire_kvstore.config import KvStoreConfig
-from pagewire_shared.extras import needs_extra
-from pagewire_shared.process import Serve, run_role
+from pagewire_shared.process.extras import needs_extra
+from pagewire_shared.process.process import Serve, run_role
 
 
 def load() -> Serve[KvStoreConfig]:
-    """Import what serves."""
+    """Import the server and return its entry point."""
     with needs_extra("kvstore"):
         from pagewire_kvstore.store_process import serve
 

@@ -1,12 +1,12 @@
-"""Settings of the KV store's process. Reads nothing itself."""
+"""Settings of the KV store's process; pagewire_shared.process.settings parses them."""
 
 from dataclasses import dataclass
 
-from pagewire_kvstore.tenants import Tenants, parse_tenant
+from pagewire_kvstore.blocks.tenants import Tenants, parse_tenant
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process import ProcessConfig
-from pagewire_shared.settings import setting
-from pagewire_shared.sizes import parse_size
+from pagewire_shared.process.process import ProcessConfig
+from pagewire_shared.process.settings import setting
+from pagewire_shared.process.sizes import parse_size
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -56,7 +56,7 @@ class KvStoreConfig(ProcessConfig):
             if value is not None and value < minimum:
                 flag = name.replace("_", "-")
                 raise StartupError(f"--{flag} must be at least {minimum}, got {value}", field=name)
-        # Also refuses what is no number at all.
+        # Written so that NaN is refused, too.
         if not 0 < self.stall_seconds < float("inf"):
             raise StartupError(
                 f"--stall-seconds must be more than 0, got {self.stall_seconds}",

@@ -1,57 +1,87 @@
-"""The KvStoreService: who may speak, and which stream serves what. Holds no blocks."""
+"""The gRPC service of the store: checks requests and starts the stream that serves each method."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 import grpc.aio
+from google.protobuf.message_factory import GetMessageClass
 
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.block_names import join_names, split_names
-from pagewire_kvstore.block_store import BlockStore
-from pagewire_kvstore.byte_budget import ByteBudget
-from pagewire_kvstore.event_log import EventLog
-from pagewire_kvstore.get_stream import GetStream
-from pagewire_kvstore.layout_convert import store_layout
-from pagewire_kvstore.leases import Leases
-from pagewire_kvstore.limits import StreamLimits
-from pagewire_kvstore.open_streams import OpenStreams
-from pagewire_kvstore.put_session import PutSession, check_block_size
-from pagewire_kvstore.put_stream import WINDOW_CHUNKS, PutStream
-from pagewire_kvstore.tenants import DEFAULT_TENANT, Tenants
-from pagewire_kvstore.tier_convert import shared_memory, tier_stats
-from pagewire_kvstore.watch_stream import WatchStream
+from pagewire_kvstore.blocks.event_log import EventLog
+from pagewire_kvstore.blocks.leases import Leases
+from pagewire_kvstore.blocks.tenants import DEFAULT_TENANT, Tenants
+from pagewire_kvstore.blocks.types import BlockKey
+from pagewire_kvstore.store.block_store import BlockStore
+from pagewire_kvstore.streams.block_names import join_names, split_names
+from pagewire_kvstore.streams.get_stream import GetStream
+from pagewire_kvstore.streams.layout_convert import store_layout
+from pagewire_kvstore.streams.limits import ByteBudget, StoreStreamLimits
+from pagewire_kvstore.streams.open_streams import OpenStreams
+from pagewire_kvstore.streams.put_session import PutSession, check_block_size
+from pagewire_kvstore.streams.put_stream import WINDOW_CHUNKS, PutStream
+from pagewire_kvstore.streams.tier_convert import shared_memory, tier_stats
+from pagewire_kvstore.streams.watch_stream import WatchStream
 from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
-from pagewire_shared.arena_facts import ArenaFacts
 from pagewire_shared.convert import agree_protocol
-from pagewire_shared.ids import mint_id
+from pagewire_shared.identity.ids import mint_id
+from pagewire_shared.kv import streams as kv_streams
+from pagewire_shared.kv.arena_facts import ArenaFacts
+
+_SERVICE = kv_store_pb2.DESCRIPTOR.services_by_name["KvStoreService"]
+
+SERVICE_NAME: str = _SERVICE.full_name
+
+
+def add_service(service: Any, server: grpc.aio.Server) -> None:
+    """Serve every method of KvStoreService with the method of that name of `service`."""
+    handlers = {method.name: _handler(service, method) for method in _SERVICE.methods}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+
+
+def _handler(service: Any, method: Any) -> "grpc.RpcMethodHandler[Any, Any]":
+    call = getattr(service, method.name)
+    request: Any = GetMessageClass(method.input_type)
+    response: Any = GetMessageClass(method.output_type)
+    decode, encode = request.FromString, response.SerializeToString
+    if method.client_streaming:
+        if "chunk" in request.DESCRIPTOR.fields_by_name:
+            decode = kv_streams.deserializer(request)
+        if "chunk" in response.DESCRIPTOR.fields_by_name:
+            encode = kv_streams.serializer(response)
+        return grpc.stream_stream_rpc_method_handler(call, decode, encode)
+    if method.server_streaming:
+        return grpc.unary_stream_rpc_method_handler(call, decode, encode)
+    return grpc.unary_unary_rpc_method_handler(call, decode, encode)
+
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _NOTHING: tuple[Any, ...] = ()
-"""What a stream yields whose responses were sent: who is called for a stream yields."""
+"""Makes a method a generator, as gRPC requires; OpenStreams.send has sent its responses."""
 
 
 class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
-    """Serves the blocks of one store. Register it with service_handlers.
+    """Serves the blocks of one store. Register it with `add_service`.
 
     Args:
         store: The blocks.
-        events: Where the store says what became of them.
+        events: Log that the store adds block events to.
         leases: Pins, which the store respects.
-        tenants: Whose blocks are taken.
+        tenants: Tenants that are served.
         limits: Bounds of the streams.
-        shared: Where peers of this host find the memory tier, if they may map it.
+        shared: File of the memory tier for peers of this host; None when they may not map it.
     """
 
     def __init__(
         self,
+        *,
         store: BlockStore,
         events: EventLog,
         leases: Leases,
         tenants: Tenants,
-        limits: StreamLimits,
+        limits: StoreStreamLimits,
         shared: ArenaFacts | None = None,
     ) -> None:
         self.store_id = mint_id()
@@ -70,8 +100,10 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     async def Hello(
         self, request: kv_store_pb2.HelloRequest, context: Context
     ) -> kv_store_pb2.HelloResponse:
-        """Accept a peer that speaks a common protocol version and whose layout, if it has one, can
-        be kept. Raises PeerRefusedError, InvalidRequestError."""
+        """Accept a peer with a common protocol version and, if it sends one, a layout that fits.
+
+        Raises PeerRefusedError, InvalidRequestError.
+        """
         protocol = agree_protocol(request.protocol)
         if request.HasField("layout"):
             check_block_size(store_layout(request.layout), self._budget)
@@ -83,8 +115,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     async def Put(
         self, request_iterator: AsyncIterator[Any], context: Context
     ) -> AsyncIterator[kv_store_pb2.PutResponse]:
-        """Take blocks in. Whatever is wrong ends the stream, and what it did not publish is
-        forgotten."""
+        """Store blocks. Any error ends the stream; blocks that it did not publish are dropped."""
         with self._puts.opened():
             session = PutSession(self._store, self._budget, self._tenants, window=WINDOW_CHUNKS)
             stream = PutStream(
@@ -100,7 +131,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     async def Get(
         self, request_iterator: AsyncIterator[Any], context: Context
     ) -> AsyncIterator[Any]:
-        """Give blocks out."""
+        """Send blocks, or their places in shared memory."""
         with self._gets.opened():
             stream = GetStream(
                 self._store,
@@ -115,7 +146,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     async def Pin(
         self, request: kv_store_pb2.PinRequest, context: Context
     ) -> kv_store_pb2.PinResponse:
-        """Pin the blocks that are there. Raises InvalidRequestError, OverloadedError."""
+        """Pin the blocks that the store has. Raises InvalidRequestError, OverloadedError."""
         layout = store_layout(request.layout)
         keys: list[BlockKey] = []
         missing = []
@@ -132,8 +163,10 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
         return kv_store_pb2.PinResponse(lease_id=lease_id, missing_names=join_names(missing))
 
     def _expire(self) -> None:
-        """End the leases that are over, now and whenever the next one is: the next pin may be far
-        away, and memory needs the room before."""
+        """End the leases that are over, and schedule the same for the next one.
+
+        The next Pin may come much later, and memory needs the room before.
+        """
         now = time.monotonic()
         self._leases.expire(now)
         if self._expiry is not None:
@@ -147,7 +180,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     async def Release(
         self, request: kv_store_pb2.ReleaseRequest, context: Context
     ) -> kv_store_pb2.ReleaseResponse:
-        """End a lease; one that is over is no error."""
+        """End a lease; a lease that is over is not an error."""
         self._leases.release(request.lease_id)
         return kv_store_pb2.ReleaseResponse()
 
@@ -170,7 +203,7 @@ class KvStoreService(kv_store_pb2_grpc.KvStoreServiceServicer):
     async def WatchBlocks(
         self, request: kv_store_pb2.WatchBlocksRequest, context: Context
     ) -> AsyncIterator[kv_store_pb2.WatchBlocksResponse]:
-        """Tell what is there and what happens to it, for ever."""
+        """Stream the stored names, then every change of them, until the peer leaves."""
         with self._watches.opened():
             stream = WatchStream(self._store, self._events, self.store_id)
             await self._watches.send(stream.responses(request), context)

@@ -1,4 +1,4 @@
-"""The parts of a KV store's process, from the start to the end. Knows no messages."""
+"""Starts, runs and stops the parts of a KV store's process."""
 
 import asyncio
 import logging
@@ -9,18 +9,18 @@ from typing import Any
 
 from prometheus_client import REGISTRY
 
+from pagewire_kvstore.blocks.event_log import EventLog
+from pagewire_kvstore.blocks.leases import Leases
+from pagewire_kvstore.blocks.tenants import Tenants
 from pagewire_kvstore.config import KvStoreConfig
-from pagewire_kvstore.event_log import EventLog
-from pagewire_kvstore.leases import Leases
-from pagewire_kvstore.limits import StreamLimits
-from pagewire_kvstore.service import KvStoreService
-from pagewire_kvstore.service_handlers import SERVICE_NAME, add_service
-from pagewire_kvstore.shared_arena import arena_path
-from pagewire_kvstore.tier_watch import TierWatch
-from pagewire_kvstore.tiers import TierSettings, create_store
-from pagewire_shared import collector
-from pagewire_shared.arena_folder import arena_facts
-from pagewire_shared.process import ProcessContext
+from pagewire_kvstore.service import SERVICE_NAME, KvStoreService, add_service
+from pagewire_kvstore.store.create import TierSettings, create_store
+from pagewire_kvstore.store.watch import TierWatch
+from pagewire_kvstore.streams.limits import StoreStreamLimits
+from pagewire_kvstore.tiers.shared_arena import arena_path
+from pagewire_shared.kv.arena_folder import arena_facts
+from pagewire_shared.process import collector
+from pagewire_shared.process.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import RpcServer, start_server
@@ -29,7 +29,7 @@ _logger = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS = 0.5
 WRITE_SECONDS = 5.0
-"""How long the end waits for blocks that are on their way to a slower tier."""
+"""Longest wait at the end for blocks that are queued for a slower tier."""
 
 _MAX_EVENTS = 100_000
 _MAX_LEASES = 4096
@@ -39,10 +39,10 @@ _MAX_FIRST_LEASE = 2**62
 
 
 async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
-    """Serve on `config.listen` until told to stop.
+    """Serve on `config.listen` until `context.stop` is set.
 
     Raises:
-        StartupError: The address is taken, or memory or disk cannot be had.
+        StartupError: The address is taken, or memory or disk is not available.
     """
     address = parse_address(config.listen, setting="--listen")
     events = EventLog(_MAX_EVENTS)
@@ -50,15 +50,8 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
     leases = Leases(_MAX_LEASES, _MAX_LEASE_SECONDS, _MAX_PINNED, first_id)
     tenants = config.tenants()
     path = arena_path(config.shared_memory_path, config.memory_size)
-    settings = TierSettings(
-        memory_bytes=config.memory_size,
-        shared_memory_path=path,
-        disk_path=None if config.disk_path is None else Path(config.disk_path),
-        disk_bytes=None if config.disk_path is None else config.disk_size,
-        redis_url=config.redis,
-        quota=tenants.quota,
-    )
-    # Touching memory and listing a folder take seconds; signals must be heard meanwhile.
+    settings = _tier_settings(config, path, tenants)
+    # Touching memory and listing a folder take seconds; signals must be handled meanwhile.
     store = await asyncio.to_thread(
         create_store, settings, is_pinned=leases.is_pinned, events=events
     )
@@ -66,11 +59,18 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
     tasks = [asyncio.create_task(store.run()), asyncio.create_task(watch.run())]
     REGISTRY.register(watch)
     try:
-        limits = StreamLimits(
+        limits = StoreStreamLimits(
             stall_seconds=config.stall_seconds, max_put_bytes=config.put_buffer_size
         )
         shared = None if path is None else arena_facts(path)
-        service = KvStoreService(store, events, leases, tenants, limits, shared)
+        service = KvStoreService(
+            store=store,
+            events=events,
+            leases=leases,
+            tenants=tenants,
+            limits=limits,
+            shared=shared,
+        )
         server = await start_server(
             address,
             lambda made: add_service(service, made),
@@ -79,7 +79,7 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
             options=kv_server_options(),
         )
         context.status.report("listening", address=str(server.address))
-        collector.settle()
+        collector.freeze_gc()
         await _serve_until_stopped(server, context, tasks)
         context.status.report("stopping")
         await server.stop(STOP_GRACE_SECONDS)
@@ -92,10 +92,21 @@ async def serve(config: KvStoreConfig, context: ProcessContext) -> None:
         await asyncio.to_thread(store.close)
 
 
+def _tier_settings(config: KvStoreConfig, path: Path | None, tenants: Tenants) -> TierSettings:
+    return TierSettings(
+        memory_bytes=config.memory_size,
+        shared_memory_path=path,
+        disk_path=None if config.disk_path is None else Path(config.disk_path),
+        disk_bytes=None if config.disk_path is None else config.disk_size,
+        redis_url=config.redis,
+        quota=tenants.quota,
+    )
+
+
 async def _serve_until_stopped(
     server: RpcServer, context: ProcessContext, tasks: Sequence[asyncio.Task[None]]
 ) -> None:
-    """Serve until told to stop, or until one of the tasks failed."""
+    """Serve until `context.stop` is set, or one of the tasks fails."""
     await server.set_serving(True)
     context.status.report("ready")
     stopped = asyncio.create_task(context.stop.wait())

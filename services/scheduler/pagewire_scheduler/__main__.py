@@ -1,14 +1,14 @@
-"""`python -m pagewire_scheduler`: one scheduler process."""
+"""`python -m pagewire_scheduler`: runs one scheduler process."""
 
 import sys
 
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_shared.extras import needs_extra
-from pagewire_shared.process import Serve, run_role
+from pagewire_shared.process.extras import needs_extra
+from pagewire_shared.process.process import Serve, run_role
 
 
 def load() -> Serve[SchedulerConfig]:
-    """Import what serves."""
+    """Import and return the function that serves."""
     with needs_extra("scheduler"):
         from pagewire_scheduler.service import serve
 

@@ -1,18 +1,17 @@
-"""Settings of the scheduler role. Reads nothing itself."""
+"""Settings of the scheduler role, and the checks of their values."""
 
 from dataclasses import dataclass
 
-from pagewire_shared.cell_name import DEFAULT_CELL, check_cell_name
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process import ProcessConfig
+from pagewire_shared.identity.ids import DEFAULT_CELL, check_cell_name, parse_tenant_weight
+from pagewire_shared.process.process import ProcessConfig
+from pagewire_shared.process.settings import setting
 from pagewire_shared.rpc.address import parse_address
-from pagewire_shared.settings import setting
-from pagewire_shared.tenant_weight import parse_tenant_weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig(ProcessConfig):
-    """What `pagewire scheduler` takes."""
+    """The settings of `pagewire scheduler`."""
 
     listen: str = setting(
         "127.0.0.1:8100", "Where workers and frontends dial: host:port, unix:path"

@@ -1,4 +1,5 @@
-"""The gRPC services of the scheduler: takes hellos, hands streams to links."""
+"""The gRPC services of the scheduler: takes the hello of a stream and hands the stream to a link.
+It also starts and stops the process."""
 
 import asyncio
 import time
@@ -15,22 +16,21 @@ from pagewire_protos.scheduler.v1 import (
     worker_attach_pb2,
     worker_attach_pb2_grpc,
 )
-from pagewire_scheduler.admin_service import AdminServicer
-from pagewire_scheduler.audit_service import Auditor
-from pagewire_scheduler.cell_metrics import CellMeter
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_scheduler.core.core_settings import HandoffPolicy
-from pagewire_scheduler.core.load import LoadLimits
-from pagewire_scheduler.frontend_link import FrontendLink
-from pagewire_scheduler.kv_metrics import DecisionMeter
-from pagewire_scheduler.kvstore_link import KvStoreLink
-from pagewire_scheduler.loop import StepLoop
-from pagewire_scheduler.operator_service import CellOperator
-from pagewire_scheduler.store_shares import StoreShares
-from pagewire_scheduler.worker_link import WorkerLink
-from pagewire_shared import collector
+from pagewire_scheduler.core.data.settings import HandoffPolicy, OverloadLimits
+from pagewire_scheduler.links.frontend_link import FrontendLink
+from pagewire_scheduler.links.kvstore_link import KvStoreLink
+from pagewire_scheduler.links.loop import StepLoop
+from pagewire_scheduler.links.store_assignments import StoreAssignments
+from pagewire_scheduler.links.worker_link import WorkerLink
+from pagewire_scheduler.metrics.cell import CellMeter
+from pagewire_scheduler.metrics.kv import DecisionMeter
+from pagewire_scheduler.operators.admin_service import AdminServicer
+from pagewire_scheduler.operators.audit_service import Auditor
+from pagewire_scheduler.operators.operator_service import CellOperator
 from pagewire_shared.errors import WireError
-from pagewire_shared.process import ProcessContext
+from pagewire_shared.process import collector
+from pagewire_shared.process.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.server import RpcServer, start_server
 
@@ -47,7 +47,7 @@ Message = TypeVar("Message")
 
 
 async def _first(requests: AsyncIterator[Message]) -> Message:
-    """Return the first message of a stream. Raises WireError when there is none in time."""
+    """Return the first message of a stream. Raises WireError when none comes in time."""
     try:
         async with asyncio.timeout(HELLO_SECONDS):
             return await anext(requests)
@@ -56,11 +56,11 @@ async def _first(requests: AsyncIterator[Message]) -> Message:
 
 
 class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
-    """Where workers attach."""
+    """Serves attach streams of workers."""
 
     def __init__(self, loop: StepLoop, kvstores: tuple[str, ...]) -> None:
         self._loop = loop
-        self._shares = StoreShares(kvstores)
+        self._shares = StoreAssignments(kvstores)
 
     async def AttachWorker(
         self, request_iterator: AsyncIterator[worker_attach_pb2.AttachWorkerRequest], context: Any
@@ -77,7 +77,7 @@ class WorkerAttachServicer(worker_attach_pb2_grpc.WorkerAttachServiceServicer):
 
 
 class FrontendAttachServicer(frontend_attach_pb2_grpc.FrontendAttachServiceServicer):
-    """Where frontends attach."""
+    """Serves attach streams of frontends."""
 
     def __init__(self, loop: StepLoop, auditor: Auditor, operator: CellOperator) -> None:
         self._loop = loop
@@ -122,17 +122,17 @@ async def start(config: SchedulerConfig, loop: StepLoop) -> RpcServer:
 
 
 async def serve(config: SchedulerConfig, context: ProcessContext) -> None:
-    """Run the scheduler until told to stop, or until it must not go on."""
+    """Run the scheduler until a stop is requested or the step loop fails."""
     loop = create_loop(config)
     server = await start(config, loop)
     context.status.report("listening", address=str(server.address))
     context.status.report("ready", detail=f"generation {loop.generation.number}")
-    # Requests that have ended leave no cycles (core/scheduler_core.py), and thousands live.
-    collector.settle(is_full_rare=True)
+    # Finished requests leave no reference cycles (core/scheduler_core.py), and thousands are live.
+    collector.freeze_gc(is_full_rare=True)
     clock = asyncio.create_task(loop.run_clock())
     stop = asyncio.create_task(context.stop.wait())
     watches = watch_stores(config, loop)
-    ends: set[asyncio.Future[Any]] = {loop.failure, clock, stop, *watches}
+    ends: set[asyncio.Future[Any]] = {loop.driven.failure, clock, stop, *watches}
     try:
         done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for finished in done:
@@ -144,17 +144,17 @@ async def serve(config: SchedulerConfig, context: ProcessContext) -> None:
 
 
 def watch_stores(config: SchedulerConfig, loop: StepLoop) -> list[asyncio.Task[None]]:
-    """Return running tasks that watch the KV stores and the counts of the core; none of them ends
+    """Return running tasks that watch the KV stores and show the counts of the core. No task ends
     by itself."""
     stores = () if config.kv_load == "never" else config.kvstore
-    watches = [KvStoreLink(store, loop).run() for store in stores]
+    watches = [KvStoreLink(store, loop.driven).run() for store in stores]
     return [asyncio.create_task(watch) for watch in (*watches, _show_counts(loop))]
 
 
 async def _show_counts(loop: StepLoop) -> None:
     meter, cell = DecisionMeter(), CellMeter()
     while True:
-        cell.show_load(loop.newest_load, len(loop.frontends))
+        cell.show_load(loop.driven.newest_load, len(loop.frontends))
         cell.show_totals(loop.core.counts)
         counts = loop.core.counts
         meter.show(counts.loads.verdicts, counts.loads.num_overdue)
@@ -166,7 +166,7 @@ def create_loop(config: SchedulerConfig) -> StepLoop:
     """Return a step loop on the running event loop."""
     return StepLoop(
         is_caching=config.enable_prefix_caching,
-        limits=LoadLimits(
+        limits=OverloadLimits(
             max_num_waiting=config.max_num_waiting,
             max_waiting_tokens=config.max_waiting_tokens,
             max_request_bytes=config.max_request_bytes,

@@ -1,1 +1,1 @@
-"""The worker role: one model replica. Never decides who runs."""
+"""The worker role: one model replica that runs the plans of its scheduler."""

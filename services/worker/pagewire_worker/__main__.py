@@ -1,16 +1,16 @@
-"""Starts a worker: flags, then the life of the process. Imports torch after parsing the flags."""
+"""Starts a worker: parses the flags, then imports torch and runs the process."""
 
 import os
 import sys
 
-from pagewire_shared.extras import needs_extra
-from pagewire_shared.process import Serve, run_role
+from pagewire_shared.process.extras import needs_extra
+from pagewire_shared.process.process import Serve, run_role
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.cuda_defaults import set_allocator
+from pagewire_worker.cuda.defaults import set_allocator
 
 
 def load() -> Serve[WorkerConfig]:
-    """Import what loads and serves the model."""
+    """Import torch and the server."""
     # Read by the OpenMP runtime when torch loads it. By default its threads spin at every barrier;
     # with the other roles on the same cores that made small matrix products ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

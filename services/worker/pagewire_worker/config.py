@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process import ProcessConfig
-from pagewire_shared.settings import setting
-from pagewire_shared.sizes import parse_size
-from pagewire_worker.roles import parse_roles
+from pagewire_shared.process.process import ProcessConfig
+from pagewire_shared.process.settings import setting
+from pagewire_shared.process.sizes import parse_size
+from pagewire_worker.plan.roles import parse_roles
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "float32", "bfloat16", "float16")

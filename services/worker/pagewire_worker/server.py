@@ -6,22 +6,22 @@ import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from pagewire_shared import collector
-from pagewire_shared.kv_transport import KvTransport
-from pagewire_shared.process import ProcessContext
+from pagewire_shared.kv.transport import KvTransport
+from pagewire_shared.process import collector
+from pagewire_shared.process.process import ProcessContext
 from pagewire_shared.rpc.address import parse_address
 from pagewire_shared.rpc.options import kv_server_options
 from pagewire_shared.rpc.server import RpcServer, start_server
 from pagewire_worker.config import WorkerConfig
-from pagewire_worker.health import answer_liveness, answer_readiness
-from pagewire_worker.loader import Replica, load_replica
-from pagewire_worker.model_thread import ModelThread
+from pagewire_worker.link.health import answer_liveness, answer_readiness
+from pagewire_worker.link.metrics import show_replica
+from pagewire_worker.link.scheduler_link import SchedulerLink
+from pagewire_worker.link.service import SERVICE_NAMES, KvTransferService, register
+from pagewire_worker.loading.loader import Replica, load_replica
 from pagewire_worker.offload.connector import KvConnector
 from pagewire_worker.offload.connector_registry import make_connector
 from pagewire_worker.offload.kv_offload import KvOffload
-from pagewire_worker.scheduler_link import SchedulerLink
-from pagewire_worker.service import SERVICE_NAMES, KvTransferService, register
-from pagewire_worker.step_metrics import show_replica
+from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer.block_source import BlockSource
 from pagewire_worker.transfer.kv_transfer import KvTransfer
 from pagewire_worker.transfer.staging import Staging
@@ -29,7 +29,7 @@ from pagewire_worker.transfer.staging import Staging
 STOP_GRACE_SECONDS = 1.0
 REPORTED_STEP = 0.05
 LAST_PULLS_SECONDS = 5.0
-"""How long pulls may still take once the scheduler has said that nothing is left to do."""
+"""Time for open pulls after the scheduler has reported that no work is left."""
 
 
 async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
@@ -56,16 +56,16 @@ async def serve_worker(config: WorkerConfig, context: ProcessContext) -> None:
         offload = _make_offload(replica, thread, connector)
         transfer = _make_transfer(replica, thread, ends)
         link = SchedulerLink(
-            str(scheduler),
-            info,
-            replica.executor,
-            thread,
-            attached,
-            replica.grammars,
-            offload,
-            transfer,
+            address=str(scheduler),
+            info=info,
+            model_runner=replica.model_runner,
+            thread=thread,
+            attached=attached,
+            grammars=replica.grammars,
+            offload=offload,
+            transfer=transfer,
         )
-        # Liveness from here on only: nothing shows how far a download has come.
+        # Liveness only from here on: the progress of a download is not visible.
         liveness = answer_liveness(server, context, thread, config.stuck_seconds)
         jobs = [link.run(), _report_ready(attached, context), liveness]
         if server is not None:
@@ -92,14 +92,14 @@ def _share_blocks(
     service: KvTransferService,
     ends: contextlib.AsyncExitStack,
 ) -> None:
-    """Hand blocks out to other workers, where that is on."""
+    """Serve blocks to other workers, if that is on."""
     if replica.sharer is None:
         ends.callback(replica.copies.close)
         return
     is_shared = KvTransport.SHARED_MEMORY in replica.info.kv_transports
     staging = Staging(config.kv_staging_memory, is_shared=is_shared, pin=replica.copies.pin)
     ends.callback(staging.close)
-    # Called before it: the memory that is copied to has to be there.
+    # The stack closes the copies first: their staging memory must still exist.
     ends.callback(replica.copies.close)
     replica.sharer.connect(thread.nudge)
     thread.add_low_priority(replica.sharer.turn)
@@ -120,7 +120,7 @@ def _make_transfer(
     if not transports:
         return None
     transfer = KvTransfer(
-        replica.executor,
+        replica.model_runner,
         thread,
         replica.info.layout,
         num_blocks=replica.info.num_blocks,
@@ -136,11 +136,11 @@ def _make_offload(
     if connector is None or replica.offloader is None:
         return None
     return KvOffload(
-        replica.executor,
-        replica.offloader,
-        thread,
-        connector,
-        replica.info.layout,
+        model_runner=replica.model_runner,
+        offloader=replica.offloader,
+        thread=thread,
+        connector=connector,
+        layout=replica.info.layout,
         num_blocks=replica.info.num_blocks,
     )
 
@@ -175,13 +175,13 @@ async def _load(config: WorkerConfig, context: ProcessContext, thread: ModelThre
     replica = await thread.submit(
         lambda: load_replica(config, on_progress=on_progress, on_layer=thread.advance)
     )
-    replica.executor.hurry_when(lambda: thread.has_jobs)
-    collector.settle()
+    replica.model_runner.hurry_when(lambda: thread.has_jobs)
+    collector.freeze_gc()
     return replica
 
 
 async def _report_ready(attached: asyncio.Event, context: ProcessContext) -> None:
-    """Say ready at the first attach. Never ends, as no job of a worker does."""
+    """Report ready at the first attach. Never ends, like all jobs of a worker."""
     await attached.wait()
     context.status.report("ready", detail="attached to the scheduler")
     await asyncio.Event().wait()
@@ -197,7 +197,7 @@ async def _first_failure(*jobs: Coroutine[Any, Any, None]) -> None:
 async def _drain(
     link: SchedulerLink, service: KvTransferService, seconds: float, context: ProcessContext
 ) -> None:
-    """Let requests go on to their ends, for `seconds` at most, and then what is pulled here."""
+    """Let requests finish for at most `seconds`, then wait for the last pulls."""
     if seconds > 0.0:
         context.status.report("draining")
         with contextlib.suppress(TimeoutError):
@@ -211,7 +211,7 @@ async def _until_stopped(
     stop: asyncio.Event,
     farewell: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> Any:
-    """Return the result of `job`, or None when `stop` is set first and the farewell is said."""
+    """Return the result of `job`, or None if `stop` is set first; `farewell` runs before that."""
     task = asyncio.ensure_future(job)
     waiter = asyncio.ensure_future(stop.wait())
     await asyncio.wait((task, waiter), return_when=asyncio.FIRST_COMPLETED)
@@ -231,5 +231,5 @@ def _result(task: "asyncio.Future[Any]") -> Any:
     try:
         return task.result()
     except BaseExceptionGroup as group:
-        # A task group wraps what its jobs raise; the process wants the one error behind it.
+        # A task group wraps the errors of its jobs; the process needs the first one itself.
         raise group.exceptions[0] from group

@@ -1,1 +1,1 @@
-"""gRPC plumbing that every role shares: options, addresses, server and error mapping."""
+"""gRPC code that every role shares: options, addresses, server and error mapping."""

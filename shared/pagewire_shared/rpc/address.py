@@ -1,5 +1,4 @@
-"""Addresses of processes: host:port or unix:path. Checks them early and names the setting at
-fault."""
+"""Addresses of processes, host:port or unix:path, with errors that name the setting."""
 
 import ipaddress
 import os
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from pagewire_shared.errors import StartupError
 
-# sockaddr_un.sun_path holds 108 bytes on Linux, 104 on macOS, with the final zero.
+# sockaddr_un.sun_path has 108 bytes on Linux, 104 on macOS, with the final zero.
 MAX_SOCKET_PATH_BYTES = 103
 
 LOOPBACK = "127.0.0.1"
@@ -18,7 +17,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens or is dialled: either `path` or `host` and `port`."""
+    """Address of a server: either `path` or `host` and `port`."""
 
     host: str = ""
     port: int = 0
@@ -34,7 +33,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it; a name other than localhost may lead anywhere."""
+        """Whether only this machine can reach it; False for all names but localhost."""
         if self.is_unix or self.host == "localhost":
             return True
         try:
@@ -67,9 +66,9 @@ def parse_address(text: str, *, setting: str) -> Address:
 
 
 def require_free(address: Address, *, setting: str) -> None:
-    """Raise StartupError when something already listens there; removes a dead socket file.
+    """Raise StartupError when the address is in use; remove the socket file of a dead process.
 
-    gRPC itself reports a taken port as a bare failure, and a Unix socket as nothing at all.
+    gRPC itself reports a taken port as a bare failure, and a taken Unix socket not at all.
     """
     if address.is_unix:
         _require_free_path(Path(address.path), setting)

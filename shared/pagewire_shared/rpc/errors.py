@@ -16,7 +16,7 @@ ERROR_METADATA_KEY = "pagewire-error-bin"
 """Trailing metadata key that carries a serialized pagewire.common.v1.ErrorDetail."""
 
 _MAX_MESSAGE_BYTES = 1024
-"""Statuses travel in trailers, up to three bytes for one, and clients drop trailers above 8 KiB."""
+"""Trailers encode a byte in up to three, and clients drop trailers above 8 KiB."""
 
 _logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def from_detail(detail: error_pb2.ErrorDetail) -> PagewireError:
 
 
 def from_rpc_error(error: grpc.RpcError) -> PagewireError:
-    """Return the exception behind a failed call: its typed detail, else its status."""
+    """Return the exception of a failed call, from its typed detail or else its status."""
     if not isinstance(error, grpc.aio.AioRpcError):
         return InternalError(str(error))
     metadata = error.trailing_metadata()
@@ -72,7 +72,7 @@ async def abort(context: "grpc.aio.ServicerContext[Any, Any]", error: PagewireEr
 
 
 def _shortened(message: str) -> str:
-    """Return a message that fits into a trailer, also one that quotes a client at length."""
+    """Return a message cut to fit into a trailer; it may quote a client at length."""
     data = message.encode(errors="replace")
     if len(data) <= _MAX_MESSAGE_BYTES:
         return message
@@ -110,12 +110,12 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             wrapped = _wrap_unary(inner, decode)
         if handler.request_streaming:
             return make(wrapped, decode, handler.response_serializer)
-        # Decoded by us: the library calls it INTERNAL when a client sends what is no message.
+        # Decoded here, because the library answers invalid bytes with INTERNAL.
         return make(wrapped, None, handler.response_serializer)
 
 
 def _decoded(request: Any, decode: Callable[[bytes], Any] | None) -> Any:
-    """Return the message of a request, which a stream of them is not yet, nor has to be."""
+    """Return the decoded message of a request; a stream of requests is returned as it is."""
     if decode is None or not isinstance(request, bytes):
         return request
     try:
@@ -138,7 +138,7 @@ def _wrap_unary(inner: Any, decode: Callable[[bytes], Any] | None) -> Any:
 
 def _wrap_stream(inner: Any, decode: Callable[[bytes], Any] | None) -> Any:
     if inspect.iscoroutinefunction(inner):
-        return _wrap_unary(inner, decode)  # it writes its responses itself, as the health service
+        return _wrap_unary(inner, decode)  # writes its own responses, like the health service
 
     async def call(request: Any, context: Any) -> AsyncIterator[Any]:
         try:

@@ -1,23 +1,23 @@
-"""Channel and server options, in one place: the gRPC defaults that bite, set right once.
+"""Channel and server options of gRPC, in one place, because several defaults do harm.
 
 By default a blackholed peer is never noticed (keepalive off), a server kills clients that ping
-(too_many_pings), two servers share one port silently (SO_REUSEPORT), messages end at 4 MiB, and BDP
-probing lets stalled streams buffer hundreds of MiB.
+(too_many_pings), and two servers share one port silently (SO_REUSEPORT). Messages end at 4 MiB, and
+BDP probing lets stalled streams buffer hundreds of MiB.
 """
 
 CONTROL_MESSAGE_BYTES = 16 * 1024 * 1024
 KV_MESSAGE_BYTES = 5 * 1024 * 1024
 
 MAX_PENDING_CALLS = 16 * 1024
-"""Calls that wait until a server accepts them, which is one per turn of its event loop. gRPC's own
-bound is 1,000: of more, some are cancelled by chance, without a reason that a client could read."""
+"""Most calls that wait for a server, which accepts one per turn of its event loop. gRPC's default
+is 1,000; it cancels some calls above that at random, without a reason that a client could read."""
 
 Options = list[tuple[str, int]]
 
 _KEEPALIVE: Options = [
     ("grpc.keepalive_time_ms", 1000),
     ("grpc.keepalive_timeout_ms", 5000),
-    # What newer gRPC waits for the answer to a ping, whatever the line above says: 60 s by default.
+    # Newer gRPC uses this in place of the line above; the default is 60 s.
     ("grpc.http2.ping_timeout_ms", 5000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
@@ -39,8 +39,8 @@ def control_channel_options() -> Options:
 def public_channel_options() -> Options:
     """Options of a client's channel to the public API.
 
-    A proxy on the way may count frequent pings as abuse (too_many_pings), so there are few, and
-    none without a call.
+    A proxy may count frequent pings as abuse (too_many_pings), so pings are rare, and are sent only
+    during calls.
     """
     return [
         ("grpc.keepalive_time_ms", 60_000),
@@ -53,7 +53,7 @@ def _responsive() -> Options:
     return [
         *_sizes(CONTROL_MESSAGE_BYTES),
         ("grpc.initial_reconnect_backoff_ms", 50),
-        # Also the connect timeout: below one second connects fail under load.
+        # Also the connect timeout: below one second, connects fail under load.
         ("grpc.min_reconnect_backoff_ms", 2000),
         ("grpc.max_reconnect_backoff_ms", 500),
         ("grpc.http2.bdp_probe", 0),
@@ -84,13 +84,13 @@ def server_options(*, is_port_shared: bool = False) -> Options:
 def kv_server_options() -> Options:
     """Options of a server whose streams carry KV blocks: the other side of kv_channel_options.
 
-    What a stream may have under way is bounded by its credits, not by the transport's windows.
+    Credits bound the data of a stream under way, not the transport's windows.
     """
     return [*_patient(), *_sizes(KV_MESSAGE_BYTES), ("grpc.so_reuseport", 0)]
 
 
 def _patient() -> Options:
-    """Keepalive, and no offence at that of others."""
+    """Return options that send keepalive pings and accept frequent pings of peers."""
     return [
         *_KEEPALIVE,
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),

@@ -1,4 +1,4 @@
-"""How long to wait between two attempts to reach a peer."""
+"""Waits between two attempts to reach a peer, and returns early when a new server listens."""
 
 import asyncio
 import os
@@ -9,13 +9,13 @@ LOOK_SECONDS = 0.02
 
 
 class Redial:
-    """Waits between attempts, and no longer when another server has begun to listen.
+    """Waits between attempts; a new server that listens ends the wait early.
 
-    A server puts the file of its Unix socket in place when it takes calls (socket_file.py), so that
-    a new file is the moment to dial. Of a TCP address nothing is seen.
+    A server publishes the file of its Unix socket when it takes calls (socket_file.py), so a new
+    file is the moment to dial. A TCP address gives no such sign.
 
     Args:
-        address: Of the peer.
+        address: Address of the peer.
     """
 
     def __init__(self, address: Address) -> None:
@@ -23,12 +23,11 @@ class Redial:
         self._dialled = self._look()
 
     def begin(self) -> None:
-        """An attempt begins: it meets what listens now."""
+        """Note the socket file at the begin of an attempt."""
         self._dialled = self._look()
 
     async def wait(self, seconds: float) -> None:
-        """Return after `seconds`, or when there is a socket that the last attempt cannot have
-        met."""
+        """Return after `seconds`, or when the socket file is newer than the last attempt."""
         if self._path is None:
             await asyncio.sleep(seconds)
             return
@@ -40,7 +39,7 @@ class Redial:
             await asyncio.sleep(min(left, LOOK_SECONDS))
 
     def _look(self) -> tuple[int, int] | None:
-        """Return what tells one file at the path from the next; the system uses inodes again."""
+        """Return inode and change time of the file; inodes alone are reused."""
         if self._path is None:
             return None
         try:

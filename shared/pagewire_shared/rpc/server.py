@@ -20,25 +20,25 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 STARTUP = "startup"
-"""Health service that serves once what takes long at the start is done, and from then on."""
+"""Health service that serves once the start is complete, and from then on."""
 READINESS = "readiness"
-"""Health service that serves while calls would be served; the same as the empty name."""
+"""Health service that serves while calls are served; the same as the empty name."""
 LIVENESS = "liveness"
-"""Health service that serves while the process gets on with its work."""
+"""Health service that serves while the process makes progress."""
 
 
 _logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class RpcServer:
-    """A started server and its health; `address` holds the port really bound.
+    """A started server and its health; `address` has the port that was bound.
 
-    Health has a name for each question of an orchestrator: STARTUP, READINESS and LIVENESS.
+    Health has a name for each probe of an orchestrator: STARTUP, READINESS and LIVENESS.
 
-    It listens again when the server ends by itself: grpcio's takes no new calls after one whose
-    path is no UTF-8 (seen with 1.85), which anybody can send. Calls that were open go on.
+    A server that ends by itself is replaced by a new one: any client can make grpcio's server take
+    no new calls, by a path that is not UTF-8 (seen with 1.85). Open calls go on.
     """
 
     server: grpc.aio.Server
@@ -51,26 +51,26 @@ class RpcServer:
     _ended: "dict[grpc.aio.Server, asyncio.Task[None]]" = field(default_factory=dict)
 
     async def set_serving(self, is_serving: bool) -> None:
-        """Answer health checks of the server and of every service with SERVING or NOT_SERVING.
-        What serves has started."""
+        """Answer health checks of the server and of every service with SERVING or NOT_SERVING. A
+        server that serves has also started."""
         for name in ("", READINESS, *self.service_names):
             await self._set(name, is_serving)
         if is_serving:
             await self.set_started()
 
     async def set_started(self) -> None:
-        """Answer from now on that what takes long at the start is done."""
+        """Answer from now on that the start is complete."""
         await self._set(STARTUP, True)
 
     async def set_alive(self, is_alive: bool) -> None:
-        """Answer whether the process gets on; that it answers at all is part of that."""
+        """Set the answer to liveness probes; a process that hangs does not answer at all."""
         await self._set(LIVENESS, is_alive)
 
     async def _set(self, name: str, is_serving: bool) -> None:
         await self.health.set(name, SERVING if is_serving else NOT_SERVING)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Answer NOT_SERVING, take no new calls and end the open ones after the grace."""
+        """Answer NOT_SERVING, take no new calls and end open calls after the grace."""
         if self._keeper is not None:
             self._keeper.cancel()
         await self.set_serving(False)
@@ -78,13 +78,17 @@ class RpcServer:
             self._socket_file.remove()
         await asyncio.gather(*(one.stop(grace_seconds) for one in (self.server, *self._ended)))
 
-    def keep_listening(self) -> None:
-        """Begin to look whether the server still serves; `stop` ends it."""
+    async def _begin(self) -> None:
+        """Set the health of the start, and watch the server until `stop`."""
+        await self.set_serving(False)
+        await self._set(STARTUP, False)
+        await self.set_alive(True)
         self._keeper = asyncio.create_task(self._keep_listening())
 
     async def _keep_listening(self) -> None:
+        """Replace a server that has ended by itself."""
         while True:
-            # True for as long as it serves. What ended it was logged by grpcio.
+            # True while the server serves. grpcio has logged the reason of its end.
             with contextlib.suppress(Exception):
                 while await self.server.wait_for_termination(_LOOK_SECONDS):
                     pass
@@ -98,19 +102,20 @@ class RpcServer:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def _outlive(self, server: grpc.aio.Server) -> None:
-        """Keep a server that has ended until its last call has."""
+        """Keep a server that has ended until its last call has ended."""
         with contextlib.suppress(Exception):
             await server.wait_for_termination()
         del self._ended[server]
 
 
-def _warn_of_open(address: Address, setting: str) -> None:
-    _logger.warning(
-        "%s %s is open to whoever reaches it, without authentication or encryption: let only "
-        "Pagewire's own processes reach it (network policy, firewall)",
-        setting,
-        address,
-    )
+def _warn_if_open(address: Address, setting: str, *, is_public: bool) -> None:
+    if not (is_public or address.is_local):
+        _logger.warning(
+            "%s %s is open to whoever reaches it, without authentication or encryption: let only "
+            "Pagewire's own processes reach it (network policy, firewall)",
+            setting,
+            address,
+        )
 
 
 async def start_server(
@@ -127,20 +132,18 @@ async def start_server(
     """Start a server on `address`, NOT_SERVING until `set_serving(True)`.
 
     Args:
-        address: Where to listen; port 0 picks one.
+        address: Address to listen on; port 0 picks a free port.
         register: Adds the servicers to the server.
         service_names: Full names of the services, for health and reflection.
-        setting: Named in the StartupError when the address is taken.
+        setting: Setting that the StartupError names when the address is taken.
         is_port_shared: Several processes may listen on this port.
-        is_public: Callers are authenticated; without that a port for more than this machine is
-            warned of.
-        interceptors: See each call after the one that turns errors into statuses.
-        options: Of the server; None for those of control streams.
+        is_public: Callers are authenticated; else a warning is logged for a non-local address.
+        interceptors: Interceptors behind the one that turns errors into statuses.
+        options: Options of the server; None for those of control streams.
     """
     if not is_port_shared:
         require_free(address, setting=setting)
-    if not (is_public or address.is_local):
-        _warn_of_open(address, setting)
+    _warn_if_open(address, setting, is_public=is_public)
     servicer = health.aio.HealthServicer()
     names = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
     socket_file = SocketFile(address.path) if address.is_unix else None
@@ -167,10 +170,13 @@ async def start_server(
         server, port = await open_server(address)
     except (RuntimeError, OSError) as error:
         raise StartupError(f"{setting}: cannot listen on {address}", field=setting) from error
-    bound = address if address.is_unix else Address(host=address.host, port=port)
-    started = RpcServer(server, servicer, bound, tuple(service_names), open_server, socket_file)
-    await started.set_serving(False)
-    await started._set(STARTUP, False)
-    await started.set_alive(True)
-    started.keep_listening()
+    started = RpcServer(
+        server=server,
+        health=servicer,
+        address=address if address.is_unix else Address(host=address.host, port=port),
+        service_names=tuple(service_names),
+        _open=open_server,
+        _socket_file=socket_file,
+    )
+    await started._begin()
     return started

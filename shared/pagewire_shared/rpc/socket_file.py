@@ -1,8 +1,8 @@
-"""The file of a Unix socket at an address that one server after another listens on.
+"""The file of a Unix socket at an address that consecutive servers use.
 
-gRPC removes the file of a socket when it gets round to closing it, which may be after the next
-server has bound the same path; that server would then be out of reach for good. So each server
-binds a name of its own, and the file is moved to where clients look for it.
+gRPC removes the file when it closes a socket, maybe after the next server has bound the same path;
+that server would then be unreachable. So each server binds its own name, and the file is moved to
+the path of the address.
 """
 
 import contextlib
@@ -12,10 +12,10 @@ from pathlib import Path
 
 
 class SocketFile:
-    """Where clients find the socket of the server that listens at the moment.
+    """The path at which clients find the socket of the present server.
 
     Args:
-        path: Of the address.
+        path: Path of the address.
     """
 
     def __init__(self, path: str) -> None:
@@ -24,17 +24,17 @@ class SocketFile:
         self._inode: int | None = None
 
     def next_name(self) -> str:
-        """A path that no server before has bound."""
+        """Return a path that no earlier server has bound."""
         return f"{self._path}.{next(self._numbers)}"
 
     def publish(self, name: str) -> None:
-        """Put what was bound under `name` in the place of what was there before."""
+        """Move the socket bound at `name` to the path of the address."""
         inode = os.stat(name).st_ino
         os.rename(name, self._path)
         self._inode = inode
 
     def remove(self) -> None:
-        """Remove the file, unless another process has put its own there."""
+        """Remove the file, unless another process has replaced it."""
         with contextlib.suppress(FileNotFoundError):
             if self._path.stat().st_ino == self._inode:
                 self._path.unlink()

@@ -5,7 +5,7 @@ turns it off, to debug. What it adds:
 
 - `launches`: each pointer that is loaded, stored or added to lies in the tensor it came from, and
   whole numbers have the widths they have on a device.
-- memory that nobody has written is NaN, or the largest whole number (`support.uninitialised`).
+- memory that nobody has written is NaN, or the largest whole number (`uninitialised`).
 - `recorded`: a stand-in for CUDA graphs that starts what was recorded, by address, and no Python.
 - `far`: tensors with elements beyond 2**31, of which few take memory.
 - `planted`: bugs that the suite must find with all this; `hunt` plants them.
@@ -28,8 +28,8 @@ def poisoned() -> Iterator[None]:
         yield
         return
     # Triton asks the environment when it is imported, which is not yet.
+    from support.kernels.uninitialised import filled_with_nan
     from support.poison.launches import checked_launches
-    from support.uninitialised import filled_with_nan
 
     with filled_with_nan(), checked_launches():
         yield

@@ -23,8 +23,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 import pytest
-from simulation.mutant import Mutant
 from simulation.mutants import StaleMutantError
+from simulation.planted.mutant import Mutant
 
 from support.poison.planted import PLANTED, WORKER
 

@@ -1,7 +1,7 @@
 """Bugs that a device would punish and the plain interpreter need not, as patches of the worker's
 source. The suite, poisoned, must find each."""
 
-from simulation.mutant import Mutant
+from simulation.planted.mutant import Mutant
 
 WORKER = "pagewire_worker."
 KERNELS = WORKER + "triton_kernels."
@@ -189,13 +189,13 @@ STRIDES = [
     ),
 ]
 
-_HISTORIES = "unit/worker/test_copy_histories.py::test_everybody_reads_what_was_written_last"
+_HISTORIES = "unit/worker/kv/test_copy_histories.py::test_everybody_reads_what_was_written_last"
 ORDER = [
     planted(
         "copy_waits_for_no_step",
         "A copy out of the cache does not wait for the step that writes what it copies.",
         {
-            (WORKER + "stream_copies", "        self._streams.wait(Stream.OUT, computed)\n"): (
+            (WORKER + "kv.stream_copies", "        self._streams.wait(Stream.OUT, computed)\n"): (
                 "        assert computed\n"
             )
         },
@@ -206,7 +206,7 @@ ORDER = [
         "A step writes blocks while they are copied out.",
         {
             (
-                WORKER + "stream_copies",
+                WORKER + "kv.stream_copies",
                 "self._streams.wait(Stream.COMPUTE, leaving.event)",
             ): "assert leaving.event",
         },

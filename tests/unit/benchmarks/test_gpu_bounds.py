@@ -15,11 +15,11 @@ from limits import Limits
 from report import Report, shown
 from shapes import SHAPES, TOY, write_checkpoint
 
-from pagewire_worker.kv_cache import bytes_per_block
+from pagewire_worker.checkpoint.random_weights import RandomWeights
+from pagewire_worker.kv.kv_cache import bytes_per_block
 from pagewire_worker.layers.linear import pick_linear
 from pagewire_worker.models.decoder import load_decoder
 from pagewire_worker.models.registry import read_model_config
-from pagewire_worker.random_weights import RandomWeights
 
 SMALL, LARGE = SHAPES["qwen3-0.6b"], SHAPES["qwen3-8b"]
 H200 = Limits(copy=4.3e12, products=788e12)

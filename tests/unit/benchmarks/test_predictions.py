@@ -21,7 +21,7 @@ from prediction.step_time import MEASURED_STEPS, Model
 from prediction.table import against, all_cards, host_table, markdown, source
 from shapes import SHAPES
 
-from pagewire_worker.triton_kernels.paged_sequences import Cut
+from pagewire_worker.triton_kernels.paged_sequences import SplitPlan
 from pagewire_worker.triton_kernels.tile_matmul import Tile
 
 from .conftest import BENCHMARKS
@@ -152,7 +152,7 @@ def test_costs_are_in_order():
 
 
 def test_tiles_and_splits_are_those_of_the_kernels():
-    assert Cut().split == SPLIT
+    assert SplitPlan().split == SPLIT
     for outputs in (512, 1024, 4096, 6144, 12288, 24576, 151936):
         assert tile_columns(outputs) == Tile.of(torch.bfloat16, outputs).columns
 

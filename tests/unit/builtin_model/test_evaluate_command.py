@@ -9,7 +9,7 @@ import pytest
 from builtin_recipe.evaluation.endpoint import messages
 from builtin_recipe.evaluation.exam import CELLS, chosen_cells, draw_questions
 
-from support.processes import free_port
+from support.processes.processes import free_port
 
 NUM_ASKED = 6
 SKILLS = "copy,json"

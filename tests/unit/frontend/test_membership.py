@@ -4,7 +4,7 @@ import pytest
 
 from pagewire_frontend.group.membership import parse_membership
 from pagewire_shared.errors import StartupError
-from pagewire_shared.frontend_tag import mint_tag, slot_of
+from pagewire_shared.identity.frontend_tag import mint_tag, slot_of
 
 
 def test_a_name_stays_and_its_tags_do_not():

@@ -8,16 +8,22 @@ from dataclasses import replace
 
 import pytest
 
-from pagewire_kvstore import disk_threads
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.disk_tier import DiskTier
-from pagewire_kvstore.event_log import BlockChange
+from pagewire_kvstore.blocks.event_log import BlockChange
+from pagewire_kvstore.blocks.types import BlockKey
+from pagewire_kvstore.tiers.disk import tier as disk_threads
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
-from support.disk_blocks import FILE_BYTES, block_key, block_payload, block_record, path_of
-from support.store_cell import CAPACITY, Cell, names, running
+from support.cells.store_cell import CAPACITY, Cell, names, running
+from support.processes.disk_blocks import (
+    FILE_BYTES,
+    block_key,
+    block_payload,
+    block_record,
+    path_of,
+)
 
 
-async def test_without_a_disk_what_memory_evicts_is_gone():
+async def test_without_a_disk_evicted_blocks_are_gone():
     async with running() as cell:
         for number in range(6):
             cell.store.put([block_record(number)])
@@ -26,7 +32,7 @@ async def test_without_a_disk_what_memory_evicts_is_gone():
         assert await cell.payload(5) == block_payload(5)
 
 
-async def test_what_memory_evicts_comes_back_from_disk(tmp_path):
+async def test_evicted_blocks_come_back_from_disk(tmp_path):
     async with running(tmp_path) as cell:
         for number in range(6):
             cell.store.put([block_record(number)])
@@ -42,7 +48,7 @@ async def test_what_memory_evicts_comes_back_from_disk(tmp_path):
         assert cell.announced() == names(*range(6))
 
 
-async def test_a_restart_finds_what_was_on_disk(tmp_path):
+async def test_a_restart_finds_the_blocks_on_disk(tmp_path):
     async with running(tmp_path) as cell:
         for number in range(3):
             cell.store.put([block_record(number)])
@@ -52,7 +58,7 @@ async def test_a_restart_finds_what_was_on_disk(tmp_path):
         assert await cell.payload(2) == block_payload(2)
 
 
-async def test_what_waits_for_the_disk_can_be_loaded(tmp_path):
+async def test_blocks_queued_for_the_disk_can_be_loaded(tmp_path):
     cell = Cell(tmp_path)
     for number in range(6):
         cell.store.put([block_record(number)])
@@ -62,7 +68,7 @@ async def test_what_waits_for_the_disk_can_be_loaded(tmp_path):
     cell.store.close()
 
 
-async def test_what_the_queue_refuses_lives_in_memory_alone(tmp_path):
+async def test_blocks_that_the_queue_refuses_stay_in_memory(tmp_path):
     cell = Cell(tmp_path, queued_bytes=2500)
     for number in range(6):
         cell.store.put([block_record(number)])
@@ -73,7 +79,7 @@ async def test_what_the_queue_refuses_lives_in_memory_alone(tmp_path):
     cell.store.close()
 
 
-async def test_what_the_disk_evicts_is_told_unless_memory_has_it(tmp_path):
+async def test_disk_evictions_are_logged_unless_memory_has_the_block(tmp_path):
     async with running(tmp_path, disk_bytes=6 * FILE_BYTES) as cell:
         for number in range(8):
             cell.store.put([block_record(number)])
@@ -87,7 +93,7 @@ async def test_what_the_disk_evicts_is_told_unless_memory_has_it(tmp_path):
         assert cell.announced() == names(2, 3, 4, 5)
 
 
-async def test_a_damaged_file_is_a_miss_that_is_told(tmp_path):
+async def test_a_damaged_file_is_a_miss_and_logged_as_removed(tmp_path):
     async with running(tmp_path) as cell:
         cell.store.put([block_record(0)])
         await cell.store.wait_written()
@@ -103,7 +109,7 @@ async def test_a_damaged_file_is_a_miss_that_is_told(tmp_path):
         assert cell.state("disk").num_corrupt == 1
 
 
-async def test_a_disk_that_fails_costs_nothing_but_itself(tmp_path):
+async def test_a_failing_disk_leaves_the_other_tiers_working(tmp_path):
     async with running(tmp_path) as cell:
         cell.store.put([block_record(0)])
         await cell.store.wait_written()
@@ -164,7 +170,7 @@ async def test_groups_are_stored_together_or_not_at_all():
     cell.store.close()
 
 
-async def test_a_reader_keeps_what_is_evicted_meanwhile():
+async def test_a_reader_keeps_a_block_that_is_evicted_meanwhile():
     cell = Cell()
     cell.store.put([block_record(0)])
     async with cell.store.load(block_key(0)) as loaded:
@@ -184,7 +190,7 @@ async def test_a_reader_keeps_what_is_evicted_meanwhile():
     cell.store.close()
 
 
-async def test_a_block_that_is_put_again_is_told_once(tmp_path):
+async def test_a_block_that_is_put_again_is_logged_once(tmp_path):
     async with running(tmp_path) as cell:
         for number in (0, 1, 2, 3, 4, 0, 4):
             cell.store.put([block_record(number)])
@@ -200,7 +206,7 @@ async def test_a_disk_that_hangs_is_left_alone(tmp_path, monkeypatch):
             cell.store.put([block_record(number)])
             await cell.store.wait_written()
         with monkeypatch.context() as patch:
-            patch.setattr(DiskTier, "get", lambda tier, key: may_go_on.wait(60))
+            patch.setattr(DiskBlocks, "get", lambda tier, key: may_go_on.wait(60))
             for _ in range(3):
                 assert await cell.found(0) == (None, None)
             assert "no answer" in cell.store.faults()["disk"]

@@ -2,15 +2,15 @@
 
 import pytest
 
-from pagewire_kvstore.event_log import BlockChange, EventLog
-from pagewire_shared.ids import BlockName
+from pagewire_kvstore.blocks.event_log import BlockChange, EventLog
+from pagewire_shared.identity.ids import BlockName
 
 
 def name(number: int) -> BlockName:
     return BlockName(bytes([number]) * 16)
 
 
-def test_a_watcher_goes_on_where_it_was():
+def test_a_watcher_resumes_at_its_position():
     log = EventLog(max_events=4)
     assert log.holds(1)
     assert list(log.since(1)) == []
@@ -23,7 +23,7 @@ def test_a_watcher_goes_on_where_it_was():
     assert not log.holds(0)
 
 
-def test_what_is_too_old_is_not_held():
+def test_events_above_the_bound_are_dropped():
     log = EventLog(max_events=4)
     events = [log.add(BlockChange.REMOVED, [name(number)]) for number in range(10)]
     assert not log.holds(6)

@@ -20,7 +20,7 @@ from pagewire_protos.kvstore.v1 import kv_store_pb2, kv_store_pb2_grpc
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import ForbiddenError, StartupError
 from pagewire_shared.rpc.options import control_channel_options
-from support.store_server import (
+from support.processes.store_server import (
     MIB,
     announced,
     granted,
@@ -155,7 +155,7 @@ def page(url: str) -> str:
         return str(answer.read(), "utf-8")
 
 
-async def test_memory_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
+async def test_too_much_memory_is_an_error_of_one_line(tmp_path: Path) -> None:
     flags = ("--memory-size", "1000TiB", "--shared-memory-path", "off")
     async with started(f"unix:{tmp_path / 'kv.sock'}", *flags) as store:
         assert "memory" in await refusal(store)
@@ -171,12 +171,12 @@ async def test_memory_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
         ({"stall_seconds": float("nan")}, "--stall-seconds must be more than 0"),
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(StartupError, match=message):
         KvStoreConfig(**settings)
 
 
-def test_tenants_of_the_flags() -> None:
+def test_flags_set_tenants_and_quotas() -> None:
     config = KvStoreConfig(tenant=("a=1KiB", "b=x=2KiB"), tenant_quota=5, known_tenants_only=True)
     tenants = config.tenants()
     assert [tenants.quota(name) for name in ("a", "b=x", "c")] == [1024, 2048, 5]
@@ -194,7 +194,7 @@ async def refusal(store: Store) -> str:
     return error
 
 
-async def test_the_memory_of_a_store_that_was_killed_is_given_back(tmp_path: Path) -> None:
+async def test_a_killed_store_frees_its_memory(tmp_path: Path) -> None:
     address = f"unix:{tmp_path / 'kv.sock'}"
     for _ in range(2):
         async with started(address) as store:

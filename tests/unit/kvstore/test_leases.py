@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from pagewire_kvstore.block_key import BlockKey
-from pagewire_kvstore.leases import NO_LEASE, Leases
+from pagewire_kvstore.blocks.leases import NO_LEASE, Leases
+from pagewire_kvstore.blocks.types import BlockKey
 from pagewire_shared.errors import InvalidRequestError, OverloadedError
-from pagewire_shared.ids import BlockName
+from pagewire_shared.identity.ids import BlockName
 
 
 def key_of(number: int) -> BlockKey:
@@ -73,7 +73,7 @@ def test_ids_count_up_from_the_first() -> None:
     assert [leases.pin([A], 10, now=0) for _ in range(2)] == [1 << 40, (1 << 40) + 1]
 
 
-def test_nothing_to_pin_is_no_lease() -> None:
+def test_a_pin_without_keys_returns_no_lease() -> None:
     leases = make(max_leases=1)
     assert leases.pin([], 10, now=0) == NO_LEASE
     assert leases.num_leases == 0
@@ -108,7 +108,7 @@ def test_too_many_blocks_are_refused_whole() -> None:
     assert pinned(leases) == [B, C]
 
 
-def test_when_to_try_again_is_never_said_of_a_released_lease() -> None:
+def test_retry_time_ignores_released_leases() -> None:
     leases = make(max_leases=1)
     leases.release(leases.pin([A], 1, now=0))
     leases.pin([A], 50, now=0)
@@ -118,7 +118,7 @@ def test_when_to_try_again_is_never_said_of_a_released_lease() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 60.001, math.inf, math.nan])
-def test_lengths_that_cannot_be_are_refused(seconds: float) -> None:
+def test_invalid_lease_lengths_are_refused(seconds: float) -> None:
     leases = make(max_seconds=60)
     with pytest.raises(InvalidRequestError, match="at most 60 seconds") as caught:
         leases.pin([A], seconds, now=0)
@@ -126,13 +126,13 @@ def test_lengths_that_cannot_be_are_refused(seconds: float) -> None:
     assert leases.num_leases == 0
 
 
-def test_a_lease_that_can_never_be_given_is_no_matter_of_waiting() -> None:
+def test_a_lease_that_never_fits_is_an_invalid_request() -> None:
     leases = make(max_blocks=2)
     with pytest.raises(InvalidRequestError, match="3 blocks in one lease"):
         leases.pin([A, B, C], 1, now=0)
 
 
-def test_pinning_and_releasing_in_turn_keeps_nothing() -> None:
+def test_pin_and_release_in_turn_do_not_grow_the_heap() -> None:
     leases = make(max_seconds=3600)
     leases.pin([C], 3600, now=0)
     for _ in range(1000):

@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from pagewire_kvstore.disk_tier import DiskTier
-from support.disk_blocks import block_key, block_payload, block_record
-from support.store_cell import running
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
+from support.cells.store_cell import running
+from support.processes.disk_blocks import block_key, block_payload, block_record
 
 
 class SlowDisk:
@@ -16,7 +16,7 @@ class SlowDisk:
     def __init__(self, monkeypatch):
         self.num_reads = 0
         self.is_reading, self.may_go_on = threading.Event(), threading.Event()
-        get = DiskTier.get
+        get = DiskBlocks.get
 
         def get_slowly(tier, key):
             self.num_reads += 1
@@ -24,7 +24,7 @@ class SlowDisk:
             assert self.may_go_on.wait(60)
             return get(tier, key)
 
-        monkeypatch.setattr(DiskTier, "get", get_slowly)
+        monkeypatch.setattr(DiskBlocks, "get", get_slowly)
 
     async def reads(self):
         assert await asyncio.to_thread(self.is_reading.wait, 60)
@@ -43,7 +43,7 @@ async def filled(cell, count=6):
 
 
 def held(cell):
-    return cell.store._memory._num_readers
+    return cell.store._memory._num_refs
 
 
 async def test_loads_at_the_same_time_are_one_read(tmp_path, disk):
@@ -60,7 +60,7 @@ async def test_loads_at_the_same_time_are_one_read(tmp_path, disk):
         assert await cell.found(0) == (block_payload(0), "memory")
 
 
-async def test_each_has_a_hold_of_its_own(tmp_path, disk):
+async def test_each_load_has_its_own_pin_reference(tmp_path, disk):
     async with running(tmp_path) as cell:
         await filled(cell)
         disk.may_go_on.set()
@@ -76,7 +76,7 @@ async def test_each_has_a_hold_of_its_own(tmp_path, disk):
         assert one.tier == two.tier == "disk"
 
 
-async def test_one_that_goes_away_takes_nothing_from_the_others(tmp_path, disk):
+async def test_a_cancelled_load_leaves_the_others_running(tmp_path, disk):
     async with running(tmp_path) as cell:
         await filled(cell)
         first, second = (asyncio.create_task(cell.found(0)) for _ in range(2))
@@ -88,7 +88,7 @@ async def test_one_that_goes_away_takes_nothing_from_the_others(tmp_path, disk):
         assert held(cell) == {}
 
 
-async def test_a_read_that_nobody_waits_for_ends(tmp_path, disk):
+async def test_a_read_without_waiting_loads_is_cancelled(tmp_path, disk):
     async with running(tmp_path) as cell:
         await filled(cell)
         loads = [asyncio.create_task(cell.found(0)) for _ in range(2)]

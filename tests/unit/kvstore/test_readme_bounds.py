@@ -4,28 +4,24 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from pagewire_kvstore import (
-    block_names,
-    disk_threads,
-    layout_convert,
-    put_session,
-    redis_tier,
-    redis_values,
-    store_process,
-    tiers,
-)
+from pagewire_kvstore import store_process
 from pagewire_kvstore.config import KvStoreConfig
-from pagewire_kvstore.credits import MAX_CREDITS
-from pagewire_kvstore.limits import StreamLimits
-from pagewire_shared.kv_chunk_convert import MAX_DATA_BYTES
-from pagewire_shared.process import ProcessConfig
-from pagewire_shared.settings import flag_of
+from pagewire_kvstore.store import create as tiers
+from pagewire_kvstore.streams import block_names, layout_convert, put_session
+from pagewire_kvstore.streams.credits import MAX_CREDITS
+from pagewire_kvstore.streams.limits import StoreStreamLimits
+from pagewire_kvstore.tiers.disk import tier as disk_threads
+from pagewire_kvstore.tiers.redis import tier as redis_tier
+from pagewire_kvstore.tiers.redis import values as redis_values
+from pagewire_shared.kv.chunk_convert import MAX_DATA_BYTES
+from pagewire_shared.process.process import ProcessConfig
+from pagewire_shared.process.settings import flag_of
 
 README = Path(__file__).parents[3] / "services" / "kvstore" / "README.md"
 MIB = 1024 * 1024
 NUMBERS = {
     "streams at a time": [
-        StreamLimits.__dataclass_fields__[name].default
+        StoreStreamLimits.__dataclass_fields__[name].default
         for name in ("max_puts", "max_gets", "max_watches")
     ],
     "a block": [
@@ -57,12 +53,12 @@ def rows() -> dict[str, str]:
     return {name.strip(): rest for name, rest in cells}
 
 
-def test_every_number_is_that_of_the_code() -> None:
+def test_numbers_of_the_readme_match_the_code() -> None:
     told = rows()
     assert {name: [int(n) for n in re.findall(r"\d+", told[name])] for name in NUMBERS} == NUMBERS
 
 
-def test_every_flag_is_told() -> None:
+def test_every_flag_is_in_the_readme() -> None:
     own = {item.name for item in fields(KvStoreConfig)} - {i.name for i in fields(ProcessConfig)}
     told = " ".join(rows())
     assert [name for name in own if f"`{flag_of(name)}" not in told] == []

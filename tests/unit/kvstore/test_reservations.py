@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from pagewire_shared.errors import OverloadedError
-from pagewire_shared.extents import GRANULE_BYTES
-from support.disk_blocks import block_key, block_payload, block_record
-from support.store_cell import CAPACITY, Cell, names, running
+from pagewire_shared.kv.extents import GRANULE_BYTES
+from support.cells.store_cell import CAPACITY, Cell, names, running
+from support.processes.disk_blocks import block_key, block_payload, block_record
 
 
 def write_to(cell, reservation, payload):
@@ -58,7 +58,7 @@ async def test_reservations_take_room_until_they_end():
     cell.store.close()
 
 
-async def test_what_is_written_through_from_shared_memory_stays_until_it_is(tmp_path):
+async def test_a_block_stays_in_shared_memory_until_it_is_written_through(tmp_path):
     cell = Cell(tmp_path)
     record = block_record(0)
     reservation = cell.store.reserve(record.key, len(record.payload), record.tenant)

@@ -11,7 +11,7 @@ from pagewire_protos.kvstore.v1 import kv_store_pb2
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import PeerRefusedError
 from pagewire_shared.rpc.errors import from_rpc_error
-from support.store_server import MIB, layout, name_of, names_in, store_server, until
+from support.processes.store_server import MIB, layout, name_of, names_in, store_server, until
 
 SHAPE = layout(65536)
 
@@ -80,7 +80,7 @@ async def test_a_lease_ends_by_itself():
         (pin(*range(5000)), "names"),
     ],
 )
-async def test_a_pin_that_cannot_be_is_refused(request_, field):
+async def test_an_invalid_pin_is_refused(request_, field):
     async with store_server() as server:
         await server.put(SHAPE, 1)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -110,7 +110,7 @@ async def test_delete_takes_the_blocks_of_one_tenant():
         assert (await server.stub.Delete(kv_store_pb2.DeleteRequest())).num_blocks == 2
 
 
-async def test_bytes_that_are_no_message_are_refused():
+async def test_invalid_bytes_are_refused():
     async with store_server() as server:
         for method in ("Pin", "Delete", "Hello"):
             call = server.channel.unary_unary(

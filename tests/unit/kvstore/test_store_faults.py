@@ -11,12 +11,18 @@ import time
 
 import pytest
 
-from pagewire_kvstore.disk_files import file_name
-from support import store_blocks
-from support.disk_blocks import block_key, block_payload, block_record, files_below, path_of
-from support.full_disk import run_with_mounts
-from support.redis_server import RedisServer
-from support.store_blocks import load, open_store
+from pagewire_kvstore.tiers.disk.files import file_name
+from support.processes import store_blocks
+from support.processes.disk_blocks import (
+    block_key,
+    block_payload,
+    block_record,
+    files_below,
+    path_of,
+)
+from support.processes.full_disk import run_with_mounts
+from support.processes.redis_server import RedisServer
+from support.processes.store_blocks import load, open_store
 
 SIZE = 100_000
 NUM_BLOCKS = 30
@@ -114,10 +120,10 @@ async def test_no_damaged_file_is_served(tmp_path):
 
 FULL_DISK = """
 import asyncio, pathlib, subprocess, sys
-from pagewire_kvstore.event_log import EventLog
-from pagewire_kvstore.tiers import TierSettings, create_store
-from support.disk_blocks import block_record
-from support.store_blocks import load
+from pagewire_kvstore.blocks.event_log import EventLog
+from pagewire_kvstore.store.create import TierSettings, create_store
+from support.processes.disk_blocks import block_record
+from support.processes.store_blocks import load
 folder = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
 SIZE = 100_000
@@ -153,5 +159,5 @@ asyncio.run(main())
 """
 
 
-def test_a_full_disk_costs_nothing_but_itself_and_is_tried_again(tmp_path):
+def test_a_full_disk_leaves_memory_working_and_is_tried_again(tmp_path):
     run_with_mounts(FULL_DISK, tmp_path)

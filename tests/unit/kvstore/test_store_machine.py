@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pagewire_shared.errors import OverloadedError
-from support.disk_blocks import FILE_BYTES, SIZE, block_key, block_payload, block_record
-from support.store_cell import names, running
+from support.cells.store_cell import names, running
+from support.processes.disk_blocks import FILE_BYTES, SIZE, block_key, block_payload, block_record
 
 NUM_BLOCKS = 16
 TENANTS = ("a", "b", "c")
@@ -37,7 +37,7 @@ async def take_step(cell, dice, reserved):
             if loaded is not None:
                 assert bytes(loaded.record.payload) == block_payload(number)
                 # Without room in memory it is a copy, and the disk may have evicted it meanwhile.
-                assert loaded.hold is None or block_key(number).name in cell.store.names()
+                assert loaded.pin is None or block_key(number).name in cell.store.names()
     elif act == "reserve" and len(reserved) < 2:
         key = block_key(number)
         reservation = cell.store.reserve(key, SIZE, tenant_of(number))
@@ -65,7 +65,7 @@ async def take_step(cell, dice, reserved):
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_any_order_of_calls(tmp_path, seed):
+async def test_any_order_of_calls_keeps_the_invariants(tmp_path, seed):
     dice = random.Random(seed)
     pinned = {block_key(number) for number in dice.sample(range(NUM_BLOCKS), seed % 3)}
     reserved = []

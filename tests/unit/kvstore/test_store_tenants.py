@@ -6,11 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from pagewire_kvstore.disk_tier import DiskTier
-from pagewire_kvstore.tier_errors import TierUnavailableError
-from pagewire_shared.extents import GRANULE_BYTES
-from support.disk_blocks import FILE_BYTES, block_key, block_payload, block_record, path_of
-from support.store_cell import names, running
+from pagewire_kvstore.tiers.disk.blocks import DiskBlocks
+from pagewire_kvstore.tiers.errors import TierUnavailableError
+from pagewire_shared.kv.extents import GRANULE_BYTES
+from support.cells.store_cell import names, running
+from support.processes.disk_blocks import (
+    FILE_BYTES,
+    block_key,
+    block_payload,
+    block_record,
+    path_of,
+)
 
 
 async def test_a_tenant_is_deleted_everywhere_and_counted_once(tmp_path):
@@ -35,7 +41,7 @@ async def test_a_tenant_is_deleted_everywhere_and_counted_once(tmp_path):
         assert set(cell.store.names()) == names(4, 5)
 
 
-async def test_a_flood_leaves_the_others_what_is_theirs(tmp_path):
+async def test_a_flood_of_one_tenant_leaves_the_others_their_quota(tmp_path):
     async with running(tmp_path, disk_bytes=8 * FILE_BYTES, quota=2 * GRANULE_BYTES) as cell:
         for number in (0, 1):
             cell.store.put([replace(block_record(number), tenant="quiet")])
@@ -62,14 +68,14 @@ async def test_a_flood_leaves_the_others_what_is_theirs(tmp_path):
 
 async def test_a_tenant_is_deleted_while_its_blocks_are_written(tmp_path, monkeypatch):
     is_writing, may_go_on = threading.Event(), threading.Event()
-    put = DiskTier.put
+    put = DiskBlocks.put
 
     def put_slowly(tier, record):
         is_writing.set()
         assert may_go_on.wait(60)
         return put(tier, record)
 
-    monkeypatch.setattr(DiskTier, "put", put_slowly)
+    monkeypatch.setattr(DiskBlocks, "put", put_slowly)
     async with running(tmp_path) as cell:
         cell.store.put([replace(block_record(3), tenant="other")])
         for number in range(3):
@@ -85,9 +91,9 @@ async def test_a_tenant_is_deleted_while_its_blocks_are_written(tmp_path, monkey
         assert cell.announced() == names(0, 1, 2)
 
 
-async def test_what_is_read_while_its_tenant_is_deleted_does_not_come_back(tmp_path, monkeypatch):
+async def test_a_block_read_while_its_tenant_is_deleted_is_not_promoted(tmp_path, monkeypatch):
     is_reading, may_go_on = threading.Event(), threading.Event()
-    get = DiskTier.get
+    get = DiskBlocks.get
 
     def get_slowly(tier, key):
         record = get(tier, key)
@@ -95,7 +101,7 @@ async def test_what_is_read_while_its_tenant_is_deleted_does_not_come_back(tmp_p
         assert may_go_on.wait(60)
         return record
 
-    monkeypatch.setattr(DiskTier, "get", get_slowly)
+    monkeypatch.setattr(DiskBlocks, "get", get_slowly)
     async with running(tmp_path) as cell:
         for number in range(6):
             cell.store.put([block_record(number)])
@@ -109,7 +115,7 @@ async def test_what_is_read_while_its_tenant_is_deleted_does_not_come_back(tmp_p
         assert not cell.store.holds(block_key(0))
 
 
-async def test_a_file_that_cannot_be_deleted_keeps_no_other(tmp_path):
+async def test_one_undeletable_file_does_not_keep_the_others(tmp_path):
     async with running(tmp_path) as cell:
         for number in range(4):
             cell.store.put([block_record(number)])

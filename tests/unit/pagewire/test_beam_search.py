@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pagewire.beam_search import BeamSearchParams
-from pagewire.events import (
+from pagewire.client.events import (
     Closed,
     Delta,
     Event,
@@ -18,10 +17,11 @@ from pagewire.events import (
     TokenLogprob,
     Usage,
 )
-from pagewire.offline_run import OfflineRun
-from pagewire.prompts import prompt_requests
+from pagewire.offline.beam_search import BeamSearchParams
+from pagewire.offline.offline_run import OfflineRun
+from pagewire.offline.prompts import prompt_requests
 from pagewire_shared.errors import ContextLengthError, InvalidRequestError
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 
 CLOSED = Closed(Usage(1, 1, 0), Timings(0.0, 0.0, 0))
 EOS = 2
@@ -69,7 +69,7 @@ def search(client: ScriptedClient, **params: Any) -> Any:
     return output
 
 
-def test_sequences_have_tokens_text_and_sum() -> None:
+def test_sequences_have_tokens_text_and_log_probability() -> None:
     client = ScriptedClient()
     first, second = search(client).sequences
     # Prompt 7 8, answer 5 EOS: positions 2 and 3 of the sequence read again.
@@ -91,13 +91,13 @@ def test_sequences_have_tokens_text_and_sum() -> None:
         ({"length_penalty": 11}, "length_penalty"),
     ],
 )
-def test_bounds_are_those_of_sampling(params: dict[str, Any], field: str) -> None:
+def test_parameters_have_the_bounds_of_sampling(params: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         search(ScriptedClient(), **params)
     assert caught.value.field == field
 
 
-def test_texts_of_tokens_are_asked_for_once() -> None:
+def test_texts_of_tokens_are_decoded_once() -> None:
     client = ScriptedClient()
     run = OfflineRun(client, "m")  # type: ignore[arg-type]
     params = SamplingParams(max_tokens=1, prompt_logprobs=0)

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from pagewire.bench.load import Load, arrival_seconds, run_load
 from pagewire.bench.openai_stream import Target, Timed, first_model, run_request
 from pagewire.bench.report import make_report, percentile, table
+from pagewire.bench.workload import Workload, arrival_seconds, run_load
 from pagewire_shared.errors import UnavailableError
 
 
@@ -21,7 +21,7 @@ def test_percentiles_are_linear_between_neighbours() -> None:
     assert percentile([0.0, 10.0], 90) == 9.0
 
 
-def test_arrivals() -> None:
+def test_arrivals_follow_the_request_rate() -> None:
     assert arrival_seconds(random.Random(0), 3, math.inf) == [0.0, 0.0, 0.0]
     arrivals = arrival_seconds(random.Random(0), 2000, 10.0)
     assert arrivals[0] == 0.0
@@ -29,7 +29,7 @@ def test_arrivals() -> None:
     assert 180 < arrivals[-1] < 220
 
 
-def test_a_report_counts_failures_apart() -> None:
+def test_a_report_counts_failures_separately() -> None:
     good = Timed(1.0, [1.5, 1.6, 1.9], 2.0, 10, 3)
     bad = Timed(1.0, [1.1], 1.2, 5, 5, error="status 500: x")
     report = make_report([good, bad], 2.0)
@@ -85,9 +85,17 @@ def target() -> Iterator[Target]:
     thread.join()
 
 
-def test_a_load_against_a_server(target: Target) -> None:
+def test_a_load_test_of_a_server_is_measured(target: Target) -> None:
     assert first_model(target) == "served"
-    load = Load(5, math.inf, 2, input_len=10, output_len=2, ignore_eos=True, seed=0)
+    load = Workload(
+        num_prompts=5,
+        request_rate=math.inf,
+        max_concurrency=2,
+        input_len=10,
+        output_len=2,
+        ignore_eos=True,
+        seed=0,
+    )
     results, seconds = run_load(target, load)
     assert seconds > 0
     assert [result.error for result in results] == [None] * 5
@@ -95,11 +103,19 @@ def test_a_load_against_a_server(target: Target) -> None:
 
 
 @pytest.mark.parametrize(("body", "error"), [(b"fail", "status 500"), (b"cut", "DONE")])
-def test_failures_are_told_not_raised(target: Target, body: bytes, error: str) -> None:
+def test_failures_are_reported_not_raised(target: Target, body: bytes, error: str) -> None:
     assert error in (run_request(target, body).error or "")
 
 
 def test_a_server_that_refuses_ends_the_load(target: Target) -> None:
-    load = Load(1, math.inf, 1, 1, 1, False, 0)
+    load = Workload(
+        num_prompts=1,
+        request_rate=math.inf,
+        max_concurrency=1,
+        input_len=1,
+        output_len=1,
+        ignore_eos=False,
+        seed=0,
+    )
     with pytest.raises(UnavailableError, match="status 500"):
         run_load(Target(target.base_url, "fail", is_chat=False), load)

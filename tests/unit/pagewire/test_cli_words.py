@@ -24,7 +24,7 @@ def exit_status(*words: str) -> int:
         return int(end.code or 0)
 
 
-def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_and_help_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status("--version") == 0
     assert capsys.readouterr().out == f"pagewire {__version__}\n"
     assert exit_status() == 0
@@ -109,7 +109,7 @@ def test_bad_values_are_one_line_and_status_1_or_2(
     assert captured.err.count("\n") == 1
 
 
-def test_precedence_and_sources(
+def test_sources_of_values_have_the_documented_precedence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "c.yaml"
@@ -140,7 +140,7 @@ def test_config_show_is_a_config_file(tmp_path: Path, capsys: pytest.CaptureFixt
     assert again["enable-prefix-caching"] is False
 
 
-def test_role_help_is_the_roles_own() -> None:
+def test_help_of_a_role_comes_from_its_program() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "pagewire", "kvstore", "--help"],
         capture_output=True,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pagewire.client import AsyncClient, Client
-from pagewire.events import Closed, Delta, Finished, Opened, PromptLogprobs, TokenLogprob
+from pagewire.client.client import AsyncClient, Client
+from pagewire.client.events import Closed, Delta, Finished, Opened, PromptLogprobs, TokenLogprob
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import ContextLengthError, UnavailableError
-from support.scripted_inference import serving
+from support.fakes.scripted_inference import serving
 
 
 class Scripted(inference_pb2_grpc.InferenceServiceServicer):
@@ -108,14 +108,14 @@ async def client(service: Scripted, tmp_path: Path) -> AsyncIterator[AsyncClient
         yield connected
 
 
-async def test_events_in_order(client: AsyncClient) -> None:
+async def test_events_arrive_in_order(client: AsyncClient) -> None:
     events = [event async for event in client.complete("a b")]
     assert [type(event) for event in events] == [Opened, Delta, Delta, Finished, Closed]
     assert events[3] == Finished(0, "stop", "", ".")
     assert [event.text for event in events if isinstance(event, Delta)] == ["a", "b"]
 
 
-async def test_an_error_is_the_exception_it_was(client: AsyncClient) -> None:
+async def test_an_error_arrives_as_its_exception(client: AsyncClient) -> None:
     with pytest.raises(ContextLengthError) as caught:
         async for _ in client.complete("long"):
             pass
@@ -140,11 +140,13 @@ def check_chat(service: Scripted, events: list[Any]) -> None:
     assert dict(request.template_arguments) == {"depth": 2}
 
 
-async def test_options_and_logprobs_of_a_chat(client: AsyncClient, service: Scripted) -> None:
+async def test_options_of_a_chat_are_sent_and_its_logprobs_returned(
+    client: AsyncClient, service: Scripted
+) -> None:
     check_chat(service, [event async for event in client.chat([TURN], **CHAT)])
 
 
-async def test_special_tokens_are_left_to_the_caller(
+async def test_the_caller_decides_about_special_tokens(
     client: AsyncClient, service: Scripted
 ) -> None:
     for special in (True, False):
@@ -160,7 +162,7 @@ async def test_leaving_a_stream_cancels_it(client: AsyncClient, service: Scripte
     assert await asyncio.to_thread(service.was_cancelled.wait, 5)
 
 
-async def test_unary_calls(client: AsyncClient) -> None:
+async def test_unary_calls_return_their_results(client: AsyncClient) -> None:
     (model,) = await client.list_models()
     assert (model.name, model.max_model_len, model.is_ready) == ("m", None, True)
     assert await client.tokenize("abc") == [3]
@@ -168,7 +170,7 @@ async def test_unary_calls(client: AsyncClient) -> None:
     assert await client.detokenize([1, 2]) == "[1, 2]"
 
 
-async def test_nobody_there(tmp_path: Path) -> None:
+async def test_a_missing_server_is_unavailable(tmp_path: Path) -> None:
     async with AsyncClient(f"unix:{tmp_path / 'nobody'}") as lonely:
         with pytest.raises(UnavailableError, match="no server answers"):
             await lonely.wait_connected(0.2)
@@ -196,7 +198,9 @@ async def test_the_blocking_client_has_the_same_options(service: Scripted, tmp_p
     assert service.completions[0].add_special_tokens is False
 
 
-async def test_the_blocking_client(service: Scripted, tmp_path: Path) -> None:
+async def test_the_blocking_client_returns_the_same_events(
+    service: Scripted, tmp_path: Path
+) -> None:
     texts, ids = await asyncio.to_thread(blocking, f"unix:{tmp_path / 's'}")
     assert (texts, ids) == (["a", "b"], [4])
     assert await asyncio.to_thread(service.was_cancelled.wait, 5)
@@ -217,7 +221,7 @@ class Doorkeeper(inference_pb2_grpc.InferenceServiceServicer):
         yield inference_pb2.ChatResponse(closed=inference_pb2.StreamClosed())
 
 
-async def test_a_key_goes_with_every_call(tmp_path: Path) -> None:
+async def test_every_call_carries_the_api_key(tmp_path: Path) -> None:
     keeper, path = Doorkeeper(), tmp_path / "grpc.sock"
     async with serving(keeper, path):
         for key in ("secret", None):

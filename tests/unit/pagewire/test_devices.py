@@ -23,11 +23,11 @@ from pagewire_shared.errors import StartupError
         ("0,,2", ("0",)),
     ],
 )
-def test_the_variable_says_what_can_be_seen(listed: str, expected: tuple[str, ...]) -> None:
+def test_the_variable_lists_the_visible_devices(listed: str, expected: tuple[str, ...]) -> None:
     assert visible_devices({"CUDA_VISIBLE_DEVICES": listed}) == expected
 
 
-def test_without_the_variable_all_devices_can_be_seen(tmp_path: Path) -> None:
+def test_without_the_variable_all_devices_are_visible(tmp_path: Path) -> None:
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"):
         (tmp_path / name).touch()
     assert visible_devices({}, tmp_path) == ("0", "1")
@@ -35,7 +35,7 @@ def test_without_the_variable_all_devices_can_be_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_every_worker_has_a_device_of_its_own(device: str) -> None:
+def test_every_worker_has_its_own_device(device: str) -> None:
     assert assign_devices(device, 2, ("4", "5", "6"), has_cuda=True) == ["4", "5"]
 
 
@@ -43,7 +43,7 @@ def test_every_worker_has_a_device_of_its_own(device: str) -> None:
     ("device", "visible", "has_cuda"),
     [("cpu", ("0", "1"), True), ("auto", (), True), ("auto", ("0", "1"), False)],
 )
-def test_workers_on_the_cpu_have_none(
+def test_workers_on_the_cpu_have_no_device(
     device: str, visible: tuple[str, ...], has_cuda: bool
 ) -> None:
     assert assign_devices(device, 3, visible, has_cuda=has_cuda) == [None] * 3
@@ -56,7 +56,7 @@ def test_too_few_devices_are_an_error(device: str, visible: tuple[str, ...]) -> 
     assert caught.value.field == "--num-workers"
 
 
-def test_workers_are_told_by_their_environment(tmp_path: Path) -> None:
+def test_workers_get_their_device_in_the_environment(tmp_path: Path) -> None:
     config = config_from_keywords({"num_workers": 2}, {}).config
     model = ServedModel("m", str(tmp_path))
     endpoints = Endpoints("", 0, 0, "/run/x/grpc.sock")
@@ -69,7 +69,7 @@ def test_workers_are_told_by_their_environment(tmp_path: Path) -> None:
     assert not any("CUDA_VISIBLE_DEVICES" in c.environ for c in children if c.role != "worker")
 
 
-def test_the_torch_of_this_machine_is_asked_without_importing_it() -> None:
+def test_cuda_support_of_torch_is_detected_without_an_import() -> None:
     import torch
 
     assert torch_has_cuda() == (torch.version.cuda is not None)

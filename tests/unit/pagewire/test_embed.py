@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pagewire.client import AsyncClient, Client
-from pagewire.embedding_run import EmbeddingRun, embedding_requests
-from pagewire.embeddings import EmbeddingRequestOutput
-from pagewire.events import Message, Usage
-from pagewire.offline_batch import MAX_ATTEMPTS
+from pagewire.client.client import AsyncClient, Client
+from pagewire.client.embeddings import EmbeddingRequestOutput
+from pagewire.client.events import Message, Usage
+from pagewire.offline.embedding_run import EmbeddingRun, embedding_requests
+from pagewire.offline.offline_batch import MAX_ATTEMPTS
 from pagewire_protos.common.v1 import pooling_pb2, usage_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from pagewire_shared.errors import InvalidRequestError, UnavailableError
-from pagewire_shared.pooling import PoolingParams
-from support.scripted_inference import serving
+from pagewire_shared.sampling.pooling import PoolingParams
+from support.fakes.scripted_inference import serving
 
 TURN = {"role": "user", "content": "hi"}
 
@@ -88,7 +88,7 @@ def kinds(request: inference_pb2.EmbedRequest) -> list[str | None]:
         ([], []),
     ],
 )
-async def test_forms_of_inputs(
+async def test_inputs_of_all_forms_are_converted(
     client: AsyncClient, service: Scripted, inputs: Any, expected: list[str]
 ) -> None:
     answer = await client.embed(inputs, add_special_tokens=False)
@@ -100,7 +100,7 @@ async def test_forms_of_inputs(
         assert not asked.HasField(name), name
 
 
-async def test_every_parameter_travels(client: AsyncClient, service: Scripted) -> None:
+async def test_every_parameter_is_sent(client: AsyncClient, service: Scripted) -> None:
     params = PoolingParams(pooling="mean", normalize=False, dimensions=3, truncate_prompt_tokens=-1)
     answer = await client.embed([5, 6], params, model="m")
     [asked] = service.asked
@@ -114,13 +114,15 @@ async def test_every_parameter_travels(client: AsyncClient, service: Scripted) -
 
 
 @pytest.mark.parametrize("inputs", [[-1], [[3], [2**32]], [["a"]], [5.5], [None], [TURN, 5]])
-async def test_what_is_no_input_is_named(client: AsyncClient, inputs: Any) -> None:
+async def test_an_invalid_input_is_named(client: AsyncClient, inputs: Any) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         await client.embed(inputs)
     assert caught.value.field in ("input", "messages")
 
 
-async def test_the_blocking_client_does_the_same(service: Scripted, tmp_path: Path) -> None:
+async def test_the_blocking_client_returns_the_same_vectors(
+    service: Scripted, tmp_path: Path
+) -> None:
     def ask() -> list[list[float]]:
         with Client(f"unix:{tmp_path / 's'}", timeout_seconds=20) as blocking:
             return blocking.embed([[4], [8, 8]], PoolingParams(dimensions=2), model="m").vectors
@@ -139,7 +141,9 @@ async def run(
     return outputs
 
 
-async def test_any_number_of_prompts_in_order(client: AsyncClient, service: Scripted) -> None:
+async def test_vectors_are_in_the_order_of_the_prompts(
+    client: AsyncClient, service: Scripted
+) -> None:
     prompts = [{"prompt_token_ids": [4 * n, 4]} for n in range(600)]
     outputs = await run(client, prompts, concurrency=7)
     assert [output.outputs.embedding for output in outputs] == [[n + 1, 2] for n in range(600)]
@@ -147,7 +151,9 @@ async def test_any_number_of_prompts_in_order(client: AsyncClient, service: Scri
     assert service.most_open <= 7
 
 
-async def test_outputs_say_what_was_embedded(client: AsyncClient, service: Scripted) -> None:
+async def test_outputs_have_the_tokens_that_were_embedded(
+    client: AsyncClient, service: Scripted
+) -> None:
     own = [PoolingParams(truncate_prompt_tokens=3), PoolingParams(pooling="mean")]
     text, ids = await run(client, ["abcd", {"prompt_token_ids": [8]}], own)
     assert (text.prompt_token_ids, ids.prompt_token_ids) == ([98, 99, 100], [8])
@@ -157,7 +163,7 @@ async def test_outputs_say_what_was_embedded(client: AsyncClient, service: Scrip
     assert kinds_asked == {(97, 98, 99, 100): 1, (8,): 2}
 
 
-async def test_a_server_that_was_away_is_asked_again(
+async def test_a_call_is_repeated_when_the_server_comes_back(
     client: AsyncClient, service: Scripted
 ) -> None:
     service.num_failures = MAX_ATTEMPTS - 1

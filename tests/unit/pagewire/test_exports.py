@@ -9,7 +9,7 @@ import pagewire
 
 
 @pytest.mark.parametrize("name", pagewire.__all__)
-def test_every_name_is_there(name: str) -> None:
+def test_every_public_name_can_be_imported(name: str) -> None:
     assert getattr(pagewire, name) is not None
     assert name in dir(pagewire)
 

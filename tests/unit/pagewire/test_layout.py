@@ -18,7 +18,7 @@ from pagewire.local.layout import (
 from pagewire.models import ServedModel
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_shared.errors import StartupError
-from pagewire_shared.frontend_tag import slot_of
+from pagewire_shared.identity.frontend_tag import slot_of
 
 FOLDER = Path("/run/x")
 ON_PORTS = Endpoints("0.0.0.0", 80, 81, "")
@@ -64,7 +64,7 @@ def test_the_frontend_waits_for_files_that_a_worker_fetches() -> None:
     assert specs["frontend"].starts_after == ("worker-0", "worker-1")
 
 
-def test_a_given_store_replaces_the_own_one(tmp_path: Path) -> None:
+def test_a_given_store_replaces_the_started_one(tmp_path: Path) -> None:
     specs = plan(ServeConfig(kvstore=("a:1", "b:2")), str(tmp_path))
     assert "kvstore" not in specs
     arguments = specs["scheduler"].arguments
@@ -74,7 +74,7 @@ def test_a_given_store_replaces_the_own_one(tmp_path: Path) -> None:
     ]
 
 
-def test_the_own_store_gets_its_settings(tmp_path: Path) -> None:
+def test_the_started_store_gets_its_settings(tmp_path: Path) -> None:
     given = {
         "kvstore_memory": "2MiB",
         "kvstore_disk_path": str(tmp_path),
@@ -92,7 +92,7 @@ def test_the_own_store_gets_its_settings(tmp_path: Path) -> None:
     assert "secret" not in repr(list(specs.values())) + repr(config) + " ".join(store.command)
 
 
-def test_settings_of_the_own_store_are_the_flags_of_its_role() -> None:
+def test_settings_of_the_started_store_are_flags_of_its_role() -> None:
     own = {item.name: item for item in dataclasses.fields(KvStoreConfig)}
     assert set(STORE_SETTINGS.values()) <= set(own)
 
@@ -121,7 +121,7 @@ def test_without_offloading_no_store_is_started(tmp_path: Path) -> None:
     assert value(given["scheduler"], "--kvstore") == "a:1"
 
 
-def test_without_http_only_a_socket(tmp_path: Path) -> None:
+def test_without_http_the_frontend_listens_on_a_socket_only(tmp_path: Path) -> None:
     arguments = plan(ServeConfig(), str(tmp_path), endpoints=ON_SOCKET)["frontend"].arguments
     assert "--no-http" in arguments
     assert "unix:/run/x/grpc.sock" in arguments
@@ -180,7 +180,7 @@ def test_keywords_are_the_flags_of_serve() -> None:
         config_from_keywords({"max_seqs": 4}, {})
 
 
-def test_weights_of_tenants_reach_the_scheduler_as_they_were_written(tmp_path: Path) -> None:
+def test_tenant_weights_reach_the_scheduler_unchanged(tmp_path: Path) -> None:
     config = config_from_keywords({"tenant_weight": ["a=2", "b=0.50"]}, {}).config
     arguments = plan(config, str(tmp_path))["scheduler"].arguments
     assert [arguments[i + 1] for i, w in enumerate(arguments) if w == "--tenant-weight"] == [
@@ -191,7 +191,7 @@ def test_weights_of_tenants_reach_the_scheduler_as_they_were_written(tmp_path: P
         config_from_keywords({"tenant_weight": ["foo"]}, {})
 
 
-def test_frontends_share_the_ports_and_know_each_other(tmp_path: Path) -> None:
+def test_frontends_share_the_ports_and_are_peers(tmp_path: Path) -> None:
     endpoints = Endpoints("0.0.0.0", 80, 81, "", mint_names(3))
     specs = plan(ServeConfig(metrics_port=9000), str(tmp_path), endpoints=endpoints)
     frontends = [spec for spec in specs.values() if spec.role == "frontend"]
@@ -213,7 +213,7 @@ def test_frontends_share_the_ports_and_know_each_other(tmp_path: Path) -> None:
     assert {value(spec, "--metrics-host") for spec in specs.values()} == {"::1"}
 
 
-def test_one_frontend_shares_nothing(tmp_path: Path) -> None:
+def test_a_single_frontend_has_no_peers(tmp_path: Path) -> None:
     arguments = plan(ServeConfig(), str(tmp_path))["frontend"].arguments
     assert {"--shared-ports", "--peer-listen", "--peer"} & set(arguments) == set()
 
@@ -230,6 +230,6 @@ def test_without_ports_there_is_one_frontend(tmp_path: Path) -> None:
         LocalCluster(config, has_http=False)
 
 
-def test_names_of_a_deployment_can_be_told_apart() -> None:
+def test_names_of_frontends_have_different_slots() -> None:
     names = mint_names(64)
     assert len({slot_of(name) for name in names}) == 64

@@ -20,24 +20,24 @@ def test_a_folder_gets_its_own_name(folder: Path) -> None:
     assert served_models([str(folder)], None) == (ServedModel("tiny-llama", str(folder)),)
 
 
-def test_names_can_be_given(folder: Path) -> None:
+def test_a_given_name_is_used(folder: Path) -> None:
     assert served_models([f"a={folder}"], None)[0].name == "a"
     assert served_models([str(folder)], "b")[0].name == "b"
 
 
-def test_a_folder_with_an_equals_sign(folder: Path) -> None:
+def test_a_folder_may_contain_an_equals_sign(folder: Path) -> None:
     odd = folder.parent / "a=b"
     folder.rename(odd)
     assert served_models([str(odd)], None) == (ServedModel("a=b", str(odd)),)
 
 
-def test_a_hub_id_is_left_alone() -> None:
+def test_a_hub_id_is_kept() -> None:
     (model,) = served_models(["Qwen/Qwen2.5-0.5B"], None)
     assert model == ServedModel("Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B")
     assert not model.is_local
 
 
-def test_what_the_package_carries_has_names_of_its_own(
+def test_built_in_models_have_their_own_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -61,12 +61,12 @@ def test_what_the_package_carries_has_names_of_its_own(
         (["n=x/y", "n=x/w"], None, "two models are named 'n'"),
     ],
 )
-def test_refusals(entries: list[str], name: str | None, message: str) -> None:
+def test_invalid_entries_are_refused(entries: list[str], name: str | None, message: str) -> None:
     with pytest.raises(StartupError, match=message):
         served_models(entries, name)
 
 
-def test_a_folder_without_config(tmp_path: Path) -> None:
+def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match=r"holds no config\.json"):
         served_models([str(tmp_path)], None)
     (tmp_path / "file").write_text("")
@@ -74,7 +74,7 @@ def test_a_folder_without_config(tmp_path: Path) -> None:
         served_models([str(tmp_path / "file")], None)
 
 
-def test_chat_templates_are_found_where_they_may_be(folder: Path) -> None:
+def test_chat_templates_are_found_in_both_files(folder: Path) -> None:
     (model,) = served_models([str(folder)], None)
     assert not model.has_chat_template
     (folder / "tokenizer_config.json").write_text('{"chat_template": "x"}')

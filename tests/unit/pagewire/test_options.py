@@ -1,21 +1,21 @@
 """Parameters of the offline API as they reach the wire: best_of and beam search."""
 
-from pagewire.client_convert import options_message
+from pagewire.client.client_convert import options_message
 from pagewire_protos.common.v1 import sampling_pb2
-from pagewire_shared.beam import BeamParams
-from pagewire_shared.sampling import SamplingParams, field_names
-from pagewire_shared.sampling_convert import beam_from_message, sampling_from_message
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.beam import BeamParams
+from pagewire_shared.sampling.convert import beam_from_message, sampling_from_message
+from pagewire_shared.sampling.params import SamplingParams, field_names
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 
-def test_best_of_travels_and_its_absence_too() -> None:
+def test_best_of_and_its_absence_are_sent() -> None:
     assert options_message(SamplingParams(n=2, best_of=4)).best_of == 4
     plain = options_message(SamplingParams(n=2))
     assert not plain.HasField("best_of")
     assert not plain.HasField("beam_search")
 
 
-def test_a_beam_search_travels() -> None:
+def test_a_beam_search_is_sent() -> None:
     params = SamplingParams(
         n=4, use_beam_search=True, temperature=0, length_penalty=0.5, early_stopping="never"
     )
@@ -25,7 +25,7 @@ def test_a_beam_search_travels() -> None:
     assert beam_from_message(message.beam_search) == BeamParams(0.5, None)
 
 
-def test_a_mapping_leaves_the_rest_to_the_model() -> None:
+def test_fields_that_a_mapping_leaves_out_are_absent() -> None:
     message = options_message({"use_beam_search": True, "n": 2})
     assert beam_from_message(message.beam_search) == BeamParams()
     assert not message.sampling.HasField("temperature")
@@ -73,14 +73,14 @@ def _received(message) -> SamplingParams:
     return sampling_from_message(message.sampling, defaults=defaults)
 
 
-def test_every_field_travels() -> None:
+def test_every_field_is_sent() -> None:
     plain = SamplingParams()
     same = {name for name in field_names() if getattr(EVERY, name) == getattr(plain, name)}
     assert same == BEAM_ONLY, "the test names every field"
     assert _received(options_message(EVERY)) == EVERY
 
 
-def test_a_mapping_of_every_field_is_the_same() -> None:
+def test_a_mapping_of_every_field_sends_the_same_message() -> None:
     given = {name: getattr(EVERY, name) for name in field_names() if name not in BEAM_ONLY}
     assert options_message(given) == options_message(EVERY)
 

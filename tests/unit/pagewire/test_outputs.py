@@ -2,8 +2,8 @@
 
 import pytest
 
-from pagewire.client_convert import chat_request, complete_request, options_message
-from pagewire.events import (
+from pagewire.client.client_convert import chat_request, complete_request, options_message
+from pagewire.client.events import (
     Closed,
     Delta,
     Finished,
@@ -14,16 +14,16 @@ from pagewire.events import (
     TokenLogprob,
     Usage,
 )
-from pagewire.outputs import Logprob, OutputCollector
-from pagewire.prompts import SeedSource, chat_requests, prompt_requests
+from pagewire.offline.outputs import Logprob, OutputCollector
+from pagewire.offline.prompts import SeedSource, chat_requests, prompt_requests
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 
 OPENED = Opened("ab", "m", (1, 2), 7)
 CLOSED = Closed(Usage(2, 4, 1, {"memory": 1}), Timings(0.1, 0.5, 1))
 
 
-def test_interleaved_choices_are_told_apart() -> None:
+def test_interleaved_choices_are_collected_separately() -> None:
     collector = OutputCollector(2, has_logprobs=False)
     for event in (
         OPENED,
@@ -61,7 +61,7 @@ def test_logprobs_by_token_id() -> None:
     ]
 
 
-def test_ranks_and_texts_come_with_the_token() -> None:
+def test_log_probabilities_have_rank_and_text() -> None:
     collector = OutputCollector(1, has_logprobs=True)
     entries = (TokenLogprob(6, -3.0, ((9, -0.1),), 17), TokenLogprob(9, -0.1, ((9, -0.1),), 1))
     collector.add(Delta(0, 0, [6, 9], "ab", entries))
@@ -90,7 +90,7 @@ def test_logprobs_of_the_prompt_begin_with_none() -> None:
         collector.add(PromptLogprobs(5, ()))
 
 
-def test_a_prompt_of_one_token_has_nothing_predicted() -> None:
+def test_a_prompt_of_one_token_has_no_predicted_token() -> None:
     collector = OutputCollector(1, has_logprobs=False, has_prompt_logprobs=True)
     assert collector.result(None).prompt_logprobs == [None]
     assert OutputCollector(1, has_logprobs=False).result(None).prompt_logprobs is None
@@ -104,13 +104,13 @@ def test_an_open_stream_is_not_finished() -> None:
     assert result.outputs[0].finish_reason is None
 
 
-def test_a_gap_in_a_stream_is_a_fault() -> None:
+def test_a_gap_in_a_stream_is_an_error() -> None:
     collector = OutputCollector(1, has_logprobs=False)
     with pytest.raises(AssertionError, match="gap"):
         collector.add(Delta(0, 3, [1], "x"))
 
 
-def test_prompts_come_alone_or_in_lists() -> None:
+def test_a_prompt_or_a_list_of_prompts_is_accepted() -> None:
     params = SamplingParams()
     assert [r.source for r in prompt_requests("a", params)] == ["a"]
     assert [r.source for r in prompt_requests({"prompt_token_ids": (1, 2)}, None)] == [[1, 2]]
@@ -120,13 +120,13 @@ def test_prompts_come_alone_or_in_lists() -> None:
     assert prompt_requests([], None) == []
 
 
-def test_one_conversation_or_several() -> None:
+def test_one_conversation_or_a_list_is_accepted() -> None:
     turn = {"role": "user", "content": "x"}
     assert len(chat_requests([turn, turn], None)) == 1
     assert len(chat_requests([[turn], [turn]], None)) == 2
 
 
-def test_seeds_repeat_and_never_replace_one() -> None:
+def test_seeds_repeat_and_never_replace_a_given_seed() -> None:
     plain = SamplingParams()
     first, second = (SeedSource(3) for _ in range(2))
     assert [first.seeded(plain) for _ in range(3)] == [second.seeded(plain) for _ in range(3)]
@@ -138,7 +138,7 @@ def test_seeds_repeat_and_never_replace_one() -> None:
     assert seeded["max_tokens"] == 16
 
 
-def test_what_is_not_given_is_not_sent() -> None:
+def test_options_that_are_not_given_are_not_sent() -> None:
     sampling = options_message({"temperature": 0.5, "stop": "x"}).sampling
     assert [present.name for present, _ in sampling.ListFields()] == ["temperature"]
     assert options_message({"temperature": 0.5, "stop": "x"}).stop == ["x"]
@@ -149,7 +149,7 @@ def test_what_is_not_given_is_not_sent() -> None:
     assert (everything.n, everything.sampling.seed) == (2, 4)
 
 
-def test_requests_refuse_what_the_wire_cannot_say() -> None:
+def test_values_that_the_wire_cannot_carry_are_refused() -> None:
     with pytest.raises(InvalidRequestError, match="prompt"):
         complete_request([-1], None, None)
     with pytest.raises(InvalidRequestError, match="role 'robot'"):
@@ -174,7 +174,7 @@ def test_requests_refuse_what_the_wire_cannot_say() -> None:
         chat_request([], None, {"colour": "red"})
 
 
-def test_options_of_a_chat_go_with_each_conversation() -> None:
+def test_chat_options_are_sent_with_each_conversation() -> None:
     turn = {"role": "user", "content": "x"}
     requests = chat_requests([[turn], [turn]], None, continue_final_message=True)
     assert [request.chat_options for request in requests] == [{"continue_final_message": True}] * 2

@@ -40,7 +40,7 @@ def test_a_taken_port_is_refused_even_if_it_could_be_shared(is_shared: bool) -> 
             PortReservation(HOST, port, setting="--port")
 
 
-def test_several_listen_and_nobody_else_can(reserved: PortReservation) -> None:
+def test_several_processes_listen_and_no_other_program_can(reserved: PortReservation) -> None:
     # Nobody listens yet: what is reserved must be so all the same.
     with pytest.raises(OSError, match="in use"):
         listen(reserved.port, is_shared=False)
@@ -53,7 +53,7 @@ def test_several_listen_and_nobody_else_can(reserved: PortReservation) -> None:
     listen(reserved.port, is_shared=True).close()
 
 
-def test_it_takes_no_connection_itself(reserved: PortReservation) -> None:
+def test_a_reservation_takes_no_connections(reserved: PortReservation) -> None:
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((HOST, reserved.port), timeout=5)
     with listen(reserved.port, is_shared=True) as only:
@@ -63,13 +63,13 @@ def test_it_takes_no_connection_itself(reserved: PortReservation) -> None:
                 only.accept()[0].close()
 
 
-def test_the_port_is_free_again_afterwards() -> None:
+def test_close_frees_the_port() -> None:
     reservation = PortReservation(HOST, 0, setting="--port")
     reservation.close()
     listen(reservation.port, is_shared=False).close()
 
 
-def test_no_address_and_no_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_host_or_another_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StartupError, match=r"--host: nowhere\.invalid"):
         PortReservation("nowhere.invalid", 0, setting="--port")
     monkeypatch.setattr("sys.platform", "darwin")

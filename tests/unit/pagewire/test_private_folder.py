@@ -20,7 +20,7 @@ time.sleep(60)
 """
 
 
-def test_it_is_private_and_goes_away() -> None:
+def test_the_folder_is_private_and_removed() -> None:
     folder = PrivateFolder()
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     folder.remove()
@@ -37,7 +37,7 @@ def test_a_long_tmpdir_is_avoided(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     folder.remove()
 
 
-def test_what_a_killed_process_left_is_swept(
+def test_folders_of_killed_processes_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from pagewire.local.process_activity import Activity, ActivityMeter
-from support.processes import wait_until
+from support.processes.processes import wait_until
 
 SLEEPS = "import sys, time; print('up', flush=True); time.sleep(600)"
 COMPUTES = """
@@ -43,12 +43,12 @@ def becomes(pid: int, wanted: Activity) -> None:
     wait_until(lambda: meter.look(pid, time.monotonic()) is wanted, 30, wanted.value)
 
 
-def test_one_that_sleeps_is_idle() -> None:
+def test_a_sleeping_process_is_idle() -> None:
     with running(SLEEPS) as pid:
         becomes(pid, Activity.IDLE)
 
 
-def test_one_that_computes_in_any_thread_is_busy() -> None:
+def test_a_process_that_computes_in_any_thread_is_busy() -> None:
     with running(COMPUTES) as pid:
         meter = ActivityMeter()
 
@@ -59,13 +59,13 @@ def test_one_that_computes_in_any_thread_is_busy() -> None:
         wait_until(looks, 30, "busy")
 
 
-def test_one_that_is_stopped_is_seen_to_be_whatever_it_did() -> None:
+def test_a_stopped_process_is_stopped_despite_earlier_work() -> None:
     with running(COMPUTES) as pid:
         os.kill(pid, signal.SIGSTOP)
         becomes(pid, Activity.STOPPED)
 
 
-def test_the_first_look_at_one_that_runs_says_nothing() -> None:
+def test_the_first_look_at_a_running_process_is_held() -> None:
     with running(COMPUTES) as pid:
         meter = ActivityMeter()
         assert meter.look(pid, 1.0) is Activity.HELD
@@ -75,7 +75,7 @@ def test_the_first_look_at_one_that_runs_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(("states", "wanted"), [("SSR", "held"), ("SD", "held"), ("tt", "held")])
-def test_one_that_waits_for_its_turn_is_held(tmp_path, states: str, wanted: str) -> None:
+def test_a_process_that_waits_for_a_core_is_held(tmp_path, states: str, wanted: str) -> None:
     for number, state in enumerate(states):
         task = tmp_path / "7" / "task" / str(7 + number)
         task.mkdir(parents=True)
@@ -88,7 +88,7 @@ def test_one_that_waits_for_its_turn_is_held(tmp_path, states: str, wanted: str)
     assert meter.look(7, 1.0).value == wanted
 
 
-def test_of_one_that_is_gone_nothing_is_known() -> None:
+def test_the_activity_of_an_ended_process_is_unknown() -> None:
     with running(SLEEPS) as pid:
         pass
     assert ActivityMeter().look(pid, 1.0) is Activity.UNKNOWN

@@ -26,7 +26,7 @@ def shown(stream: io.StringIO) -> str:
     return stream.getvalue()
 
 
-def test_plain_lines_are_few() -> None:
+def test_without_a_terminal_lines_are_few() -> None:
     lines = shown(io.StringIO()).splitlines()
     assert lines[0].startswith("pagewire: worker-0: loading weights 0% (")
     assert sum("loading weights" in line for line in lines) == 5
@@ -42,7 +42,7 @@ def test_a_terminal_gets_one_moving_line() -> None:
     assert "\r\x1b[Kworker-0 | a log line\n" in text
 
 
-def test_a_replacement_is_told_of() -> None:
+def test_a_standby_is_reported() -> None:
     stream = io.StringIO()
     progress = StartProgress(stream)
     progress.show(BecameReady())

@@ -18,7 +18,7 @@ from pagewire.local.child_process import (
 )
 from pagewire.local.layout import ChildSpec
 from pagewire.local.standbys import Standbys
-from support.processes import free_port, is_running
+from support.processes.processes import free_port, is_running
 
 PATIENCE_SECONDS = 60.0
 
@@ -46,7 +46,9 @@ class Launched:
 
     def launch(self, spec: ChildSpec, *, is_standby: bool) -> ChildProcess:
         command = [*spec.command, *(["--standby"] if is_standby else [])]
-        process = ChildProcess(spec.name, spec.role, command, os.environ, self._post)
+        process = ChildProcess(
+            name=spec.name, role=spec.role, command=command, environ=os.environ, post=self._post
+        )
         self.processes.append(process)
         return process
 
@@ -79,7 +81,7 @@ def launched(tmp_path: Path) -> Iterator[Launched]:
         process.wait_gone(PATIENCE_SECONDS)
 
 
-def test_it_takes_nothing_until_it_is_told_to_go(launched: Launched) -> None:
+def test_a_standby_takes_no_resources_until_it_serves(launched: Launched) -> None:
     standbys = launched.standbys
     pid = standbys.prepare(launched.spec)
     process, before = launched.until("standby")
@@ -99,13 +101,13 @@ def test_it_takes_nothing_until_it_is_told_to_go(launched: Launched) -> None:
     launched.until("exited")
 
 
-def test_one_that_is_told_to_go_while_it_imports_goes(launched: Launched) -> None:
+def test_a_standby_that_imports_serves_after_go(launched: Launched) -> None:
     launched.standbys.prepare(launched.spec)
     process = launched.standbys.take("scheduler")
     assert launched.until("ready") == (process, ["standby", "listening"])
 
 
-def test_one_that_is_not_needed_ends(launched: Launched) -> None:
+def test_a_dismissed_standby_ends(launched: Launched) -> None:
     standbys = launched.standbys
     pid = standbys.prepare(launched.spec)
     assert standbys.dismiss("scheduler")
@@ -118,7 +120,7 @@ def test_one_that_is_not_needed_ends(launched: Launched) -> None:
     assert not is_running(pid)
 
 
-def test_the_end_of_one_says_nothing_of_the_next(launched: Launched) -> None:
+def test_a_late_exit_of_a_dismissed_standby_does_not_end_the_next(launched: Launched) -> None:
     standbys = launched.standbys
     first = standbys.prepare(launched.spec)
     standbys.dismiss("scheduler")
@@ -132,7 +134,7 @@ def test_the_end_of_one_says_nothing_of_the_next(launched: Launched) -> None:
     assert taken.pid == second
 
 
-def test_one_that_dies_is_gone_for_those_who_need_it(launched: Launched) -> None:
+def test_a_standby_that_ended_is_not_taken(launched: Launched) -> None:
     standbys = launched.standbys
     os.kill(standbys.prepare(launched.spec), signal.SIGKILL)
     process, _ = launched.until("exited")
@@ -141,7 +143,7 @@ def test_one_that_dies_is_gone_for_those_who_need_it(launched: Launched) -> None
     assert standbys.take("scheduler") is None
 
 
-def test_the_end_leaves_none(launched: Launched) -> None:
+def test_end_leaves_no_standby(launched: Launched) -> None:
     standbys = launched.standbys
     standbys.prepare(launched.spec)
     standbys.dismiss("scheduler")
@@ -150,7 +152,7 @@ def test_the_end_leaves_none(launched: Launched) -> None:
     assert [process.pid for process in launched.processes if is_running(process.pid)] == []
 
 
-def test_one_that_is_asked_to_end_ends(launched: Launched) -> None:
+def test_a_standby_ends_at_sigterm(launched: Launched) -> None:
     standbys = launched.standbys
     standbys.prepare(launched.spec)
     process, _ = launched.until("standby")
@@ -159,7 +161,7 @@ def test_one_that_is_asked_to_end_ends(launched: Launched) -> None:
     assert not launched.socket.exists()
 
 
-def test_one_whose_parent_is_gone_ends(launched: Launched) -> None:
+def test_a_standby_ends_with_its_parent(launched: Launched) -> None:
     standbys = launched.standbys
     standbys.prepare(launched.spec)
     process, _ = launched.until("standby")
@@ -169,11 +171,15 @@ def test_one_whose_parent_is_gone_ends(launched: Launched) -> None:
     assert launched.until("exited")[0] is process
 
 
-def test_without_a_parent_nobody_could_tell_it(launched: Launched) -> None:
+def test_a_standby_without_a_parent_is_refused(launched: Launched) -> None:
     spec = launched.spec
     command = [word for word in spec.command if word != "--exit-with-parent"]
     process = ChildProcess(
-        spec.name, spec.role, [*command, "--standby"], os.environ, launched._post
+        name=spec.name,
+        role=spec.role,
+        command=[*command, "--standby"],
+        environ=os.environ,
+        post=launched._post,
     )
     launched.processes.append(process)
     _, before = launched.until("exited")

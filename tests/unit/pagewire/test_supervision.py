@@ -45,7 +45,7 @@ def ready() -> Supervision:
     return supervision
 
 
-def test_all_start_and_the_last_makes_ready() -> None:
+def test_the_deployment_is_ready_when_all_children_are() -> None:
     supervision = two()
     assert supervision.start(0.0) == [Start("a"), Start("b")]
     assert supervision.on_ready("b", 1.0) == []
@@ -61,7 +61,7 @@ def test_a_child_that_starts_after_others_waits_for_them() -> None:
     assert supervision.on_ready("late", 2.0) == [BecameReady()]
 
 
-def test_a_death_is_followed_by_a_restart_with_growing_delays() -> None:
+def test_children_restart_with_growing_delays() -> None:
     supervision = ready()
     assert supervision.on_exit("a", "killed by SIGKILL", -9, 10.0) == [
         Restarting("a", "killed by SIGKILL", 1.0)
@@ -76,7 +76,7 @@ def test_a_death_is_followed_by_a_restart_with_growing_delays() -> None:
     assert supervision.on_ready("a", 15.0) == []
 
 
-def test_one_that_ran_for_long_is_started_at_once_and_then_with_delays_again() -> None:
+def test_a_stable_child_restarts_at_once_and_its_backoff_starts_anew() -> None:
     supervision = ready()
     supervision.children["a"].backoff.next_seconds()
     stable = 1.0 + STABLE_SECONDS
@@ -86,7 +86,7 @@ def test_one_that_ran_for_long_is_started_at_once_and_then_with_delays_again() -
     assert supervision.on_exit("a", "x", 1, stable + 2.0) == [Restarting("a", "x", 2.0)]
 
 
-def test_one_with_a_replacement_is_started_at_once() -> None:
+def test_a_child_with_a_standby_restarts_at_once() -> None:
     supervision = ready()
     again = supervision.on_exit("a", "killed by SIGKILL", -9, 10.0, has_standby=True)
     assert again == [Restarting("a", "killed by SIGKILL", 0.0)]
@@ -122,13 +122,13 @@ def test_a_child_killed_before_ready_is_tried_again_a_few_times() -> None:
     assert supervision.on_exit("a", "killed by SIGKILL", -9, now) == [Ended("a: killed by SIGKILL")]
 
 
-def test_a_stated_failure_after_ready_is_a_reason_to_try_again() -> None:
+def test_a_stated_failure_after_ready_leads_to_a_restart() -> None:
     supervision = ready()
     supervision.on_failed("a", "no memory")
     assert supervision.on_exit("a", "exit status 1", 1, 2.0) == [Restarting("a", "no memory", 1.0)]
 
 
-def test_stopping_asks_then_kills() -> None:
+def test_a_stop_sends_sigterm_then_sigkill() -> None:
     supervision = ready()
     assert supervision.on_stop(5.0) == [Signal("a", is_kill=False), Signal("b", is_kill=False)]
     assert supervision.on_exit("a", "exit status 0", 0, 5.5) == []
@@ -136,7 +136,7 @@ def test_stopping_asks_then_kills() -> None:
     assert supervision.on_exit("b", "killed by SIGKILL", -9, 14.0) == [Ended(None)]
 
 
-def test_lower_ranks_end_first() -> None:
+def test_lower_stop_ranks_end_first() -> None:
     supervision = supervise([("a", (), 1), ("b", (), 0), ("c", (), 1)], Doubling)
     supervision.start(0.0)
     assert supervision.on_stop(1.0) == [Signal("b", is_kill=False)]
@@ -146,7 +146,7 @@ def test_lower_ranks_end_first() -> None:
     assert supervision.on_exit("a", "exit status 0", 0, 1.4) == [Ended(None)]
 
 
-def test_stopping_twice_kills_at_once() -> None:
+def test_a_second_stop_kills_at_once() -> None:
     supervision = ready()
     supervision.on_stop(5.0)
     assert supervision.on_stop(5.1) == [Signal("a", is_kill=True), Signal("b", is_kill=True)]
@@ -173,7 +173,7 @@ def test_every_move_outside_the_table_is_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_any_order_of_events_ends_with_no_process_left(seed: int) -> None:
+def test_any_order_of_events_ends_without_processes(seed: int) -> None:
     """Random events against a model of which processes run."""
     chance = random.Random(seed)
     supervision = supervise([("a", (), 1), ("b", (), 0), ("c", ("a",), 0)], Doubling)
@@ -215,7 +215,7 @@ def test_any_order_of_events_ends_with_no_process_left(seed: int) -> None:
     assert supervision.on_time(now + 1000) == []
 
 
-def test_one_that_hangs_is_killed_and_comes_back() -> None:
+def test_a_child_that_hangs_is_killed_and_restarted() -> None:
     supervision = ready()
     assert supervision.on_hung("a", "hung: nothing") == [Signal("a", is_kill=True)]
     assert supervision.on_exit("a", "killed by SIGKILL", -9, 5.0) == [
@@ -227,7 +227,7 @@ def test_one_that_hangs_is_killed_and_comes_back() -> None:
     ]
 
 
-def test_one_that_hangs_while_it_starts_is_tried_again() -> None:
+def test_a_child_that_hangs_at_its_start_is_restarted() -> None:
     supervision = two()
     supervision.start(0.0)
     assert supervision.on_hung("a", "hung: nothing") == [Signal("a", is_kill=True)]
@@ -235,7 +235,7 @@ def test_one_that_hangs_while_it_starts_is_tried_again() -> None:
     assert again == Restarting("a", "hung: nothing", 1.0)
 
 
-def test_one_that_is_stopping_is_not_killed_for_hanging() -> None:
+def test_a_stopping_child_is_not_killed_for_hanging() -> None:
     supervision = ready()
     supervision.on_stop(5.0)
     assert supervision.on_hung("a", "hung: nothing") == []

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from pagewire.client_convert import (
+from pagewire.client.client_convert import (
     chat_request,
     complete_request,
     event_from_message,
     message_message,
 )
-from pagewire.events import Delta, Finished, Message, Opened, ToolCall, ToolCallDelta
-from pagewire.outputs import OutputCollector
-from pagewire.prompts import chat_requests
-from pagewire.tool_convert import joined_calls
+from pagewire.client.events import Delta, Finished, Message, Opened, ToolCall, ToolCallDelta
+from pagewire.client.tool_convert import joined_calls
+from pagewire.offline.outputs import OutputCollector
+from pagewire.offline.prompts import chat_requests
 from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2, tools_pb2
 from pagewire_shared.errors import InvalidRequestError
@@ -23,7 +23,7 @@ TURN = Message("user", "x")
 FIND = {"type": "function", "function": {"name": "find"}}
 
 
-def test_tools_reach_the_wire() -> None:
+def test_tools_are_sent() -> None:
     schema = {"type": "object", "properties": {"é": {}}}
     function = {"name": "f", "description": "d", "parameters": schema, "strict": True}
     tools = [FIND, {"type": "function", "function": function}]
@@ -46,7 +46,7 @@ def test_tools_reach_the_wire() -> None:
         (FIND, "tool_name", "find"),
     ],
 )
-def test_a_choice_reaches_the_wire(choice: Any, field: str, value: object) -> None:
+def test_a_tool_choice_is_sent(choice: Any, field: str, value: object) -> None:
     request = chat_request([TURN], None, {"tools": [FIND], "tool_choice": choice})
     assert request.WhichOneof("tool_choice") == field
     assert getattr(request, field) == value
@@ -72,13 +72,13 @@ def test_a_choice_reaches_the_wire(choice: Any, field: str, value: object) -> No
         ),
     ],
 )
-def test_what_is_no_tool_is_named(asked: Any, field: str) -> None:
+def test_an_invalid_tool_is_named(asked: Any, field: str) -> None:
     with pytest.raises(InvalidRequestError, match=field) as caught:
         chat_request([TURN], None, asked)
     assert caught.value.field == field
 
 
-def test_turns_with_calls_come_as_openai_writes_them() -> None:
+def test_turns_with_calls_are_accepted_in_openais_form() -> None:
     function = {"name": "find", "arguments": "{}"}
     said = {
         "role": "assistant",
@@ -100,7 +100,7 @@ def test_turns_with_calls_come_as_openai_writes_them() -> None:
 
 
 @pytest.mark.parametrize("calls", [5, "x", [5], [{"id": "c"}], [{"function": {"name": "f"}}]])
-def test_what_is_no_call_is_named(calls: Any) -> None:
+def test_an_invalid_call_is_named(calls: Any) -> None:
     with pytest.raises(InvalidRequestError, match="tool") as caught:
         message_message({"role": "assistant", "content": "x", "tool_calls": calls})
     assert caught.value.field == "messages"
@@ -136,7 +136,7 @@ def test_an_output_without_calls_has_none() -> None:
     assert joined_calls([]) == []
 
 
-def test_an_echo_is_asked_for_and_told_from_none() -> None:
+def test_an_echo_is_requested_and_differs_from_its_absence() -> None:
     asked = [
         chat_request([TURN], None, {"echo": True}),
         complete_request("x", None, None, echo=True),
@@ -149,7 +149,7 @@ def test_an_echo_is_asked_for_and_told_from_none() -> None:
         assert event == Opened("ab", "m", (), 0, echo)
 
 
-def test_tools_of_the_offline_api_go_with_each_conversation() -> None:
+def test_offline_tools_are_sent_with_each_conversation() -> None:
     turn = {"role": "user", "content": "x"}
     requests = chat_requests([[turn], [turn]], None, tools=[FIND], tool_choice="required")
     expected = {"tools": [FIND], "tool_choice": "required"}

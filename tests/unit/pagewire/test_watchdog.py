@@ -69,7 +69,7 @@ def preparations(
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_one_that_does_nothing_is_given_up(role: str) -> None:
+def test_an_idle_child_is_given_up(role: str) -> None:
     patience = FRONTEND_PATIENCE_SECONDS if role == "frontend" else IDLE_PATIENCE_SECONDS
     after, [hung] = silence(watching(role), lambda _: Activity.IDLE, 100.0)
     assert after == patience
@@ -77,7 +77,7 @@ def test_one_that_does_nothing_is_given_up(role: str) -> None:
     assert "no answer" in hung.reason
 
 
-def test_one_that_answers_is_asked_again_and_again() -> None:
+def test_a_child_that_answers_is_probed_at_every_tick() -> None:
     watchdog = watching()
     now = TICK_SECONDS
     for _ in range(100):
@@ -86,7 +86,7 @@ def test_one_that_answers_is_asked_again_and_again() -> None:
         assert watchdog.on_time(now, never) == [Ask("a")]
 
 
-def test_one_that_was_slow_begins_anew() -> None:
+def test_an_answer_resets_the_counted_time() -> None:
     watchdog, now = watching(), TICK_SECONDS
     for _ in range(5):
         passed, actions = silence(
@@ -98,17 +98,17 @@ def test_one_that_was_slow_begins_anew() -> None:
         assert watchdog.on_time(now, never) == [Ask("a")]
 
 
-def test_a_starved_machine_kills_nobody() -> None:
+def test_a_starved_machine_kills_no_child() -> None:
     """It waits for a core or a disk for ever."""
     assert silence(watching(), lambda _: Activity.HELD, 1000.0)[1] == []
 
 
-def test_one_that_sleeps_between_its_turns_is_not_idle() -> None:
+def test_a_child_held_between_looks_is_not_idle() -> None:
     looks = iter([Activity.IDLE, Activity.IDLE, Activity.IDLE, Activity.HELD] * 1000)
     assert silence(watching(), lambda _: next(looks), 900.0)[1] == []
 
 
-def test_time_in_which_this_side_did_not_run_does_not_count() -> None:
+def test_time_while_the_watchdog_was_late_does_not_count() -> None:
     """The machine slept, or this process was stopped."""
     watchdog = watching()
     now = TICK_SECONDS
@@ -117,7 +117,7 @@ def test_time_in_which_this_side_did_not_run_does_not_count() -> None:
         assert watchdog.on_time(now, lambda _: Activity.IDLE) == []
 
 
-def test_one_that_is_stopped_is_given_up_on_a_starved_machine_too() -> None:
+def test_a_stopped_child_is_given_up_on_a_starved_machine_too() -> None:
     """This side is late each time; one look is not enough, as both may have been stopped."""
     watchdog, now, num_looks = watching(), TICK_SECONDS, 0
     actions: list[Ask | Prepare | Hung] = []
@@ -131,31 +131,31 @@ def test_one_that_is_stopped_is_given_up_on_a_starved_machine_too() -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("activity", [Activity.BUSY, Activity.UNKNOWN])
-def test_one_that_computes_has_more_time(role: str, activity: Activity) -> None:
+def test_a_child_that_computes_has_more_time(role: str, activity: Activity) -> None:
     after, [hung] = silence(watching(role), lambda _: activity, 1000.0)
     assert isinstance(hung, Hung)
     assert after == BUSY_PATIENCE_SECONDS[role] > IDLE_PATIENCE_SECONDS
 
 
-def test_one_that_starts_may_compute_for_as_long_as_it_takes() -> None:
+def test_a_starting_child_may_compute_without_bound() -> None:
     watchdog = watching("worker", is_ready=False)
     assert silence(watchdog, lambda _: Activity.BUSY, 5000.0)[1] == []
 
 
-def test_one_that_starts_and_does_nothing_is_given_up_late() -> None:
+def test_an_idle_starting_child_is_given_up_late() -> None:
     watchdog = watching("worker", is_ready=False)
     after, [hung] = silence(watchdog, lambda _: Activity.IDLE, 1000.0)
     assert isinstance(hung, Hung)
     assert after == START_PATIENCE_SECONDS
 
 
-def test_one_that_says_it_makes_no_progress_is_given_up_at_once() -> None:
+def test_a_child_that_reports_no_progress_is_given_up_at_once() -> None:
     [hung] = watching("worker").answered("a", is_alive=False)
     assert isinstance(hung, Hung)
     assert "no progress" in hung.reason
 
 
-def test_it_is_given_up_once_and_watched_again_when_it_is_back() -> None:
+def test_a_child_is_given_up_once_and_watched_again_after_its_restart() -> None:
     watchdog = watching()
     assert silence(watchdog, lambda _: Activity.IDLE, 3.0)[1]
     assert watchdog.next_tick is None
@@ -164,14 +164,14 @@ def test_it_is_given_up_once_and_watched_again_when_it_is_back() -> None:
     assert watchdog.on_time(50.0 + TICK_SECONDS, never) == [Ask("a")]
 
 
-def test_one_that_is_to_end_is_not_watched() -> None:
+def test_an_ended_child_is_not_watched() -> None:
     watchdog = watching()
     watchdog.ended("a")
     assert watchdog.answered("a", is_alive=False) == []
     assert silence(watchdog, never, 10.0)[1] == []
 
 
-def test_it_can_be_off() -> None:
+def test_a_watchdog_that_is_off_watches_no_child() -> None:
     watchdog = Watchdog(0.0, is_on=False)
     watchdog.started("a", "scheduler", 0.0)
     assert watchdog.next_tick is None
@@ -179,7 +179,7 @@ def test_it_can_be_off() -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_replacement_is_started_before_one_that_does_nothing_is_given_up(role: str) -> None:
+def test_a_standby_is_started_before_an_idle_child_is_given_up(role: str) -> None:
     patience = FRONTEND_PATIENCE_SECONDS if role == "frontend" else IDLE_PATIENCE_SECONDS
     assert preparations(watching(role), lambda _: Activity.IDLE, 2 * patience) == [
         STANDBY_SHARE * patience
@@ -187,29 +187,29 @@ def test_a_replacement_is_started_before_one_that_does_nothing_is_given_up(role:
 
 
 @pytest.mark.parametrize("activity", [Activity.HELD, Activity.BUSY, Activity.UNKNOWN])
-def test_none_is_started_for_one_that_computes_or_waits_for_a_core(activity: Activity) -> None:
+def test_no_standby_for_a_child_that_computes_or_waits_for_a_core(activity: Activity) -> None:
     assert preparations(watching("worker"), lambda _: activity, 200.0) == []
 
 
-def test_none_is_started_while_this_side_does_not_run_on_time() -> None:
+def test_no_standby_while_the_watchdog_is_late() -> None:
     """A stopped one counts even so; whether to start a process is seen at the next look."""
     for activity in (Activity.IDLE, Activity.STOPPED):
         assert preparations(watching(), lambda _, a=activity: a, 120.0, tick=30.0) == []
 
 
-def test_none_is_started_for_one_that_starts() -> None:
+def test_no_standby_for_a_starting_child() -> None:
     watchdog = watching("worker", is_ready=False)
     assert preparations(watchdog, lambda _: Activity.IDLE, START_PATIENCE_SECONDS) == []
 
 
-def test_a_replacement_is_not_needed_when_the_child_answers() -> None:
+def test_a_standby_is_dismissed_when_the_child_answers() -> None:
     watchdog = watching()
     assert preparations(watchdog, lambda _: Activity.IDLE, 1.0) == [1.0]
     assert watchdog.answered("a", is_alive=True) == [Dismiss("a")]
     assert watchdog.answered("a", is_alive=True) == []
 
 
-def test_one_that_hangs_again_and_again_for_a_moment_gets_ever_fewer() -> None:
+def test_pauses_between_unneeded_standbys_grow() -> None:
     """It answers after each second of silence."""
     watchdog, now, prepared = watching(), TICK_SECONDS, []
     while now < 4 * MAX_STANDBY_PAUSE_SECONDS:

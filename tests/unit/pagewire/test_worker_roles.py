@@ -24,7 +24,7 @@ def value(spec: ChildSpec, flag: str) -> str:
     return spec.arguments[spec.arguments.index(flag) + 1]
 
 
-def test_workers_have_one_role_each(tmp_path: Path) -> None:
+def test_each_worker_has_one_role(tmp_path: Path) -> None:
     config = config_from_keywords({"prefill_workers": 1, "decode_workers": 2}, {}).config
     specs = plan(config, str(tmp_path), "org/b")
     workers = [spec for spec in specs.values() if spec.role == "worker"]
@@ -46,17 +46,17 @@ def test_workers_have_one_role_each(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_roles_that_leave_something_out_are_refused(given: dict[str, object], message: str) -> None:
+def test_incomplete_roles_are_refused(given: dict[str, object], message: str) -> None:
     with pytest.raises(StartupError, match=message):
         config_from_keywords(given, {})
 
 
-def test_the_scheduler_is_told_when_to_hand_off(tmp_path: Path) -> None:
+def test_the_handoff_setting_reaches_the_scheduler(tmp_path: Path) -> None:
     specs = plan(ServeConfig(handoff="always"), str(tmp_path))
     assert value(specs["scheduler"], "--handoff") == "always"
     assert "--handoff" not in plan(ServeConfig(), str(tmp_path))["scheduler"].arguments
 
 
 @pytest.mark.parametrize("handoff", ["auto", "always", "never"])
-async def test_the_core_is_told_as_well(handoff: str) -> None:
+async def test_the_handoff_setting_reaches_the_core(handoff: str) -> None:
     assert create_loop(SchedulerConfig(handoff=handoff)).core.settings.handoff == handoff

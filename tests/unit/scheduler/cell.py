@@ -7,14 +7,13 @@ from typing import Any
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.core_settings import CoreSettings
-from pagewire_scheduler.core.events import Event, FinishedEvent, TimelineEvent
-from pagewire_scheduler.core.load import LoadLimits
-from pagewire_scheduler.core.request import Submission
+from pagewire_scheduler.core.data.events import Event, FinishedEvent, TimelineEvent
+from pagewire_scheduler.core.data.settings import CoreSettings, OverloadLimits
+from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
+from pagewire_scheduler.core.data.submission import Submission
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.sampling.params import SamplingParams
 
 FRONTEND = b"f" * 16
 MAX_TURNS = 3000
@@ -60,7 +59,7 @@ class Cell:
         settings = settings or CoreSettings(
             generation=3,
             is_caching=is_caching,
-            limits=LoadLimits(max_num_waiting=max_num_waiting),
+            limits=OverloadLimits(max_num_waiting=max_num_waiting),
             lease_seconds=5.0,
         )
         self.now = 0.0

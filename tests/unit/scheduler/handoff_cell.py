@@ -6,17 +6,16 @@ from unit.scheduler.cell import FRONTEND, said, submission
 from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
-from pagewire_scheduler.core.core_settings import CoreSettings, HandoffPolicy
-from pagewire_scheduler.core.events import Event, TimelineEvent
-from pagewire_scheduler.core.request import Sequence
-from pagewire_scheduler.core.roles import Role
+from pagewire_scheduler.core.data.events import Event, TimelineEvent
+from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_scheduler.core.data.settings import CoreSettings, HandoffPolicy
+from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
+from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.worker_info import WorkerInfo
-from pagewire_scheduler.core.worker_state import WorkerState
-from pagewire_shared.ids import RequestId
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv.transport import KvTransport
 
 PROMPT = list(range(1, 18))  # four full blocks, and a token
 P, D, E = (bytes([number]) * 16 for number in (1, 2, 3))
@@ -86,7 +85,7 @@ class HandoffCell:
         return said(events)
 
     def orders(self, worker_id: bytes = D) -> list[LoadOrder]:
-        return self.core.take_loads(worker_id)
+        return self.core.kv_caches.take_loads(worker_id)
 
     def order(self, worker_id: bytes = D) -> LoadOrder:
         (order,) = self.orders(worker_id)
@@ -110,7 +109,7 @@ class HandoffCell:
             transport=KvTransport.GRPC,
             transfer_seconds=0.004,
         )
-        self.core.note_load(worker_id, answer)
+        self.core.kv_caches.note_load(worker_id, answer)
         check_integrity(self.core)
 
     def tick(self, seconds: float) -> None:
@@ -139,7 +138,7 @@ class HandoffCell:
         return all(
             not any(worker.pool.ref_counts)
             and not worker.num_sequences
-            and not worker.giving
-            and not worker.taking
+            and not worker.outgoing_handoffs
+            and not worker.incoming_handoffs
             for worker in self.core.workers.values()
         )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
 
 MODEL = ModelInfo(
     name="tiny",

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from unit.scheduler.cell import Cell
 
 from pagewire_scheduler.core.audit import check_integrity
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
-from pagewire_scheduler.core.request import Sequence as CoreSequence
-from pagewire_scheduler.core.worker_state import WorkerState
-from pagewire_shared.block_hash import block_name, root_name
-from pagewire_shared.ids import BlockName, RequestId
+from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_scheduler.core.state.request import Sequence as CoreSequence
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_shared.identity.ids import BlockName, RequestId
+from pagewire_shared.kv.block_hash import block_name, root_name
 
 STORE = "store:1"
 PROMPT = list(range(1, 18))  # four full blocks, and a token
@@ -20,7 +20,7 @@ class LoadingCell(Cell):
 
     def __init__(self, *, is_up: bool = True, **changes: object) -> None:
         super().__init__(**{"loads_blocks": True, "bytes_per_block": 1000, **changes})
-        self.core.set_store(STORE, is_up)
+        self.core.stores.set_up(STORE, is_up=is_up)
 
     @property
     def worker(self) -> WorkerState:
@@ -43,7 +43,7 @@ class LoadingCell(Cell):
 
     def store(self, tokens: Sequence[int]) -> None:
         """Let the store have all full blocks of `tokens`."""
-        self.core.note_stored(STORE, self.names(tokens))
+        self.core.stores.stored(STORE, self.names(tokens))
 
     def sequence(self, number: int) -> CoreSequence:
         request_id = RequestId(number.to_bytes(16, "little"))
@@ -52,7 +52,7 @@ class LoadingCell(Cell):
     def orders(self) -> list[LoadOrder]:
         """Take a step, if there is one, and return the loads ordered."""
         plan = self.plan()
-        orders = self.core.take_loads(self.info.worker_id)
+        orders = self.core.kv_caches.take_loads(self.info.worker_id)
         if plan is not None:
             self.answer(plan)
         return orders
@@ -62,7 +62,7 @@ class LoadingCell(Cell):
         return order
 
     def cancelled(self) -> list[int]:
-        return self.core.take_cancelled_loads(self.info.worker_id)
+        return self.core.kv_caches.take_cancelled_loads(self.info.worker_id)
 
     def finish(
         self,
@@ -76,7 +76,7 @@ class LoadingCell(Cell):
         values = {"tiers": (("memory", num),) if num else (), "num_bytes": 1000 * num}
         values |= {"seconds": 0.01, **fields}
         answer = LoadAnswer(order.load_id, num, outcome, **values)  # type: ignore[arg-type]
-        self.core.note_load(self.info.worker_id, answer)
+        self.core.kv_caches.note_load(self.info.worker_id, answer)
         check_integrity(self.core)
 
     def tick(self, seconds: float) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pagewire_shared.allocator import with_allocator_settings
+from pagewire_shared.process.allocator import with_allocator_settings
 
 # How often 64 times 1 MiB, written and given back in turn, takes a page from the kernel.
 FAULTS = """
@@ -31,7 +31,7 @@ def test_roles_that_move_kv_get_the_settings(role):
 
 
 @pytest.mark.parametrize("role", ["frontend", "scheduler"])
-def test_others_do_not(role):
+def test_other_roles_do_not_get_the_settings(role):
     assert with_allocator_settings({"HOME": "h"}, role) == {"HOME": "h"}
 
 
@@ -43,16 +43,16 @@ def test_others_do_not(role):
         ("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=1"),
     ],
 )
-def test_what_somebody_has_set_stays(name, value):
+def test_settings_of_the_environment_are_kept(name, value):
     assert with_allocator_settings({name: value}, "worker") == {name: value}
 
 
-def test_other_tunables_are_no_hindrance():
+def test_other_tunables_do_not_prevent_the_settings():
     environ = with_allocator_settings({"GLIBC_TUNABLES": "glibc.cpu.x86_ibt=off"}, "worker")
     assert "MALLOC_MMAP_THRESHOLD_" in environ
 
 
-def test_memory_of_messages_is_used_again():
+def test_freed_message_memory_is_reused():
     """Fixed thresholds below a message, as a process that has not grown its own yet, cost pages."""
 
     def faults(environ):

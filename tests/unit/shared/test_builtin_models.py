@@ -3,7 +3,7 @@
 import pytest
 
 from pagewire.models import BUILTIN_FOLDERS
-from pagewire_shared.builtin_models import BUILTIN_NAMES, builtin_folder
+from pagewire_shared.identity.builtin_models import BUILTIN_NAMES, builtin_folder
 
 
 @pytest.mark.parametrize("name", BUILTIN_NAMES)
@@ -13,5 +13,5 @@ def test_users_and_roles_find_the_same_folder(name):
     assert folder == BUILTIN_FOLDERS[name]
 
 
-def test_other_names_are_none():
+def test_other_names_have_no_folder():
     assert builtin_folder("pagewire-builtin-none") is None

@@ -1,7 +1,7 @@
 import pytest
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.extras import needs_extra
+from pagewire_shared.process.extras import needs_extra
 
 
 def test_a_missing_package_of_others_names_itself_and_the_extra() -> None:
@@ -14,11 +14,11 @@ def test_a_missing_package_of_others_names_itself_and_the_extra() -> None:
         import no_such_thing.inner  # noqa: F401
 
 
-def test_a_missing_module_of_ours_stays_what_it_is() -> None:
+def test_a_missing_module_of_pagewire_raises_its_own_error() -> None:
     with pytest.raises(ModuleNotFoundError), needs_extra("kvstore"):
         import pagewire_shared.no_such_thing  # noqa: F401
 
 
-def test_a_name_that_a_module_lacks_stays_what_it_is() -> None:
+def test_a_missing_name_in_a_module_raises_its_own_error() -> None:
     with pytest.raises(ImportError, match="cannot import name"), needs_extra("kvstore"):
         from json import no_such_thing  # noqa: F401

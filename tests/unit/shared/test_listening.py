@@ -11,7 +11,7 @@ from pagewire.config import ServeConfig
 from pagewire_frontend.config import FrontendConfig
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_shared.process import _metrics_host
+from pagewire_shared.process.process import _metrics_host
 from pagewire_shared.rpc.address import Address, parse_address
 from pagewire_shared.rpc.server import start_server
 from pagewire_worker.config import WorkerConfig
@@ -21,7 +21,7 @@ WORKER = WorkerConfig(model="m")
 FRONTEND = FrontendConfig(scheduler=("127.0.0.1:8100",))
 
 
-def test_nothing_is_open_unless_asked_for() -> None:
+def test_defaults_listen_on_loopback_only() -> None:
     for config in (SCHEDULER, STORE):
         assert parse_address(config.listen, setting="--listen").is_local
     assert WORKER.listen is None
@@ -52,7 +52,7 @@ def test_other_addresses(host: str) -> None:
 
 
 @pytest.mark.parametrize("is_public", [False, True])
-async def test_an_open_internal_port_is_warned_of_once(
+async def test_an_open_internal_port_is_logged_once(
     caplog: pytest.LogCaptureFixture, is_public: bool
 ) -> None:
     # Without opening one here.
@@ -66,9 +66,7 @@ async def test_an_open_internal_port_is_warned_of_once(
     assert all("--listen 127.0.0.1:0 is open" in record.getMessage() for record in warnings)
 
 
-async def test_a_local_port_is_not_warned_of(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+async def test_a_local_port_is_not_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     for address in (Address("127.0.0.1", 0), Address(path=str(tmp_path / "socket"))):
         server = await start_server(address, lambda _: None, [], setting="--listen")
         await server.stop(0)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pagewire_shared.loop_watch import Sight, held_histogram, held_seconds, watched_loop
+from pagewire_shared.process.loop_watch import Sight, held_histogram, held_seconds, watched_loop
 
 
 def num_found():
@@ -30,7 +30,7 @@ async def until(is_true):
 
 
 @pytest.mark.parametrize("hold", [work_for, time.sleep])
-async def test_what_holds_the_loop_is_named_and_counted(hold, caplog):
+async def test_a_blocking_callback_is_named_and_counted(hold, caplog):
     if hold is time.sleep and sys.platform != "linux":
         pytest.skip("only Linux says how long a thread waited for a processor")
 
@@ -78,5 +78,5 @@ def sight(seconds, delayed=0.0):
         (1.0, 0.01, sight(0.9, None), 0.0, 0.0),
     ],
 )
-def test_only_a_callback_is_at_fault(wall, cpu, sight, delayed, expected):
+def test_only_blocking_callbacks_are_counted(wall, cpu, sight, delayed, expected):
     assert held_seconds(wall, cpu, sight, delayed) == pytest.approx(expected)

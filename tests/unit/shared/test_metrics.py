@@ -6,10 +6,10 @@ from prometheus_client import REGISTRY, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.metrics import serve_metrics
+from pagewire_shared.process.metrics import serve_metrics
+from pagewire_shared.process.version import package_version
 from pagewire_shared.rpc.address import Address
-from pagewire_shared.version import package_version
-from support.processes import free_port
+from support.processes.processes import free_port
 
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
@@ -22,7 +22,7 @@ def url() -> str:
 
 
 @pytest.mark.parametrize("accepted", [OPEN_METRICS, "text/plain", "*/*"])
-def test_names_with_colons_are_themselves_whatever_is_accepted(url: str, accepted: str) -> None:
+def test_metric_names_keep_their_colons_for_any_accept_header(url: str, accepted: str) -> None:
     counter = Counter("colon:name", "Colon", registry=REGISTRY)
     try:
         counter.inc(3)
@@ -40,7 +40,7 @@ def test_names_with_colons_are_themselves_whatever_is_accepted(url: str, accepte
     assert "colon:name_created" not in found
 
 
-def test_it_says_which_role_and_version_it_is(url: str) -> None:
+def test_build_info_has_role_and_version(url: str) -> None:
     line = f'pagewire_build_info{{role="tested",version="{package_version()}"}} 1.0'
     assert line in httpx.get(url, timeout=10).text.splitlines()
 

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from pagewire_shared.builtin_models import BUILTIN_NAMES, builtin_folder
 from pagewire_shared.errors import StartupError
-from pagewire_shared.model_folder import cache_folder, is_hub_id, resolve_model
+from pagewire_shared.identity.builtin_models import BUILTIN_NAMES, builtin_folder
+from pagewire_shared.identity.model_folder import cache_folder, is_hub_id, resolve_model
 
 COMMITS = {"main": "a" * 40, "v2": "b" * 40}
 
@@ -51,7 +51,7 @@ def test_hub_ids_are_found_in_the_cache(hub_cache, variable):
     assert found(f"org/small@{COMMITS['v2']}", environ) == COMMITS["v2"]
 
 
-def test_a_moving_branch_is_told_with_its_commit(hub_cache, caplog):
+def test_a_branch_is_logged_with_its_commit(hub_cache, caplog):
     caplog.set_level(logging.INFO)
     found(f"org/small@{COMMITS['v2']}", {"HF_HOME": str(hub_cache)})
     assert not caplog.records
@@ -63,13 +63,13 @@ def test_a_moving_branch_is_told_with_its_commit(hub_cache, caplog):
     ("model", "has_weights"),
     [("org/other", False), ("org/small@v3", False), ("org/small@v2", True)],
 )
-def test_what_is_not_cached_offline(hub_cache, model, has_weights):
+def test_a_model_that_is_not_cached_is_refused_offline(hub_cache, model, has_weights):
     with pytest.raises(StartupError, match="HF_HUB_OFFLINE"):
         found(model, {"HF_HOME": str(hub_cache)}, has_weights=has_weights)
 
 
 @pytest.mark.parametrize("model", ["/no/such/folder", "./org/name", "~/none", "a/b/c", "org/na me"])
-def test_what_is_no_hub_id_is_a_folder_that_is_not_there(model):
+def test_other_texts_are_missing_folders(model):
     assert not is_hub_id(model)
     with pytest.raises(StartupError, match="there is no folder"):
         resolve_model(model, {}, has_weights=False)

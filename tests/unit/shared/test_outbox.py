@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from pagewire_shared.errors import InternalError, UnavailableError
-from pagewire_shared.rpc.outbox import Outbox
+from pagewire_shared.rpc.send_queue import SendQueue
 
 
 @dataclass
@@ -31,7 +31,7 @@ async def taken(outbox, count):
 
 
 async def test_messages_come_out_in_the_order_in_which_they_were_queued():
-    outbox = Outbox(max_bytes=100)
+    outbox = SendQueue(max_bytes=100)
     outbox.put(Sized(1, "a"))
     outbox.put_each(iter([Sized(1, "b"), Sized(1, "c")]))
     outbox.put(Sized(1, "d"))
@@ -46,7 +46,7 @@ async def test_a_burst_is_made_at_the_pace_of_the_writer():
             made.append(number)
             yield Sized(10, str(number))
 
-    outbox = Outbox(max_bytes=1)
+    outbox = SendQueue(max_bytes=1)
     outbox.put_each(burst())
     assert not made
     assert await taken(outbox, 3) == ["0", "1", "2"]
@@ -54,8 +54,8 @@ async def test_a_burst_is_made_at_the_pace_of_the_writer():
     assert outbox.num_bytes == 0
 
 
-async def test_what_a_client_causes_is_refused_while_too_much_waits():
-    outbox = Outbox(max_bytes=10)
+async def test_offer_refuses_messages_while_too_many_bytes_wait():
+    outbox = SendQueue(max_bytes=10)
     assert outbox.offer(Sized(10, "a"))
     assert not outbox.offer(Sized(1, "b"))
     outbox.put(Sized(5, "c"))
@@ -66,7 +66,7 @@ async def test_what_a_client_causes_is_refused_while_too_much_waits():
 
 @pytest.mark.parametrize("enter", ["put", "offer"])
 async def test_a_message_above_the_bound_is_refused_and_disturbs_nothing(enter):
-    outbox = Outbox(max_bytes=100, message_bytes=8)
+    outbox = SendQueue(max_bytes=100, message_bytes=8)
     with pytest.raises(InternalError):
         getattr(outbox, enter)(Sized(9))
     assert outbox.num_bytes == 0
@@ -75,15 +75,15 @@ async def test_a_message_above_the_bound_is_refused_and_disturbs_nothing(enter):
 
 
 async def test_a_message_of_a_burst_above_the_bound_is_an_error_of_the_stream():
-    outbox = Outbox(max_bytes=100, message_bytes=8)
+    outbox = SendQueue(max_bytes=100, message_bytes=8)
     outbox.put_each(iter([Sized(9)]))
     with pytest.raises(InternalError):
         await anext(outbox.drain())
 
 
-async def test_time_without_taking_counts_only_while_something_waits():
+async def test_stalled_time_counts_only_while_messages_wait():
     clock = Clock()
-    outbox = Outbox(max_bytes=100, clock=clock)
+    outbox = SendQueue(max_bytes=100, clock=clock)
     clock.now = 50.0
     assert outbox.stalled_seconds == 0
     outbox.put(Sized(1))
@@ -96,8 +96,8 @@ async def test_time_without_taking_counts_only_while_something_waits():
     assert outbox.stalled_seconds == 1.0
 
 
-async def test_closing_drops_what_waits_and_ends_the_reader_with_the_error():
-    outbox = Outbox(max_bytes=100)
+async def test_close_drops_waiting_messages_and_raises_its_error_in_the_reader():
+    outbox = SendQueue(max_bytes=100)
     outbox.put_each(iter([Sized(1)]))
     outbox.close(UnavailableError("over"))
     outbox.put(Sized(1))
@@ -108,7 +108,7 @@ async def test_closing_drops_what_waits_and_ends_the_reader_with_the_error():
 
 
 async def test_a_reader_that_waits_is_woken():
-    outbox = Outbox(max_bytes=100)
+    outbox = SendQueue(max_bytes=100)
     first = asyncio.create_task(taken(outbox, 1))
     await asyncio.sleep(0)
     outbox.put(Sized(1, "late"))

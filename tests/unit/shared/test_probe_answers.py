@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from pagewire_shared.probe_answers import ProbeAnswers
+from pagewire_shared.process.probe_answers import ProbeAnswers
 
 
 async def test_the_event_loop_answers() -> None:
@@ -23,7 +23,7 @@ async def test_the_event_loop_answers() -> None:
     assert threads == [threading.main_thread()] * 3
 
 
-async def test_what_was_asked_before_there_was_a_loop_is_answered_once() -> None:
+async def test_probes_before_the_loop_runs_are_answered_once() -> None:
     answers = []
     probes = ProbeAnswers(lambda: answers.append(1))
     probes.asked()

@@ -39,7 +39,7 @@ async def test_a_new_socket_ends_the_wait(tmp_path: Path) -> None:
     waiting.cancel()
 
 
-async def test_one_that_came_during_the_attempt_ends_the_wait(tmp_path: Path) -> None:
+async def test_a_socket_made_during_the_attempt_ends_the_wait(tmp_path: Path) -> None:
     path = tmp_path / "s"
     redial = Redial(Address(path=str(path)))
     redial.begin()
@@ -47,7 +47,7 @@ async def test_one_that_came_during_the_attempt_ends_the_wait(tmp_path: Path) ->
     await asyncio.wait_for(redial.wait(LONG_SECONDS), 30)
 
 
-async def test_a_socket_that_goes_does_not(tmp_path: Path) -> None:
+async def test_a_removed_socket_does_not_end_the_wait(tmp_path: Path) -> None:
     path = tmp_path / "s"
     publish(path)
     redial = Redial(Address(path=str(path)))
@@ -60,7 +60,7 @@ async def test_a_socket_that_goes_does_not(tmp_path: Path) -> None:
     await asyncio.wait_for(waiting, 30)
 
 
-async def test_without_one_it_takes_its_time_and_no_longer(tmp_path: Path) -> None:
+async def test_without_a_new_socket_the_wait_takes_its_full_time(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     for address in (Address(path=str(tmp_path / "s")), Address(host="127.0.0.1", port=1)):
         redial = Redial(address)

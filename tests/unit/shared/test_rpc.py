@@ -78,7 +78,7 @@ async def test_errors_cross_the_wire_with_all_fields(tmp_path: Path) -> None:
     await server.stop(0)
 
 
-async def test_what_is_no_message_is_the_fault_of_its_sender(tmp_path: Path) -> None:
+async def test_invalid_bytes_are_an_invalid_argument(tmp_path: Path) -> None:
     server = await start(Address(path=str(tmp_path / "s")))
     async with grpc.aio.insecure_channel(str(server.address)) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -130,7 +130,7 @@ async def test_health_follows_set_serving(tmp_path: Path) -> None:
     await server.stop(0)
 
 
-async def test_each_question_of_an_orchestrator_has_a_name() -> None:
+async def test_startup_readiness_and_liveness_have_their_own_health() -> None:
     server = await start(Address(host="127.0.0.1", port=0))
     async with grpc.aio.insecure_channel(str(server.address)) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
@@ -191,7 +191,7 @@ async def serves_again(target: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["unix", "tcp"])
-async def test_a_path_that_is_no_text_ends_nobody_else(where: str, tmp_path: Path) -> None:
+async def test_a_path_that_is_not_utf8_does_not_end_other_calls(where: str, tmp_path: Path) -> None:
     """grpcio's server takes no new calls after it."""
     address = (
         Address(path=str(tmp_path / "s"))

@@ -2,12 +2,12 @@
 
 import pytest
 
-from pagewire_shared.cell_name import DEFAULT_CELL, check_cell_name
 from pagewire_shared.errors import StartupError, UnavailableError, WireError
-from pagewire_shared.seen_generations import MAX_CELLS, SeenGenerations
+from pagewire_shared.identity.ids import DEFAULT_CELL, check_cell_name
+from pagewire_shared.identity.seen_generations import MAX_CELLS, SeenGenerations
 
 
-def test_a_hello_tells_what_was_seen_of_the_cell_met_last() -> None:
+def test_a_hello_carries_the_highest_generation_of_the_last_cell() -> None:
     seen = SeenGenerations()
     assert (seen.cell, seen.highest) == ("", 0)
     seen.meet("blue", 200)
@@ -18,7 +18,7 @@ def test_a_hello_tells_what_was_seen_of_the_cell_met_last() -> None:
     assert (seen.cell, seen.highest) == ("blue", 200)
 
 
-def test_an_older_scheduler_of_a_cell_is_refused_and_told() -> None:
+def test_an_older_scheduler_of_a_cell_is_refused() -> None:
     seen = SeenGenerations()
     seen.meet("blue", 200)
     seen.meet("green", 300)
@@ -27,7 +27,7 @@ def test_an_older_scheduler_of_a_cell_is_refused_and_told() -> None:
     assert (seen.cell, seen.highest) == ("blue", 200)
 
 
-def test_a_generation_that_cannot_be_is_not_remembered() -> None:
+def test_an_invalid_generation_is_not_remembered() -> None:
     seen = SeenGenerations()
     seen.meet("blue", 200)
     with pytest.raises(WireError):
@@ -44,11 +44,11 @@ def test_it_remembers_a_few_cells() -> None:
 
 
 @pytest.mark.parametrize("name", [DEFAULT_CELL, "a", "prod/eu-1.blue_2"])
-def test_names_of_cells(name: str) -> None:
+def test_valid_cell_names_are_accepted(name: str) -> None:
     check_cell_name(name)
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", "ä", "x" * 129])
-def test_what_names_no_cell_is_refused(name: str) -> None:
+def test_invalid_cell_names_are_refused(name: str) -> None:
     with pytest.raises(StartupError, match="--cell"):
         check_cell_name(name)

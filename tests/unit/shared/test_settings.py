@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.settings import load_config, resolve, setting
-from pagewire_shared.sizes import format_size, parse_size
-from pagewire_shared.tenant_weight import parse_tenant_weight
+from pagewire_shared.identity.ids import parse_tenant_weight
+from pagewire_shared.process.settings import load_config, resolve, setting
+from pagewire_shared.process.sizes import format_size, parse_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def test_flags_take_both_spellings_and_repeat() -> None:
         ([], {"PAGEWIRE_LEVEL": "loud"}, "PAGEWIRE_LEVEL"),
     ],
 )
-def test_bad_value_says_where(argv: list[str], environ: dict[str, str], place: str) -> None:
+def test_a_bad_value_names_its_source(argv: list[str], environ: dict[str, str], place: str) -> None:
     with pytest.raises(StartupError, match=place):
         load(argv, environ)
 

@@ -24,7 +24,7 @@ def listen(name: str, opened: list[socket.socket]) -> None:
     opened.append(listener)
 
 
-def test_the_last_one_is_found_whatever_is_removed_late(
+def test_clients_find_the_last_server_despite_late_removals(
     tmp_path: Path, listeners: list[socket.socket]
 ) -> None:
     path = tmp_path / "s"

@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from support.checkpoints import make_checkpoint
-from support.fallback_checkpoints import make_served_checkpoint
-from support.worker_driver import Driver, load
+from support.cells.worker_driver import Driver, load
+from support.checkpoints.checkpoints import make_checkpoint
+from support.checkpoints.fallback_checkpoints import make_served_checkpoint
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,1 +1,1 @@
-"""Several frontend processes that answer as one: who is in the group, and what they ask."""
+"""Several frontend processes that answer as one: their membership, peers and common metrics."""

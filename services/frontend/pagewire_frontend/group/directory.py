@@ -1,23 +1,21 @@
-"""Where a stored response is found: here, at the peer whose tag its id carries, or nowhere any
-more. Stores nothing.
-"""
+"""Finds a stored response by the tag in its id: in this process, at a peer, or nowhere any more."""
 
 from collections.abc import AsyncIterator, Mapping
 
 from pagewire_frontend.group.membership import Membership
-from pagewire_frontend.responses.directory import ResponseDirectory
-from pagewire_frontend.responses.draft import Body
-from pagewire_frontend.responses.errors import gone
-from pagewire_frontend.responses.ids import tag_of
-from pagewire_frontend.responses.items import Item
-from pagewire_shared.frontend_tag import SLOT_DIGITS, slot_of
+from pagewire_frontend.http.responses.directory import ResponseDirectory
+from pagewire_frontend.http.responses.errors import gone
+from pagewire_frontend.http.responses.ids import tag_of
+from pagewire_frontend.http.responses.items import Item
+from pagewire_frontend.http.responses.pending_response import Body
+from pagewire_shared.identity.frontend_tag import SLOT_DIGITS, slot_of
 
 
 class GroupDirectory:
-    """A ResponseDirectory over the whole group: what another process made is asked of that one.
+    """A ResponseDirectory over the whole group: asks the process that made a response.
 
     Raises (all methods):
-        ResponseNotFoundError: Nobody holds it; says so when the process that did is gone.
+        ResponseNotFoundError: No process holds it; the text says if the process that did is gone.
         UnavailableError: The peer that may hold it does not answer.
     """
 
@@ -27,8 +25,14 @@ class GroupDirectory:
         local: ResponseDirectory,
         peers: Mapping[str, ResponseDirectory],
     ) -> None:
-        """Args: `local` of this process alone; `peers` by name, none for what peers themselves
-        ask, because a question is passed on once at most."""
+        """Create the directory of one process.
+
+        Args:
+            membership: Names this process.
+            local: Responses of this process alone.
+            peers: Directories by name; empty for questions that peers ask, because a question is
+                passed on once at most.
+        """
         self._tag = membership.tag
         self._local = local
         self._peers = {slot_of(name): peer for name, peer in peers.items()}
@@ -46,11 +50,11 @@ class GroupDirectory:
         await self._holder(response_id).delete(response_id, tenant)
 
     async def input_items(self, response_id: str, tenant: str | None) -> list[Item]:
-        """Return all that a response was made from."""
+        """Return all items that a response was made from."""
         return await self._holder(response_id).input_items(response_id, tenant)
 
     async def conversation(self, response_id: str, tenant: str | None) -> list[Item]:
-        """Return what a response that builds on this one begins with."""
+        """Return the items that a response that builds on this one begins with."""
         return await self._holder(response_id).conversation(response_id, tenant)
 
     async def events(
@@ -61,11 +65,11 @@ class GroupDirectory:
 
     def _holder(self, response_id: str) -> ResponseDirectory:
         tag = tag_of(response_id)
-        # What is no id at all is for the local directory to say.
+        # The local directory reports malformed ids.
         if tag is None or tag == self._tag:
             return self._local
         peer = self._peers.get(tag[:SLOT_DIGITS])
         if peer is None:
-            # Nobody's, or of an earlier process of this name or of a peer's.
+            # Made by no process of the group, or by an earlier process of its name.
             raise gone(response_id)
         return peer

@@ -1,5 +1,4 @@
-"""The metrics of several processes as those of one: texts in Prometheus' format, version 0.0.4, in
-and out. Asks nobody.
+"""Adds up the metrics of several processes: texts in Prometheus' format, version 0.0.4, in and out.
 
 Format: https://prometheus.io/docs/instrumenting/exposition_formats/ (text-based format).
 """
@@ -12,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-# A sum of times of day is none; the group is as old as its oldest process.
+# Times of day cannot be added; the group is as old as its oldest process.
 _LEAST = frozenset({"process_start_time_seconds"})
 GREATEST = frozenset(
     {
@@ -23,7 +22,7 @@ GREATEST = frozenset(
         "vllm:gpu_cache_usage_perc",
     }
 )
-"""What all processes say of one thing."""
+"""Metrics that every process reports of the same thing, such as the cell."""
 
 _CREATED = "_created"
 _ADDED_TYPES = frozenset({"counter", "gauge", "histogram", "summary", "unknown", "untyped"})
@@ -43,16 +42,16 @@ class _Given(Collector):
 def summed(expositions: Sequence[str], extra_gauges: Mapping[str, tuple[str, float]]) -> str:
     """Return one exposition with the sum of every sample over `expositions`.
 
-    Counters, histograms and gauges are added, bucket by bucket and label by label; when a series
-    was created is left out. Of the start times the first is kept, and of what all processes say of
-    the cell, its workers and blocks, the greatest.
+    Counters, histograms and gauges are added, bucket by bucket and label by label; creation times
+    of series are left out. Of the start times the first is kept, and of metrics that all processes
+    report of the cell, its workers and blocks, the greatest.
 
     Args:
         expositions: One per process, which ran the same version: buckets must have equal bounds.
         extra_gauges: Name to (help, value), added at the end; replaces what was given under it.
 
     Raises:
-        ValueError: A text is no exposition.
+        ValueError: A text is not an exposition.
     """
     families: dict[str, Metric] = {}
     values: dict[str, dict[tuple[str, _Labels], float]] = {}

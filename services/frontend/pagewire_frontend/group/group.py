@@ -1,5 +1,4 @@
-"""This process in its group: the private listener, the peers, and what is asked of all together.
-Wires the parts together."""
+"""Joins this process to its group: the private listener, the peers, their responses and metrics."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -10,19 +9,19 @@ from pagewire_frontend.group.directory import GroupDirectory
 from pagewire_frontend.group.membership import Membership
 from pagewire_frontend.group.metrics import GroupMetrics
 from pagewire_frontend.group.peer_client import Peer
-from pagewire_frontend.metrics import own_exposition
-from pagewire_frontend.responses.directory import ResponseDirectory
+from pagewire_frontend.http.responses.directory import ResponseDirectory
+from pagewire_frontend.metrics.requests import own_exposition
 from pagewire_shared.rpc.address import Address
 from pagewire_shared.rpc.server import start_server
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What the group knows together.
+    """The group as one.
 
     Attributes:
-        responses: The stored responses of all.
-        metrics: The numbers of all.
+        responses: The stored responses of all processes.
+        metrics: The metrics of all processes.
     """
 
     responses: ResponseDirectory
@@ -40,13 +39,13 @@ async def joined(
     """Answer the peers, and be able to ask them, while inside.
 
     Args:
-        membership: Who this process is, and who the others are; they need not be there yet.
+        membership: Names this process and its peers, which need not be there yet.
         local: The responses of this process.
-        listen: Where the peers ask; None for nowhere.
+        listen: Address that the peers ask; None for no listener.
         peer_seconds: How long a peer may take to answer.
 
     Raises:
-        StartupError: Something else listens there.
+        StartupError: The address is taken.
     """
     peers = {
         name: Peer(name, address, timeout_seconds=peer_seconds)

@@ -1,4 +1,4 @@
-"""Who a frontend is in its group, and who the others are. Pure but for the dice."""
+"""Parses the name of a frontend process and its peers, and mints the tag of this process."""
 
 import re
 import secrets
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.frontend_tag import mint_tag, slot_of
+from pagewire_shared.identity.frontend_tag import mint_tag, slot_of
 from pagewire_shared.rpc.address import Address, parse_address
 
 # As a label of DNS, so that a pod's name will do.
@@ -20,8 +20,9 @@ class Membership:
 
     Attributes:
         name: Stays when the process is started again.
-        peers: Where the others listen, by their names.
-        tag: Names this process, and no earlier one of this name, in the ids of what it stores.
+        peers: Addresses of the other processes, by their names.
+        tag: Names this process in the ids of its responses; an earlier process of this name has
+            another tag.
     """
 
     name: str
@@ -30,7 +31,7 @@ class Membership:
 
 
 def parse_membership(name: str, peers: Sequence[str]) -> Membership:
-    """Return who a process is.
+    """Return the membership of a process.
 
     Args:
         name: As --frontend-name; drawn when empty.
@@ -38,7 +39,7 @@ def parse_membership(name: str, peers: Sequence[str]) -> Membership:
             its own name is left out.
 
     Raises:
-        StartupError: A name that is none or occurs twice, or an address that is none.
+        StartupError: A name is malformed or occurs twice, or an address is malformed.
     """
     own = name or secrets.token_hex(_NAME_BYTES)
     _check_name(own, "--frontend-name")
@@ -56,7 +57,7 @@ def parse_membership(name: str, peers: Sequence[str]) -> Membership:
         if other == own:
             continue
         if slot_of(other) in map(slot_of, (own, *others)):
-            # Whose an id is could not be told.
+            # The owner of an id would be ambiguous.
             raise StartupError(f"--peer: give {other!r} another name", field="peer")
         others[other] = listens
     return Membership(own, mint_tag(own), others)

@@ -1,4 +1,4 @@
-"""The metrics of the whole group, whichever of its processes is asked. Measures nothing itself."""
+"""Collects the metrics of the whole group; any of its processes can be asked."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ MISSING = "pagewire_frontend_processes_missing"
 
 
 class MetricsPeer(Protocol):
-    """What is asked of a peer; peer_client.Peer, without its connection."""
+    """A peer that reports metrics; peer_client.Peer, without its connection."""
 
     name: str
 
@@ -26,7 +26,12 @@ class GroupMetrics:
     """Adds up this process and its peers."""
 
     def __init__(self, own: Callable[[], str], peers: Sequence[MetricsPeer]) -> None:
-        """Args: `own` returns the exposition of this process."""
+        """Create the group metrics.
+
+        Args:
+            own: Returns the exposition of this process.
+            peers: The other processes.
+        """
         self._own = own
         self._peers = peers
 

@@ -1,4 +1,4 @@
-"""Another frontend of the group, asked over its private address. Believes only its typed errors."""
+"""Client of another frontend of the group, over its private address."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,8 +7,8 @@ from typing import Any
 import grpc.aio
 import orjson
 
-from pagewire_frontend.responses.draft import Body
-from pagewire_frontend.responses.errors import ResponseNotFoundError
+from pagewire_frontend.http.responses.errors import ResponseNotFoundError
+from pagewire_frontend.http.responses.pending_response import Body
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
 from pagewire_protos.frontend.v1 import peer_pb2_grpc
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
@@ -18,14 +18,14 @@ from pagewire_shared.rpc.options import control_channel_options
 
 
 class Peer:
-    """The responses that a peer holds, as a ResponseDirectory, and its metrics. It is dialled when
-    it is first asked: it need not be there before. `close` it.
+    """A peer: its responses, as a ResponseDirectory, and its metrics. `close` it.
 
-    Every question ends within `timeout_seconds`, and the wait for the first of the events.
+    It is dialled when it is first asked and need not be there before. Every question ends within
+    `timeout_seconds`, and so does the wait for the first of the events.
 
     Raises (all questions):
-        UnavailableError: It is not there, or does not answer in time.
-        PagewireError: What it answers instead.
+        UnavailableError: The peer is not there, or does not answer in time.
+        PagewireError: The error that the peer answers.
     """
 
     def __init__(self, name: str, address: Address, *, timeout_seconds: float) -> None:
@@ -52,7 +52,7 @@ class Peer:
         await self._ask(self._stub.DeleteResponse, request)
 
     async def input_items(self, response_id: str, tenant: str | None) -> list[Body]:
-        """Return all that a response was made from."""
+        """Return all items that a response was made from."""
         request = pb.ListInputItemsRequest(response_id=response_id, tenant=tenant)
         items: list[Body] = orjson.loads(
             (await self._ask(self._stub.ListInputItems, request)).items
@@ -60,7 +60,7 @@ class Peer:
         return items
 
     async def conversation(self, response_id: str, tenant: str | None) -> list[Body]:
-        """Return what a response that builds on this one begins with."""
+        """Return the items that a response that builds on this one begins with."""
         request = pb.GetConversationRequest(response_id=response_id, tenant=tenant)
         answer = await self._ask(self._stub.GetConversation, request)
         items: list[Body] = orjson.loads(answer.items)
@@ -113,10 +113,10 @@ class Peer:
 
     def _reason(self, error: grpc.aio.AioRpcError) -> PagewireError:
         reason = from_rpc_error(error)
-        # Neither the connection nor its deadline is the client's: to him a server is away.
+        # Connection and deadline are the group's, not the client's: a server is away.
         if isinstance(reason, UnavailableError | DeadlineError):
             return self._away()
-        # Its class is of the frontend alone: what crosses processes is found again by its code.
+        # The class exists in the frontend only: across processes its code identifies it.
         if reason.code == ResponseNotFoundError.code:
             return ResponseNotFoundError(reason.message)
         return reason

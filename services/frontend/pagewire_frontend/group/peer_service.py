@@ -1,6 +1,5 @@
-"""What a frontend answers its peers, on a private address. Thin: passes questions to what this
-process itself holds, never on to others.
-"""
+"""The gRPC service that peers of the group call, on a private address. Answers from this process
+only and never passes a question on."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -9,7 +8,7 @@ from typing import Any
 import grpc.aio
 import orjson
 
-from pagewire_frontend.responses.directory import ResponseDirectory
+from pagewire_frontend.http.responses.directory import ResponseDirectory
 from pagewire_protos.frontend.v1 import peer_pb2 as pb
 from pagewire_protos.frontend.v1 import peer_pb2_grpc
 
@@ -25,7 +24,12 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     """The peers' view of this process."""
 
     def __init__(self, responses: ResponseDirectory, exposition: Callable[[], str]) -> None:
-        """Args: `responses` of this process alone; `exposition` returns its metrics as text."""
+        """Create the peer service.
+
+        Args:
+            responses: Responses of this process alone.
+            exposition: Returns its metrics as text.
+        """
         self._responses = responses
         self._exposition = exposition
 
@@ -53,14 +57,14 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     async def ListInputItems(
         self, request: pb.ListInputItemsRequest, context: Context
     ) -> pb.ListInputItemsResponse:
-        """Return what a response was made from."""
+        """Return the items that a response was made from."""
         items = await self._responses.input_items(request.response_id, _tenant(request))
         return pb.ListInputItemsResponse(items=orjson.dumps(items))
 
     async def GetConversation(
         self, request: pb.GetConversationRequest, context: Context
     ) -> pb.GetConversationResponse:
-        """Return what a response that builds on this one begins with."""
+        """Return the items that a response that builds on this one begins with."""
         items = await self._responses.conversation(request.response_id, _tenant(request))
         return pb.GetConversationResponse(items=orjson.dumps(items))
 
@@ -86,7 +90,7 @@ def _tenant(request: Any) -> str | None:
 
 
 def _split(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Yield the frames in order, as many at a time as make a message of the size."""
+    """Yield the frames in order, as many at a time as fit in a message of MESSAGE_BYTES."""
     part: list[bytes] = []
     num_bytes = 0
     for frame in frames:

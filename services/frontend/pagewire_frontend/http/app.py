@@ -1,4 +1,4 @@
-"""The gateway's application: routes, and what every exchange passes before them."""
+"""Builds the gateway's application: routes, and the middleware that every HTTP request passes."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -6,31 +6,26 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from pagewire_frontend.api_keys import ApiKeys
-from pagewire_frontend.engine import Engine
-from pagewire_frontend.http import (
-    embeddings,
-    generation,
-    information,
-    metrics,
-    responses,
-    responses_kept,
-    tokenization,
-)
-from pagewire_frontend.http.access import Cors, KeyMiddleware
-from pagewire_frontend.http.bodies import Bodies
+from pagewire_frontend.access.api_keys import ApiKeys
+from pagewire_frontend.engine.engine import Engine
 from pagewire_frontend.http.description import install_description
-from pagewire_frontend.http.error_handlers import install_handlers
-from pagewire_frontend.http.methods import MethodsMiddleware
-from pagewire_frontend.http.request_id import RequestIdMiddleware
-from pagewire_frontend.http.streams import Streams
-from pagewire_frontend.responses.directory import ResponseDirectory
-from pagewire_frontend.responses.local import LocalResponses
+from pagewire_frontend.http.openai import embeddings, generation, information, tokenization
+from pagewire_frontend.http.openai.bodies import Bodies
+from pagewire_frontend.http.openai.streams import Streams
+from pagewire_frontend.http.responses import endpoints as responses
+from pagewire_frontend.http.responses import kept as responses_kept
+from pagewire_frontend.http.responses.directory import ResponseDirectory
+from pagewire_frontend.http.responses.local import LocalResponses
+from pagewire_frontend.http.server import metrics
+from pagewire_frontend.http.server.access import Cors, KeyMiddleware
+from pagewire_frontend.http.server.error_handlers import install_handlers
+from pagewire_frontend.http.server.methods import MethodsMiddleware
+from pagewire_frontend.http.server.request_id import RequestIdMiddleware
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Who may call.
+    """Access rules of the gateway.
 
     Attributes:
         keys: API keys.
@@ -56,9 +51,9 @@ def make_app(
         engine: Generates.
         kept: The responses of this process.
         bodies: Reads the bodies of requests.
-        access: Who may call.
+        access: Access rules.
         exposition: Returns the metrics that are shown.
-        directory: Where responses are found by their names.
+        directory: Finds responses by their names.
     """
     app = FastAPI(title="Pagewire", openapi_url=None, docs_url=None, redirect_slashes=False)
     install_handlers(app)
@@ -75,11 +70,11 @@ def make_app(
 
 
 def _guarded(app: FastAPI, access: Access) -> ASGIApp:
-    """Return the app behind what every exchange passes, also one that fails inside."""
+    """Return the app behind the middleware, which also handles requests that fail inside."""
     guarded: ASGIApp = MethodsMiddleware(app, app.routes)
     if access.keys.are_required:
         guarded = KeyMiddleware(guarded, access.keys)
     if access.cors_origins:
-        # Before the keys: a browser asks without one whether it may send one.
+        # Before the keys: a browser's preflight request has no key.
         guarded = Cors(guarded, access.cors_origins)
     return RequestIdMiddleware(guarded)

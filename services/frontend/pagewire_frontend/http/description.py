@@ -1,5 +1,5 @@
-"""/openapi.json and /docs: the API as it is, made from the routes, the models of the bodies and
-the schemas of the answers."""
+"""/openapi.json and /docs: describes the API, from the routes, the models of the bodies and the
+schemas of the answers."""
 
 import base64
 import hashlib
@@ -12,10 +12,10 @@ from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
 
-from pagewire_frontend.http.access import OPEN_PATHS
-from pagewire_frontend.http.answer_schemas import ANSWERS, SCHEMAS
-from pagewire_frontend.http.request_id import REQUEST_ID
-from pagewire_shared.version import package_version
+from pagewire_frontend.http.openai.answer_schemas import ANSWERS, SCHEMAS
+from pagewire_frontend.http.server.access import OPEN_PATHS
+from pagewire_frontend.http.server.request_id import REQUEST_ID
+from pagewire_shared.process.version import package_version
 
 Json = dict[str, Any]
 
@@ -42,7 +42,7 @@ _REQUEST_ID_HEADER = {
 
 
 def install_description(app: FastAPI, *, are_keys_required: bool) -> None:
-    """Add both endpoints for what `app` has by now."""
+    """Add both endpoints, which describe the routes that `app` has by now."""
     document = orjson.dumps(describe(app, are_keys_required=are_keys_required))
     page, policy = _page()
 
@@ -111,7 +111,7 @@ def _success(whole: str, event: str | None) -> Json:
 
 
 def _event(name: str) -> Json:
-    """Return the schema of one event of a stream, as OpenAPI 3.2 has it: its fields as texts."""
+    """Return the schema of one event of a stream as OpenAPI 3.2 has it: its fields as texts."""
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": _ref(name)}
     fields = {"event": {"type": "string"}, "data": data}
     return {"type": "object", "properties": fields, "required": ["data"]}
@@ -127,8 +127,7 @@ def _ref(name: str) -> Json:
 
 
 def _hoisted(schema: Json, schemas: Json) -> Json:
-    """Move a schema and those it brings in $defs to `schemas`, where references work; return a
-    reference to it."""
+    """Move a schema and its $defs to `schemas`, where references work; return a reference to it."""
     parts = dict(schema.get("$defs", {}))
     own = {key: value for key, value in schema.items() if key != "$defs"}
     title = str(schema["title"])
@@ -154,7 +153,7 @@ def _with_references(value: Any, names: dict[str, str]) -> Any:
 
 
 def _page() -> tuple[str, str]:
-    """Return the page and its policy: it loads nothing but /openapi.json, from nowhere else."""
+    """Return the page and its content security policy: it loads nothing but /openapi.json."""
     page = resources.files("pagewire_frontend.http").joinpath("docs.html").read_text()
     sources = {}
     for tag in ("script", "style"):

@@ -1,2 +1,1 @@
-"""What an assistant's message is made of: reasoning, content and tool calls. Pure: from what a
-client says of tools to what the model is asked, and from the model's text to pieces."""
+"""Formats in which models write tool calls and reasoning, and their readers."""

@@ -1,4 +1,4 @@
-"""What a way of writing tool calls has to offer; a plug-in is one more of them."""
+"""The interface of a format of tool calls, which plug-ins implement as well."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Marker = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class HeldTool:
-    """A tool as a grammar knows it; `schema` of the arguments, an object."""
+    """A tool in a grammar; `schema` of its arguments, an object."""
 
     name: str
     schema: Mapping[str, Any]
@@ -24,11 +24,11 @@ class CallRules:
 
     Attributes:
         first: Lark expression of the first call, without the marker in front.
-        further: Of each further call, with all that stands before it.
-        marker: Lark expression of what calls begin with; empty for nothing.
-        lead: Text that a message of calls begins with where it needs no marker: an answer that is
-            no call does not begin with it. Empty where it always needs one.
-        end: Lark expression of what stands behind the last call.
+        further: Lark expression of each further call, with the separator before it.
+        marker: Lark expression of the marker in front of calls; empty for none.
+        lead: Beginning of a message of calls that needs no marker: any other answer begins
+            differently. Empty where the format always needs a marker.
+        end: Lark expression of the text behind the last call.
         rules: Rules that these refer to; their names begin with call_.
     """
 
@@ -41,10 +41,10 @@ class CallRules:
 
 
 class CallFormat(Protocol):
-    """A way of writing tool calls.
+    """A format in which models write tool calls.
 
     Attributes:
-        name: As flags name it.
+        name: Its name in flags.
         markers: Texts that must not be hidden although they may be special tokens.
     """
 

@@ -1,5 +1,5 @@
-"""What can be told of a tool call in JSON from its beginning. Its keys are name and arguments, or
-parameters, as Llama has it. Pure."""
+"""Reads a tool call in JSON, also from its beginning alone. Its keys are name and arguments, or
+parameters as in Llama's form."""
 
 import json
 import re
@@ -22,7 +22,7 @@ def head_of(text: str, names: Container[str]) -> tuple[str, int] | None:
 
 
 def is_other(text: str, names: Container[str]) -> bool:
-    """Return whether `text`, an object from its beginning, can be no call any more."""
+    """Return whether `text`, the beginning of an object, can no longer become a call."""
     name, key = _NAME_FIRST.match(text), _FIRST_KEY.match(text)
     if name is not None:
         return name[1] not in names
@@ -32,7 +32,8 @@ def is_other(text: str, names: Container[str]) -> bool:
 
 
 def whole_call(text: str, names: Container[str]) -> tuple[str, str] | None:
-    """Return name and arguments, as JSON text, of a whole object; None when it is no call."""
+    """Return name and arguments, as JSON text, of a whole object; None for an object that is not a
+    call."""
     try:
         value: Any = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -42,7 +43,7 @@ def whole_call(text: str, names: Container[str]) -> tuple[str, str] | None:
     if not isinstance(name, str) or name not in names:
         return None
     if isinstance(arguments, str):
-        # Some models put JSON text there, as OpenAI's API does.
+        # Some models write arguments as JSON text, as OpenAI's API does.
         try:
             arguments = json.loads(arguments, parse_constant=_refuse)
         except (ValueError, RecursionError):

@@ -1,4 +1,5 @@
-"""The formats of tool calls by name, those of plug-ins among them, and which one a model has."""
+"""The formats of tool calls and reasoning by name, with plug-ins, and the choice of a model's
+formats."""
 
 import importlib
 import importlib.util
@@ -27,8 +28,8 @@ CALL_FORMATS: Final[tuple[CallFormat, ...]] = (
     PythonicFormat(),
 )
 NONE: Final = "none"
-# The first that a chat template speaks of is a model's format.
-_TELLING: Final = (
+# The first marker that a chat template contains decides the format of a model.
+_MARKED_FORMATS: Final = (
     ("<tool_call>", "hermes"),
     ("[TOOL_CALLS]", "mistral"),
     ("<|python_tag|>", "llama3_json"),
@@ -37,7 +38,7 @@ _TELLING: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFormats:
-    """How a model writes tool calls and thoughts; None where it does not, as far as is known."""
+    """Formats in which a model writes tool calls and reasoning; None for an unknown format."""
 
     calls: CallFormat | None = None
     reasoning: ReasoningFormat | None = None
@@ -48,11 +49,11 @@ NO_FORMATS: Final = MessageFormats()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatChoice:
-    """What the flags say.
+    """The formats that the flags choose.
 
     Attributes:
         calls: Format by model; the name "" stands for all others.
-        reasoning: The same for thoughts.
+        reasoning: The same for reasoning.
         known: Formats of calls by name.
     """
 
@@ -74,7 +75,7 @@ class FormatChoice:
 def parse_formats(
     parsers: Sequence[str], reasoning: Sequence[str], plugins: Sequence[str], models: Sequence[str]
 ) -> FormatChoice:
-    """Return what `--tool-call-parser`, `--reasoning-parser` and `--tool-parser-plugin` say.
+    """Return the choice of `--tool-call-parser`, `--reasoning-parser` and `--tool-parser-plugin`.
 
     Args:
         parsers: FORMAT, or MODEL=FORMAT.
@@ -97,17 +98,17 @@ def parse_formats(
 
 
 def load_plugin(text: str) -> CallFormat:
-    """Return what MODULE:FACTORY or FILE.py:FACTORY makes; FACTORY is called without arguments.
+    """Return the format that MODULE:FACTORY or FILE.py:FACTORY makes, called without arguments.
 
     Raises:
-        StartupError: It cannot be loaded, or makes no format.
+        StartupError: The plug-in cannot be loaded, or makes no format.
     """
     place, _, name = text.rpartition(":")
     if not place or not name:
         raise _invalid("tool-parser-plugin", f"{text!r} is not MODULE:FACTORY")
     try:
         made: CallFormat = getattr(_module(place), name)()
-    # Anything may go wrong in code of others; it is told, with what came before it.
+    # Code of others may raise anything; the error is passed on with its cause.
     except Exception as error:
         raise _invalid("tool-parser-plugin", f"{text} cannot be loaded: {error!r}") from error
     wanted = ("name", "markers", "new_reader", "rules")
@@ -146,7 +147,7 @@ def _by_model(
 
 
 def _found_calls(template: str) -> str | None:
-    return next((name for text, name in _TELLING if text in template), None)
+    return next((name for text, name in _MARKED_FORMATS if text in template), None)
 
 
 def _invalid(flag: str, problem: str) -> StartupError:

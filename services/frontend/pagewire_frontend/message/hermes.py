@@ -1,15 +1,12 @@
-"""Calls as NousResearch's Hermes and Qwen 2.5 and 3 write them, each in tags of its own:
+"""Tool calls in the form of NousResearch's Hermes and Qwen 2.5 and 3, each in tags of its own:
 
-<tool_call>
-{"name": "f", "arguments": {"a": 1}}
-</tool_call>
+<tool_call> {"name": "f", "arguments": {"a": 1}} </tool_call>
 """
 
 from collections.abc import Collection, Sequence
 
 from pagewire_frontend.message.call_format import CallRules, HeldTool, Marker
-from pagewire_frontend.message.call_ids import new_call_id
-from pagewire_frontend.message.call_writer import CallWriter
+from pagewire_frontend.message.call_writer import CallWriter, new_call_id
 from pagewire_frontend.message.json_rules import object_rules
 from pagewire_frontend.message.object_reader import ObjectReader
 
@@ -18,7 +15,7 @@ END = "</tool_call>"
 
 
 class HermesReader(ObjectReader):
-    """Reads calls in tags; a missing end tag is forgiven."""
+    """Reads calls in tags; a missing end tag is accepted."""
 
     marker = BEGIN
 
@@ -27,7 +24,7 @@ class HermesReader(ObjectReader):
         if rest.startswith(END):
             self._drop(self._space() + len(END))
         elif END.startswith(rest):
-            # A tag that is cut off is no content either.
+            # A tag that is cut off is not content either.
             self._drop(len(self._buffer) if self._is_ended else 0)
             return False
         self._state = self._in_text
@@ -35,7 +32,7 @@ class HermesReader(ObjectReader):
 
 
 class HermesFormat:
-    """The format."""
+    """The format of Hermes."""
 
     name = "hermes"
     markers: tuple[str, ...] = (BEGIN, END)

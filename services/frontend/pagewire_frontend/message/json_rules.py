@@ -1,4 +1,4 @@
-"""Lark rules of calls whose arguments are JSON, for llguidance (docs/syntax.md there: %json)."""
+"""Lark rules of calls with arguments in JSON, for llguidance (docs/syntax.md there: %json)."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -7,12 +7,12 @@ from typing import Any, Final
 from pagewire_frontend.message.call_format import HeldTool
 
 JSON_WHITESPACE: Final = r" ?|\n {0,20}"
-"""As for other JSON: see pagewire_shared.grammar_source, whose import would bring the compiler into
-this process."""
+"""White space of all JSON outputs: see pagewire_shared.sampling.grammar_source, whose import would
+bring the compiler into this process."""
 
 
 def object_rules(tools: Sequence[HeldTool], key: str) -> list[str]:
-    """Return call_object: an object of name and `key`."""
+    """Return the rules of call_object: an object of name and `key`."""
     return [
         *argument_rules(
             tools,
@@ -24,8 +24,8 @@ def object_rules(tools: Sequence[HeldTool], key: str) -> list[str]:
 
 
 def argument_rules(tools: Sequence[HeldTool], before: Callable[[str], str], rule: str) -> list[str]:
-    """Return `rule`: one of the tools, its arguments behind the expression `before` makes of its
-    name."""
+    """Return the rules of `rule`: one of the tools, with its arguments behind the expression that
+    `before` makes of its name."""
     ways = [f"{rule}_{index}" for index in range(len(tools))]
     bodies = [
         f"{way}: {before(tool.name)} {json_term(tool.schema)}"

@@ -1,7 +1,7 @@
-"""Follows JSON text while it arrives and says where it ends or breaks. Pure; keeps no text.
+"""Scans JSON text while it arrives and finds where it ends or breaks. Keeps no text.
 
-Libraries that read half a document (jiter, ijson) say what is in it, not how many characters of a
-piece still belong to it, which is what passing arguments on needs.
+Libraries that read half a document (jiter, ijson) return its values. They do not return how many
+characters of a piece belong to it, which is needed to pass arguments on.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ _WHOLE_NUMBERS = ("zero", "whole", "fraction", "power")
 
 
 class JsonScanner:
-    """Follows one object or list, as RFC 8259 has them.
+    """Scans one object or list, as defined by RFC 8259.
 
     Attributes:
         is_complete: The object or list has ended.
@@ -46,7 +46,7 @@ class JsonScanner:
         self._is_key = False
 
     def feed(self, text: str) -> int:
-        """Return how many characters belong to it; fewer than given once it ended or broke."""
+        """Return how many characters belong to the value; fewer than given once it is over."""
         for index, char in enumerate(text):
             if self.is_complete:
                 return index
@@ -59,7 +59,7 @@ class JsonScanner:
         step = _STEPS.get(self._expects)
         if step is not None:
             return step(self, char)
-        # A number ends with what follows it.
+        # A number ends where another character follows.
         for chars, state in _NUMBER[self._expects]:
             if char in chars:
                 self._expects = state

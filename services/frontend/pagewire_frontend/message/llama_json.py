@@ -1,4 +1,4 @@
-"""Calls as Llama 3.1 to 3.3 write them: a message of nothing but JSON objects, separated by
+"""Tool calls in the form of Llama 3.1 to 3.3: a message of nothing but JSON objects, separated by
 semicolons, or objects behind <|python_tag|>.
 
     {"name": "f", "parameters": {"a": 1}}; {"name": "g", "parameters": {}}
@@ -7,8 +7,7 @@ semicolons, or objects behind <|python_tag|>.
 from collections.abc import Collection, Sequence
 
 from pagewire_frontend.message.call_format import CallRules, HeldTool, Marker
-from pagewire_frontend.message.call_ids import new_call_id
-from pagewire_frontend.message.call_writer import CallWriter
+from pagewire_frontend.message.call_writer import CallWriter, new_call_id
 from pagewire_frontend.message.json_rules import object_rules
 from pagewire_frontend.message.object_reader import ObjectReader
 
@@ -41,7 +40,7 @@ class LlamaJsonReader(ObjectReader):
 
 
 class LlamaJsonFormat:
-    """The format."""
+    """The format of Llama 3.1 to 3.3."""
 
     name = "llama3_json"
     markers: tuple[str, ...] = (TAG,)

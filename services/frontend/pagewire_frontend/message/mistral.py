@@ -1,5 +1,5 @@
-"""Calls as Mistral's models write them: a list of objects (tokenizers up to v7), or a name and its
-arguments behind a marker each (from v11 on), perhaps with a marker between the two.
+"""Tool calls in the form of Mistral's models: a list of objects (tokenizers up to v7), or a name
+and its arguments behind a marker each (from v11 on). A marker may stand between the two.
 
     [TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}]
     [TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g{}
@@ -9,8 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from pagewire_frontend.message.call_format import CallRules, HeldTool, Marker
-from pagewire_frontend.message.call_ids import new_short_id
-from pagewire_frontend.message.call_writer import CallWriter
+from pagewire_frontend.message.call_writer import CallWriter, new_short_id
 from pagewire_frontend.message.json_rules import argument_rules, object_rules
 from pagewire_frontend.message.object_reader import ObjectReader
 
@@ -78,7 +77,7 @@ class MistralReader(ObjectReader):
 
 
 class MistralFormat:
-    """The format."""
+    """The format of Mistral's models."""
 
     name = "mistral"
     markers: tuple[str, ...] = (CALLS, ID, ARGS)

@@ -1,28 +1,32 @@
-"""Readers of calls that are JSON objects: the states between the first brace of a call and its
-last. Formats add what stands around them."""
+"""Base of the readers of calls that are JSON objects: the states between the first brace of a call
+and its last. Each format adds the states around them."""
 
 from abc import abstractmethod
 from collections.abc import Collection
 
 from pagewire_frontend.message.call_object import head_of, is_other, whole_call
 from pagewire_frontend.message.call_writer import CallWriter
-from pagewire_frontend.message.held_text import num_held
 from pagewire_frontend.message.json_scanner import JsonScanner
-from pagewire_frontend.message.text_machine import TextMachine
+from pagewire_frontend.message.text_machine import TextMachine, num_held
 
 
 class ObjectReader(TextMachine):
     """Finds calls behind a marker.
 
-    A call begins once its name is known, is that of a tool, and its arguments have begun: from
-    then on its arguments are passed on as they come. All before is held back, and is content where
-    it turns out to be no call.
+    A call begins once its name is known, is a tool's, and its arguments have begun. From then on
+    its arguments are passed on as they come. Earlier text is held back, and is content if no call
+    follows.
     """
 
     marker = ""
 
     def __init__(self, writer: CallWriter, names: Collection[str]) -> None:
-        """Args: `names` of the tools."""
+        """Create the object reader.
+
+        Args:
+            writer: Receives content and calls.
+            names: Names of the tools.
+        """
         super().__init__(writer)
         self._names = names
         self._scanner = JsonScanner()
@@ -33,7 +37,7 @@ class ObjectReader(TextMachine):
         return True
 
     def _in_text(self) -> bool:
-        """Everything up to the next marker is content."""
+        """Take everything up to the next marker as content."""
         at = self._buffer.find(self.marker)
         if at < 0:
             held = 0 if self._is_ended else num_held(self._buffer, self.marker)
@@ -59,7 +63,7 @@ class ObjectReader(TextMachine):
         self._state = self._in_object
 
     def _in_object(self) -> bool:
-        """The buffer begins with the object."""
+        """Take the object at the beginning of the buffer."""
         head = head_of(self._buffer, self._names)
         if head is not None:
             name, begin = head
@@ -68,7 +72,7 @@ class ObjectReader(TextMachine):
             return True
         if is_other(self._buffer, self._names):
             return self._give_up()
-        # The keys come in another order: only the whole object tells.
+        # The keys come in another order: only the whole object decides.
         self._num_scanned += self._scanner.feed(self._buffer[self._num_scanned :])
         if self._scanner.is_broken:
             return self._give_up()
@@ -90,22 +94,22 @@ class ObjectReader(TextMachine):
         self._state = self._in_arguments
 
     def _in_arguments(self) -> bool:
-        """Pass arguments on up to their last brace. What breaks them is content: a call whose
-        arguments are not whole never looks whole."""
+        """Pass arguments on up to their last brace. Text that breaks them is content: a call whose
+        arguments are cut off never looks whole."""
         self._writer.add_arguments(self._drop(self._scanner.feed(self._buffer)))
         if self._scanner.is_broken:
             self._state = self._in_text
             return True
         if not self._scanner.is_complete:
             return False
-        # The rest of the object around them, as if nothing but an empty key had come before.
+        # Scan the rest of the object as if only an empty key had come before.
         self._scanner = JsonScanner()
         self._scanner.feed('{"":0')
         self._state = self._behind_arguments
         return True
 
     def _behind_arguments(self) -> bool:
-        """Drop the rest of the object; where it breaks the call is over all the same."""
+        """Drop the rest of the object; where it breaks, the call ends all the same."""
         self._drop(self._scanner.feed(self._buffer))
         if not self._scanner.is_complete and not self._scanner.is_broken:
             return False

@@ -1,4 +1,5 @@
-"""Pieces of an assistant's message as they come out of the model's text. Plain data."""
+"""Pieces of an assistant's message, and the interface of the readers that find them in a model's
+text."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class MessagePieces:
-    """What a piece of text turned out to be; empty while that cannot be told yet."""
+    """The parts of a piece of text; empty while the text is ambiguous."""
 
     reasoning: str = ""
     content: str = ""
@@ -34,7 +35,7 @@ class MessagePieces:
 
 
 def joined(deltas: Iterable[ToolCallDelta]) -> tuple[ToolCallDelta, ...]:
-    """Return the deltas with one per call: clients take no two for one call at once."""
+    """Return the deltas with one per call: clients accept no two for one call at once."""
     parts: dict[int, list[ToolCallDelta]] = {}
     for delta in deltas:
         parts.setdefault(delta.index, []).append(delta)
@@ -56,7 +57,7 @@ def merged(first: MessagePieces, second: MessagePieces) -> MessagePieces:
 
 
 class MessageReader(Protocol):
-    """Takes the text of one choice apart, in any cut: the pieces joined are always the same."""
+    """Parses the text of one choice. The pieces joined do not depend on how the text was cut."""
 
     @property
     def num_calls(self) -> int:
@@ -68,12 +69,12 @@ class MessageReader(Protocol):
         ...
 
     def finish(self) -> MessagePieces:
-        """Return what was held back; the choice ended."""
+        """Return the pieces that were held back; the choice ended."""
         ...
 
 
 class PlainReader:
-    """All text is content."""
+    """Takes all text as content."""
 
     num_calls = 0
 

@@ -1,4 +1,4 @@
-"""Values of keyword arguments, written in Python or JSON, as JSON text. Pure."""
+"""Converts values of keyword arguments, written in Python or JSON, to JSON text."""
 
 import ast
 import json
@@ -13,7 +13,7 @@ _JSON_WORDS: Final = {"true": True, "false": False, "null": None}
 
 
 class ValueScanner:
-    """Finds where a value ends: at the comma or bracket that is not its own. `is_broken` once its
+    """Finds the end of a value: the first comma or bracket outside of it. `is_broken` once its
     brackets cannot match."""
 
     def __init__(self) -> None:
@@ -23,7 +23,8 @@ class ValueScanner:
         self._is_escaped = False
 
     def feed(self, text: str) -> int | None:
-        """Return the position in `text` of what ends the value; None while it goes on."""
+        """Return the position in `text` of the character that ends the value; None while it goes
+        on."""
         for index, char in enumerate(text):
             if self._quote:
                 self._in_string(char)
@@ -48,13 +49,13 @@ class ValueScanner:
         elif char == self._quote:
             self._quote = ""
         elif char == "\n":
-            # No string of either language goes over several lines.
+            # A string of either language has one line.
             self.is_broken = True
 
 
 def value_as_json(text: str) -> str | None:
-    """Return JSON text for a value: as it is if it is JSON, else read as a Python literal. None
-    where it is neither."""
+    """Return JSON text for a value: unchanged if it is JSON, else read as a Python literal. None if
+    it is neither."""
     text = text.strip()
     try:
         json.loads(text, parse_constant=_refuse)
@@ -66,7 +67,7 @@ def value_as_json(text: str) -> str | None:
 def _literal_as_json(text: str) -> str | None:
     try:
         with warnings.catch_warnings():
-            # A string such as "\d" is one all the same.
+            # Invalid escapes such as "\d" only warn.
             warnings.simplefilter("ignore")
             tree = ast.parse(text, mode="eval")
         return json_text(_value(tree.body))

@@ -1,5 +1,5 @@
-"""Calls as Llama 3.2 (1B, 3B), Llama 4 and ToolACE write them: a message of nothing but a Python
-list of calls with keyword arguments.
+"""Tool calls in the form of Llama 3.2 (1B, 3B), Llama 4 and ToolACE: a message of nothing but a
+Python list of calls with keyword arguments.
 
     [f(a=1, b="x"), g()]
 """
@@ -9,8 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from pagewire_frontend.message.call_format import CallRules, HeldTool, Marker
-from pagewire_frontend.message.call_ids import new_call_id
-from pagewire_frontend.message.call_writer import CallWriter
+from pagewire_frontend.message.call_writer import CallWriter, new_call_id
 from pagewire_frontend.message.python_value import ValueScanner, value_as_json
 from pagewire_frontend.message.pythonic_rules import keyword_rules
 from pagewire_frontend.message.text_machine import TextMachine
@@ -46,7 +45,7 @@ class PythonicReader(TextMachine):
         return True
 
     def _in_text(self) -> bool:
-        """Nor does a call follow anything behind what was none."""
+        """Take all text as content: no call follows behind text that was not a call."""
         self._writer.say(self._drop(len(self._buffer)))
         return False
 
@@ -62,7 +61,7 @@ class PythonicReader(TextMachine):
         return self._give_up()
 
     def _in_first(self) -> bool:
-        """Behind the bracket that opens a call."""
+        """Take the text behind the bracket that opens a call."""
         if _NO_ARGUMENTS.match(self._buffer) or _KEYWORD.match(self._buffer):
             self._held = ""
             self._writer.begin_call(self._name)
@@ -124,7 +123,7 @@ class PythonicReader(TextMachine):
 
 
 class PythonicFormat:
-    """The format."""
+    """The format of Llama 3.2, Llama 4 and ToolACE."""
 
     name = "pythonic"
     markers: tuple[str, ...] = ()

@@ -25,7 +25,8 @@ _UNDERSTOOD: Final = frozenset(
 
 
 def keyword_rules(tools: Sequence[HeldTool], rule: str) -> list[str]:
-    """Return `rule`: a call of one of the tools. Raises InvalidRequestError naming tools."""
+    """Return the rules of `rule`: a call of one of the tools. Raises InvalidRequestError naming
+    tools."""
     ways = [f"{rule}_{index}" for index in range(len(tools))]
     rules = [f"{rule}: {' | '.join(ways)}"]
     for way, tool in zip(ways, tools, strict=True):
@@ -34,10 +35,10 @@ def keyword_rules(tools: Sequence[HeldTool], rule: str) -> list[str]:
 
 
 def _tool_rules(way: str, tool: HeldTool) -> list[str]:
-    """Return the rules of one tool: properties in order, those not required left out at will.
+    """Return the rules of one tool: properties in order, optional ones left out at will.
 
-    Rule `way`_first_i is what may follow when nothing was given before property i, `way`_more_i
-    the same with a comma.
+    Rule `way`_first_i covers the arguments from property i on when none was written before it,
+    `way`_more_i the same with a comma.
     """
     values = _properties(tool)
     required = tool.schema.get("required", [])

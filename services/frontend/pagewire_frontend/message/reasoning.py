@@ -1,21 +1,21 @@
-"""Splits what a model thinks, in tags, from what it says."""
+"""Splits a model's reasoning, which is in tags, from the rest of its answer."""
 
 from dataclasses import dataclass
 from typing import Final
 
-from pagewire_frontend.message.held_text import num_held
 from pagewire_frontend.message.pieces import MessagePieces, MessageReader, merged
+from pagewire_frontend.message.text_machine import num_held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningFormat:
-    """A way of thinking.
+    """A format of reasoning.
 
     Attributes:
-        name: As flags name it.
+        name: Its name in flags.
         begin, end: The tags.
         is_open: Answers begin inside a thought whatever the prompt ends with, unless it ends with
-            a closed one.
+            a closed thought.
     """
 
     name: str
@@ -32,7 +32,7 @@ class ReasoningFormat:
         """Return whether an answer begins inside a thought.
 
         Args:
-            prompt_end: What the chat template writes before an answer.
+            prompt_end: Text that the chat template writes before an answer.
         """
         written = prompt_end.rstrip()
         if written.endswith(self.begin):
@@ -51,7 +51,7 @@ REASONING_FORMATS: Final = {
 
 
 def find_reasoning(template: str) -> ReasoningFormat | None:
-    """Return the format that a chat template speaks of, or None."""
+    """Return the format whose tag a chat template contains, or None."""
     for name in ("qwen3", "mistral"):
         if REASONING_FORMATS[name].begin in template:
             return REASONING_FORMATS[name]
@@ -59,9 +59,9 @@ def find_reasoning(template: str) -> ReasoningFormat | None:
 
 
 class ThoughtReader:
-    """Reasoning up to the end tag, where a thought is open or a tag opens one at the beginning; the
-    rest goes to another reader. White space around a thought belongs to its tags. A thought that
-    is cut off is reasoning to its end."""
+    """Takes text up to the end tag as reasoning, where a thought is open or a tag opens it at the
+    beginning. The rest goes to another reader. White space around a thought belongs to its tags. A
+    thought that is cut off is reasoning to its end."""
 
     def __init__(self, inner: MessageReader, style: ReasoningFormat, *, is_open: bool) -> None:
         self._inner = inner
@@ -84,7 +84,7 @@ class ThoughtReader:
         return self._take(is_ended=False)
 
     def finish(self) -> MessagePieces:
-        """Return what was held back."""
+        """Return the pieces that were held back."""
         return merged(self._take(is_ended=True), self._inner.finish())
 
     def _take(self, *, is_ended: bool) -> MessagePieces:
@@ -115,7 +115,7 @@ class ThoughtReader:
         if end:
             self._buffer, self._state = behind, "behind"
             return before.rstrip()
-        # What may be the beginning of the tag, and the white space before it.
+        # Hold back a possible beginning of the tag, and the white space before it.
         held = 0 if is_ended else num_held(before, self._style.end)
         shown = before[: len(before) - held].rstrip()
         self._buffer = before[len(shown) :]

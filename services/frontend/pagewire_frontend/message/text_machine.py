@@ -1,6 +1,5 @@
-"""A reader as a machine: a buffer of text, and a state that takes from it as much as it can
-judge. A state looks at the beginning of the buffer only, so what it finds does not depend on how
-the text was cut."""
+"""Base of the readers of calls: a state machine over a buffer of text. A state looks only at the
+beginning of the buffer, so the outcome does not depend on how the text was cut."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,21 +7,30 @@ from collections.abc import Callable
 from pagewire_frontend.message.call_writer import CallWriter
 from pagewire_frontend.message.pieces import MessagePieces
 
+
+def num_held(text: str, marker: str) -> int:
+    """Return the length of the longest end of `text` that begins `marker`, but is not all of it."""
+    for length in range(min(len(text), len(marker) - 1), 0, -1):
+        if marker.startswith(text[len(text) - length :]):
+            return length
+    return 0
+
+
 State = Callable[[], bool]
 """Takes from the buffer; returns false when it needs more text, or has come to the end."""
 
 
 class TextMachine(ABC):
-    """What readers of calls have in common.
+    """Base class of readers that are state machines.
 
     Args:
-        writer: Gets what is found.
+        writer: Receives content and calls.
     """
 
     def __init__(self, writer: CallWriter) -> None:
         self._writer = writer
         self._buffer = ""
-        # What was taken from the buffer and is content if no call follows.
+        # Text that was taken from the buffer and is content if no call follows.
         self._held = ""
         self._is_ended = False
         self._state: State = self._begin
@@ -39,7 +47,7 @@ class TextMachine(ABC):
         return self._writer.take()
 
     def finish(self) -> MessagePieces:
-        """Return what was held back."""
+        """Return the pieces that were held back."""
         self._is_ended = True
         self._run()
         self._writer.say(self._buffer)
@@ -56,7 +64,7 @@ class TextMachine(ABC):
         """The state at the beginning of a message."""
 
     def _in_text(self) -> bool:
-        """The state in which there is no call: all is content, unless a format looks for more."""
+        """The state without a call: all text is content, unless a format looks for more."""
         self._writer.say(self._drop(len(self._buffer)))
         return False
 
@@ -64,11 +72,11 @@ class TextMachine(ABC):
         self._held += self._drop(num_chars)
 
     def _wait(self) -> bool:
-        """Need more text; if there is none, what is held is content."""
+        """Wait for more text; at the end, held text is content."""
         return self._give_up() if self._is_ended else False
 
     def _give_up(self) -> bool:
-        """No call follows what is held."""
+        """Take held text as content: no call follows it."""
         self._writer.say(self._held)
         self._held = ""
         self._state = self._in_text
@@ -80,5 +88,5 @@ class TextMachine(ABC):
         return taken
 
     def _space(self) -> int:
-        """Return how much white space the buffer begins with."""
+        """Return the amount of white space at the beginning of the buffer."""
         return len(self._buffer) - len(self._buffer.lstrip())

@@ -1,3 +1,2 @@
-"""The pure scheduler: `(state, events, now) -> plans and tokens`. Imports no event loop, no
-network, no clock, no dice and no generated messages, so that a test can drive it through any
-history."""
+"""The pure scheduler: `(state, events, now) -> plans and tokens`. It imports no event loop,
+network, clock, random numbers or generated messages, so a test can drive it through any history."""

@@ -1,30 +1,30 @@
-"""Walks tables, pools, queues and slots and says what contradicts what. Never trusts a counter,
-changes nothing."""
+"""The core's audit: walks tables, pools, queues and slots and reports contradictions between them.
+It trusts no counter and changes no state."""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pagewire_scheduler.core.accounts import AccountKey
-from pagewire_scheduler.core.block_pool import BlockPool
-from pagewire_scheduler.core.block_table import RELEASED
-from pagewire_scheduler.core.core_settings import CoreCounts
-from pagewire_scheduler.core.request import Sequence
+from pagewire_scheduler.core.blocks.block_pool import BlockPool
+from pagewire_scheduler.core.blocks.block_table import RELEASED
+from pagewire_scheduler.core.data.settings import CoreCounts
+from pagewire_scheduler.core.data.state_machine import WAITING, State
+from pagewire_scheduler.core.data.tally import Tally, new_tally, place_of
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
-from pagewire_scheduler.core.state import WAITING, State
-from pagewire_scheduler.core.tally import Tally, new_tally, place_of
-from pagewire_scheduler.core.worker_state import WorkerCounts, WorkerState
+from pagewire_scheduler.core.state.accounts import AccountKey
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerCounts, WorkerState
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     """One contradiction."""
 
     kind: str
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolReport:
     """One worker's pool and slots, counted by walking."""
 
@@ -38,7 +38,7 @@ class PoolReport:
     counts: WorkerCounts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoreReport:
     """What the core holds, and its totals."""
 
@@ -47,7 +47,7 @@ class CoreReport:
     num_running: int
     counts: CoreCounts
     pools: tuple[PoolReport, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
 
 
 def check_integrity(core: SchedulerCore) -> None:
@@ -59,11 +59,11 @@ def check_integrity(core: SchedulerCore) -> None:
 def audit(core: SchedulerCore) -> CoreReport:
     """Walk everything."""
     sequences = [s for request in core.requests.values() for s in request.sequences]
-    probes = [sequence for _, sequence in core.probes.values()]
+    probes = [sequence for _, sequence in core.probes.under_way.values()]
     prefills = [
         handoff.prefill
         for worker in core.workers.values()
-        for handoff in worker.giving
+        for handoff in worker.outgoing_handoffs
         if handoff.prefill is not None
     ]
     findings = [*_audit_requests(core), *_audit_accounts(core), *_audit_counts(core)]
@@ -84,8 +84,8 @@ def audit(core: SchedulerCore) -> CoreReport:
 
 
 def held_slots(worker: WorkerState) -> set[int]:
-    """Return the slots a worker may still hold: in use, named by a step, or not told as freed."""
-    free = set(worker.free_slots) - set(worker.untold_slots)
+    """Return the slots a worker may still hold: used, named by a step, or not reported as freed."""
+    free = set(worker.free_slots) - set(worker.freed_slots_to_report)
     return set(range(len(worker.slots))) - free
 
 
@@ -109,10 +109,10 @@ def _holders(worker: WorkerState) -> Counter[int]:
             holders.update(b for b in release.table.blocks if b != RELEASED)
     for load in worker.loads.under_way.values():
         holders.update(load.table.blocks)
-    for handoff in worker.giving:
+    for handoff in worker.outgoing_handoffs:
         if handoff.lease is not None:
             holders.update(handoff.lease.blocks)
-    for table in worker.kept.values():
+    for table in worker.probe_blocks.values():
         holders.update(table.blocks)
     return holders
 
@@ -133,27 +133,31 @@ def _pool_report(worker: WorkerState) -> PoolReport:
     )
 
 
-def _audit_requests(core: SchedulerCore) -> Iterator[Finding]:
+def _audit_requests(core: SchedulerCore) -> Iterator[AuditFinding]:
     for request in core.requests.values():
         frontend = core.frontends.get(request.frontend_id)
         if frontend is None or frontend.requests.get(request.request_id) is not request:
-            yield Finding("orphan_request", f"request {request.arrival} has no frontend")
+            yield AuditFinding("orphan_request", f"request {request.arrival} has no frontend")
         elif frontend.is_attached and request.is_finished:
-            yield Finding("leaked_request", f"request {request.arrival} has ended and is kept")
+            yield AuditFinding("leaked_request", f"request {request.arrival} has ended and is kept")
     for frontend in core.frontends.values():
         for request in (*frontend.requests.values(), *frontend.handles.values()):
             if core.requests.get(request.request_id) is not request:
-                yield Finding("leaked_request", f"a frontend holds ended request {request.arrival}")
+                yield AuditFinding(
+                    "leaked_request", f"a frontend holds ended request {request.arrival}"
+                )
 
 
-def _audit_accounts(core: SchedulerCore) -> Iterator[Finding]:
+def _audit_accounts(core: SchedulerCore) -> Iterator[AuditFinding]:
     """What is counted as things change must be what a walk finds."""
     load, queues = core.load, core.queues
     if (counted := load.num_waiting) != (found := queues.num_waiting):
-        yield Finding("wrong_account", f"{counted} sequences are counted as waiting, {found} wait")
+        yield AuditFinding(
+            "wrong_account", f"{counted} sequences are counted as waiting, {found} wait"
+        )
     tokens = sum(account.own.num_tokens for account in load.accounts.values())
     if tokens != queues.num_waiting_tokens:
-        yield Finding("wrong_account", f"{tokens} tokens are counted as waiting")
+        yield AuditFinding("wrong_account", f"{tokens} tokens are counted as waiting")
     num_requests: Counter[AccountKey] = Counter()
     num_bytes: Counter[AccountKey] = Counter()
     for request in core.requests.values():
@@ -162,12 +166,12 @@ def _audit_accounts(core: SchedulerCore) -> Iterator[Finding]:
         num_bytes[request.account.key] += request.num_bytes
     own = {key: account.own for key, account in load.accounts.items()}
     if num_requests != {key: tally.num_requests for key, tally in own.items()}:
-        yield Finding("wrong_account", "requests are counted for other tenants than have them")
+        yield AuditFinding("wrong_account", "requests are counted for other tenants than have them")
     if num_bytes != {key: tally.num_bytes for key, tally in own.items()}:
-        yield Finding("wrong_account", "memory is counted for other tenants than hold it")
+        yield AuditFinding("wrong_account", "memory is counted for other tenants than hold it")
 
 
-def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator[Finding]:
+def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator[AuditFinding]:
     live = {sequence for sequence in sequences if not sequence.state.is_finished}
     steps: Counter[Sequence] = Counter()
     samples: Counter[Sequence] = Counter()
@@ -184,28 +188,36 @@ def _audit_sequences(core: SchedulerCore, sequences: list[Sequence]) -> Iterator
     for worker in core.workers.values():
         for sequence in worker.compiling:
             if sequence.state is not State.WAITING_FOR_GRAMMAR:
-                yield Finding("lost_sequence", f"{sequence.key} waits for no grammar, and is there")
+                yield AuditFinding(
+                    "lost_sequence", f"{sequence.key} waits for no grammar, and is there"
+                )
     for sequence in (queued.keys() | running.keys()) - live:
-        yield Finding("ghost_sequence", f"{sequence.key} has ended and is queued or running")
+        yield AuditFinding("ghost_sequence", f"{sequence.key} has ended and is queued or running")
     for sequence in live:
         is_running = sequence.state is State.RUNNING
         leader = sequence.leader
         if leader is not None and (leader not in live or sequence not in leader.followers):
-            yield Finding("lost_sequence", f"{sequence.key} follows {leader.key}, which is gone")
+            yield AuditFinding(
+                "lost_sequence", f"{sequence.key} follows {leader.key}, which is gone"
+            )
         is_queued = not is_running and not steps[sequence] and leader is None
         if running[sequence] != is_running or queued[sequence] != is_queued:
-            yield Finding("lost_sequence", f"{sequence.key} in {sequence.state.value} is misplaced")
+            yield AuditFinding(
+                "lost_sequence", f"{sequence.key} in {sequence.state.value} is misplaced"
+            )
         if sequence.num_outstanding != steps[sequence]:
-            yield Finding("wrong_steps", f"{sequence.key} counts {sequence.num_outstanding} steps")
+            yield AuditFinding(
+                "wrong_steps", f"{sequence.key} counts {sequence.num_outstanding} steps"
+            )
         if sequence.num_in_flight != samples[sequence]:
-            yield Finding("wrong_samples", f"{sequence.key} awaits {sequence.num_in_flight}")
+            yield AuditFinding("wrong_samples", f"{sequence.key} awaits {sequence.num_in_flight}")
         if is_running and (sequence.slot is None or sequence.table is None):
-            yield Finding("no_slot", f"{sequence.key} runs without slot or blocks")
+            yield AuditFinding("no_slot", f"{sequence.key} runs without slot or blocks")
         if not is_running and (sequence.slot is not None or sequence.table is not None):
-            yield Finding("leaked_slot", f"{sequence.key} keeps a slot without running")
+            yield AuditFinding("leaked_slot", f"{sequence.key} keeps a slot without running")
 
 
-def _audit_counts(core: SchedulerCore) -> Iterator[Finding]:
+def _audit_counts(core: SchedulerCore) -> Iterator[AuditFinding]:
     """What is counted as sequences move is what a walk counts."""
     for frontend in core.frontends.values():
         found: dict[str, Tally] = {}
@@ -217,119 +229,135 @@ def _audit_counts(core: SchedulerCore) -> Iterator[Finding]:
         for model in {*found, *frontend.tallies}:
             counted = frontend.tallies.get(model, new_tally())
             if counted != found.get(model, new_tally()):
-                yield Finding("miscounted", f"{model}: {counted}, and there are {found.get(model)}")
+                yield AuditFinding(
+                    "miscounted", f"{model}: {counted}, and there are {found.get(model)}"
+                )
     queues = [*core.queues.unplaced]
     for worker in core.workers.values():
         own = [worker.waiting, worker.compiling, worker.loading, worker.resting]
         queues += own
         if worker.queued.num_sequences != sum(map(len, own)):
-            yield Finding(
+            yield AuditFinding(
                 "miscounted", f"{worker.queued.num_sequences} wait, and {len(own)} queues"
             )
     asked = [one for queue in queues for one in queue if one.is_asked_for]
     num_choices = sum(1 + len(one.followers) for one in asked)
     num_tokens = sum(len(one.tokens) for one in asked)
     if (core.queues.num_waiting, core.queues.num_waiting_tokens) != (num_choices, num_tokens):
-        yield Finding("miscounted", f"{core.queues.num_waiting} choices wait, of {num_choices}")
+        yield AuditFinding(
+            "miscounted", f"{core.queues.num_waiting} choices wait, of {num_choices}"
+        )
 
 
-def _audit_blocks(worker: WorkerState) -> Iterator[Finding]:
+def _audit_blocks(worker: WorkerState) -> Iterator[AuditFinding]:
     pool, holders = worker.pool, _holders(worker)
     free = list(pool.free_list)
     if len(free) != len(set(free)) or len(free) != pool.num_free:
-        yield Finding("broken_free_list", f"{len(free)} blocks in a list of {pool.num_free}")
+        yield AuditFinding("broken_free_list", f"{len(free)} blocks in a list of {pool.num_free}")
     in_list = set(free)
     steps = {step.step_id for step in worker.outstanding}
     for block in range(pool.num_blocks):
         if pool.ref_counts[block] != holders[block]:
             counted = f"counts {pool.ref_counts[block]} holders, has {holders[block]}"
-            yield Finding("leaked_block", f"block {block} {counted}")
+            yield AuditFinding("leaked_block", f"block {block} {counted}")
         if (block in in_list) != (holders[block] == 0):
-            yield Finding("misplaced_block", f"block {block} has {holders[block]} holders")
+            yield AuditFinding("misplaced_block", f"block {block} has {holders[block]} holders")
         if pool.pending_steps[block] and pool.pending_steps[block] not in steps:
-            yield Finding("stale_pending", f"block {block} waits for an answered step")
+            yield AuditFinding("stale_pending", f"block {block} waits for an answered step")
 
 
-def _audit_names(pool: BlockPool) -> Iterator[Finding]:
+def _audit_names(pool: BlockPool) -> Iterator[AuditFinding]:
     for name, block in pool.cache.items():
         if pool.names[block] != name:
-            yield Finding("wrong_name", f"block {block} is found under a name it does not have")
+            yield AuditFinding(
+                "wrong_name", f"block {block} is found under a name it does not have"
+            )
     if sum(name is not None for name in pool.names) != len(pool.cache):
-        yield Finding("wrong_name", "a block has a name under which it is not found")
+        yield AuditFinding("wrong_name", "a block has a name under which it is not found")
 
 
-def _audit_slots(worker: WorkerState) -> Iterator[Finding]:
+def _audit_slots(worker: WorkerState) -> Iterator[AuditFinding]:
     taken = [slot for slot, sequence in enumerate(worker.slots) if sequence is not None]
     leaving = [release.slot for step in worker.outstanding for release in step.releases]
     everywhere = Counter([*worker.free_slots, *taken, *leaving])
     for slot in range(len(worker.slots)):
         if everywhere[slot] != 1:
-            yield Finding("leaked_slot", f"slot {slot} has {everywhere[slot]} places")
+            yield AuditFinding("leaked_slot", f"slot {slot} has {everywhere[slot]} places")
     # The plan that tells of a slot freed may tell of a beam forked into it, too.
     groups = [request.beams for request in worker.branched]
     moves = [group.moves for group in groups if group is not None and group.moves is not None]
     forked = {slot for one in moves for slot, _, _ in one.forks}
-    if not set(worker.untold_slots) - forked <= set(worker.free_slots):
-        yield Finding("leaked_slot", "a slot in use is about to be told as freed")
+    if not set(worker.freed_slots_to_report) - forked <= set(worker.free_slots):
+        yield AuditFinding("leaked_slot", "a slot in use is about to be told as freed")
     for sequence in worker.running:
         if sequence.slot is None or worker.slots[sequence.slot] is not sequence:
-            yield Finding("leaked_slot", f"{sequence.key} does not own slot {sequence.slot}")
+            yield AuditFinding("leaked_slot", f"{sequence.key} does not own slot {sequence.slot}")
     if len(taken) != len(worker.running):
-        yield Finding("leaked_slot", f"{len(taken)} slots for {len(worker.running)} sequences")
+        yield AuditFinding("leaked_slot", f"{len(taken)} slots for {len(worker.running)} sequences")
     reserved = sum(sequence.num_reserved_slots for sequence in worker.running)
     if reserved != worker.num_reserved_slots or reserved > len(worker.free_slots):
-        yield Finding("leaked_slot", f"{worker.num_reserved_slots} slots are kept, not {reserved}")
+        yield AuditFinding(
+            "leaked_slot", f"{worker.num_reserved_slots} slots are kept, not {reserved}"
+        )
     growing = {sequence for sequence in worker.running if sequence.is_growing}
     if worker.growing.keys() != growing:
-        yield Finding("miscounted", f"{len(worker.growing)} grow, not {len(growing)}")
+        yield AuditFinding("miscounted", f"{len(worker.growing)} grow, not {len(growing)}")
 
 
-def _audit_reserve(worker: WorkerState) -> Iterator[Finding]:
+def _audit_reserve(worker: WorkerState) -> Iterator[AuditFinding]:
     guaranteed = {
         sequence.request if sequence.is_beam else sequence
         for sequence in worker.running
         if sequence.is_guaranteed
     }
-    reserve = worker.reserve
-    if len(guaranteed) != len(reserve):
-        yield Finding("leaked_reserve", f"{len(reserve)} owners, {len(guaranteed)} guaranteed")
-    if sum(reserve.of(owner) for owner in guaranteed) != reserve.num_blocks:
-        yield Finding("leaked_reserve", f"{reserve.num_blocks} blocks are set aside for nobody")
-    if reserve.num_blocks > worker.pool.num_free:
-        yield Finding("broken_reserve", f"{reserve.num_blocks} set aside, fewer are free")
+    reservations = worker.reservations
+    if len(guaranteed) != len(reservations):
+        yield AuditFinding(
+            "leaked_reserve", f"{len(reservations)} owners, {len(guaranteed)} guaranteed"
+        )
+    if sum(reservations.of(owner) for owner in guaranteed) != reservations.num_blocks:
+        yield AuditFinding(
+            "leaked_reserve", f"{reservations.num_blocks} blocks are set aside for nobody"
+        )
+    if reservations.num_blocks > worker.pool.num_free:
+        yield AuditFinding("broken_reserve", f"{reservations.num_blocks} set aside, fewer are free")
 
 
-def _audit_loads(worker: WorkerState) -> Iterator[Finding]:
+def _audit_loads(worker: WorkerState) -> Iterator[AuditFinding]:
     loads, holders = worker.loads, _holders(worker)
     for load in loads.under_way.values():
         for block in load.order.blocks:
             if holders[block] != 1 or worker.pool.names[block] is not None:
-                yield Finding("early_block", f"block {block} is used before its load has ended")
+                yield AuditFinding(
+                    "early_block", f"block {block} is used before its load has ended"
+                )
     for sequence in worker.loading:
         load_of = sequence.load
-        if load_of is None and sequence.handoff in worker.taking:
+        if load_of is None and sequence.handoff in worker.incoming_handoffs:
             continue
         is_under_way = load_of is not None and load_of.order.load_id in loads.under_way
         if load_of is None or not is_under_way or load_of.is_overdue:
-            yield Finding("lost_sequence", f"{sequence.key} waits for no load, and is there")
+            yield AuditFinding("lost_sequence", f"{sequence.key} waits for no load, and is there")
     for load in loads.names.values():
         if load.order.load_id not in loads.under_way:
-            yield Finding("leaked_load", f"load {load.order.load_id} has ended and is found")
+            yield AuditFinding("leaked_load", f"load {load.order.load_id} has ended and is found")
     if sum(load.num_bytes for load in loads.under_way.values()) != loads.num_bytes:
-        yield Finding("leaked_load", f"{loads.num_bytes} bytes are counted as under way")
+        yield AuditFinding("leaked_load", f"{loads.num_bytes} bytes are counted as under way")
 
 
-def _audit_writers(worker: WorkerState) -> Iterator[Finding]:
+def _audit_writers(worker: WorkerState) -> Iterator[AuditFinding]:
     holders, size = _holders(worker), worker.info.model.block_size
     for sequence in worker.running:
         if sequence.table is None:
             continue
         if len(sequence.table.blocks) * size < sequence.num_computed:
-            yield Finding("short_table", f"{sequence.key} has written beyond its blocks")
+            yield AuditFinding("short_table", f"{sequence.key} has written beyond its blocks")
         # A partly written block may be in several tables until one of them goes on.
         first = -(-sequence.num_computed // size)
         if not sequence.is_tail_shared:
             first = sequence.num_computed // size
         for block in sequence.table.blocks[first:]:
             if holders[block] != 1:
-                yield Finding("shared_writer", f"{sequence.key} will write shared block {block}")
+                yield AuditFinding(
+                    "shared_writer", f"{sequence.key} will write shared block {block}"
+                )

@@ -1,14 +1,14 @@
-"""How busy a cell is: who runs, who waits and why, per frontend and model, and how full the KV
-caches of a model's workers are. Decides nothing."""
+"""The load of a cell: running and waiting sequences per frontend and model, and the KV cache usage
+of each model's workers."""
 
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pagewire_scheduler.core.frontend_state import FrontendState
-from pagewire_scheduler.core.roles import Role
-from pagewire_scheduler.core.tally import FOR_CAPACITY, FOR_GRAMMAR, FOR_KV, RUNNING
-from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_scheduler.core.data.tally import FOR_CAPACITY, FOR_GRAMMAR, FOR_KV, RUNNING
+from pagewire_scheduler.core.data.worker_info import Role
+from pagewire_scheduler.core.state.frontend import FrontendState
+from pagewire_scheduler.core.state.worker import WorkerState
 
 
 class WaitReason(enum.Enum):
@@ -41,7 +41,7 @@ class WorkerLoad:
     Attributes:
         num_by_roles: Workers by what they are used for.
         num_blocks: KV blocks of all of them.
-        num_used_blocks: Those that somebody holds; what is only kept for whom may want it is free.
+        num_used_blocks: Blocks with a holder; a block that is only cached is free.
         block_size: Tokens per block.
         steps_by_tokens, num_step_tokens: See ModelTotals.
     """
@@ -90,7 +90,7 @@ def cell_load(frontends: Iterable[FrontendState], workers: Iterable[WorkerState]
     workers = list(workers)
     sequences = {one.frontend_id: _sequences(one) for one in frontends}
     for worker in workers:
-        for sequence in (*worker.waiting, *worker.returning) if worker.trials else ():
+        for sequence in (*worker.waiting, *worker.returning) if worker.fault_isolation else ():
             if sequence.is_live and sequence.place == FOR_CAPACITY:
                 request, num_choices = sequence.request, 1 + len(sequence.followers)
                 waiting = sequences[request.frontend_id][request.submission.model].num_waiting

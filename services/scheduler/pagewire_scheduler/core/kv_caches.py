@@ -1,99 +1,69 @@
-"""The part of the core's facade that is about cached blocks: those of workers, and those of KV
-stores that workers can load."""
+"""Cached blocks: loads from KV stores, pulls from other workers, and resets of prefix caches."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from pagewire_scheduler.core.block_load import LoadAnswer, LoadOrder, LoadOutcome
-from pagewire_scheduler.core.core_settings import CoreCounts
-from pagewire_scheduler.core.handoffs import (
+from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
+from pagewire_scheduler.core.data.settings import CoreCounts
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.transfers.handoffs import (
     complete_prefill,
     end_late_handoffs,
     note_started,
     yield_leases,
 )
-from pagewire_scheduler.core.loading import (
+from pagewire_scheduler.core.transfers.loading import (
     check_answer,
     finish_load,
     give_up_overdue,
     order_loads,
     yield_blocks,
 )
-from pagewire_scheduler.core.pulls import order_pulls
-from pagewire_scheduler.core.remote_index import RemoteIndex
-from pagewire_scheduler.core.request import Sequence
-from pagewire_scheduler.core.worker_state import WorkerState
-from pagewire_shared.ids import BlockName
+from pagewire_scheduler.core.transfers.pulls import order_pulls
+from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
 
 
 class KvCaches:
-    """What is known of cached blocks. The core is one of these; see `SchedulerCore`."""
+    """Orders what workers load, and takes the answers."""
 
-    def __init__(self, *, is_caching: bool) -> None:
+    def __init__(
+        self,
+        workers: Mapping[bytes, WorkerState],
+        stores: RemoteIndex,
+        counts: CoreCounts,
+        now: Callable[[], float],
+        *,
+        is_caching: bool,
+    ) -> None:
+        """Args: `workers` are the attached ones, by id."""
+        self._workers = workers
+        self._stores = stores
+        self._counts = counts
+        self._now = now
         self._is_caching = is_caching
-        self.counts = CoreCounts()
-        self.workers: dict[bytes, WorkerState] = {}
-        self.stores = RemoteIndex()
-        self.now = 0.0
-        # Who is to be planned for; who is looked at with the next tick, since time may help; and
-        # whose loads and hand-offs have deadlines. Dictionaries for their order.
-        self._touched: dict[WorkerState, None] = {}
-        self._stuck: dict[WorkerState, None] = {}
-        self._timed: dict[WorkerState, None] = {}
 
-    @property
-    def is_touched(self) -> bool:
-        """Whether any worker is to be planned for."""
-        return bool(self._touched)
-
-    def take_touched(self) -> list[bytes]:
-        """Return the workers that are to be planned for: those of which something has changed.
-
-        All others would be told nothing. Planning for them may touch others.
-        """
-        touched = list(self._touched)
-        self._touched.clear()
-        return [one.info.worker_id for one in touched if self._is_attached(one)]
-
-    def reset_prefix_cache(self, model: str | None) -> int:
+    def reset(self, model: str | None) -> int:
         """Forget the cached prefixes of a model, or of all; return how many blocks that were.
 
         Loads under way do not bring names back. KV stores keep what they have, and later requests
-        may load it again: whoever wants it gone deletes it there, too.
+        may load it again: to remove it there, too, it must be deleted there.
         """
         num_blocks = 0
-        for worker in self.workers.values():
+        for worker in self._workers.values():
             if model in (None, worker.info.model.name):
-                num_blocks += worker.forget_cache()
+                num_blocks += worker.drop_prefix_cache()
                 worker.touch()
         return num_blocks
 
-    # What stores say
-
-    def note_stored(self, store: str, names: Iterable[BlockName]) -> None:
-        """A store has blocks of these names."""
-        self.stores.stored(store, names)
-
-    def note_removed(self, store: str, names: Iterable[BlockName]) -> None:
-        """A store has them no longer."""
-        self.stores.removed(store, names)
-
-    def note_cleared(self, store: str) -> None:
-        """A store has nothing, or nothing is known of what it has."""
-        self.stores.cleared(store)
-
-    def set_store(self, store: str, is_up: bool) -> None:
-        """A store can be asked, or not; what is known of it stays until it is cleared."""
-        self.stores.set_up(store, is_up=is_up)
-
-    # Loads; what is to be sent is taken after every `plan`, orders first
+    # Orders are taken after every plan, before what is cancelled
 
     def take_loads(self, worker_id: bytes) -> list[LoadOrder]:
-        """Return what a worker is to be told to load."""
-        return self.workers[worker_id].loads.take_orders()
+        """Return the loads to order from a worker."""
+        return self._workers[worker_id].loads.take_orders()
 
     def take_cancelled_loads(self, worker_id: bytes) -> list[int]:
-        """Return the ids of loads that a worker is to be told to stop."""
-        return self.workers[worker_id].loads.take_cancelled()
+        """Return the ids of the loads that a worker is to stop."""
+        return self._workers[worker_id].loads.take_cancelled()
 
     def note_load(self, worker_id: bytes, answer: LoadAnswer) -> None:
         """Take the answer to a load; one to an unknown load is dropped.
@@ -101,60 +71,46 @@ class KvCaches:
         Raises:
             WireError: It says what cannot be; the worker must be cut off. Nothing has changed.
         """
-        worker = self.workers[worker_id]
+        worker = self._workers[worker_id]
         worker.touch()
         load = check_answer(worker, answer)
         if load is None:
-            self.counts.num_dropped_results += 1
+            self._counts.num_dropped_results += 1
             return
-        finish_load(worker, load, answer, self.counts, self.now)
+        finish_load(worker, load, answer, self._counts, self._now())
         if answer.outcome is LoadOutcome.MISSING and load.handoff is None:
             # Else it would be asked for again by all who want it.
             missing = load.order.names[answer.num_blocks : answer.num_blocks + 1]
-            self.stores.removed(load.order.store, missing)
+            self._stores.removed(load.order.store, missing)
 
-    # Inside
+    # Around a plan
 
-    def _order_loads(self, worker: WorkerState) -> None:
-        order_pulls(worker, self.now)
-        if self.stores.is_usable and worker.info.loads_blocks and self._is_caching:
-            order_loads(worker, self.stores, self.counts.loads, self.now)
+    def order_loads(self, worker: WorkerState) -> None:
+        """Order what sequences that wait on `worker` lack, from workers and stores."""
+        order_pulls(worker, self._now())
+        if self._stores.is_usable and worker.info.loads_blocks and self._is_caching:
+            order_loads(worker, self._stores, self._counts.loads, self._now())
 
-    def _begin_pulls(self, source: WorkerState, found: Iterable[Sequence]) -> None:
+    def begin_pulls(self, source: WorkerState, found: Iterable[Sequence]) -> None:
         """Let receivers pull what the newest plan computes, and what prefills have `found`."""
         for prefill in found:
-            complete_prefill(prefill, self.now)
-        for handoff in note_started(source, self.now):
-            order_pulls(handoff.receiver, self.now)
-            handoff.receiver.touch()  # to be told of what was ordered
+            complete_prefill(prefill, self._now())
+        for handoff in note_started(source, self._now()):
+            order_pulls(handoff.receiver, self._now())
+            handoff.receiver.touch()  # its link sends what was ordered
 
-    def _yield_blocks(self, worker: WorkerState) -> None:
+    def yield_blocks(self, worker: WorkerState) -> None:
+        """Free what loads and hand-offs hold on a worker that has nothing under way."""
         if worker.outstanding:
             return
         if worker.loads.under_way:
             yield_blocks(worker)
-        if worker.giving:
-            yield_leases(worker, self.now)
+        if worker.outgoing_handoffs:
+            yield_leases(worker, self._now())
 
-    def _give_up_overdue_loads(self) -> None:
-        for worker in {**self._timed, **self._touched}:
-            if not self._is_attached(worker):
-                continue
-            end_late_handoffs(worker, self.now)
+    def give_up_overdue(self, workers: Iterable[WorkerState]) -> None:
+        """End the hand-offs and loads of `workers` that are past their deadlines."""
+        for worker in workers:
+            end_late_handoffs(worker, self._now())
             if worker.loads.under_way:
-                give_up_overdue(worker, self.counts.loads, self.now)
-
-    def _look_again(self, worker: WorkerState) -> None:
-        """It was planned for, and can do no more now: note what time may change."""
-        is_waiting = len(worker.waiting) > 0 or (worker.is_draining and worker.num_sequences > 0)
-        for members, is_one in (
-            (self._stuck, is_waiting and not worker.outstanding),
-            (self._timed, bool(worker.taking or worker.loads.under_way)),
-        ):
-            if is_one:
-                members[worker] = None
-            else:
-                members.pop(worker, None)
-
-    def _is_attached(self, worker: WorkerState) -> bool:
-        return self.workers.get(worker.info.worker_id) is worker
+                give_up_overdue(worker, self._counts.loads, self._now())

@@ -1,58 +1,110 @@
-"""The facade of the pure scheduler: every event of the cell enters here, every plan and token
-leaves here. Owns requests, frontends and workers; knows neither clock nor network (`now` is passed
-in)."""
+"""The facade of the pure scheduler: takes every event of a cell, and returns plans and tokens.
+Knows neither clock nor network: the caller sets `now`."""
 
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-from pagewire_scheduler.core.admission import admit, check_submission, error_of
-from pagewire_scheduler.core.apply import apply_result
-from pagewire_scheduler.core.choices import leaders
-from pagewire_scheduler.core.core_settings import CoreSettings
-from pagewire_scheduler.core.deadlines import Deadlines
-from pagewire_scheduler.core.ending import (
+from pagewire_scheduler.core.data.events import Event, RejectedEvent
+from pagewire_scheduler.core.data.settings import CoreCounts, CoreSettings
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
+from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.data.topology import Topology
+from pagewire_scheduler.core.data.worker_info import ModelInfo, Role, WorkerInfo
+from pagewire_scheduler.core.due_workers import DueWorkers
+from pagewire_scheduler.core.kv_caches import KvCaches
+from pagewire_scheduler.core.pair_probes import PairProbes
+from pagewire_scheduler.core.parallel.forks import leaders
+from pagewire_scheduler.core.planning.planner import plan_step
+from pagewire_scheduler.core.planning.preemption import YoungestFirst
+from pagewire_scheduler.core.queueing.deadlines import Deadlines
+from pagewire_scheduler.core.queueing.enqueue import take_compiled
+from pagewire_scheduler.core.queueing.losses import error_of_losses
+from pagewire_scheduler.core.queueing.overload import OverloadGuard
+from pagewire_scheduler.core.queueing.policy import PreemptionPolicy, create_policy, rank
+from pagewire_scheduler.core.results.apply import apply_result
+from pagewire_scheduler.core.results.finish import (
     end_request,
     end_sequence,
     end_with_followers,
-    find_end,
+    stop_reason_of,
 )
-from pagewire_scheduler.core.enqueue import take_compiled
-from pagewire_scheduler.core.events import Event, RejectedEvent
-from pagewire_scheduler.core.exchange import Exchange
-from pagewire_scheduler.core.frontend_state import (
+from pagewire_scheduler.core.routing.admission import admit, check_submission, error_of
+from pagewire_scheduler.core.routing.draining import Draining
+from pagewire_scheduler.core.routing.placement import SoonestFirstToken
+from pagewire_scheduler.core.routing.queues import ModelQueues
+from pagewire_scheduler.core.routing.resubmit import (
+    check_resubmit,
+    is_resend,
+    renew,
+    resend_positions,
+)
+from pagewire_scheduler.core.state.frontend import (
     ENDED,
     FrontendState,
     Held,
     finished_event,
     resend,
 )
-from pagewire_scheduler.core.grammars import GrammarId
-from pagewire_scheduler.core.handoffs import complete_prefill
-from pagewire_scheduler.core.load import Load
-from pagewire_scheduler.core.losses import error_of_losses
-from pagewire_scheduler.core.planner import plan_step
-from pagewire_scheduler.core.queue_policy import rank
-from pagewire_scheduler.core.request import Request, Sequence, Submission
-from pagewire_scheduler.core.request_creation import create_request
-from pagewire_scheduler.core.resubmit import check_resubmit, is_resend, renew, resend_positions
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
-from pagewire_scheduler.core.worker_state import WorkerState
+from pagewire_scheduler.core.state.grammars import GrammarId
+from pagewire_scheduler.core.state.request import Request, Sequence
+from pagewire_scheduler.core.state.request_creation import create_request
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.topology import topology_of
+from pagewire_scheduler.core.transfers.handoffs import complete_prefill
+from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
 from pagewire_shared.errors import DeadlineError, PagewireError
-from pagewire_shared.ids import RequestId
+from pagewire_shared.identity.ids import RequestId
 
 
-class SchedulerCore(Exchange):
-    """The state of one cell. Every method is synchronous and returns what must be sent."""
+class SchedulerCore:
+    """The state of one cell. Every method is synchronous and returns what must be sent.
+
+    Attributes:
+        now: The caller's clock; the caller sets it before each call.
+        workers: The attached workers, by id.
+        due: The workers to plan for.
+        stores: The names of the blocks that KV stores have.
+        queues: Workers and waiting sequences by model.
+        draining: Moves sequences off workers that drain or lose a role.
+        kv_caches: Loads, pulls and resets of cached blocks.
+        probes: Probes of pairs of workers.
+        load: The limits on what the cell takes on.
+    """
 
     def __init__(self, settings: CoreSettings) -> None:
-        super().__init__(settings)
+        self.settings = settings
+        self.now = 0.0
+        self.counts = CoreCounts()
+        self.workers: dict[bytes, WorkerState] = {}
+        self.due = DueWorkers(self.workers)
+        self.stores = RemoteIndex()
+        self.policy = create_policy(settings.policy, settings.tenant_weights)
+        self.preemption: PreemptionPolicy = YoungestFirst()
+        is_caching, moves = settings.is_caching, self.counts.handoffs
+        self.queues = ModelQueues(
+            policy=self.policy,
+            placement=SoonestFirstToken(self.stores, is_caching=is_caching),
+            stores=self.stores,
+            settings=settings,
+            counts=moves,
+            now=self._clock,
+        )
+        self.draining = Draining(self.queues, moves, is_caching=is_caching)
+        self.kv_caches = KvCaches(
+            self.workers, self.stores, self.counts, self._clock, is_caching=is_caching
+        )
+        self.probes = PairProbes(
+            self.workers, lambda: self.settings.generation, self._clock, is_caching=is_caching
+        )
         self.requests: dict[RequestId, Request] = {}
         self.frontends: dict[bytes, FrontendState] = {}
-        self.load = Load(settings.limits)
+        self.load = OverloadGuard(settings.limits)
         self._deadlines = Deadlines()
         self._num_arrivals = 0
+
+    def _clock(self) -> float:
+        return self.now
 
     def set_generation(self, generation: int) -> None:
         """Take another generation, which is that of workers that attach from now on."""
@@ -65,7 +117,13 @@ class SchedulerCore(Exchange):
         """Add a worker with an empty batch; an earlier attach of it must have ended."""
         assert info.worker_id not in self.workers, "a worker attaches twice"
         totals = self.counts.of(info.model.name)
-        worker = WorkerState(info, self.queues.create_queue(), totals, self.settings, self._touched)
+        worker = WorkerState(
+            info=info,
+            waiting=self.queues.create_queue(),
+            totals=totals,
+            settings=self.settings,
+            touched=self.due.touched,
+        )
         worker.touch()
         self.workers[info.worker_id] = worker
         return self._enter(self.queues.add_worker(worker))
@@ -77,12 +135,32 @@ class SchedulerCore(Exchange):
         """
         ended: list[Sequence] = []
         lost = self.workers.pop(worker_id)
-        for members in (self._touched, self._stuck, self._timed):
-            members.pop(lost, None)
+        self.due.forget(lost)
         for sequence in self.queues.remove_worker(lost):
             sequence.error = error_of_losses(sequence.request)
             ended.extend(end_with_followers(sequence, State.FINISHED_FAILED))
         return self._conclude(ended)
+
+    def drain_worker(self, worker_id: bytes) -> None:
+        """Place nothing new on a worker; what runs there moves, or runs to its end."""
+        worker = self.workers[worker_id]
+        worker.touch()
+        self.draining.drain(worker)
+
+    def is_drained(self, worker_id: bytes) -> bool:
+        """Whether a draining worker has nothing left to do, and keeps nothing for others."""
+        return self.draining.is_drained(self.workers[worker_id])
+
+    def set_roles(self, worker_id: bytes, roles: frozenset[Role]) -> None:
+        """Use a worker for `roles` from now on; what runs there ends there."""
+        assert roles, "a worker without a role"
+        worker = self.workers[worker_id]
+        worker.touch()
+        self.draining.set_roles(worker, roles)
+
+    def topology(self) -> Topology:
+        """Return the workers and which pairs of them exchange blocks."""
+        return topology_of(self.workers, self.queues, self.settings)
 
     def models(self) -> list[tuple[ModelInfo, int]]:
         """Return the models that attached workers serve, and by how many."""
@@ -91,37 +169,38 @@ class SchedulerCore(Exchange):
     def plan(self, worker_id: bytes) -> StepPlan | None:
         """Return the next plan of a worker, or None when it has no credit or nothing to do."""
         worker = self.workers[worker_id]
-        self._touched.pop(worker, None)
+        self.due.touched.pop(worker, None)
         plan = self._plan(worker)
         if plan is None:
             self.queues.share(worker)
-            self._look_again(worker)
+            self.due.note_planned(worker)
         return plan
 
     def _plan(self, worker: WorkerState) -> StepPlan | None:
         if not worker.has_credit:
-            self._order_loads(worker)  # they run beside the steps that are out
+            self.kv_caches.order_loads(worker)  # they run beside the steps that are out
             return None
-        if worker.is_drain_due and not worker.trials:
-            self.departures.drain(worker)
+        if worker.is_drain_due and not worker.fault_isolation:
+            self.draining.drain(worker)
         if worker.is_draining:
-            self.departures.migrate(worker, self.now)
+            self.draining.migrate(worker, self.now)
         self.queues.balance(worker)
-        self._order_loads(worker)
-        draft = plan_step(
+        self.kv_caches.order_loads(worker)
+        builder = plan_step(
             worker,
             worker.generation,
             self.policy,
+            self.preemption,
             self.now,
             is_caching=self.settings.is_caching,
         )
-        self._begin_pulls(worker, draft.found)
-        self.counts.num_steps += draft.is_sent
-        self.counts.num_preemptions += len(draft.preempted)
-        if not draft.is_sent:
-            self._yield_blocks(worker)
+        self.kv_caches.begin_pulls(worker, builder.found)
+        self.counts.num_steps += builder.is_sent
+        self.counts.num_preemptions += len(builder.preempted)
+        if not builder.is_sent:
+            self.kv_caches.yield_blocks(worker)
             return None
-        return draft.plan
+        return builder.plan
 
     def apply(self, worker_id: bytes, result: StepResult) -> list[Event]:
         """Apply a result and return what it means to frontends.
@@ -147,7 +226,7 @@ class SchedulerCore(Exchange):
     def note_grammar(
         self, worker_id: bytes, grammar_id: GrammarId, error: PagewireError | None
     ) -> list[Event]:
-        """A worker has compiled a grammar, or cannot: then whoever waits for it fails."""
+        """Take the answer about a grammar; with an error the sequences that wait for it fail."""
         ended: list[Sequence] = []
         worker, is_compiled = self.workers[worker_id], error is None
         worker.touch()
@@ -170,19 +249,19 @@ class SchedulerCore(Exchange):
         frontend.lease_end = float("inf")
         resumed: list[int] = []
         events: list[Event] = []
-        kept: set[RequestId] = set()
+        probe_blocks: set[RequestId] = set()
         for entry in held if is_same_generation else ():
             request = frontend.requests.get(entry.request_id)
             if request is None or not is_resend(request, entry.epoch, entry.next_positions):
                 continue
             frontend.listen(request, entry.handle)
             self._abort_ended(request, entry.next_positions)
-            kept.add(entry.request_id)
+            probe_blocks.add(entry.request_id)
             resumed.append(entry.handle)
             events.extend(resend(request, entry.next_positions))
             self._forget_if_finished(request)
         for request_id, request in list(frontend.requests.items()):
-            if request_id not in kept:
+            if request_id not in probe_blocks:
                 self._drop(request)
         return resumed, events
 
@@ -241,9 +320,8 @@ class SchedulerCore(Exchange):
         """End what is past its deadline, and what belongs to frontends past their lease."""
         self.now = now
         self.load.tick(now)
-        self._give_up_overdue_loads()
-        self._touched.update(self._stuck)
-        self._stuck.clear()
+        self.kv_caches.give_up_overdue(self.due.with_deadlines())
+        self.due.retry_stuck()
         events: list[Event] = []
         for request in self._deadlines.pop_expired(now):
             error = DeadlineError("the deadline of the request passed")
@@ -269,7 +347,7 @@ class SchedulerCore(Exchange):
             self.queues.bound(sequence)
             # Tokens emitted in an earlier life may be all there is.
             workers = self.queues.samples(sequence.request.submission.model)
-            state = find_end(sequence) if admit(sequence, workers) else State.FINISHED_FAILED
+            state = stop_reason_of(sequence) if admit(sequence, workers) else State.FINISHED_FAILED
             if state is None:
                 self.queues.place(sequence)
             else:

@@ -1,48 +1,81 @@
-"""Which workers a cell has, and which pairs of them exchange KV blocks, as plain data."""
+"""Topology as operators see it: workers, pairs that exchange blocks, and warnings."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
-from pagewire_scheduler.core.roles import Role
-from pagewire_shared.kv_transport import KvTransport
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerEntry:
-    """One worker; see WorkerTopology in admin.proto."""
-
-    worker_id: bytes
-    model: str
-    roles: frozenset[Role]
-    is_draining: bool
-    kv_endpoint: str
-    kv_transports: tuple[KvTransport, ...]
-    layout_fingerprint: bytes
-    num_running: int
-    num_waiting: int
-    max_num_seqs: int
+from pagewire_scheduler.core.data.settings import CoreSettings
+from pagewire_scheduler.core.data.topology import PairEntry, Topology, WorkerEntry
+from pagewire_scheduler.core.data.worker_info import Role
+from pagewire_scheduler.core.routing.queues import ModelQueues
+from pagewire_scheduler.core.state.pairs import PairFacts, refusal_of
+from pagewire_scheduler.core.state.worker import WorkerState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairEntry:
-    """Two workers; see PairTopology in admin.proto.
+def topology_of(
+    workers: Mapping[bytes, WorkerState], queues: ModelQueues, settings: CoreSettings
+) -> Topology:
+    """Return the attached workers and which pairs of them exchange blocks."""
+    entries = list(workers.values())
+    return Topology(
+        handoff=settings.handoff,
+        workers=tuple(map(_worker_entry, entries)),
+        pairs=tuple(
+            _pair_entry(source, receiver, settings)
+            for source in entries
+            for receiver in entries
+            if _is_pair(source, receiver)
+        ),
+        warnings=tuple(_warnings(queues, settings)),
+    )
 
-    `refusal` says why no block moves from `prefill` to `decode`; None when it does.
-    """
 
-    prefill: bytes
-    decode: bytes
-    refusal: str | None
-    transport: KvTransport | None
-    bytes_per_second: float | None
-    num_transfers: int
-    num_failures: int
+def _pair_entry(source: WorkerState, receiver: WorkerState, settings: CoreSettings) -> PairEntry:
+    facts = receiver.pairs.get(source.info.worker_id, PairFacts())
+    return PairEntry(
+        prefill=source.info.worker_id,
+        decode=receiver.info.worker_id,
+        refusal=refusal_of(source.info, receiver.info, is_caching=settings.is_caching),
+        transport=facts.transport,
+        bytes_per_second=facts.bytes_per_second,
+        num_transfers=facts.num_transfers,
+        num_failures=facts.num_failures,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
-    """One cell; `handoff` is the policy: auto, always or never."""
+def _warnings(queues: ModelQueues, settings: CoreSettings) -> Iterator[str]:
+    for model, _ in queues.models():
+        workers = queues.workers(model.name)
+        having = {role: [one for one in workers if role in one.roles] for role in Role}
+        if not having[Role.DECODE]:
+            yield f"no worker of {model.name} is to generate: those for prompts do it, too"
+        elif not having[Role.PREFILL]:
+            yield f"no worker of {model.name} is to compute prompts: the others do it, too"
+        apart = [one for one in having[Role.PREFILL] if Role.DECODE not in one.roles]
+        if not apart or not having[Role.DECODE]:
+            continue
+        if settings.handoff == "never":
+            yield f"workers of {model.name} are for prompts only, and --handoff is never"
+        pairs = [(source.info, one.info) for source in apart for one in having[Role.DECODE]]
+        if all(refusal_of(*pair, is_caching=settings.is_caching) is not None for pair in pairs):
+            yield f"workers of {model.name} are for prompts only, and none can hand them off"
 
-    handoff: str
-    workers: tuple[WorkerEntry, ...]
-    pairs: tuple[PairEntry, ...]
-    warnings: tuple[str, ...]
+
+def _is_pair(source: WorkerState, receiver: WorkerState) -> bool:
+    is_one_model = source.info.model.name == receiver.info.model.name
+    is_apart = source is not receiver and is_one_model
+    return is_apart and Role.PREFILL in source.roles and Role.DECODE in receiver.roles
+
+
+def _worker_entry(worker: WorkerState) -> WorkerEntry:
+    info = worker.info
+    return WorkerEntry(
+        worker_id=info.worker_id,
+        model=info.model.name,
+        roles=worker.roles,
+        is_draining=worker.is_draining,
+        kv_endpoint=info.kv_endpoint,
+        kv_transports=info.kv_transports,
+        layout_fingerprint=info.layout_fingerprint,
+        num_running=len(worker.running),
+        num_waiting=worker.num_sequences - len(worker.running),
+        max_num_seqs=len(worker.slots),
+    )

@@ -1,1 +1,1 @@
-"""Attention over the paged cache: one protocol, its implementations, and their table."""
+"""Implementations of paged attention and their registry."""

@@ -1,16 +1,16 @@
-"""Attention in the plainest form: per sequence, everything in float32. The oracle of the tests."""
+"""Attention in the plainest form: one sequence at a time, in float32. Tests compare with it."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, StepAttention
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, StepAttention
+from pagewire_worker.kv.kv_cache import LayerCache
 
 
 class ReferenceAttention:
-    """softmax(q k^T / sqrt(d) + causal mask) v, sequence by sequence; all there is in `kind`."""
+    """softmax(q k^T / sqrt(d) + causal mask) v, sequence by sequence, with all options."""
 
     name = "reference"
     is_batch_invariant = False
@@ -20,7 +20,7 @@ class ReferenceAttention:
         self._kind = kind
 
     def prepare(self, metadata: AttentionMetadata) -> StepAttention:
-        """Keep the metadata; there is nothing to share."""
+        """Keep the metadata; the layers share no other work."""
         return _ReferenceStep(metadata, self._kind)
 
 
@@ -50,7 +50,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, kind: AttentionKind) -> T
 
     Args:
         query: [n, heads, d], the last n positions.
-        key, value: [length, kv_heads, d], those of the last `length` positions.
+        key, value: [length, kv_heads, d], the last `length` positions.
         kind: Window, scale and softcap.
     """
     num_new, num_heads, head_dim = query.shape

@@ -1,31 +1,33 @@
-"""Name to attention implementation."""
+"""Maps names to attention implementations."""
 
 import logging
 from collections.abc import Callable, Mapping
 
 import torch
 
-from pagewire_worker.attention.base import AttentionBackend, AttentionKind
 from pagewire_worker.attention.reference import ReferenceAttention
 from pagewire_worker.attention.sdpa import SdpaAttention
 from pagewire_worker.attention.windowed import WindowedAttention
-from pagewire_worker.triton_choice import check_triton, why_no_kernels
+from pagewire_worker.backend.attention import AttentionBackend, AttentionKind
+from pagewire_worker.triton_kernels.availability import check_triton, why_no_kernels
 
 _logger = logging.getLogger(__name__)
 
 Factory = Callable[[torch.device, torch.dtype, int, AttentionKind, bool], AttentionBackend]
-"""(device, type, block size, kind, whether it should not depend on the batch) -> implementation."""
+"""(device, type, block size, kind, whether to be independent of the batch) -> implementation."""
 
 
 def _fused(
     device: torch.device, dtype: torch.dtype, block_size: int, kind: AttentionKind, exact: bool
 ) -> AttentionBackend:
     if kind.softcap is not None:
-        # The fused kernel has no place between scores and softmax.
+        # The fused kernel cannot apply a softcap between scores and softmax.
         return ReferenceAttention(kind)
     if kind.window is None:
         return SdpaAttention(device, dtype, block_size, kind.scale)
-    return WindowedAttention(device, dtype, block_size, kind.window, kind.scale)
+    return WindowedAttention(
+        device=device, dtype=dtype, block_size=block_size, window=kind.window, scale=kind.scale
+    )
 
 
 def _triton(
@@ -47,10 +49,10 @@ AUTO = "sdpa"
 
 
 def pick_attention(name: str, capability: tuple[int, int] | None) -> str:
-    """Return what `name` stands for in models of our own.
+    """Return the implementation that `name` selects for the native decoder.
 
     Args:
-        name: One of FACTORIES, or "auto": "triton" on CUDA, where it runs.
+        name: One of FACTORIES, or "auto": "triton" on CUDA, if it runs there.
         capability: Compute capability of the device; None for a CPU.
     """
     if name != "auto" or capability is None:
@@ -75,9 +77,9 @@ def make_attention(
 
     Args:
         name: One of FACTORIES, or "auto".
-        device, dtype: Of the model.
+        device, dtype: Device and type of the model.
         block_size: Tokens per block.
         kind: Window, scale and softcap.
-        exact: Whether it should be batch invariant, if it can, although that is slower.
+        exact: Whether to be batch invariant, if the implementation can; this is slower.
     """
     return FACTORIES[AUTO if name == "auto" else name](device, dtype, block_size, kind, exact)

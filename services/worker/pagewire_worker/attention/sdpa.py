@@ -1,7 +1,7 @@
 """Attention by torch's fused kernel over gathered blocks.
 
-Sequences with one new token are computed together, in groups of similar length; the query heads of
-a KV head become query rows, which on CPUs is ten times faster than the kernel's own grouped-query
+Sequences with one new token are computed together, in groups of similar length. The query heads of
+a KV head become query rows: on CPUs this is ten times faster than the kernel's own grouped-query
 mode. Longer chunks are computed one by one.
 """
 
@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from pagewire_worker.attention.base import AttentionMetadata, Int64Array, StepAttention
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import AttentionMetadata, Int64Array, StepAttention
+from pagewire_worker.kv.kv_cache import LayerCache
 
-# Sequences share a group while the longest is at most this much longer than the shortest: padding
+# Sequences share a group if the longest is at most this much longer than the shortest: padding
 # costs bandwidth, another group costs a kernel launch per layer.
 GROUP_RATIO = 1.25
 GROUP_SLACK_TOKENS = 64
@@ -42,7 +42,7 @@ class SdpaAttention:
         self._scale = scale
 
     def prepare(self, metadata: AttentionMetadata) -> StepAttention:
-        """Gather indices and masks, once for all layers."""
+        """Build indices and masks, once for all layers."""
         is_decode = metadata.query_lens == 1
         decodes = np.flatnonzero(is_decode)
         groups = [
@@ -78,7 +78,7 @@ class SdpaAttention:
             bias = self._bias(positions[None, :] > positions[seq_len - num_new :, None])
         num_blocks = -(-seq_len // self._block_size)
         blocks = self._tensor(metadata.block_tables[index, :num_blocks])
-        return _Chunk(begin, end, seq_len, blocks, bias)
+        return _Chunk(begin=begin, end=end, seq_len=seq_len, blocks=blocks, bias=bias)
 
     def _bias(self, is_hidden: "np.typing.NDArray[np.bool_]") -> Tensor:
         """Return 0 where visible and -inf where hidden, of the model's type."""
@@ -108,7 +108,7 @@ def group_by_length(members: Int64Array, lengths: Int64Array) -> list[Int64Array
     return groups
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _DecodeGroup:
     rows: Tensor  # [size], token index of each sequence
     blocks: Tensor  # [size * num_blocks]
@@ -117,7 +117,7 @@ class _DecodeGroup:
     bias: Tensor | None  # [size, 1, 1, longest]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Chunk:
     begin: int
     end: int

@@ -1,5 +1,7 @@
-"""Attention by Triton kernels over the blocks where they lie: decodes in parallel over splits of
-fixed size, chunks in tiles of queries."""
+"""Attention by Triton kernels that read the blocks in place.
+
+Decodes run in parallel over splits of fixed size, chunks in tiles of queries.
+"""
 
 from dataclasses import dataclass
 
@@ -7,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
-from pagewire_worker.attention.decode_passes import cut_passes
-from pagewire_worker.backend import DecodeBounds
-from pagewire_worker.device_copy import rows_to_device
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
+from pagewire_worker.backend.backend import DecodeBounds
+from pagewire_worker.backend.device_copy import rows_to_device
+from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS
 from pagewire_worker.triton_kernels.chunk_attention import QueryTiles, chunk_attention
 from pagewire_worker.triton_kernels.decode_attention import (
@@ -21,35 +22,56 @@ from pagewire_worker.triton_kernels.decode_attention import (
     first_splits,
 )
 from pagewire_worker.triton_kernels.paged_sequences import (
-    Cut,
     PagedLayer,
     PagedSequences,
-    fitting_rows,
+    SplitPlan,
+    fit_rows,
 )
 
+
+def cut_passes(counts: Int64Array, capacity: int) -> list[tuple[int, int]]:
+    """Return ranges of decodes, in order, whose splits fit in the memory together.
+
+    Args:
+        counts: [decodes], number of splits of each.
+        capacity: Number of splits that the memory holds. A single decode beyond it would get its
+            own range, but the size of the memory rules that out.
+    """
+    ranges: list[tuple[int, int]] = []
+    begin = taken = 0
+    for index, count in enumerate(counts.tolist()):
+        if index > begin and taken + count > capacity:
+            ranges.append((begin, index))
+            begin, taken = index, 0
+        taken += count
+    if len(counts):
+        ranges.append((begin, len(counts)))
+    return ranges
+
+
 CHUNK_ROWS = 64
-"""Rows of a tile of a chunk: tokens times query heads of a KV head."""
+"""Rows in a tile of a chunk: tokens times query heads of a KV head."""
 
 EXACT_CHUNK_ROWS = LEAST_ROWS
-"""The same where bits must not tell a chunk from a decode: as many as a tile of a decode has. More
-rows are other instructions, since compute capability 9.0 has some for 64 at least, and nobody
-promises that these round partial sums alike."""
+"""Rows in exact mode, in which chunks and decodes must have the same bits: as many as in a tile of
+a decode. More rows use other instructions: compute capability 9.0 has some for 64 rows or more.
+They may round partial sums differently."""
 
 
 MAX_PARTIAL_BYTES = 256 * 1024**2
-"""Most scratch memory, unless one sequence takes more. What does not fit in it is computed a part
-at a time."""
+"""Upper bound of scratch memory, unless one sequence takes more. Larger work is computed in several
+passes."""
 
 FLOAT_BYTES = 4
 
 
 class TritonAttention:
-    """Kernels of triton_kernels.
+    """Attention by the kernels of triton_kernels.
 
     Args:
-        device: Where they run; the CPU only in Triton's interpreter.
+        device: Device of the kernels; the CPU only in Triton's interpreter.
         kind: How the layers of the model attend.
-        cut: How positions are cut.
+        split_plan: How positions are cut.
         chunk_rows: Rows of a tile of a chunk, a power of 2.
     """
 
@@ -59,43 +81,43 @@ class TritonAttention:
         self,
         device: torch.device,
         kind: AttentionKind,
-        cut: Cut | None = None,
+        split_plan: SplitPlan | None = None,
         *,
         chunk_rows: int = CHUNK_ROWS,
     ) -> None:
         self._device = device
         self._kind = kind
-        self._cut = Cut() if cut is None else cut
+        self._split_plan = SplitPlan() if split_plan is None else split_plan
         self._chunk_rows = chunk_rows
         self._scratch: Partials | None = None
 
     @property
     def name(self) -> str:
-        """With what fixes the order of sums."""
+        """Name, with the values that fix the order of sums."""
         rows = "" if self._chunk_rows == CHUNK_ROWS else f"-{self._chunk_rows}"
-        return f"triton-{self._cut.split}-{self._cut.tile}{rows}"
+        return f"triton-{self._split_plan.split}-{self._split_plan.tile}{rows}"
 
     @property
     def is_batch_invariant(self) -> bool:
-        """Whether chunks are computed by the instructions of decodes."""
+        """Whether chunks use the instructions of decodes."""
         return self._chunk_rows == EXACT_CHUNK_ROWS
 
     @property
     def scratch(self) -> Partials:
-        """The memory that was reserved."""
+        """The reserved memory."""
         assert self._scratch is not None, "nobody has reserved scratch memory"
         return self._scratch
 
     def reserve(
         self, num_heads: int, head_dim: int, bounds: DecodeBounds, most_bytes: int | None = None
     ) -> None:
-        """Allocate the scratch memory of all steps and graphs to come, once.
+        """Allocate the scratch memory of all later steps and graphs, once.
 
         Args:
-            num_heads, head_dim: Of the queries.
-            bounds: Most that decodes may be.
-            most_bytes: At most so much, unless one sequence takes more; MAX_PARTIAL_BYTES by
-                default.
+            num_heads, head_dim: Shape of the queries.
+            bounds: Upper bounds of decodes.
+            most_bytes: Upper bound of the memory, unless one sequence takes more; MAX_PARTIAL_BYTES
+                by default.
         """
         most = self._most_splits(bounds.max_model_len)
         allowed = MAX_PARTIAL_BYTES if most_bytes is None else most_bytes
@@ -104,59 +126,73 @@ class TritonAttention:
         self._scratch = Partials.allocate(num_splits, num_heads, head_dim, self._device)
 
     def takes_at_once(self, seq_lens: Int64Array) -> bool:
-        """Return whether the reserved memory holds all splits of decodes of such lengths."""
+        """Return whether the reserved memory holds all splits of decodes with `seq_lens`."""
         return int(self.seen_splits(seq_lens).sum()) <= self.scratch.num_splits
 
     def seen_splits(self, seq_lens: Int64Array) -> Int64Array:
         """Return how many splits a decode of each sequence sees, [num_seqs]."""
-        return self._cut.seen_splits(seq_lens, self._kind.window)
+        return self._split_plan.seen_splits(seq_lens, self._kind.window)
 
     def prepare(self, metadata: AttentionMetadata) -> "TritonStep":
         """Copy the small arrays to the device."""
-        return TritonStep(self, metadata, self._device, self._kind, self._chunk_rows)
+        return TritonStep(
+            attention=self,
+            metadata=metadata,
+            device=self._device,
+            kind=self._kind,
+            chunk_rows=self._chunk_rows,
+        )
 
     def prepare_decodes(
         self, sequences: PagedSequences, firsts: Tensor, max_model_len: int
     ) -> "TritonDecodes":
-        """Return attention of one token per sequence, for arrays that change between its calls.
+        """Return attention of one token per sequence, over arrays that change between calls.
 
         Args:
-            sequences: On the device; those of length 0 are padding.
+            sequences: On the device; sequences of length 0 are padding.
             firsts: [num_seqs] int32, as in Decodes.
             max_model_len: Longest sequence.
         """
         which = torch.arange(len(sequences.seq_lens), dtype=torch.int32, device=self._device)
         decodes = Decodes(which, firsts, self._most_splits(max_model_len))
-        return TritonDecodes(sequences, decodes, self.scratch, self._kind, self._cut)
+        return TritonDecodes(
+            sequences=sequences,
+            decodes=decodes,
+            partials=self.scratch,
+            kind=self._kind,
+            split_plan=self._split_plan,
+        )
 
     def scratch_for(self, num_splits: int, num_heads: int, head_dim: int) -> Partials:
-        """Return the memory reserved; where none was, as much as a step needs, within bounds."""
+        """Return the reserved memory; without it, as much as a step needs, within bounds."""
         if self._scratch is not None:
             return self._scratch
         fitting = MAX_PARTIAL_BYTES // (FLOAT_BYTES * num_heads * (head_dim + 2))
         return Partials.allocate(min(num_splits, fitting), num_heads, head_dim, self._device)
 
     def _most_splits(self, max_model_len: int) -> int:
-        """Return the most splits that one decode of such a length or less sees."""
+        """Return the most splits that one decode of at most `max_model_len` reads."""
         window = self._kind.window
-        longest = max_model_len if window is None else min(max_model_len, window + self._cut.split)
-        return self._cut.num_splits(longest)
+        longest = (
+            max_model_len if window is None else min(max_model_len, window + self._split_plan.split)
+        )
+        return self._split_plan.num_splits(longest)
 
     @property
-    def cut(self) -> Cut:
+    def split_plan(self) -> SplitPlan:
         """How positions are cut."""
-        return self._cut
+        return self._split_plan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TritonDecodes:
-    """Attention of decodes; see decode_attention for its attributes."""
+    """Attention of decodes; see decode_attention for the attributes."""
 
     sequences: PagedSequences
     decodes: Decodes
     partials: Partials
     kind: AttentionKind
-    cut: Cut
+    split_plan: SplitPlan
 
     def __call__(self, query: Tensor, cache: LayerCache) -> Tensor:
         """Attend over one layer, [tokens, heads, head_dim]."""
@@ -169,7 +205,7 @@ class TritonDecodes:
             attended,
             self.partials,
             self.kind,
-            self.cut,
+            self.split_plan,
         )
         return attended
 
@@ -179,6 +215,7 @@ class TritonStep:
 
     def __init__(
         self,
+        *,
         attention: TritonAttention,
         metadata: AttentionMetadata,
         device: torch.device,
@@ -190,7 +227,7 @@ class TritonStep:
         self._chunk_rows = chunk_rows
         self._device = device
         self._kind = kind
-        self._cut = attention.cut
+        self._split_plan = attention.split_plan
         is_decode = metadata.query_lens == 1
         self._chunks: Int64Array = np.flatnonzero(~is_decode)
         self._which: Int64Array = np.flatnonzero(is_decode)
@@ -215,16 +252,18 @@ class TritonStep:
                 attended,
                 self._partials,
                 self._kind,
-                self._cut,
+                self._split_plan,
             )
-        chunk_attention(query, layer, self._sequences, self._tiles, attended, self._kind, self._cut)
+        chunk_attention(
+            query, layer, self._sequences, self._tiles, attended, self._kind, self._split_plan
+        )
         return attended
 
     def _plan(self, query: Tensor, cache: LayerCache) -> tuple[QueryTiles, Partials]:
-        """Return what all layers share, once their shape is known."""
+        """Build the data that all layers share, once the shape of the queries is known."""
         _, num_heads, head_dim = query.shape
         group = num_heads // cache.num_kv_heads
-        num_rows = fitting_rows(self._chunk_rows, query)
+        num_rows = fit_rows(self._chunk_rows, query)
         tiles = QueryTiles.of(self._metadata, self._chunks, group, num_rows, self._device)
         counts = self._attention.seen_splits(self._metadata.seq_lens[self._which])
         partials = self._attention.scratch_for(int(counts.sum()), num_heads, head_dim)

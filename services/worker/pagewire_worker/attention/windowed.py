@@ -1,8 +1,8 @@
 """Attention within a sliding window, by torch's fused kernel over gathered positions.
 
-Reads only positions that some token of the step attends to. What lies before the window may have
-been given to other sequences, and what lies behind the end was never written: a mask would not keep
-a NaN there out of the result. Grouping is that of the implementation without a window.
+It reads only positions that a token of the step attends to. Blocks before the window may belong to
+other sequences, and positions behind the end were never written: a mask would not keep a NaN there
+out of the result. Sequences are grouped as in sdpa.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from pagewire_worker.attention.base import AttentionMetadata, Int64Array, StepAttention
 from pagewire_worker.attention.sdpa import group_by_length
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import AttentionMetadata, Int64Array, StepAttention
+from pagewire_worker.kv.kv_cache import LayerCache
 
 
 class WindowedAttention:
@@ -29,6 +29,7 @@ class WindowedAttention:
 
     def __init__(
         self,
+        *,
         device: torch.device,
         dtype: torch.dtype,
         block_size: int,
@@ -42,7 +43,7 @@ class WindowedAttention:
         self._scale = scale
 
     def prepare(self, metadata: AttentionMetadata) -> StepAttention:
-        """Gather indices and masks, once for all layers."""
+        """Build indices and masks, once for all layers."""
         first_visible = metadata.first_visible(self._window)
         lengths = metadata.seq_lens - first_visible
         is_decode = metadata.query_lens == 1
@@ -61,12 +62,12 @@ class WindowedAttention:
         first_visible: Int64Array,
         lengths: Int64Array,
     ) -> "_Group":
-        """Return sequences with equally many new tokens, computed together."""
+        """Return the group of sequences with equally many new tokens."""
         num_new = int(metadata.query_lens[members[0]])
         longest = int(lengths[members].max())
         first, last = first_visible[members, None], metadata.seq_lens[members, None] - 1
         keys = first + np.arange(longest)
-        # Padding repeats the last position: hidden, and known to be finite.
+        # Padding repeats the last position: it is hidden, and known to be finite.
         read = np.minimum(keys, last)
         blocks = np.take_along_axis(
             metadata.block_tables[members], read // self._block_size, axis=1
@@ -91,7 +92,7 @@ class WindowedAttention:
         return torch.from_numpy(array.reshape(-1)).to(self._device, non_blocking=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
     rows: Tensor  # [size * num_new], token indices
     slot_mapping: Tensor  # [size * longest], positions read
@@ -114,7 +115,7 @@ class _WindowedStep:
 
 
 def _attend(query: Tensor, cache: LayerCache, group: _Group, scale: float | None) -> Tensor:
-    """Return [size * num_new, heads, d] for the new tokens of a group, given as such."""
+    """Return [size * num_new, heads, d] for the new tokens of a group, in `query`."""
     _, num_heads, head_dim = query.shape
     kv_heads = cache.num_kv_heads
     key, value = cache.gather_positions(group.slot_mapping)

@@ -1,1 +1,1 @@
-"""The model on CUDA: steps that only decode are graphs, captured once for each size of a batch."""
+"""CUDA graphs, static inputs and the sampler for CUDA devices."""

@@ -1,23 +1,23 @@
-"""TorchBackend with its decodes captured."""
+"""A model backend that runs decodes as CUDA graphs, and all other steps through TorchBackend."""
 
 import torch
 from torch import Tensor
 
-from pagewire_worker.backend import StepBatch
+from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cuda.decode_graphs import DecodeGraphs
-from pagewire_worker.kv_cache import KvCache
-from pagewire_worker.layer_watch import LayerWatch
-from pagewire_worker.sampler import SampledTokens
-from pagewire_worker.torch_backend import TorchBackend
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.kv.layer_watch import LayerWatch
+from pagewire_worker.models.torch_backend import TorchBackend
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens
 
 
 class CudaBackend:
-    """Runs steps that only decode as graphs, and others as `eager` does.
+    """Runs steps of decodes only as graphs, and other steps through `eager`.
 
     Args:
         eager: Runs any step.
-        graphs: Run decodes; None for none.
+        graphs: Captured decodes; None for no graphs.
         on_layer: Called for each layer.
     """
 
@@ -31,7 +31,7 @@ class CudaBackend:
 
     @property
     def kv_cache(self) -> KvCache:
-        """The blocks it reads and writes."""
+        """The blocks that the model reads and writes."""
         return self._eager.kv_cache
 
     @property
@@ -50,9 +50,9 @@ class CudaBackend:
         return self._eager.embedding_size
 
     def forward(self, batch: StepBatch) -> Tensor:
-        """Run one step; states that a graph returns hold until the next step."""
+        """Run one step; states from a graph are valid until the next step."""
         graphs = self._graphs
-        # Whoever takes layers one by one wants them as soon as each is computed.
+        # A caller that takes layers one by one needs each layer as soon as it is computed.
         if graphs is None or self._on_layer.is_awaited or not graphs.takes(batch):
             return self._eager.forward(batch)
         hidden = graphs.run(batch)

@@ -1,4 +1,4 @@
-"""Work of the device that is recorded once and started again with one call."""
+"""Records work of the device once, to start it again with one call."""
 
 import weakref
 from collections.abc import Callable, Sequence
@@ -13,12 +13,12 @@ Work = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class CapturedWork:
-    """Work that was recorded. Whoever replays it has to hold this, and not `replay` alone.
+    """Recorded work. A caller that replays it must hold this object, not only `replay`.
 
     Attributes:
         replay: Does the work again.
-        keep: The work itself, and with it every tensor that it reads: a graph knows their
-            addresses, and does not keep them from being freed.
+        keep: The work itself, and so every tensor that it reads: a graph knows their addresses
+            only, and does not keep them alive.
     """
 
     replay: Work
@@ -26,37 +26,38 @@ class CapturedWork:
 
 
 class Capture(Protocol):
-    """Records work on tensors that stay where they are."""
+    """Records work on tensors whose addresses do not change."""
 
     def __call__(self, work: Work) -> CapturedWork:
-        """Return `work` recorded; it was done once or more by then."""
+        """Return `work` recorded, after doing it at least once."""
         ...
 
 
 class CudaCapture:
-    """CUDA graphs that share their scratch memory: no two of them run at the same time."""
+    """Records CUDA graphs that share scratch memory: no two of them may run at the same time."""
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, work: Work) -> CapturedWork:
         """Capture `work`."""
-        # Kernels are compiled and loaded by their first call, which cannot be captured.
+        # The first call of a kernel compiles and loads it, and cannot be captured.
         work()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        # Other threads may allocate pinned memory meanwhile.
+        # Other threads may allocate pinned memory during the capture.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             work()
         return CapturedWork(graph.replay, work)
 
 
 class NoCapture:
-    """Does the work anew each time, where there are no graphs. As a graph it keeps nothing alive: a
-    replay fails once the work is gone.
+    """Does the work anew each time, without graphs. Like a graph it keeps no tensor alive.
+
+    A replay fails once the work is freed.
 
     Args:
-        scratch: Memory that may hold anything when the work begins: NaN is written there.
+        scratch: Memory whose content the work must not rely on: filled with NaN before a replay.
     """
 
     def __init__(self, scratch: Sequence[Tensor] = ()) -> None:

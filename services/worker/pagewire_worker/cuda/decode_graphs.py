@@ -1,21 +1,65 @@
-"""The decoder over batches of decodes, captured for each bucket of sizes."""
+"""Captures the decoder over batches of decodes, once per bucket of batch sizes."""
 
+import bisect
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from pagewire_worker.attention.triton import TritonAttention
-from pagewire_worker.backend import DecodeBounds, StepBatch
-from pagewire_worker.cuda.buckets import bucket_of, decode_buckets
+from pagewire_worker.backend.attention import Int64Array, StepAttention
+from pagewire_worker.backend.backend import DecodeBounds, StepBatch
 from pagewire_worker.cuda.capture import Capture, CapturedWork
 from pagewire_worker.cuda.static_inputs import StaticInputs
-from pagewire_worker.kv_cache import KvCache
-from pagewire_worker.torch_backend import DecoderModel
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.models.torch_backend import DecoderModel
+from pagewire_worker.triton_kernels.paged_sequences import PagedSequences
+
+FIRST = (1, 2, 4)
+FINE_STEP, FINE_END = 8, 256
+COARSE_STEP = 16
+
+
+def decode_buckets(max_num_seqs: int) -> tuple[int, ...]:
+    """Return the sizes up to `max_num_seqs`, rising: 1, 2, 4, every 8th to 256, every 16th beyond.
+
+    A batch takes the smallest size that holds it, so up to 256 at most 7 rows are padding. The
+    largest size is `max_num_seqs` itself.
+    """
+    fine = range(FINE_STEP, FINE_END + 1, FINE_STEP)
+    coarse = range(FINE_END + COARSE_STEP, max_num_seqs + 1, COARSE_STEP)
+    sizes = {size for size in (*FIRST, *fine, *coarse) if size < max_num_seqs}
+    return (*sorted(sizes), max_num_seqs)
+
+
+def bucket_of(buckets: Sequence[int], num_seqs: int) -> int | None:
+    """Return the smallest of `buckets` that holds `num_seqs`; None if no bucket does."""
+    place = bisect.bisect_left(buckets, num_seqs)
+    return buckets[place] if place < len(buckets) else None
+
 
 _logger = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class CapturableAttention(Protocol):
+    """Attention whose decodes can be captured: TritonAttention says what its methods do."""
+
+    def takes_at_once(self, seq_lens: Int64Array) -> bool:
+        """Return whether the reserved memory is enough for decodes of such lengths."""
+        ...
+
+    def seen_splits(self, seq_lens: Int64Array) -> Int64Array:
+        """Return how many splits a decode of each sequence sees, [num_seqs]."""
+        ...
+
+    def prepare_decodes(
+        self, sequences: PagedSequences, firsts: Tensor, max_model_len: int
+    ) -> StepAttention:
+        """Return attention of one token per sequence, for arrays that change between its calls."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +67,9 @@ class _Graph:
     """One bucket.
 
     Attributes:
-        work: Computes the states from the static inputs; keeps what it reads.
-        states: What the last replay has computed, one tensor [size, hidden].
-        faults: Of its tokens, [size].
+        work: Computes the states from the static inputs, and keeps these alive.
+        states: Result of the last replay, one tensor [size, hidden].
+        faults: Faults of its tokens, [size].
     """
 
     work: CapturedWork
@@ -34,21 +78,22 @@ class _Graph:
 
 
 class DecodeGraphs:
-    """Captures all buckets when it is made, the largest first: others fit in its memory.
+    """Captures all buckets when it is made, the largest first: smaller ones reuse its memory.
 
     Args:
-        model, kv_cache, attention: What is captured; the scratch memory of `attention` is reserved,
-            and all buckets use it.
+        model, kv_cache, attention: The captured model. All buckets share the reserved scratch
+            memory of `attention`.
         bounds: The largest bucket.
-        capture: How.
-        advance: Called after each bucket; shows that loading moves on.
+        capture: Records the work.
+        advance: Called after each bucket, to report progress.
     """
 
     def __init__(
         self,
+        *,
         model: DecoderModel,
         kv_cache: KvCache,
-        attention: TritonAttention,
+        attention: CapturableAttention,
         bounds: DecodeBounds,
         capture: Capture,
         advance: Callable[[], None],
@@ -73,7 +118,7 @@ class DecodeGraphs:
         )
 
     def takes(self, batch: StepBatch) -> bool:
-        """Return whether `batch` is one of decodes that was captured."""
+        """Return whether `batch` consists of decodes that were captured."""
         if not batch.is_decode or batch.attention.resident is None:
             return False
         if bucket_of(self._buckets, len(batch.token_ids)) is None:
@@ -81,7 +126,7 @@ class DecodeGraphs:
         return self._attention.takes_at_once(batch.attention.seq_lens)
 
     def run(self, batch: StepBatch) -> Tensor:
-        """Return the states of a batch it takes, [sequences, hidden]; they hold until the next."""
+        """Return the states of such a batch, [sequences, hidden]; valid until the next call."""
         num_seqs = len(batch.token_ids)
         size = bucket_of(self._buckets, num_seqs)
         assert size is not None

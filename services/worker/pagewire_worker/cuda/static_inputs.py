@@ -1,26 +1,26 @@
-"""What captured decodes read: tensors that stay where they are and are filled before each step."""
+"""Input tensors of captured decodes: they keep their addresses and are filled before each step."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionMetadata, Int64Array
-from pagewire_worker.backend import StepBatch
-from pagewire_worker.device_copy import rows_to_device, to_device
+from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
+from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.device_copy import rows_to_device, to_device
 from pagewire_worker.triton_kernels.decode_attention import first_splits
 from pagewire_worker.triton_kernels.paged_sequences import PagedSequences
 
 NOWHERE = -1
-"""Slot of a padding row, whose keys and values are written nowhere."""
+"""Slot of a padding row, whose keys and values are not written."""
 
 
 class StaticInputs:
     """Inputs of up to `max_num_seqs` decodes; smaller batches use the first rows.
 
     Args:
-        max_num_seqs: Rows there are.
+        max_num_seqs: Number of rows.
         max_blocks: Blocks of the longest sequence.
-        device: Where they lie.
+        device: Device of the tensors.
     """
 
     def __init__(self, max_num_seqs: int, max_blocks: int, device: torch.device) -> None:
@@ -43,11 +43,11 @@ class StaticInputs:
         )
 
     def first_splits(self, size: int) -> Tensor:
-        """Return where the splits of the first `size` sequences begin, [size] int32."""
+        """Return the first split of each of the first `size` sequences, [size] int32."""
         return self._first_splits[:size]
 
     def batch(self, size: int) -> StepBatch:
-        """Return the batch of the first `size` rows; its attention is that of no sequence."""
+        """Return the batch of the first `size` rows, with empty attention metadata."""
         nothing = np.zeros(0, dtype=np.int64)
         return StepBatch(
             token_ids=self._token_ids[:size],
@@ -60,12 +60,14 @@ class StaticInputs:
         )
 
     def fill(self, batch: StepBatch, size: int, num_splits: Int64Array) -> None:
-        """Copy `batch`, whose block tables are resident, to the first rows; the rest of `size` is
-        padding. Each of its sequences sees `num_splits` [num_seqs]."""
+        """Copy `batch`, whose block tables are resident, to the first rows of `size`.
+
+        The other rows become padding. Each sequence reads `num_splits` [num_seqs] splits.
+        """
         resident = batch.attention.resident
         assert resident is not None
         num_seqs = len(resident.slots)
-        # Tokens and positions of padding are those of an earlier step: any that exist will do.
+        # Padding rows keep the tokens and positions of an earlier step: any valid ones will do.
         self._token_ids[:num_seqs].copy_(batch.token_ids)
         self._positions[:num_seqs].copy_(batch.positions)
         self._slot_mapping[:num_seqs].copy_(batch.slot_mapping)

@@ -1,1 +1,1 @@
-"""The parts of a decoder: each a small object over its weights with one way to call it."""
+"""The layers of the native decoder, in torch."""

@@ -2,12 +2,12 @@
 
 from torch import Tensor
 
-from pagewire_worker.attention.base import StepAttention
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import StepAttention
+from pagewire_worker.checkpoint.model_config import ModelConfig
+from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.layers.linear import Linear
 from pagewire_worker.layers.norm import RmsNorm
 from pagewire_worker.layers.rotary import Rotation
-from pagewire_worker.models.config import ModelConfig
 
 
 class SelfAttention:
@@ -17,6 +17,7 @@ class SelfAttention:
 
     def __init__(
         self,
+        *,
         config: ModelConfig,
         qkv: Linear,
         output: Linear,
@@ -38,7 +39,7 @@ class SelfAttention:
         attend: StepAttention,
         faults: Tensor | None = None,
     ) -> Tensor:
-        """Map [tokens, hidden] to [tokens, hidden]; writes keys and values before reading them."""
+        """Map [tokens, hidden] to [tokens, hidden]; writes keys and values before it reads them."""
         config = self._config
         num_tokens = x.shape[0]
         heads = self._qkv(x).view(num_tokens, -1, config.head_dim)

@@ -1,9 +1,10 @@
-"""Linear layers over 8-bit floats: weights with a scale per output, made while they are loaded,
-and activations with a scale per token, made as they come.
+"""Linear layers over 8-bit floats.
 
-torch._scaled_mm takes scales of rows and columns since torch 2.5: both sides float8_e4m3fn, the
-second one in column order, inputs and outputs in multiples of 16, bias of the type that comes out,
-which is bfloat16 or float16. The number of rows is free.
+Weights have a scale per output and are quantized while they are loaded. Activations have a scale
+per token and are quantized in each call. torch._scaled_mm takes scales of rows and columns since
+torch 2.5. Both operands are float8_e4m3fn, the second one in column order. Inputs and outputs are
+multiples of 16; the number of rows is free. The bias has the type of the result: bfloat16 or
+float16.
 """
 
 import torch
@@ -12,10 +13,10 @@ from torch import Tensor
 from pagewire_worker.triton_kernels.quantize_rows import quantize_rows
 
 MULTIPLE = 16
-"""What torch._scaled_mm wants numbers of inputs and outputs to be multiples of."""
+"""torch._scaled_mm takes only multiples of this as numbers of inputs and outputs."""
 
 TYPES = (torch.bfloat16, torch.float16)
-"""What it gives back with a bias."""
+"""Types that torch._scaled_mm returns with a bias."""
 
 
 class Fp8Linear:
@@ -32,8 +33,8 @@ class Fp8Linear:
     def __call__(self, x: Tensor) -> Tensor:
         """Map [tokens, in] to [tokens, out]."""
         quantized, scales = quantize_rows(x)
-        # Partial sums of fewer bits, as other servers have them: rounding to 3 bits before it is
-        # the larger error by far, and prompts take half the time.
+        # Partial sums have fewer bits, as in other servers. The rounding to 3 bits before is the
+        # larger error by far, and prompts take half the time.
         product: Tensor = torch.ops.aten._scaled_mm(
             quantized,
             self._weight,

@@ -1,8 +1,8 @@
 """Linear layers: y = x W^T + b, in several implementations behind one protocol.
 
-`torch` is what torch does by itself. `packed` keeps bfloat16 weights in oneDNN's layout for x86
-CPUs: with the plain layout, small batches reach half of the memory bandwidth. `fixed-tile` is a
-kernel for CUDA whose rows do not depend on the batch.
+`torch` calls torch's own function. `packed` keeps bfloat16 weights in oneDNN's layout for x86 CPUs:
+with the plain layout, small batches reach half of the memory bandwidth. `fixed-tile` is a CUDA
+kernel whose rows do not depend on the batch.
 """
 
 import platform
@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.triton_choice import check_triton
+from pagewire_worker.triton_kernels.availability import check_triton
 
 PACKED_BATCH = 16
-"""Batch size the packed layout is chosen for; others work with it too."""
+"""Batch size that the packed layout is chosen for; other sizes work with it too."""
 
 
 class Linear(Protocol):
@@ -35,13 +35,13 @@ LinearFactory = Callable[[Tensor, Tensor | None], Linear]
 
 @dataclass(frozen=True, slots=True)
 class LinearKind:
-    """What the linear layers of a model are.
+    """An implementation of the linear layers of a model.
 
     Attributes:
         name: Part of the numerics fingerprint.
-        layer: Makes those of transformer blocks.
-        output: Makes the one that gives logits.
-        is_batch_invariant: Whether a row of any of them depends on no other row.
+        layer: Makes the layers of transformer blocks.
+        output: Makes the layer that gives logits.
+        is_batch_invariant: Whether no row of any layer depends on another row.
     """
 
     name: str
@@ -65,7 +65,7 @@ class TorchLinear:
 
 
 class PackedLinear:
-    """The matrix product of oneDNN over weights that were laid out for it once."""
+    """The matrix product of oneDNN over weights that are reordered once."""
 
     __slots__ = ("_bias", "_weight")
 
@@ -109,7 +109,7 @@ FACTORIES: Mapping[str, Callable[[torch.device, torch.dtype], LinearKind]] = {
 
 
 def pick_linear(name: str, device: torch.device, dtype: torch.dtype) -> LinearKind:
-    """Return the layers that `name` ("auto" or one of FACTORIES) stands for here.
+    """Return the implementation for `name`: "auto" or one of FACTORIES.
 
     Raises:
         StartupError: The implementation does not run on this device with this type.

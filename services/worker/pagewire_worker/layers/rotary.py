@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pagewire_worker.models.config import RopeConfig
+from pagewire_worker.checkpoint.model_config import RopeConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class RotaryTable:
 
     def __init__(
         self,
+        *,
         rope: RopeConfig,
         head_dim: int,
         num_positions: int,

@@ -6,7 +6,7 @@ from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul
 
 
 class TileLinear:
-    """The product of triton_kernels/tile_matmul.py, with one tile for as long as it lives."""
+    """The product of triton_kernels/tile_matmul.py, with one tile for its whole life."""
 
     __slots__ = ("_bias", "_tile", "_weight")
 

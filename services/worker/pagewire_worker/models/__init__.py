@@ -1,1 +1,1 @@
-"""Architectures: their configuration, the decoder they share, and the table of builders."""
+"""The native decoder, and the registry of its architectures."""

@@ -1,6 +1,7 @@
-"""The decoder that Llama, Mistral, Qwen2 and Qwen3 share. Knows no requests, blocks or plans.
+"""The decoder that Llama, Mistral, Qwen2 and Qwen3 share.
 
-Weights are asked for by name and shape, so this file is also the list of what a checkpoint holds.
+It sees tensors only; the model runner handles requests and plans. Weights are read by name and
+shape, so this file also lists the content of a checkpoint.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,17 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pagewire_worker.attention.base import StepAttention
-from pagewire_worker.backend import StepBatch
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import StepAttention
+from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.checkpoint.model_config import ModelConfig
+from pagewire_worker.checkpoint.weights import WeightReader
+from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.layers.attention import SelfAttention
 from pagewire_worker.layers.linear import Linear, LinearFactory, LinearKind
 from pagewire_worker.layers.mlp import GatedMlp
 from pagewire_worker.layers.norm import RmsNorm
 from pagewire_worker.layers.rotary import RotaryTable, Rotation
-from pagewire_worker.models.config import ModelConfig
 from pagewire_worker.models.layer_linears import load_layer_linears, load_output
-from pagewire_worker.weights import WeightReader
 
 
 class DecoderLayer:
@@ -51,13 +52,14 @@ class DecoderLayer:
 
 
 class Decoder:
-    """Token ids in, hidden states of the wanted rows out, and their logits."""
+    """Maps token ids to the hidden states of the requested rows, and these to logits."""
 
     name = "torch"
     is_batch_invariant = False
 
     def __init__(
         self,
+        *,
         config: ModelConfig,
         embedding: Tensor,
         layers: Sequence[DecoderLayer],
@@ -82,9 +84,9 @@ class Decoder:
         """Run one flat batch.
 
         Args:
-            batch: Its tokens; where its sequences lie is known to `attend`.
+            batch: The tokens.
             caches: One per layer.
-            attend: Attention, prepared for this step.
+            attend: Attention, prepared for the sequences of this step.
             on_layer: Called after each layer.
 
         Returns:
@@ -98,11 +100,11 @@ class Decoder:
         return self._norm(hidden.index_select(0, batch.output_rows))
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return logits [rows, vocab] in float32 for what `forward` returned."""
+        """Return logits [rows, vocab] in float32 for hidden states that `forward` returned."""
         return self.narrow_logits(hidden).float()
 
     def narrow_logits(self, hidden: Tensor) -> Tensor:
-        """Return the same in the type of the model."""
+        """Return the logits in the type of the model."""
         return self._output(hidden)
 
 
@@ -121,8 +123,16 @@ def load_decoder(
     ]
     norm = _load_norm(config, weights, "model.norm", config.hidden_size)
     output = load_output(config, weights, linears.output, embedding)
-    rotary = RotaryTable(config.rope, config.head_dim, num_positions, device, embedding.dtype)
-    return Decoder(config, embedding, layers, norm, output, rotary)
+    rotary = RotaryTable(
+        rope=config.rope,
+        head_dim=config.head_dim,
+        num_positions=num_positions,
+        device=device,
+        dtype=embedding.dtype,
+    )
+    return Decoder(
+        config=config, embedding=embedding, layers=layers, norm=norm, output=output, rotary=rotary
+    )
 
 
 def _load_layer(
@@ -137,7 +147,13 @@ def _load_layer(
     ]
     return DecoderLayer(
         _load_norm(config, weights, f"{prefix}.input_layernorm", config.hidden_size),
-        SelfAttention(config, linears.qkv, linears.output, norms[0], norms[1]),
+        SelfAttention(
+            config=config,
+            qkv=linears.qkv,
+            output=linears.output,
+            query_norm=norms[0],
+            key_norm=norms[1],
+        ),
         _load_norm(config, weights, f"{prefix}.post_attention_layernorm", config.hidden_size),
         GatedMlp(linears.gate_up, linears.down),
     )

@@ -1,25 +1,27 @@
-"""The matrices of a decoder of the Llama family, from a checkpoint: those that read the same input
-are one."""
+"""Loads the matrices of a decoder of the Llama family from a checkpoint.
+
+Matrices that read the same input are merged into one.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
+from pagewire_worker.checkpoint.model_config import ModelConfig
+from pagewire_worker.checkpoint.weights import WeightReader
 from pagewire_worker.layers.linear import Linear, LinearFactory
-from pagewire_worker.models.config import ModelConfig
-from pagewire_worker.weights import WeightReader
 
 
 @dataclass(frozen=True, slots=True)
 class LayerLinears:
-    """Those of one layer.
+    """The matrices of one layer.
 
     Attributes:
         qkv: Queries, keys and values of all heads.
         output: From all heads to the hidden state.
-        gate_up: Gates, then what they are multiplied with.
-        down: From their product to the hidden state.
+        gate_up: Gates, then the values that they multiply.
+        down: From the product to the hidden state.
     """
 
     qkv: Linear
@@ -31,7 +33,7 @@ class LayerLinears:
 def load_layer_linears(
     config: ModelConfig, weights: WeightReader, make_linear: LinearFactory, prefix: str
 ) -> LayerLinears:
-    """Load those of the layer called `prefix`. Raises StartupError naming the tensor at fault."""
+    """Load the matrices of the layer `prefix`. Raises StartupError naming the tensor at fault."""
     hidden, intermediate = config.hidden_size, config.intermediate_size
     num_query = config.num_heads * config.head_dim
     num_key = config.num_kv_heads * config.head_dim
@@ -58,7 +60,7 @@ def load_layer_linears(
 def load_output(
     config: ModelConfig, weights: WeightReader, make_linear: LinearFactory, embedding: Tensor
 ) -> Linear:
-    """Load what gives the logits: the embedding again where a model ties them."""
+    """Load the matrix that gives the logits: the embedding itself if a model ties them."""
     if config.is_tied:
         weights.ignore("lm_head.weight")
         return make_linear(embedding, None)

@@ -1,29 +1,35 @@
-"""What the linear layers of a model are: an implementation over its own weights, or over weights
-that are quantized while they are loaded."""
+"""Selects the implementation of a model's linear layers.
+
+It is one that uses the weights as they are, or one that quantizes them while they are loaded.
+"""
 
 from collections.abc import Callable, Mapping
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.fp8 import Capability, check_fp8
+from pagewire_worker.backend.source import LoadSettings
+from pagewire_worker.checkpoint.model_config import ModelConfig
+from pagewire_worker.layers.fp8 import Capability, check_fp8
 from pagewire_worker.layers.linear import LinearKind, TorchLinear, pick_linear
-from pagewire_worker.models.config import ModelConfig
-from pagewire_worker.models.source import LoadSettings
+from pagewire_worker.models.variants import BY_FLAG
 
-Quantizer = Callable[[ModelConfig, LoadSettings, Capability | None], LinearKind]
+LinearMaker = Callable[[ModelConfig, LoadSettings, Capability | None], LinearKind]
 """(shape, settings, compute capability of the device) -> layers."""
 
 
 def choose_linears(
-    config: ModelConfig, settings: LoadSettings, capability: Capability | None
+    name: str, config: ModelConfig, settings: LoadSettings, capability: Capability | None
 ) -> LinearKind:
-    """Return the layers that `settings` asks for.
+    """Return the layers called `name`, one of LINEARS.
 
     Raises:
         StartupError: They do not do for this model or on this device.
     """
-    quantize = QUANTIZERS.get(settings.quantization)
-    if quantize is not None:
-        return quantize(config, settings, capability)
+    return LINEARS[name](config, settings, capability)
+
+
+def _by_flag(
+    config: ModelConfig, settings: LoadSettings, capability: Capability | None
+) -> LinearKind:
     return pick_linear(settings.linear_backend, settings.device, settings.dtype)
 
 
@@ -66,5 +72,5 @@ def _refused(reason: str) -> StartupError:
     return StartupError(f"--quantization: fp8 does not do here: {reason}", field="quantization")
 
 
-QUANTIZERS: Mapping[str, Quantizer] = {"fp8": _fp8}
-"""Quantizations of layers. Those of the kernels for CPUs are in fused/choice.py."""
+LINEARS: Mapping[str, LinearMaker] = {BY_FLAG: _by_flag, "fp8": _fp8}
+"""Linear layers by the names of models/variants.py."""

@@ -1,25 +1,16 @@
-"""Architecture name to builder. A new architecture is an entry here, and a file if it needs one."""
+"""Reads the config.json of native models. models/variants.py says which decoder computes each."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from pagewire_worker.layers.linear import LinearKind
-from pagewire_worker.models.config import (
+from pagewire_worker.checkpoint.model_config import (
     ModelConfig,
     Traits,
     parse_model_config,
     read_config_json,
 )
-from pagewire_worker.models.decoder import Decoder, load_decoder
-from pagewire_worker.models.unsupported import UnsupportedModelError
-from pagewire_worker.models.window import mistral_window, qwen_window
-from pagewire_worker.weights import WeightReader
-
-Builder = Callable[[ModelConfig, WeightReader, LinearKind, int, torch.device], Decoder]
-"""(shape, weights, linear layers, longest position, device) -> model."""
+from pagewire_worker.checkpoint.window import UnsupportedModelError, mistral_window, qwen_window
 
 TRAITS: Mapping[str, Traits] = {
     "LlamaForCausalLM": Traits(),
@@ -27,8 +18,6 @@ TRAITS: Mapping[str, Traits] = {
     "Qwen2ForCausalLM": Traits(has_qkv_bias=True, has_output_bias=False, window=qwen_window),
     "Qwen3ForCausalLM": Traits(has_qk_norm=True, default_head_dim=128, window=qwen_window),
 }
-
-BUILDERS: Mapping[str, Builder] = dict.fromkeys(TRAITS, load_decoder)
 
 
 def read_model_config(folder: Path) -> ModelConfig:

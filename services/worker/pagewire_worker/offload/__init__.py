@@ -1,1 +1,1 @@
-"""KV blocks that leave the worker and come back: what is sent when, through which store."""
+"""Moves KV blocks to and from KV stores, behind the connector protocol."""

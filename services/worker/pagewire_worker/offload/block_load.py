@@ -1,4 +1,4 @@
-"""One load of whole blocks from a store."""
+"""A load of whole blocks from a store; LoadRun has the part common to all loads."""
 
 import asyncio
 from collections import Counter, deque
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from pagewire_shared.errors import InternalError
-from pagewire_shared.kv_tier import MAX_TIERS, RULE, is_tier_name
+from pagewire_shared.kv.tier import MAX_TIERS, RULE, is_tier_name
 from pagewire_worker.offload.connector import KvConnector, LoadedBlock
 from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_worker.offload.load_run import LoadRun, Submit
@@ -22,17 +22,18 @@ class BlockLoad(LoadRun):
 
     Args:
         order: What to load.
-        connector: Where from.
+        connector: Client of the store.
         submit: See Submit.
         write: See Write.
-        max_blocks: How many are written in one job.
+        max_blocks: Most blocks that one job writes.
 
     Attributes:
-        connector_fault: What the connector did against its interface; one of a few texts.
+        connector_fault: How the connector broke its interface, one of a few texts; or None.
     """
 
     def __init__(
         self,
+        *,
         order: LoadOrder,
         connector: KvConnector,
         submit: Submit,
@@ -94,7 +95,7 @@ class BlockLoad(LoadRun):
             await self._has_room.wait()
 
     def _write_some(self) -> int:
-        """Write what has come, up to a buffer."""
+        """Write blocks that have arrived, up to a buffer."""
         count = min(len(self._arrived), self._max_blocks)
         batch = [self._arrived.popleft() for _ in range(count)]
         begin = self._num_written

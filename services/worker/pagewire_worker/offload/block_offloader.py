@@ -1,8 +1,8 @@
-"""Copies named blocks out of the pool at low priority. Runs in the model thread, does no I/O, and
-never waits: what cannot go at once stays, or is dropped and counted.
+"""Copies named blocks out of the pool at low priority, for the stores.
 
-At most NUM_STAGING buffers are on their way. While all are, nothing is copied, so a slow store
-costs neither memory nor time.
+Runs in the model thread, does no I/O and never waits. Blocks that cannot be copied at once stay, or
+are dropped and counted. At most NUM_STAGING buffers are in use. While all of them are, nothing is
+copied, so a slow store costs neither memory nor time.
 """
 
 import logging
@@ -15,33 +15,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pagewire_worker.device_copies import DeviceCopies, ImmediateCopies
-from pagewire_worker.kv_cache import KvCache
+from pagewire_worker.kv.block_copy import copy_out, make_staging
+from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
+from pagewire_worker.kv.kv_cache import KvCache
 from pagewire_worker.offload import metrics
-from pagewire_worker.offload.block_copy import copy_out, make_staging
 from pagewire_worker.offload.known_names import DECLINED_SECONDS, KNOWN_SECONDS, KnownNames
 from pagewire_worker.offload.put_batch import PutBatch, PutOutlet
 from pagewire_worker.offload.unsent_blocks import UnsentBlock, UnsentBlocks
-from pagewire_worker.step import NO_SLOT, Ints, StepPlan
+from pagewire_worker.plan.step import NO_SLOT, Ints, StepPlan
 
 _logger = logging.getLogger(__name__)
 
 NUM_STAGING = 12
 STAGING_BYTES = 4 * 1024 * 1024
-"""Copied in about a millisecond, and enough for a store's round trips to be small beside it."""
+"""Copied in about a millisecond; large enough to make a store's round trips cheap."""
 DEVICE_STAGING_BYTES = 64 * 1024 * 1024
 MIN_DEVICE_BLOCKS = 16
-"""Of a device: its copies are enqueued, which takes no longer for many blocks, and a step of a
-large model names more bytes than would fit buffers of a few blocks."""
+"""Rows of a buffer on a device. Its copies are enqueued, which takes no longer for many blocks. A
+step of a large model names more bytes than buffers of a few blocks hold."""
 ALL_DEVICE_BYTES = 768 * 1024 * 1024
 MIN_DEVICE_STAGING = 4
-"""Pinned memory of all buffers; never fewer than so many."""
+"""Pinned memory of all buffers, and the fewest buffers in any case."""
 MIN_BUSY_BLOCKS = 8
-"""Copied out between steps only when as many are ready: a copy has a price per layer."""
+"""Blocks are copied between steps only if this many are ready: a copy has a cost per layer."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Settled:
+class _FinishedPut:
     """How a batch ended; None for names when it was not stored."""
 
     batch: PutBatch
@@ -57,11 +57,11 @@ class StagingSize(NamedTuple):
 
 
 def staging_size(bytes_per_block: int, num_blocks: int, *, is_device: bool) -> StagingSize:
-    """Return what to copy blocks into.
+    """Return the buffers to copy blocks into.
 
     Args:
-        bytes_per_block: Of one block.
-        num_blocks: In the pool; more at once there are not.
+        bytes_per_block: Bytes of one block.
+        num_blocks: Blocks in the pool, an upper bound.
         is_device: Whether copies are enqueued on a device, instead of made in the model thread.
     """
     if not is_device:
@@ -73,16 +73,16 @@ def staging_size(bytes_per_block: int, num_blocks: int, *, is_device: bool) -> S
 
 
 class BlockOffloader:
-    """Follows the blocks of one pool and hands those to be stored to an outlet.
+    """Follows the blocks of one pool and hands blocks to be stored to an outlet.
 
     Args:
         cache: The pool.
         is_writeback: See UnsentBlocks.
-        clock: Seconds.
+        clock: Returns the time in seconds.
         copies: How blocks are copied; at once by default.
 
     Attributes:
-        load_staging: A buffer for payloads that come in, uint8 [blocks, bytes_per_block].
+        load_staging: A buffer for incoming payloads, uint8 [blocks, bytes_per_block].
     """
 
     def __init__(
@@ -106,23 +106,25 @@ class BlockOffloader:
         self._free = [make_staging(cache, num_bytes) for _ in range(size.num_buffers)]
         self.load_staging = make_staging(cache, num_bytes)
         self._outlet: PutOutlet | None = None
-        self._settled: deque[_Settled] = deque()
+        self._finished: deque[_FinishedPut] = deque()
         self._has_failed = False
 
     def connect(self, outlet: PutOutlet | None) -> None:
-        """Offload to `outlet` what gets a name from now on; None for nothing."""
+        """Offload blocks that get a name from now on to `outlet`; None to offload none."""
         self._outlet = outlet
 
-    def settle(self, batch: PutBatch, names: frozenset[bytes] | None, is_new_store: bool) -> None:
+    def finish_put(
+        self, batch: PutBatch, names: frozenset[bytes] | None, is_new_store: bool
+    ) -> None:
         """Give a batch back, from any thread; `names` are those stored, None when it failed."""
-        self._settled.append(_Settled(batch, names, is_new_store))
+        self._finished.append(_FinishedPut(batch, names, is_new_store))
 
     def leave(self, slots: Ints) -> None:
-        """See BlockWatch."""
+        """See BlockObserver."""
         self._unsent.leave(np.asarray(slots, dtype=np.int64).tolist())
 
     def follow(self, plan: StepPlan) -> None:
-        """See BlockWatch."""
+        """See BlockObserver."""
         for request in plan.new_requests:
             self._tenant_of[request.slot] = request.tenant
         sources = [self._tenant_of.get(int(slot)) for slot in plan.fork_sources]
@@ -130,7 +132,7 @@ class BlockOffloader:
             self._tenant_of[int(slot)] = tenant
 
     def overwrite(self, blocks: Sequence[int]) -> None:
-        """See BlockWatch: what was not sent goes now, one buffer of it, or never."""
+        """See BlockObserver: one buffer of unsent blocks is sent now, the rest is dropped."""
         entries = self._unknown(self._unsent.pop(blocks))
         if not entries:
             return
@@ -143,16 +145,16 @@ class BlockOffloader:
         metrics.DROPPED_BLOCKS.labels("queue_full").inc(len(entries) - sent)
 
     def begin(self, plan: StepPlan) -> None:
-        """See BlockWatch: nothing goes before it has its name."""
+        """See BlockObserver: nothing is sent before it has its name."""
 
     def launched(self, plan: StepPlan) -> None:
-        """See BlockWatch."""
+        """See BlockObserver."""
 
     def failed(self) -> None:
-        """See BlockWatch."""
+        """See BlockObserver."""
 
     def named(self, plan: StepPlan) -> None:
-        """See BlockWatch."""
+        """See BlockObserver."""
         if self._outlet is None or len(plan.named_slots) == 0:
             return
         for block, name, slot in zip(plan.named_blocks, plan.names, plan.named_slots, strict=True):
@@ -162,12 +164,12 @@ class BlockOffloader:
                 self._unsent.add(entry)
 
     def drop_slots(self) -> None:
-        """See BlockWatch."""
+        """See BlockObserver."""
         self._unsent.leave(tuple(self._tenant_of))
         self._tenant_of.clear()
 
     def turn(self, is_idle: bool) -> bool:
-        """Copy out at most one buffer of what is ready, and return whether there is more to do."""
+        """Copy out at most one buffer of ready blocks, and return whether work is left."""
         self._take_back()
         if self._outlet is None or not self._outlet.is_open or not self._free:
             return False
@@ -183,15 +185,17 @@ class BlockOffloader:
         return [entry for entry in entries if not self._known.holds(entry.name, now)]
 
     def _send(self, entries: list[UnsentBlock]) -> int:
-        """Copy out `entries`, no more than a buffer holds, to be sent once they are copied; return
-        how many went."""
+        """Copy out `entries`, at most a buffer, and send them once they are copied.
+
+        Returns how many are sent.
+        """
         assert self._outlet is not None, "nothing is sent before there is an outlet"
         staging = self._free.pop()
         blocks = [entry.block for entry in entries]
         try:
             copied = self._copies.copy_out(blocks, lambda: copy_out(self._cache, blocks, staging))
         except RuntimeError:
-            # Of torch, such as no memory for a temporary: a block less in a store, and no more.
+            # An error of torch, such as no memory for a temporary: the blocks are not stored.
             self._free.append(staging)
             metrics.DROPPED_BLOCKS.labels("copy_failed").inc(len(entries))
             if not self._has_failed:
@@ -204,13 +208,13 @@ class BlockOffloader:
 
     def _take_back(self) -> None:
         """Free the buffers of batches that are settled."""
-        while self._settled:
-            settled = self._settled.popleft()
-            self._free.append(settled.batch.staging)
-            if settled.is_new_store:
+        while self._finished:
+            finished = self._finished.popleft()
+            self._free.append(finished.batch.staging)
+            if finished.is_new_store:
                 self._known.clear()
-            if settled.names is not None:
+            if finished.names is not None:
                 now = self._clock()
-                left_out = {entry.name for entry in settled.batch.entries} - settled.names
-                self._known.add(settled.names, now + KNOWN_SECONDS)
+                left_out = {entry.name for entry in finished.batch.entries} - finished.names
+                self._known.add(finished.names, now + KNOWN_SECONDS)
                 self._known.add(left_out, now + DECLINED_SECONDS)

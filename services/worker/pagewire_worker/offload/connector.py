@@ -1,6 +1,6 @@
-"""The seam to a store of KV blocks. Plain data and one protocol; docs/connectors.md has an example.
+"""Interface to a store of KV blocks: data classes and a protocol. See docs/connectors.md.
 
-Payload of a block: per layer, in order, its keys and then its values, each
+The payload of a block has, per layer, in order, its keys and then its values. Each is
 [block_size, kv_heads, head_dim] in the cache's type, contiguous.
 """
 
@@ -8,12 +8,12 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pagewire_worker.kv_cache import CacheGroup
+from pagewire_worker.kv.kv_cache import CacheGroup
 
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """What makes two blocks of one name interchangeable. A store keeps layouts apart.
+    """The facts that make two blocks of one name interchangeable. A store keeps layouts apart.
 
     Attributes:
         model_fingerprint: SHA-256 over configuration and weights.
@@ -33,11 +33,11 @@ class BlockLayout:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingBlock:
-    """A block to be stored.
+    """A block to store.
 
     Attributes:
-        name: 16 bytes that name its content.
-        tenant: Whose it is; None for the default tenant.
+        name: Hash of its content, 16 bytes.
+        tenant: Its tenant; None for the default tenant.
         payload: Its bytes; they may change as soon as `put` has returned or raised.
     """
 
@@ -48,12 +48,12 @@ class OutgoingBlock:
 
 @dataclass(frozen=True, slots=True)
 class LoadedBlock:
-    """A block that came, verified.
+    """A block that was loaded and verified.
 
     Attributes:
         name: Its name.
-        payload: Its bytes, valid until the next block is asked for or the load ends.
-        tier: Where it was: "memory", "disk", "redis" or a name of the connector's own, of 1 to 32
+        payload: Its bytes, valid until the next block is requested or the load ends.
+        tier: Its tier: "memory", "disk", "redis" or a name that the connector chooses, of 1 to 32
             characters of a-z, 0-9, _ and -, not "worker"; at most 8 different ones in one load.
     """
 
@@ -63,35 +63,44 @@ class LoadedBlock:
 
 
 class KvConnector(Protocol):
-    """A client of stores. All calls come from one event loop, which they must never hold up: what
-    takes more than about a millisecond belongs into a thread."""
+    """A client of stores.
+
+    All calls come from one event loop and must not block it: work of more than about a millisecond
+    belongs into a thread.
+    """
 
     @property
     def store_id(self) -> bytes:
-        """Changes when the store that `put` uses may have lost what it held."""
+        """Changes when the store that `put` uses may have lost its blocks."""
         ...
 
     async def register(self, layout: BlockLayout, addresses: Sequence[str]) -> None:
-        """Take what a scheduler says at an attach: `put` goes to the first of `addresses`, `get`
-        to any of them. Must not wait for a store."""
+        """Take the addresses that a scheduler names at an attach. Must not wait for a store.
+
+        `put` uses the first of `addresses`, `get` any of them.
+        """
         ...
 
     async def put(self, blocks: Sequence[OutgoingBlock]) -> frozenset[bytes]:
-        """Store blocks and return the names that the store holds now, which are not put again for
-        a minute. What it leaves out counts as dropped for want of room and may come again after
-        some seconds. `put` may be called again before an earlier call has returned.
+        """Store blocks and return the names that the store holds now.
+
+        These are not put again for a minute. Blocks that are left out count as dropped for lack of
+        room and may come again after some seconds. `put` may be called again before an earlier
+        call has returned.
 
         Raises:
-            PagewireError: The store cannot be reached, is too slow or broke the contract. Nothing
-                is known of the blocks then.
+            PagewireError: The store cannot be reached, is too slow or broke the contract. The state
+                of the blocks is then unknown.
         """
         ...
 
     def get(
         self, address: str, names: Sequence[bytes], timeout_seconds: float
     ) -> AsyncGenerator[LoadedBlock, None]:
-        """Yield blocks in the order of `names`, each with its checksum verified; end at the first
-        that is missing or damaged. No more than a bounded window may be read ahead of the caller.
+        """Yield blocks in the order of `names`, each with its checksum verified.
+
+        Ends at the first block that is missing or damaged. At most a bounded window may be read
+        ahead of the caller.
 
         Raises:
             PagewireError: As for `put`.
@@ -99,5 +108,5 @@ class KvConnector(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
         ...

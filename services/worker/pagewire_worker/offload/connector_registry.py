@@ -1,4 +1,4 @@
-"""Which connector `--kv-connector` names: Pagewire's own, or a class of an installed module."""
+"""Maps `--kv-connector` to a connector: Pagewire's own, or a class of an installed module."""
 
 import importlib
 
@@ -14,7 +14,7 @@ def make_connector(name: str) -> KvConnector:
     """Return the connector `name`: "pagewire", or MODULE:CLASS, called without arguments.
 
     Raises:
-        StartupError: There is no such class, or it is no connector.
+        StartupError: There is no such class, or it is not a connector.
     """
     if name == "pagewire":
         return KvStoreConnector()

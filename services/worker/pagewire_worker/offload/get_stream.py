@@ -1,4 +1,4 @@
-"""One Get stream of a KV store: what is asked for, in order, each block verified as it comes."""
+"""One Get stream of a KV store: requests blocks in order, and verifies each one."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -10,9 +10,9 @@ import numpy as np
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as wire
-from pagewire_shared.arrays import pack_names, unpack_names
 from pagewire_shared.errors import UnavailableError, WireError
-from pagewire_shared.kv_chunk_convert import MAX_DATA_BYTES, KvPiece
+from pagewire_shared.kv.arrays import pack_names, unpack_names
+from pagewire_shared.kv.chunk_convert import MAX_DATA_BYTES, KvPiece
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import LoadedBlock
 from pagewire_worker.offload.incoming_blocks import IncomingBlocks
@@ -21,17 +21,17 @@ from pagewire_worker.offload.shared_arena import SharedArena
 WINDOW_BYTES = 32 * 1024 * 1024
 MAX_WINDOW_CHUNKS = 1024
 SHARED_WINDOW_BYTES = 64 * 1024 * 1024
-"""What a store keeps in place for one stream in shared memory, where nothing is under way."""
+"""Bytes that a store pins for one stream in shared memory, where no bytes are under way."""
 INLINE_BYTES = 1024 * 1024
-"""Copied and verified in less time than another thread takes to begin."""
+"""Copied and verified in less time than another thread takes to start."""
 
 
 def blocks_per_stream(bytes_per_block: int, *, in_shared_memory: bool = False) -> int:
-    """Return how many blocks one stream is asked for: a window of chunks, and one block at least.
+    """Return the number of blocks to request on one stream: a window of chunks, at least one block.
 
-    A long load is several streams one after the other. A stream gets all its credits at the start,
-    because gRPC fails a write to a stream that the store has ended, and with it the reads of what
-    has not been read yet.
+    A long load takes several streams, one after the other. A stream gets all its credits at the
+    start: gRPC fails a write to a stream that the store has ended, and with it the reads of
+    messages that are still unread.
     """
     window_bytes = SHARED_WINDOW_BYTES if in_shared_memory else WINDOW_BYTES
     chunks = min(MAX_WINDOW_CHUNKS, window_bytes // min(bytes_per_block, MAX_DATA_BYTES))
@@ -52,9 +52,9 @@ async def read_blocks(
 
     Raises:
         WireError: The store broke the contract.
-        DeadlineError: It did not take the request in time; `opening` says what that is.
-        PagewireError: The stream ended before its time.
-        grpc.RpcError: It failed.
+        DeadlineError: The store did not take the request in time, as `opening` defines.
+        PagewireError: The stream ended early.
+        grpc.RpcError: The stream failed.
     """
     bytes_per_block = layout.groups[0].bytes_per_block
     incoming = IncomingBlocks(names, bytes_per_block)
@@ -114,7 +114,7 @@ async def _read_shared(
     """Return a verified copy of a block in shared memory; None when it is damaged."""
     if num_bytes > INLINE_BYTES:
         return await asyncio.to_thread(arena.read, offset, num_bytes, checksum)
-    await asyncio.sleep(0)  # a message tells of many
+    await asyncio.sleep(0)  # one message lists many blocks
     return arena.read(offset, num_bytes, checksum)
 
 

@@ -1,12 +1,12 @@
-"""Pieces of blocks, in order, become verified payloads. Pure; holds one block at most."""
+"""Assembles pieces of blocks, in order, into verified payloads; holds one block at most."""
 
 from collections.abc import Iterable, Sequence
 
-from pagewire_shared.checksum import joined_crc32c
 from pagewire_shared.errors import WireError
-from pagewire_shared.ids import short
-from pagewire_shared.kv_chunk_convert import KvPiece
-from pagewire_shared.kv_tier import STORE_TIERS
+from pagewire_shared.identity.ids import short
+from pagewire_shared.kv.checksum import joined_crc32c
+from pagewire_shared.kv.chunk_convert import KvPiece
+from pagewire_shared.kv.tier import STORE_TIERS
 from pagewire_worker.offload.connector import LoadedBlock
 
 
@@ -14,11 +14,11 @@ class IncomingBlocks:
     """The blocks of one load.
 
     Args:
-        names: What was asked for, in order.
+        names: Requested names, in order.
         bytes_per_block: Size of every payload.
 
     Attributes:
-        damage: Why the load ended at a damaged block; None when it did not.
+        damage: Why the load ended at a damaged block; None without damage.
     """
 
     def __init__(self, names: Sequence[bytes], bytes_per_block: int) -> None:
@@ -34,7 +34,7 @@ class IncomingBlocks:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing that may still come is of any use."""
+        """Whether no further message can be used."""
         return (
             self.damage is not None
             or self._num_done == len(self._names)
@@ -42,23 +42,23 @@ class IncomingBlocks:
         )
 
     def set_tier(self, tier: str) -> None:
-        """Note where the next blocks come from. Raises WireError for a tier that is none."""
+        """Set the tier of the next blocks. Raises WireError for an unknown tier."""
         if tier not in STORE_TIERS:
             raise WireError(f"source: {tier[:20]!r} is none of {', '.join(STORE_TIERS)}")
         self._tier = tier
 
     def add_missing(self, names: Iterable[bytes]) -> None:
-        """Note blocks that will not come. Raises WireError for one that was not asked for."""
+        """Note blocks that will not come. Raises WireError for a block that was not requested."""
         missing = set(names)
         if not missing <= set(self._names):
             raise WireError("missing: a block that was not asked for")
         self._missing |= missing
 
     def add_piece(self, piece: KvPiece) -> LoadedBlock | None:
-        """Take the next piece and return the block that it completes.
+        """Add the next piece and return the block that it completes.
 
         Raises:
-            WireError: It is not the next piece of the next block.
+            WireError: The piece is not the next one of the next block.
         """
         self._check(piece)
         data_checksum = piece.data_checksum
@@ -71,10 +71,10 @@ class IncomingBlocks:
         return self._finish(piece) if piece.is_last else None
 
     def add_whole(self, name: bytes, payload: bytes | memoryview | None) -> LoadedBlock | None:
-        """Take a block that came whole and was verified; None for a payload that is damaged.
+        """Add a whole block that was verified; a damaged one has no `payload`.
 
         Raises:
-            WireError: It is not the next block.
+            WireError: The block is not the next one.
         """
         if self.is_over:
             raise WireError(f"shared: block {short(name)} comes after the last one")

@@ -1,13 +1,11 @@
-"""A worker's dealings with KV stores as one object: puts, loads, and what an attach changes."""
+"""Connects a worker to KV stores: puts, loads, and changes of stores at an attach."""
 
 import asyncio
 import logging
 from collections.abc import Sequence
 
 from pagewire_shared.errors import WireError
-from pagewire_shared.kv_tier import tier_label
-from pagewire_worker.executor import Executor
-from pagewire_worker.model_thread import ModelThread
+from pagewire_shared.kv.tier import tier_label
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.block_load import BlockLoad
 from pagewire_worker.offload.block_offloader import BlockOffloader
@@ -15,39 +13,41 @@ from pagewire_worker.offload.connector import BlockLayout, KvConnector
 from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder
 from pagewire_worker.offload.open_loads import OpenLoads
 from pagewire_worker.offload.put_sender import PutSender
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.runner.model_thread import ModelThread
 
 _logger = logging.getLogger(__name__)
 
 MAX_LOADS = 16
-"""Each holds some MiB; a scheduler orders fewer."""
+"""Each load holds some MiB; a scheduler orders fewer loads."""
 
 
 class KvOffload:
-    """Offloads and loads blocks of one executor. Belongs to the event loop it is made in.
+    """Offloads and loads blocks of one model runner. Belongs to the event loop it is made in.
 
     Args:
-        executor: Writes blocks, in `thread` only.
+        model_runner: Writes blocks, in `thread` only.
         offloader: Copies blocks out, in `thread` only.
         thread: The model thread.
-        connector: The store.
+        connector: Client of the store.
         layout: Of the blocks.
         num_blocks: Size of the pool.
 
     Attributes:
-        loads: Those under way.
+        loads: Loads under way.
     """
 
     def __init__(
         self,
-        executor: Executor,
+        *,
+        model_runner: ModelRunner,
         offloader: BlockOffloader,
         thread: ModelThread,
         connector: KvConnector,
         layout: BlockLayout,
-        *,
         num_blocks: int,
     ) -> None:
-        self._executor = executor
+        self._model_runner = model_runner
         self._offloader = offloader
         self._thread = thread
         self._connector = connector
@@ -56,8 +56,8 @@ class KvOffload:
         self.loads: OpenLoads[BlockLoad] = OpenLoads(num_blocks, MAX_LOADS)
         self._addresses: tuple[str, ...] = ()
         self._is_registered = True
-        self._told_faults: set[str] = set()
-        self._sender = PutSender(connector, offloader.settle, thread.nudge)
+        self._logged_faults: set[str] = set()
+        self._sender = PutSender(connector, offloader.finish_put, thread.nudge)
         thread.add_low_priority(offloader.turn)
 
     async def run(self) -> None:
@@ -68,7 +68,7 @@ class KvOffload:
             await self._connector.close()
 
     async def attach(self, addresses: Sequence[str]) -> None:
-        """Take the stores of a welcome; without any nothing is offloaded."""
+        """Use the stores of a welcome; without any, nothing is offloaded."""
         if self._is_registered and tuple(addresses) == self._addresses:
             return
         self._addresses = tuple(addresses)
@@ -83,13 +83,13 @@ class KvOffload:
         try:
             await self._connector.register(self._layout, addresses)
         except Exception:
-            # A connector of somebody else: the worker goes on without stores.
+            # The connector may be foreign code: the worker continues without stores.
             _logger.exception("the connector does not take the KV stores")
             return False
         return True
 
     def begin_load(self, order: LoadOrder) -> "asyncio.Future[LoadAnswer]":
-        """Begin a load; its future is the answer. Cancelled, the load writes nothing more.
+        """Begin a load; its future is the answer. If that is cancelled, no more is written.
 
         Raises:
             WireError: The order contradicts the contract.
@@ -104,7 +104,11 @@ class KvOffload:
 
     def _make_load(self, order: LoadOrder) -> BlockLoad:
         return BlockLoad(
-            order, self._connector, self._thread.submit, self._write, len(self._staging)
+            order=order,
+            connector=self._connector,
+            submit=self._thread.submit,
+            write=self._write,
+            max_blocks=len(self._staging),
         )
 
     def _note(self, load: BlockLoad | None, answer: LoadAnswer) -> None:
@@ -115,11 +119,11 @@ class KvOffload:
         metrics.LOADED_BYTES.inc(answer.num_bytes)
         for tier, num_blocks in answer.tiers.items():
             metrics.LOADED_BLOCKS.labels(tier_label(tier)).inc(num_blocks)
-        self._tell_fault(load.connector_fault)
+        self._log_fault(load.connector_fault)
 
-    def _tell_fault(self, fault: str | None) -> None:
-        if fault is not None and fault not in self._told_faults:
-            self._told_faults.add(fault)
+    def _log_fault(self, fault: str | None) -> None:
+        if fault is not None and fault not in self._logged_faults:
+            self._logged_faults.add(fault)
             _logger.error("loads fail, the connector is at fault: %s", fault)
 
     def _write(
@@ -128,4 +132,4 @@ class KvOffload:
         names: Sequence[bytes],
         payloads: Sequence[memoryview | bytes],
     ) -> None:
-        self._executor.load_blocks(blocks, names, payloads, self._staging)
+        self._model_runner.blocks.load_blocks(blocks, names, payloads, self._staging)

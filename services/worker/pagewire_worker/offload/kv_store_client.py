@@ -1,16 +1,16 @@
 """The connector to Pagewire's own KV stores, over gRPC.
 
-It lives in the event loop of the worker: grpc.aio serves one loop per process well, a piece of 1
-MiB is about 0.1 ms of work here, and whole payloads are looked at in threads.
+It runs in the event loop of the worker: grpc.aio serves one loop per process well. A piece of 1 MiB
+is about 0.1 ms of work here; whole payloads are checked in threads.
 """
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from pagewire_shared.errors import WireError
-from pagewire_worker.convert import layout_to_message
 from pagewire_worker.offload.connector import BlockLayout, LoadedBlock, OutgoingBlock
 from pagewire_worker.offload.kv_store_link import KvStoreLink
+from pagewire_worker.offload.layout_convert import layout_to_message
 
 STALL_SECONDS = 5.0
 
@@ -19,13 +19,13 @@ class KvStoreConnector:
     """See KvConnector.
 
     Args:
-        stall_seconds: How long a store may leave a put without an answer.
+        stall_seconds: Longest time that a store may take to answer a put.
     """
 
     def __init__(self, stall_seconds: float = STALL_SECONDS) -> None:
         self._stall_seconds = stall_seconds
         self._addresses: tuple[str, ...] = ()
-        # Apart from each other, so that blocks that go out do not hold up those that come in.
+        # Separate links, so that outgoing blocks do not delay incoming ones.
         self._put_links: dict[str, KvStoreLink] = {}
         self._get_links: dict[str, KvStoreLink] = {}
 

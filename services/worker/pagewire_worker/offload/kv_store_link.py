@@ -1,4 +1,4 @@
-"""One connection to a KV store: dialled when it is needed, greeted, thrown away when it fails."""
+"""One connection to a KV store: dialled on demand, greeted, and dropped when it fails."""
 
 import asyncio
 import logging
@@ -12,8 +12,6 @@ import grpc.aio
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as wire
 from pagewire_protos.kvstore.v1 import kv_store_pb2_grpc
-from pagewire_shared.arena_facts import ArenaFacts
-from pagewire_shared.cancellation import is_cancelled
 from pagewire_shared.convert import protocol_range
 from pagewire_shared.errors import (
     InternalError,
@@ -22,8 +20,10 @@ from pagewire_shared.errors import (
     UnavailableError,
     WireError,
 )
+from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.streams import deserializer, serializer
+from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.errors import from_rpc_error
-from pagewire_shared.rpc.kv_streams import deserializer, serializer
 from pagewire_shared.rpc.options import kv_channel_options
 from pagewire_worker.offload.connector import LoadedBlock, OutgoingBlock
 from pagewire_worker.offload.get_stream import blocks_per_stream, read_blocks
@@ -43,13 +43,13 @@ _GET_RESPONSE: Any = wire.GetResponse
 class KvStoreLink:
     """A store at one address, for blocks of one layout.
 
-    Puts go through long streams, as many as there are puts at once; every load has a stream of its
+    Puts share long streams, as many as there are concurrent puts. Every load has a stream of its
     own.
 
     Args:
-        address: Of the store.
-        layout: Of all blocks.
-        stall_seconds: How long the store may leave a hello or a put without an answer.
+        address: Address of the store.
+        layout: Layout of all blocks.
+        stall_seconds: Longest time that the store may take to answer a hello or a put.
     """
 
     def __init__(self, address: str, layout: layout_pb2.KvLayout, stall_seconds: float) -> None:
@@ -67,7 +67,7 @@ class KvStoreLink:
         self._touching: asyncio.Task[None] | None = None
 
     def prepare(self) -> "asyncio.Task[grpc.aio.Channel]":
-        """Dial and greet, so that the first load need not; return what others may wait for."""
+        """Dial and greet ahead of the first load; return the task to wait for."""
         if self._is_closed:
             raise UnavailableError("the scheduler names this store no more")
         if self._dialling is None or self._dialling.done():
@@ -81,8 +81,8 @@ class KvStoreLink:
         try:
             return await self._put(blocks)
         except (UnavailableError, InternalError):
-            # gRPC says "internal" where it finds a connection gone while it writes. The stream
-            # may have ended long ago, with a store that is back by now.
+            # gRPC says "internal" if it finds the connection gone during a write. The stream may
+            # have ended long ago, with a store that is back by now.
             if not was_used:
                 raise
         return await self._put(blocks)
@@ -101,7 +101,7 @@ class KvStoreLink:
                     yield block
             return
         except (UnavailableError, InternalError):
-            # The channel may lead to a store that has ended, and is back by now.
+            # The channel may lead to a store that has ended and is back by now.
             if not was_used or num_blocks:
                 raise
         async with aclosing(self._get(names, end)) as blocks:
@@ -132,7 +132,7 @@ class KvStoreLink:
             await self._drop_doubtful()
 
     async def close(self) -> None:
-        """Close the channel for good; streams over it end."""
+        """Close the channel for good; its streams end."""
         self._is_closed = True
         if self._dialling is not None:
             self._dialling.cancel()
@@ -149,7 +149,7 @@ class KvStoreLink:
             await channel.close()
 
     async def _drop_doubtful(self) -> None:
-        """Dial and greet anew where the store's memory is not what was mapped."""
+        """Drop the connection if the store's memory is not the mapped one; it is dialled anew."""
         if self._arena is not None and self._arena.is_doubtful:
             self._arena = None
             await self._hang_up()
@@ -188,7 +188,7 @@ class KvStoreLink:
 
     def _give_back(self, stream: PutStream, *, is_useful: bool) -> None:
         if stream not in self._put_streams:
-            return  # it ended with its channel
+            return  # the stream ended with its channel
         if is_useful:
             self._idle_put_streams.append(stream)
         else:
@@ -197,7 +197,7 @@ class KvStoreLink:
 
     @asynccontextmanager
     async def _dialled(self) -> AsyncIterator[grpc.aio.Channel]:
-        """Yield a channel; what goes wrong with it is a PagewireError, and may close it."""
+        """Yield a channel; its errors become PagewireErrors, and may close it."""
         channel = None
         try:
             channel = await self._dial()
@@ -209,21 +209,21 @@ class KvStoreLink:
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            # So gRPC tells those who use a stream that the link was closed.
+            # gRPC cancels the users of a stream when the channel was closed.
             raise UnavailableError("the link to the store was closed") from None
 
     async def _dial(self) -> grpc.aio.Channel:
         """Return a channel to a store that has accepted the layout."""
         if self._channel is not None:
-            # gRPC would connect by itself, and not ask whether it is still the same store.
+            # gRPC would reconnect by itself, without a check that it is still the same store.
             if self._channel.get_state() is grpc.ChannelConnectivity.READY:
                 return self._channel
             await self._hang_up()
-        # Goes on when a load cannot wait for it: the next one finds the channel.
+        # Continues if a load gives up waiting: the next load finds the channel.
         return await asyncio.shield(self.prepare())
 
     async def _connect(self) -> grpc.aio.Channel:
-        # A pool of its own: a new channel must not wait out the backoff of an old one.
+        # With its own pool: a new channel must not wait out the backoff of an old one.
         options = [*kv_channel_options(), ("grpc.use_local_subchannel_pool", 1)]
         channel = grpc.aio.insecure_channel(self._address, options=options)
         try:
@@ -239,7 +239,7 @@ class KvStoreLink:
         stub: Any = kv_store_pb2_grpc.KvStoreServiceStub(channel)
         answer = await stub.Hello(hello, timeout=self._stall_seconds)
         if answer is None:
-            # What grpc.aio returns for bytes that are no message.
+            # grpc.aio returns None for bytes that are not a message.
             raise WireError("the store's answer to a hello is no message")
         if len(answer.store_id) != _ID_BYTES:
             raise WireError(f"store_id must have {_ID_BYTES} bytes", field="store_id")
@@ -253,9 +253,9 @@ class KvStoreLink:
     async def _failed(
         self, channel: grpc.aio.Channel | None, error: PagewireError
     ) -> PagewireError:
-        """Return `error`; a channel whose store is not there is closed, and dialled anew."""
+        """Return `error`; close the channel if its store is gone, to be dialled anew."""
         is_lost = isinstance(error, UnavailableError | InternalError)
-        # Also where what was written to its memory is not what the store finds there.
+        # Also if the store does not find the bytes that were written to its memory.
         is_lost |= self._arena is not None and isinstance(error, InvalidRequestError)
         if is_lost and channel is self._channel:
             await self._hang_up()
@@ -263,7 +263,7 @@ class KvStoreLink:
 
 
 def _note_failure(task: "asyncio.Task[Any]") -> None:
-    """Take a look, in case that nobody waits: whoever needs the channel dials again."""
+    """Retrieve the exception, in case that no load waits: a load that needs it dials again."""
     if not task.cancelled() and task.exception() is not None:
         _logger.debug("a KV store cannot be reached: %s", task.exception())
 

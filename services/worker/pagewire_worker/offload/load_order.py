@@ -1,15 +1,14 @@
-"""A load of blocks from a store or another worker, as plain data: what is asked for and how it
-ended."""
+"""Orders to load blocks from a store or another worker, and their answers, as plain data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_shared.kv.transport import KvTransport
 
 
 class LoadOutcome(Enum):
-    """Why a load ended; values are the labels of metrics."""
+    """Reasons why a load ended; values are the labels of metrics."""
 
     COMPLETE = "complete"
     MISSING = "missing"
@@ -18,17 +17,17 @@ class LoadOutcome(Enum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
     """Names to load into blocks of the pool, one each, in order of position.
 
     Attributes:
-        load_id: Of the attach.
-        address: Of the store, or of the other worker.
+        load_id: Unique within an attach.
+        address: Address of the store, or of the other worker.
         names: 16 bytes each.
         blocks: Ids in the pool that nothing else uses until the answer.
-        timeout_seconds: When to give up.
-        worker_id: Of the other worker; empty for a store.
+        timeout_seconds: Longest duration of the load.
+        worker_id: Id of the other worker; empty for a store.
     """
 
     load_id: int
@@ -41,17 +40,17 @@ class LoadOrder:
 
 @dataclass(frozen=True, slots=True)
 class LoadAnswer:
-    """How a load ended.
+    """Outcome of a load.
 
     Attributes:
         load_id: From the order.
-        num_blocks: How many of the first blocks are written and named.
-        outcome: Why it ended.
-        num_bytes: Payload that came, verified.
-        seconds: From the order to the last of it.
-        tiers: How many of the first blocks came from which tier of a store.
-        transport: How they came from another worker; None for a store, or when it did not accept.
-        transfer_seconds: From the first to the last of them, only of another worker.
+        num_blocks: Blocks that are written and named, a prefix of the order.
+        outcome: Why the load ended.
+        num_bytes: Verified bytes of payload.
+        seconds: From the order to the last byte.
+        tiers: Written blocks per tier of a store.
+        transport: Transport from another worker; None for a store, or if it did not accept.
+        transfer_seconds: From the first to the last byte, only for another worker.
     """
 
     load_id: int

@@ -1,8 +1,7 @@
-"""What all loads have in common: what comes is read in the event loop and written by jobs of the
-model thread, side by side, until the answer.
+"""The common part of all loads: read in the event loop, and write in the model thread beside it.
 
-A job takes what is there when it runs, up to a bound, so a load waits for few steps. Once the load
-is closed no job of it writes any more, not even one that was queued before.
+A job writes the data that has arrived when it runs, up to a bound, so a load waits for few steps.
+Once the load is closed none of its jobs writes any more, not even a queued one.
 """
 
 import asyncio
@@ -12,8 +11,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from pagewire_shared.cancellation import is_cancelled
 from pagewire_shared.errors import DeadlineError, PagewireError
+from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder, LoadOutcome
 
 _logger = logging.getLogger(__name__)
@@ -45,11 +44,11 @@ class LoadRun(ABC):
         self._is_job_running = False
 
     def cancel(self) -> None:
-        """Let `run` answer soon with what is written."""
+        """Let `run` answer soon with the blocks that are written."""
         self._is_cancelled.set()
 
     async def run(self) -> LoadAnswer:
-        """Load, by the end of the order's time at the latest. Cancelled, it writes nothing more."""
+        """Load until the end of the order's time at most. If cancelled, write nothing more."""
         work = asyncio.create_task(self._work())
         stop = asyncio.create_task(self._is_cancelled.wait())
         try:
@@ -68,7 +67,7 @@ class LoadRun(ABC):
             stop.cancel()
             is_writing = self._close()
         if is_writing and self._job is not None:
-            # What it raises was seen by nobody else, and is of no interest any more.
+            # Its exception has no other reader, and does not matter any more.
             await asyncio.gather(self._job, return_exceptions=True)
         if self._num_written == len(self._order.names):
             outcome = LoadOutcome.COMPLETE
@@ -76,29 +75,31 @@ class LoadRun(ABC):
 
     @abstractmethod
     async def _read(self) -> None:
-        """Read until nothing more comes, and call `_note_bytes` for what does."""
+        """Read until no more data comes, and call `_note_bytes` for each part."""
 
     @property
     @abstractmethod
     def _has_arrived(self) -> bool:
-        """Whether something waits to be written."""
+        """Whether data waits to be written."""
 
     @abstractmethod
     def _write_some(self) -> int:
-        """Write some of what has come, in the model thread; return of how many parts. The first
-        blocks that are named by now are counted in `_num_written`."""
+        """Write some of the data that has arrived, in the model thread.
+
+        Returns the number of parts written. Sets `_num_written` to the named prefix of blocks.
+        """
 
     @abstractmethod
     def _after_write(self, count: int) -> None:
-        """Go on reading: so many parts were written."""
+        """Continue reading after `count` parts were written."""
 
     @abstractmethod
     def _answer(self, outcome: LoadOutcome) -> LoadAnswer:
-        """Return the answer."""
+        """Return the answer with this outcome."""
 
     @property
     def _seconds(self) -> float:
-        """From the order to the last of what came."""
+        """Seconds from the order to the last byte that came."""
         return self._last_seconds or time.monotonic() - self._started
 
     def _note_bytes(self, num_bytes: int) -> None:
@@ -107,13 +108,13 @@ class LoadRun(ABC):
         self._has_news.set()
 
     def _close(self) -> bool:
-        """Let no further job write; return whether one writes right now, which is soon done."""
+        """Let no further job write; return whether a job writes now, which soon ends."""
         with self._guard:
             self._is_over = True
             return self._is_job_running
 
     async def _work(self) -> LoadOutcome:
-        """Read and write side by side until nothing more comes and all is written."""
+        """Read and write in parallel until no more data comes and all is written."""
         reading = asyncio.create_task(self._read())
         try:
             while not (reading.done() and not self._has_arrived):
@@ -134,7 +135,7 @@ class LoadRun(ABC):
             _logger.debug("load %d failed: %s", self._order.load_id, error)
             return LoadOutcome.FAILED
         except Exception:
-            # A connector of somebody else, or a full queue of jobs: a load less, and no more.
+            # A fault of a foreign connector, or a full queue of jobs: only this load fails.
             _logger.exception("load %d failed", self._order.load_id)
             return LoadOutcome.FAILED
         finally:
@@ -149,7 +150,7 @@ class LoadRun(ABC):
             news.cancel()
 
     def _write_unless_over(self) -> int:
-        """Write some of what has come; in the model thread."""
+        """Write some of the data that has arrived; in the model thread."""
         with self._guard:
             if self._is_over:
                 return 0

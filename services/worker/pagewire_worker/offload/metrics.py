@@ -1,8 +1,8 @@
-"""What a worker counts of its offloading, for its metrics endpoint. Decides nothing."""
+"""Counts the offloading of a worker for its metrics endpoint."""
 
 from prometheus_client import Counter, Histogram
 
-from pagewire_shared.kv_tier import STORE_TIERS
+from pagewire_shared.kv.tier import STORE_TIERS
 from pagewire_worker.offload.load_order import LoadOutcome
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -27,7 +27,7 @@ DAMAGED_BLOCKS = Counter(
     "pagewire_kv_damaged_blocks", "Blocks that came damaged and were not used, by why", ["reason"]
 )
 
-# What appears with its first value is no growth to who computes rates.
+# rate() ignores a counter's first sample, so every label exists from the start.
 for _reason in ("chunk_checksum", "shared_checksum", "payload_checksum"):
     DAMAGED_BLOCKS.labels(_reason)
 for _reason in ("queue_full", "store_down", "no_room", "copy_failed"):

@@ -1,4 +1,4 @@
-"""The loads under way: each order is checked, begun once and answered once."""
+"""Tracks the loads under way: each order is checked, begun once and answered once."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ class OpenLoads(Generic[Load]):
 
     Args:
         num_blocks: Size of the pool.
-        max_loads: Most at once; each holds some MiB.
+        max_loads: Most loads at once; each holds some MiB.
     """
 
     def __init__(self, num_blocks: int, max_loads: int) -> None:
@@ -25,11 +25,11 @@ class OpenLoads(Generic[Load]):
         self._loads: dict[int, Load] = {}
 
     def holds(self, load_id: int) -> bool:
-        """Whether a load of this id is under way."""
+        """Whether a load with this id is under way."""
         return load_id in self._loads
 
     def cancel(self, load_id: int) -> None:
-        """End a load early; one that was answered meanwhile is nothing to cancel."""
+        """End a load early; does nothing if it was answered already."""
         if load_id in self._loads:
             self._loads[load_id].cancel()
 
@@ -39,12 +39,12 @@ class OpenLoads(Generic[Load]):
         make: Callable[[], Load],
         note: Callable[[Load | None, LoadAnswer], None],
     ) -> "asyncio.Future[LoadAnswer]":
-        """Begin a load; its future is the answer. Cancelled, the load writes nothing more.
+        """Begin a load; its future is the answer. If that is cancelled, no more is written.
 
         Args:
-            order: What to load; it was checked.
+            order: A checked order.
             make: Makes the load.
-            note: Told of the answer; of no load where there were too many.
+            note: Called with the answer, and with the load or None if there were too many.
         """
         if len(self._loads) >= self._max_loads:
             answer = LoadAnswer(order.load_id, 0, LoadOutcome.FAILED)
@@ -57,7 +57,7 @@ class OpenLoads(Generic[Load]):
         return asyncio.ensure_future(self._answer(order, load, note))
 
     def check(self, order: LoadOrder) -> None:
-        """Raise WireError when the order contradicts the contract."""
+        """Raise WireError if the order contradicts the contract."""
         if order.load_id in self._loads:
             raise WireError(f"load_id: {order.load_id} is under way", field="load_id")
         if not order.names or len(order.names) != len(order.blocks):

@@ -1,4 +1,4 @@
-"""Calls over one channel that have not begun yet."""
+"""Ends calls that have not begun when their channel is closed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,10 +8,10 @@ from pagewire_shared.errors import DeadlineError, UnavailableError
 
 
 class OpeningCalls:
-    """Those that wait to send their first message.
+    """Calls that wait to send their first message.
 
-    When a channel is closed, gRPC ends the calls over it that have begun; others it leaves waiting,
-    for good (seen with grpcio 1.85).
+    When a channel is closed, gRPC ends the calls over it that have begun. Other calls wait for ever
+    (seen with grpcio 1.85).
     """
 
     def __init__(self) -> None:
@@ -19,11 +19,11 @@ class OpeningCalls:
 
     @asynccontextmanager
     async def opening(self, seconds: float) -> AsyncIterator[None]:
-        """Hold for a call while it sends its first messages.
+        """Surround the first messages of a call.
 
         Raises:
-            DeadlineError: It has not sent them after `seconds`.
-            UnavailableError: The channel is closed.
+            DeadlineError: The call has not sent them after `seconds`.
+            UnavailableError: The channel was closed.
         """
         timeout = asyncio.timeout(seconds)
         try:
@@ -38,7 +38,7 @@ class OpeningCalls:
             self._timeouts.discard(timeout)
 
     def end(self) -> None:
-        """End them all: their channel is closed."""
+        """End all calls: their channel is closed."""
         timeouts, self._timeouts = self._timeouts, set()
         for timeout in timeouts:
             timeout.reschedule(0.0)

@@ -1,8 +1,8 @@
-"""Hands batches to a connector, a few at once, and pauses when the store does not keep up.
+"""Sends batches to a connector, a few at once, and pauses when the store does not keep up.
 
-Runs in the event loop of the worker; a batch in a pause is dropped, and the model thread, which
-asks `is_open`, copies none out meanwhile. The circuit breaker: a failure opens it for a pause that
-doubles up to MAX_PAUSE_SECONDS; after it, the next batch is the probe.
+Runs in the event loop of the worker. During a pause batches are dropped; the model thread checks
+`is_open` and copies none out. A circuit breaker makes the pauses: a failure opens it for a pause
+that doubles up to MAX_PAUSE_SECONDS. The next batch after a pause is the probe.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from pagewire_shared.backoff import Backoff
-from pagewire_shared.cancellation import is_cancelled
 from pagewire_shared.errors import DeadlineError, PagewireError, UnavailableError
+from pagewire_shared.process.backoff import Backoff
+from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import KvConnector
 from pagewire_worker.offload.put_batch import PutBatch
@@ -21,13 +21,13 @@ _logger = logging.getLogger(__name__)
 
 PUT_SECONDS = 30.0
 NUM_PUTS = 3
-"""While the store makes the blocks of one put visible, the next ones are on their way."""
+"""While the store makes the blocks of one put visible, the next puts are under way."""
 MAX_BATCHES = 4
-"""Most batches that wait and go in one put: its round trips cost as much as copying a few MiB."""
+"""Most batches in one put: its round trips cost as much as copying a few MiB."""
 MAX_PUT_BYTES = 64 * 1024 * 1024
-"""A put takes no further batch from here on: a store sets room aside for all of it."""
+"""A put takes no further batch beyond this size, because a store reserves room for all of it."""
 SLOW_SECONDS = 2.0
-"""After a put that took longer, batches go one by one, so that a slow link is in time, too."""
+"""After a put that took longer, batches are put one by one, to be in time on a slow link."""
 FIRST_PAUSE_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 30.0
 
@@ -37,8 +37,8 @@ class PutSender:
 
     Args:
         connector: Where blocks go.
-        settle: Gives a batch back: with the names that are stored, or None, and whether the store
-            is another one than before.
+        finish_put: Gives a batch back: with the names that are stored, or None, and whether the
+            store is another one than before.
         nudge: Tells the model thread that there is something to do.
         put_seconds: How long a put may take.
         backoff: Makes the pauses.
@@ -47,14 +47,14 @@ class PutSender:
     def __init__(
         self,
         connector: KvConnector,
-        settle: Callable[[PutBatch, frozenset[bytes] | None, bool], None],
+        finish_put: Callable[[PutBatch, frozenset[bytes] | None, bool], None],
         nudge: Callable[[], None],
         *,
         put_seconds: float = PUT_SECONDS,
         backoff: Backoff | None = None,
     ) -> None:
         self._connector = connector
-        self._settle = settle
+        self._finish_put = finish_put
         self._nudge = nudge
         self._put_seconds = put_seconds
         self._backoff = backoff or Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
@@ -68,15 +68,15 @@ class PutSender:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a store that takes blocks at the moment."""
+        """Whether a store takes blocks now."""
         return self._has_store and time.monotonic() >= self._paused_until
 
     def set_store(self, *, is_there: bool) -> None:
-        """Say whether the scheduler has named a store."""
+        """Set whether the scheduler has named a store."""
         self._has_store = is_there
 
     def send(self, batch: PutBatch) -> None:
-        """Take a batch, from any thread; their number is bounded by its buffers."""
+        """Take a batch, from any thread; buffers bound the number of batches."""
         self._loop.call_soon_threadsafe(self._batches.put_nowait, batch)
 
     async def run(self) -> None:
@@ -100,12 +100,12 @@ class PutSender:
                 store_id = self._connector.store_id
                 is_new, self._store_id = store_id != self._store_id, store_id
                 for batch in batches:
-                    self._settle(batch, names, is_new)
+                    self._finish_put(batch, names, is_new)
                     is_new = False
                 self._nudge()
 
     async def _put(self, batches: Sequence[PutBatch]) -> frozenset[bytes] | None:
-        """Return the names of these batches that are stored; None when it failed."""
+        """Return the names of these batches that are stored; None if the put failed."""
         num_blocks = sum(len(batch.entries) for batch in batches)
         if not self.is_open:
             metrics.DROPPED_BLOCKS.labels("store_down").inc(num_blocks)
@@ -128,7 +128,7 @@ class PutSender:
             self._fail(num_blocks, UnavailableError("the put was cancelled"))
             return None
         except Exception as error:
-            # A connector of somebody else: its faults must not end the worker.
+            # The connector may be foreign code: its faults must not end the worker.
             if not self._is_failing:
                 _logger.exception("the connector failed")
             self._fail(num_blocks, error)

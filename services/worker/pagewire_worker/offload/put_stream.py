@@ -1,5 +1,7 @@
-"""One Put stream of a KV store: announce, send within credits, publish. Strictly one batch at a
-time; every wait for the store has a limit."""
+"""One Put stream of a KV store: announces, sends within credits, publishes, one batch at a time.
+
+Every wait for the store has a time limit.
+"""
 
 import asyncio
 import threading
@@ -12,12 +14,12 @@ import numpy as np
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.kvstore.v1 import kv_store_pb2 as wire
-from pagewire_shared.arrays import pack_names, pack_u32, unpack_names
 from pagewire_shared.errors import DeadlineError, UnavailableError, WireError
-from pagewire_shared.kv_chunk_convert import KvPiece
+from pagewire_shared.kv.arrays import pack_names, pack_u32, unpack_names
+from pagewire_shared.kv.chunk_convert import KvPiece
 from pagewire_worker.offload import metrics
 from pagewire_worker.offload.connector import OutgoingBlock
-from pagewire_worker.offload.outgoing_pieces import cut
+from pagewire_worker.offload.put_batch import cut
 from pagewire_worker.offload.shared_arena import SharedArena
 
 MAX_CREDITS = 1 << 20
@@ -28,8 +30,8 @@ class PutStream:
 
     Args:
         call: The stream.
-        layout: Of all blocks.
-        stall_seconds: How long one answer of the store, or room for one message, may take.
+        layout: Layout of all blocks.
+        stall_seconds: Longest wait for one answer of the store, or for room for one message.
         arena: The store's memory; None to send chunks.
     """
 
@@ -47,14 +49,14 @@ class PutStream:
         self._num_credits = 0
 
     def cancel(self) -> None:
-        """End the stream; the store forgets what was not published."""
+        """End the stream; the store forgets blocks that were not published."""
         self._call.cancel()
 
     async def put(self, blocks: Sequence[OutgoingBlock]) -> frozenset[bytes]:
         """Store blocks and return the names that the store holds; it had no room for the others.
 
         Raises:
-            PagewireError: The store broke the contract or is too slow; the stream is useless then.
+            PagewireError: The store broke the contract or is too slow; the stream is then useless.
             grpc.RpcError: The stream ended.
         """
         by_tenant = sorted(blocks, key=_tenant_key)
@@ -88,7 +90,7 @@ class PutStream:
         return held | frozenset(published)
 
     async def _transfer(self, blocks: Sequence[OutgoingBlock], offsets: Sequence[int]) -> bytes:
-        """Bring payloads to the store; return their checksums when they lie in its memory now."""
+        """Send payloads to the store; return their checksums if they were written to its memory."""
         if offsets:
             if self._arena is None:
                 raise WireError("wanted: offsets in shared memory that nobody asked for")
@@ -115,7 +117,7 @@ class PutStream:
             raise UnavailableError("the store ended the stream") from error
 
     async def _receive(self, kind: str) -> wire.PutResponse:
-        """Return the next message of `kind`; credits that come before it are counted."""
+        """Return the next message of `kind`; count credits that come before it."""
         try:
             async with asyncio.timeout(self._stall_seconds):
                 while True:
@@ -140,8 +142,11 @@ class PutStream:
 async def _write_all(
     arena: SharedArena, offsets: Sequence[int], payloads: Sequence[memoryview]
 ) -> list[int]:
-    """Copy payloads in a thread. Who is cancelled leaves when nothing is written any more, which is
-    after the payload at hand: the places may be somebody else's then, and the payloads, too."""
+    """Copy payloads in a thread.
+
+    If cancelled, it returns only when the current payload is written: the places in the arena, and
+    the payloads, may then be reused.
+    """
     stopped = threading.Event()
     loop = asyncio.get_running_loop()
     written = loop.run_in_executor(None, arena.write_all, offsets, payloads, stopped.is_set)
@@ -162,7 +167,7 @@ def _offsets(data: bytes, num_names: int) -> list[int]:
 
 
 def _subset(data: bytes, of: Collection[bytes], field: str) -> list[bytes]:
-    """Return the names in `data`, each one of `of` and there once. Raises WireError."""
+    """Return the names in `data`, each one in `of` and without repetition. Raises WireError."""
     names = unpack_names(data)
     if len(set(names)) != len(names) or not set(names) <= set(of):
         raise WireError(f"{field}: names that were not sent, or one of them twice", field=field)

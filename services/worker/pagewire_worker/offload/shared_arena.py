@@ -1,4 +1,4 @@
-"""The memory of a store on the same host, mapped. Checks bounds; trusts no content."""
+"""Maps the memory of a store on the same host. Checks bounds, and trusts no content."""
 
 import logging
 import mmap
@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pagewire_shared.arena_facts import ArenaFacts, boot_id
-from pagewire_shared.checksum import crc32c
 from pagewire_shared.errors import WireError
+from pagewire_shared.kv.arena_facts import ArenaFacts, boot_id
+from pagewire_shared.kv.checksum import crc32c
 
 _logger = logging.getLogger(__name__)
 
-# Of Linux; Python has no name for it.
+# A constant of Linux; Python has no name for it.
 _MADV_POPULATE_WRITE = 23
 _TOUCHED_BYTES = 4 * 1024 * 1024
 
@@ -26,8 +26,7 @@ class SharedArena:
         mapped: The file.
 
     Attributes:
-        is_doubtful: Whether something was not where the store said: it may have another file by
-            now.
+        is_doubtful: Whether data was not where the store said: it may have another file by now.
     """
 
     def __init__(self, mapped: mmap.mmap) -> None:
@@ -47,7 +46,7 @@ class SharedArena:
         It stops before the next payload once `is_cancelled`, which may be asked in any thread.
 
         Raises:
-            WireError: An offset lies outside; then some may be written, which nobody will publish.
+            WireError: An offset lies outside; payloads before it are written, and never published.
         """
         checksums = []
         for offset, payload in zip(offsets, payloads, strict=True):

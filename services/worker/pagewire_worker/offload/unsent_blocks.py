@@ -1,8 +1,7 @@
-"""Which named blocks of the pool were not sent to a store, and which of them are to be sent now.
+"""Tracks named blocks that were not sent to a store, and selects the ones to send now.
 
-Pure bookkeeping: ids and names, one entry per block of the pool at most, so there is nothing to
-drop here. What is ready is sent oldest first: a block of a prefix is of no use without those
-before it.
+It has at most one entry per block of the pool, so it never drops entries. Ready blocks are sent
+oldest first: a block of a prefix is useless without the blocks before it.
 """
 
 from collections import OrderedDict
@@ -12,13 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class UnsentBlock:
-    """One block.
+    """A named block that was not sent.
 
     Attributes:
         block: Its id in the pool.
-        name: Its content.
-        tenant: Whose it is; None for the default tenant.
-        slot: Whose sequence computed it.
+        name: Hash of its content.
+        tenant: Its tenant; None for the default tenant.
+        slot: Slot of the sequence that computed it.
     """
 
     block: int
@@ -28,11 +27,11 @@ class UnsentBlock:
 
 
 class UnsentBlocks:
-    """Blocks by id.
+    """Unsent blocks by id.
 
     Args:
         is_writeback: Send a block only when its sequence has left its slot, or when it is about to
-            be written anew; otherwise as soon as it has a name.
+            be overwritten; otherwise as soon as it has a name.
     """
 
     def __init__(self, *, is_writeback: bool) -> None:
@@ -45,11 +44,11 @@ class UnsentBlocks:
 
     @property
     def num_ready(self) -> int:
-        """Blocks that are to be sent now."""
+        """Number of blocks to send now."""
         return len(self._ready)
 
     def add(self, entry: UnsentBlock) -> None:
-        """Note a block that got a name, in place of what was known of it."""
+        """Add a block that got a name, in place of its former entry."""
         self.pop((entry.block,))
         if self._is_writeback:
             self._kept[entry.block] = entry
@@ -66,12 +65,12 @@ class UnsentBlocks:
             self._ready[entry.block] = entry
 
     def take_ready(self, max_blocks: int) -> list[UnsentBlock]:
-        """Remove and return the oldest that are to be sent now."""
+        """Remove and return the oldest blocks to send now."""
         num_blocks = min(max_blocks, len(self._ready))
         return [self._ready.popitem(last=False)[1] for _ in range(num_blocks)]
 
     def pop(self, blocks: Iterable[int]) -> list[UnsentBlock]:
-        """Remove `blocks`, and return those that were here."""
+        """Remove `blocks`, and return the entries that existed."""
         if not self._ready and not self._kept:
             return []
         found = [self._ready.pop(block, None) or self._kept.pop(block, None) for block in blocks]

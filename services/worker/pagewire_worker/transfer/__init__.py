@@ -1,1 +1,1 @@
-"""KV blocks that go to other workers and come from them, layer by layer while they are computed."""
+"""Moves KV blocks to and from other workers."""

@@ -1,9 +1,8 @@
-"""Copies blocks that other workers pull out of the pool, layer by layer while a step computes them.
-Runs in the model thread, does no I/O and never waits: what finds no room is copied later, and what
-is copied goes out once the copy is done.
+"""Copies blocks that other workers pull out of the pool, layer by layer during a step.
 
-The last layer of a block is copied only once its step has succeeded, so that nobody gets whole
-blocks of a step that failed.
+Runs in the model thread, does no I/O and never waits. Layers without room are copied later; a
+copied layer is sent once its copy is done. The last layer of a block is copied only after its step
+has succeeded, so no worker gets whole blocks of a failed step.
 """
 
 import logging
@@ -14,29 +13,28 @@ from typing import Final
 
 from torch import Tensor
 
-from pagewire_shared.kv_layers_convert import MAX_DATA_BYTES, LayerRange
-from pagewire_worker.block_names import BlockNames
-from pagewire_worker.device_copies import DeviceCopies, ImmediateCopies
-from pagewire_worker.kv_cache import KvCache
-from pagewire_worker.offload.block_watch import NoWatch
-from pagewire_worker.step import StepPlan
+from pagewire_shared.kv.layers_convert import MAX_DATA_BYTES, LayerRange
+from pagewire_worker.kv.block_names import BlockNames
+from pagewire_worker.kv.block_observer import NullObserver
+from pagewire_worker.kv.device_copies import DeviceCopies, ImmediateCopies
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.kv.layer_copy import block_index, bytes_per_layer, copy_layers_out
+from pagewire_worker.plan.step import StepPlan
 from pagewire_worker.transfer import metrics
-from pagewire_worker.transfer.layer_copy import block_index, bytes_per_layer, copy_layers_out
-from pagewire_worker.transfer.outgoing_pull import OutgoingPull, Run
-from pagewire_worker.transfer.staged_layers import StagedLayers
+from pagewire_worker.transfer.outgoing_pull import OutgoingPull, Run, StagedLayers
 
 _logger = logging.getLogger(__name__)
 
 TURN_BYTES: Final = 4 * 1024 * 1024
-"""Copied between two jobs, in about a millisecond."""
+"""Bytes copied between two jobs, in about a millisecond."""
 
 
-class BlockSharer(NoWatch):
-    """Follows the blocks of one pool for the pulls that are open.
+class BlockSharer(NullObserver):
+    """Follows the blocks of one pool for open pulls.
 
     Args:
         cache: The pool.
-        names: Of its VALID blocks.
+        names: Names of its VALID blocks.
         copies: How blocks are copied; at once by default.
     """
 
@@ -57,23 +55,25 @@ class BlockSharer(NoWatch):
         self._has_failed = False
 
     def connect(self, nudge: Callable[[], None]) -> None:
-        """Call `nudge` where there is something to do; it leads to a `turn`."""
+        """Call `nudge` when there is work; it leads to a `turn`."""
         self._nudge = nudge
 
     def add(self, pull: OutgoingPull) -> None:
-        """Serve a pull until it is closed or all is copied; from any thread."""
+        """Serve a pull until it is closed or completely copied; from any thread."""
         self._inbox.append(pull)
         self.wake()
 
     def wake(self) -> None:
-        """Look again at what is to be copied: there is room, or a pull is closed. From any thread;
-        one nudge is under way at most."""
+        """Look for work again, because there is room or a pull is closed; from any thread.
+
+        At most one nudge is under way.
+        """
         if not self._is_nudged:
             self._is_nudged = True
             self._nudge()
 
     def begin(self, plan: StepPlan) -> None:
-        """See BlockWatch."""
+        """See BlockObserver."""
         self._take_in()
         if not self._pulls or len(plan.named_blocks) == 0:
             return
@@ -103,18 +103,18 @@ class BlockSharer(NoWatch):
                     run.next_layer += 1
 
     def launched(self, plan: StepPlan) -> None:
-        """See BlockWatch: what is left of its blocks is copied once they are VALID."""
+        """See BlockObserver: the rest of its blocks is copied once they are VALID."""
         for _, run in self._computing:
             run.index = None
         self._computing.clear()
 
     def named(self, plan: StepPlan) -> None:
-        """See BlockWatch."""
+        """See BlockObserver."""
         if self._pulls:
             self.wake()
 
     def failed(self) -> None:
-        """See BlockWatch."""
+        """See BlockObserver."""
         self._computing.clear()
         for pull in self._pulls:
             runs = [number for number, run in enumerate(pull.runs) if run.index is not None]
@@ -122,7 +122,7 @@ class BlockSharer(NoWatch):
                 self._drop_runs(pull, runs[0])
 
     def turn(self, is_idle: bool) -> bool:
-        """Copy some of the VALID blocks that are wanted; return whether there is more to do."""
+        """Copy some of the wanted VALID blocks; return whether work is left."""
         self._is_nudged = False
         self._take_in()
         left, is_moving = TURN_BYTES, True
@@ -140,13 +140,13 @@ class BlockSharer(NoWatch):
             self._pulls = [pull for pull in self._pulls if not _is_over(pull)]
 
     def _add_valid(self, pull: OutgoingPull, most: int) -> None:
-        """Begin a run of the next blocks that are VALID, `most` at most."""
+        """Begin a run of the next VALID blocks, at most `most`."""
         blocks = self._valid(pull.names[pull.end : min(pull.end + most, pull.num_wanted)])
         if blocks:
             pull.runs.append(Run(pull.end, len(blocks)))
 
     def _add_planned(self, pull: OutgoingPull, planned: dict[bytes, int]) -> None:
-        """Begin runs of the next blocks that the step is to compute."""
+        """Begin runs of the next blocks that the step will compute."""
         blocks = []
         for name in pull.names[pull.end : pull.num_wanted]:
             if name not in planned:
@@ -160,7 +160,7 @@ class BlockSharer(NoWatch):
             self._computing.append((pull, run))
 
     def _valid(self, names: Sequence[bytes]) -> list[int]:
-        """Return the blocks of the first names that are VALID."""
+        """Return the blocks of the leading names that are VALID."""
         blocks: list[int] = []
         for name in names:
             block = self._names.find(name)
@@ -170,7 +170,7 @@ class BlockSharer(NoWatch):
         return blocks
 
     def _copy_some(self, pull: OutgoingPull) -> int:
-        """Copy one piece of the first blocks that are VALID; return its bytes, 0 for none."""
+        """Copy one piece of the first VALID blocks; return its bytes, 0 for none."""
         if not pull.runs:
             self._add_valid(pull, max(1, MAX_DATA_BYTES // self._cache.bytes_per_block))
         if not pull.runs or pull.is_closed:
@@ -195,7 +195,7 @@ class BlockSharer(NoWatch):
         return covered.num_blocks * covered.num_layers * self._bytes_per_layer
 
     def _stage(self, pull: OutgoingPull, covered: LayerRange, index: Tensor) -> bool:
-        """Copy layers of the blocks `index` [n] out; False where there is no room for them."""
+        """Copy layers of the blocks `index` [n] out; return False if there is no room."""
         num_bytes = covered.num_blocks * covered.num_layers * self._bytes_per_layer
         offset = pull.take_room(num_bytes)
         if offset is None:
@@ -210,7 +210,7 @@ class BlockSharer(NoWatch):
                 ),
             )
         except RuntimeError:
-            # Of torch, such as no memory for a temporary: a pull less, and no more.
+            # An error of torch, such as no memory for a temporary: only this pull suffers.
             pull.give_back(piece)
             if not self._has_failed:
                 self._has_failed = True

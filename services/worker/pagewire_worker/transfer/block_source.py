@@ -1,4 +1,4 @@
-"""All pulls that are open here: who may have what, how many at once, and how they ended."""
+"""Accepts pulls of other workers, limits their number and counts their outcomes."""
 
 import asyncio
 import logging
@@ -18,8 +18,11 @@ from pagewire_worker.offload.connector import BlockLayout
 from pagewire_worker.transfer import metrics
 from pagewire_worker.transfer.block_sharer import BlockSharer
 from pagewire_worker.transfer.outgoing_pull import OutgoingPull
-from pagewire_worker.transfer.pull_convert import accepted_to_message, pull_from_message
-from pagewire_worker.transfer.pull_request import PullRequest
+from pagewire_worker.transfer.pull_convert import (
+    PullRequest,
+    accepted_to_message,
+    pull_from_message,
+)
 from pagewire_worker.transfer.pull_stream import PullStream, Read, Write, label_of
 from pagewire_worker.transfer.staging import Staging
 
@@ -27,18 +30,18 @@ _logger = logging.getLogger(__name__)
 
 MAX_PULLS: Final = 64
 OPEN_SECONDS: Final = 5.0
-"""How long a stream may take for its first message."""
+"""Longest time until the first message of a stream."""
 _SHARE_OF_STAGING: Final = 4
-"""One slow receiver holds a quarter of the staging memory at most."""
+"""One slow receiver holds at most a quarter of the staging memory."""
 
 
 class BlockSource:
     """Hands out the blocks of one pool. Belongs to one event loop.
 
     Args:
-        sharer: Copies them.
-        staging: Where to.
-        layout, worker_id, num_blocks: What a receiver must know of us.
+        sharer: Copies the blocks.
+        staging: Memory for the copies.
+        layout, worker_id, num_blocks: Facts about this worker that a receiver must know.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class BlockSource:
         """Serve one stream to its end.
 
         Raises:
-            PagewireError: What is wrong with it; it ends with that status.
+            PagewireError: The fault of the stream; it ends with that status.
         """
         started = time.monotonic()
         if self._num_open >= MAX_PULLS:
@@ -78,10 +81,10 @@ class BlockSource:
             await stream.run()
         except PagewireError as error:
             stream, outcome = None, label_of(error)
-            self._tell(outcome, error)
+            self._warn_once(outcome, error)
             raise
         finally:
-            # A receiver that leaves cancels this, also where it has all it wants.
+            # A receiver that leaves cancels this, even if it has received everything.
             outcome = outcome if stream is None else stream.outcome
             self._num_open -= 1
             if self._num_open == 0:
@@ -107,7 +110,7 @@ class BlockSource:
         await write(accepted_to_message(request.protocol, shared))
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
-        def tell() -> None:
+        def notify() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(news.set)
 
@@ -115,15 +118,15 @@ class BlockSource:
             request.names,
             self._staging,
             self._staging.num_bytes // _SHARE_OF_STAGING,
-            tell,
+            notify,
             num_layers=self._layout.groups[0].num_layers,
         )
         stream = PullStream(
-            pull,
-            self._staging,
-            self._sharer.wake,
-            read,
-            write,
+            pull=pull,
+            staging=self._staging,
+            wake=self._sharer.wake,
+            read=read,
+            write=write,
             news=news,
             in_shared_memory=shared is not None,
             seconds=request.seconds,
@@ -146,7 +149,7 @@ class BlockSource:
             num_blocks=self._num_blocks,
         )
 
-    def _tell(self, reason: str, error: PagewireError) -> None:
+    def _warn_once(self, reason: str, error: PagewireError) -> None:
         if reason not in self._reasons:
             self._reasons.add(reason)
             _logger.warning("a pull was ended (%s): %s", reason, error)

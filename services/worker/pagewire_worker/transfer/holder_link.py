@@ -1,5 +1,4 @@
-"""Connections to the workers that blocks are pulled from: dialled when they are needed, thrown away
-when they fail."""
+"""Connections to workers that blocks are pulled from: dialled on demand, dropped on failure."""
 
 import asyncio
 import logging
@@ -13,11 +12,11 @@ import grpc.aio
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
-from pagewire_shared.arena_facts import ArenaFacts
-from pagewire_shared.cancellation import is_cancelled
 from pagewire_shared.errors import InternalError, PagewireError, UnavailableError
-from pagewire_shared.kv_layers_convert import decode_response
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.layers_convert import decode_response
+from pagewire_shared.kv.transport import KvTransport
+from pagewire_shared.process.cancellation import is_cancelled
 from pagewire_shared.rpc.errors import from_rpc_error
 from pagewire_shared.rpc.options import kv_channel_options
 from pagewire_worker.offload.shared_arena import SharedArena, open_arena
@@ -31,17 +30,17 @@ _METHOD: Final = "/pagewire.worker.v1.KvTransferService/Pull"
 _MAX_LINKS: Final = 64
 
 OnOpen = Callable[[PullClient, KvTransport], None]
-"""Told of each stream that was accepted, before its first layers."""
+"""Called with each accepted stream, before its first layers."""
 
 
 class HolderLink:
     """One worker at one address.
 
     Args:
-        address: Of its KvTransferService.
+        address: Address of its KvTransferService.
         worker_id: Its id.
-        layout: Of all blocks.
-        may_share_memory: Whether we would look into its memory.
+        layout: Layout of all blocks.
+        may_share_memory: Whether this worker may map its memory.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class HolderLink:
         incoming: IncomingLayers,
         on_open: OnOpen,
     ) -> AsyncGenerator[ArrivedLayers, None]:
-        """Yield layers as they come, verified, until all have or the holder has no more.
+        """Yield verified layers as they come, until all have come or the holder has no more.
 
         Raises:
             PagewireError: The holder cannot be reached, refuses, is late or broke the contract.
@@ -85,7 +84,7 @@ class HolderLink:
                         yield one
                 return
             except (UnavailableError, InternalError):
-                # The channel may lead to a process that has ended, and is back by now.
+                # The channel may lead to a process that has ended and is back by now.
                 if not was_used or incoming.has_any:
                     raise
             async with aclosing(self._pull(names, end, incoming, on_open)) as layers:
@@ -95,7 +94,7 @@ class HolderLink:
             self.num_open -= 1
 
     async def close(self) -> None:
-        """Close the channel; pulls over it end."""
+        """Close the channel; its pulls end."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
@@ -115,7 +114,7 @@ class HolderLink:
             finally:
                 client.cancel()
                 if arena is not None and (client.is_damaged or arena.is_doubtful):
-                    self._arena_facts = None  # it may be another file by now
+                    self._arena_facts = None  # the file may have been replaced
         except grpc.RpcError as rpc_error:
             raise await self._failed(channel, from_rpc_error(rpc_error)) from rpc_error
         except UnavailableError as error:
@@ -123,7 +122,7 @@ class HolderLink:
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            # So gRPC tells those who use a stream whose channel was closed.
+            # gRPC cancels the users of a stream when the channel was closed.
             raise UnavailableError("the connection to the worker was closed") from None
 
     async def _open(
@@ -133,7 +132,7 @@ class HolderLink:
         end: float,
         incoming: IncomingLayers,
     ) -> tuple[PullClient, SharedArena | None]:
-        """Return an accepted stream, and the holder's memory where its layers lie there."""
+        """Return an accepted stream, and the holder's memory if its layers lie there."""
         client, accepted = await self._ask(channel, names, end, incoming)
         facts = staging_from_message(accepted)
         if facts is None:
@@ -141,7 +140,7 @@ class HolderLink:
         arena = await self._shared(facts)
         if arena is not None:
             return client, arena
-        # Another host, or another view of the same: not asked for again.
+        # Another host, or another view of the same host: shared memory is not requested again.
         client.cancel()
         self._may_share_memory = False
         client, _ = await self._ask(channel, names, end, incoming)
@@ -183,20 +182,20 @@ class HolderLink:
 
     def _dial(self) -> grpc.aio.Channel:
         if self._channel is None:
-            # A pool of its own: a new channel must not wait out the backoff of an old one.
+            # With its own pool: a new channel must not wait out the backoff of an old one.
             options = [*kv_channel_options(), ("grpc.use_local_subchannel_pool", 1)]
             self._channel = grpc.aio.insecure_channel(self._address, options=options)
         return self._channel
 
     async def _failed(self, channel: grpc.aio.Channel, error: PagewireError) -> PagewireError:
-        """Return `error`; a channel whose worker is not there is closed, and dialled anew."""
+        """Return `error`; close the channel if its worker is gone, to be dialled anew."""
         if isinstance(error, UnavailableError | InternalError) and channel is self._channel:
             await self.close()
         return error
 
 
 class HolderLinks:
-    """Links by address and worker; the least recently used ones are closed.
+    """Links by address and worker; the least recently used idle ones are closed.
 
     Args:
         layout, may_share_memory: See HolderLink.
@@ -220,7 +219,7 @@ class HolderLinks:
         return self._links[key]
 
     async def close(self) -> None:
-        """Close all."""
+        """Close all links."""
         links, self._links = self._links, OrderedDict()
         await asyncio.gather(*(link.close() for link in links.values()), *self._closing)
 

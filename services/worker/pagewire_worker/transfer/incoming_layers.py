@@ -1,4 +1,4 @@
-"""Which layers of which blocks have come from another worker. Pure; holds no bytes."""
+"""Tracks the layers of blocks that have come from another worker; holds no payloads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pagewire_shared.errors import WireError
-from pagewire_shared.kv_layers_convert import LayerRange
+from pagewire_shared.kv.layers_convert import LayerRange
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivedLayers:
-    """Some layers that came and were verified.
+    """Some layers that have come and were verified.
 
     Attributes:
-        range: Which.
-        payload: Theirs, see layer_copy, uint8 [bytes]; nobody else has it.
+        range: The layers.
+        payload: Their bytes, see layer_copy, uint8 [bytes]; not shared with other code.
     """
 
     range: LayerRange
@@ -27,9 +27,9 @@ class IncomingLayers:
     """The layers of one pull: those of a block in order, each once.
 
     Args:
-        num_blocks: Blocks that were asked for.
-        num_layers: Layers of each.
-        bytes_per_layer: Of one block.
+        num_blocks: Requested blocks.
+        num_layers: Layers per block.
+        bytes_per_layer: Bytes of one layer of one block.
     """
 
     def __init__(self, num_blocks: int, num_layers: int, bytes_per_layer: int) -> None:
@@ -49,11 +49,11 @@ class IncomingLayers:
         return any(self._next_layers)
 
     def num_bytes(self, covered: LayerRange) -> int:
-        """Return the size of a payload in bytes."""
+        """Return the payload size of `covered` in bytes."""
         return covered.num_blocks * covered.num_layers * self._bytes_per_layer
 
     def check(self, covered: LayerRange) -> None:
-        """Raise WireError unless these are the next layers of blocks that were asked for."""
+        """Raise WireError unless these are the next layers of requested blocks."""
         end_block = covered.first_block + covered.num_blocks
         end_layer = covered.first_layer + covered.num_layers
         if not covered.num_blocks or end_block > len(self._next_layers):
@@ -75,7 +75,7 @@ class IncomingLayers:
             )
 
     def add(self, covered: LayerRange) -> None:
-        """Note layers that were checked and have come."""
+        """Mark checked layers as arrived."""
         end_layer = covered.first_layer + covered.num_layers
         for block in range(covered.first_block, covered.first_block + covered.num_blocks):
             self._next_layers[block] = end_layer
@@ -83,7 +83,7 @@ class IncomingLayers:
             self._num_left -= covered.num_blocks
 
     def num_complete(self, start: int) -> int:
-        """Return how many blocks from `start` on are complete, one after the other."""
+        """Return the number of complete blocks from `start` on, without gaps."""
         count = 0
         while start + count < len(self._next_layers):
             if self._next_layers[start + count] < self._num_layers:

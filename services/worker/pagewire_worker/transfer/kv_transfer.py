@@ -1,42 +1,42 @@
-"""A worker's dealings with other workers as one object: loads from them, and digests of blocks."""
+"""Loads blocks from other workers, and answers questions for digests of blocks."""
 
 import asyncio
 from collections.abc import Sequence
 from typing import Final
 
 from pagewire_shared.errors import WireError
-from pagewire_worker.convert import layout_to_message
-from pagewire_worker.executor import Executor
-from pagewire_worker.model_thread import ModelThread
 from pagewire_worker.offload.connector import BlockLayout
+from pagewire_worker.offload.layout_convert import layout_to_message
 from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder
 from pagewire_worker.offload.open_loads import OpenLoads
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.runner.model_thread import ModelThread
 from pagewire_worker.transfer import metrics
 from pagewire_worker.transfer.block_digests import digests_of
 from pagewire_worker.transfer.holder_link import HolderLinks
 from pagewire_worker.transfer.peer_load import PeerLoad
 
 MAX_LOADS: Final = 16
-"""Each may hold a window of messages, and has a job in the queue of the model thread."""
+"""Each load may hold a window of messages, and has a job in the queue of the model thread."""
 
 
 class KvTransfer:
     """Loads blocks of other workers into one pool. Belongs to the event loop it is made in.
 
     Args:
-        executor: Writes blocks, in `thread` only.
+        model_runner: Writes blocks, in `thread` only.
         thread: The model thread.
-        layout: Of the blocks.
+        layout: Layout of the blocks.
         num_blocks: Size of the pool.
         may_share_memory: Whether blocks may come through memory of the same host.
 
     Attributes:
-        loads: Those under way.
+        loads: Loads under way.
     """
 
     def __init__(
         self,
-        executor: Executor,
+        model_runner: ModelRunner,
         thread: ModelThread,
         layout: BlockLayout,
         *,
@@ -44,7 +44,7 @@ class KvTransfer:
         may_share_memory: bool,
     ) -> None:
         self.loads: OpenLoads[PeerLoad] = OpenLoads(num_blocks, MAX_LOADS)
-        self._executor = executor
+        self._model_runner = model_runner
         self._thread = thread
         self._layout = layout
         self._links = HolderLinks(layout_to_message(layout), may_share_memory=may_share_memory)
@@ -65,11 +65,11 @@ class KvTransfer:
         """Return the SHA-256 of each payload, zeros for a block that is not here."""
         async with self._one_query:
             return await digests_of(
-                self._executor, self._thread, names, self._layout.bytes_per_block
+                self._model_runner, self._thread, names, self._layout.bytes_per_block
             )
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._links.close()
 
     def _make_load(self, order: LoadOrder) -> PeerLoad:
@@ -78,7 +78,7 @@ class KvTransfer:
             order,
             self._links.to(order.address, order.worker_id),
             self._thread.submit,
-            self._executor,
+            self._model_runner.blocks,
             num_layers=num_layers,
             bytes_per_layer=self._layout.bytes_per_block // num_layers,
         )

@@ -1,8 +1,8 @@
-"""What a worker counts of its pulls, for its metrics endpoint. Decides nothing."""
+"""Counts pulls and loads between workers for the metrics endpoint."""
 
 from prometheus_client import Counter, Histogram
 
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.offload.load_order import LoadOutcome
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -34,7 +34,7 @@ LOAD_SECONDS = Histogram(
     buckets=_SECONDS,
 )
 
-# What appears with its first value is no growth to who computes rates.
+# rate() ignores a counter's first sample, so every label exists from the start.
 for _outcome in LoadOutcome:
     LOADS.labels(_outcome.value)
 for _transport in KvTransport:

@@ -1,5 +1,7 @@
-"""One pull as the model thread sees it: which layers of which blocks were copied out, and an outbox
-that the event loop empties. Copies nothing itself."""
+"""State of one pull in the model thread: layers copied so far, and a queue for the event loop.
+
+BlockSharer makes the copies.
+"""
 
 import threading
 from collections import deque
@@ -8,19 +10,44 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pagewire_worker.transfer.staged_layers import StagedLayers
+from pagewire_shared.kv.layers_convert import LayerRange
 from pagewire_worker.transfer.staging import Staging
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLayers:
+    """Some layers of some blocks in the staging memory.
+
+    Attributes:
+        range: The layers.
+        offset: Offset of the region.
+        num_bytes: Size of the payload.
+    """
+
+    range: LayerRange
+    offset: int
+    num_bytes: int
+
+
+def follows(first: StagedLayers, second: StagedLayers) -> bool:
+    """Whether `second` holds the next layers of the same blocks as `first`."""
+    one, other = first.range, second.range
+    return (
+        one.first_block == other.first_block
+        and one.num_blocks == other.num_blocks
+        and one.first_layer + one.num_layers == other.first_layer
+    )
 
 
 @dataclass(slots=True)
 class Run:
-    """Blocks one after the other that are equally far.
+    """Adjacent blocks whose layers are copied equally far.
 
     Attributes:
-        first: Index of the first one among the names.
-        num_blocks: How many.
+        first: Index of the first block among the names.
+        num_blocks: Number of blocks.
         next_layer: The layers before it are copied.
-        index: The blocks of the pool while a step computes them, [n] int64; else None.
+        index: The blocks in the pool while a step computes them, [n] int64; else None.
     """
 
     first: int
@@ -36,13 +63,13 @@ class OutgoingPull:
         names: Theirs, in order of position.
         staging: Where copies lie until they are sent.
         max_staged_bytes: Most that lies there for this pull, but one piece may always.
-        tell: Called from the model thread when there is news for the event loop.
+        notify: Called from the model thread when there is news for the event loop.
         num_layers: Layers of a block.
 
     Attributes:
-        num_done: The first blocks, of which all layers are copied, or are being copied.
-        num_wanted: The first blocks that can be sent; fewer than all names once a step was void.
-        runs: Those after `num_done` that are under way, in order and without gaps.
+        num_done: Leading blocks of which all layers are copied, or are being copied.
+        num_wanted: Leading blocks that can be sent; fewer than all names after a void step.
+        runs: Runs under way after `num_done`, in order and without gaps.
     """
 
     def __init__(
@@ -50,7 +77,7 @@ class OutgoingPull:
         names: Sequence[bytes],
         staging: Staging,
         max_staged_bytes: int,
-        tell: Callable[[], None],
+        notify: Callable[[], None],
         *,
         num_layers: int,
     ) -> None:
@@ -61,7 +88,7 @@ class OutgoingPull:
         self.runs: deque[Run] = deque()
         self._staging = staging
         self._max_staged_bytes = max_staged_bytes
-        self._tell = tell
+        self._notify = notify
         self._guard = threading.Lock()
         self._outbox: deque[StagedLayers] = deque()
         self._num_staged_bytes = 0
@@ -70,12 +97,12 @@ class OutgoingPull:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody wants anything any more."""
+        """Whether the receiver has gone."""
         return self._is_closed
 
     @property
     def is_staged(self) -> bool:
-        """Whether all that can be sent is in the outbox, or was."""
+        """Whether all pieces that can be sent have been put in the outbox."""
         return self.num_done == self.num_wanted and not self._expected
 
     @property
@@ -84,7 +111,7 @@ class OutgoingPull:
         return self.runs[-1].first + self.runs[-1].num_blocks if self.runs else self.num_done
 
     def take_room(self, num_bytes: int) -> int | None:
-        """Return the offset of a region of the staging memory; None while there is no room."""
+        """Return the offset of a region of the staging memory; None if there is no room."""
         with self._guard:
             if self._is_closed:
                 return None
@@ -101,7 +128,7 @@ class OutgoingPull:
         return self._staging.region(piece.offset, piece.num_bytes)
 
     def expect(self, piece: StagedLayers) -> None:
-        """Note that a piece is being copied, and `put` once it is there."""
+        """Note that a piece is being copied; `put` follows when the copy is done."""
         with self._guard:
             self._expected.add(piece.offset)
 
@@ -109,16 +136,16 @@ class OutgoingPull:
         """Hand a piece to the event loop; from any thread."""
         with self._guard:
             if not self._is_closed:
-                # Before it is not expected any more: whoever sees that finds it.
+                # Put first: a reader that sees nothing expected must find the piece.
                 self._outbox.append(piece)
             self._expected.discard(piece.offset)
             if not self._is_closed:
-                self._tell()
+                self._notify()
                 return
         self.give_back(piece)
 
     def take(self) -> StagedLayers | None:
-        """Return the oldest piece; whoever takes it gives it back."""
+        """Return the oldest piece; the caller gives it back later."""
         with self._guard:
             return self._outbox.popleft() if self._outbox else None
 
@@ -129,7 +156,7 @@ class OutgoingPull:
         self._staging.give_back(piece.offset)
 
     def close(self) -> None:
-        """Want nothing any more, and free what nobody has taken."""
+        """Close the pull, and free pieces that were not taken."""
         with self._guard:
             self._is_closed = True
             left = list(self._outbox)
@@ -141,7 +168,7 @@ class OutgoingPull:
         """Note that the first run is copied."""
         self.num_done += self.runs.popleft().num_blocks
         if self.is_staged:
-            self._tell()
+            self._notify()
 
     def split_head(self, num_blocks: int) -> Run:
         """Cut the first run after `num_blocks` blocks and return it."""
@@ -153,13 +180,13 @@ class OutgoingPull:
         return self.runs[0]
 
     def drop_runs(self, number: int) -> bool:
-        """Forget the runs from `number` on, whose blocks are not what they were to be.
+        """Forget the runs from `number` on, whose blocks will not have the expected content.
 
-        Blocks of which no layer was sent are waited for again. With the first of the others the
-        pull is over: a layer is sent once.
+        Blocks of which no layer was sent are waited for again. The pull ends at the first other
+        block, since a layer is sent only once.
 
         Returns:
-            Whether the pull is over there.
+            Whether the pull ends there.
         """
         dropped = [self.runs.pop() for _ in range(len(self.runs) - number)]
         begun = [run.first for run in dropped if run.next_layer > 0]
@@ -167,5 +194,5 @@ class OutgoingPull:
             return False
         self.num_wanted = min(begun)
         if self.is_staged:
-            self._tell()
+            self._notify()
         return True

@@ -1,4 +1,4 @@
-"""One load of blocks from another worker, layer by layer."""
+"""A load of blocks from another worker, layer by layer; LoadRun has the common part."""
 
 import time
 from collections import deque
@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.offload.load_order import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_worker.offload.load_run import LoadRun, Submit
 from pagewire_worker.transfer.holder_link import HolderLink
@@ -17,24 +17,24 @@ from pagewire_worker.transfer.incoming_layers import ArrivedLayers, IncomingLaye
 from pagewire_worker.transfer.pull_client import PullClient
 
 MAX_JOB_BYTES = 4 * 1024 * 1024
-"""Written in about a millisecond."""
+"""Bytes written in about a millisecond."""
 
 
 class LayerPool(Protocol):
-    """Blocks that layers are written into; in the model thread."""
+    """Blocks that layers are written into; called in the model thread."""
 
     def begin_load(self, blocks: Sequence[int]) -> None:
-        """See Executor."""
+        """See BlockHolder."""
         ...
 
     def load_layers(
         self, blocks: Sequence[int], first_layer: int, num_layers: int, payload: Tensor
     ) -> None:
-        """See Executor."""
+        """See BlockHolder."""
         ...
 
     def name_loaded(self, blocks: Sequence[int], names: Sequence[bytes]) -> None:
-        """See Executor."""
+        """See BlockHolder."""
         ...
 
 
@@ -43,11 +43,11 @@ class PeerLoad(LoadRun):
 
     Args:
         order: What to load.
-        link: Where from.
+        link: Link to the other worker.
         submit: See Submit.
-        pool: Where to.
+        pool: Blocks to write to.
         num_layers: Layers of a block.
-        bytes_per_layer: Of one block.
+        bytes_per_layer: Bytes of one layer of one block.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class PeerLoad(LoadRun):
             async for one in layers:
                 self._last_byte = time.monotonic()
                 if self._first_byte is None:
-                    # Without the time that the first message took to come.
+                    # The time before the first message is not part of the transfer.
                     self._first_byte = self._last_byte
                 self._arrived.append(one)
                 self._note_bytes(len(one.payload))
@@ -117,7 +117,7 @@ class PeerLoad(LoadRun):
         begin = self._num_written
         end = begin + self._written.num_complete(begin)
         if end > begin:
-            # Only the first blocks: without one the next are of no use, and not kept for us.
+            # Only a prefix of the blocks is named: a gap makes the blocks behind it useless.
             self._pool.name_loaded(self._order.blocks[begin:end], self._order.names[begin:end])
             self._num_written = end
         return count

@@ -1,4 +1,4 @@
-"""One pull at another worker: what is asked for, layers verified as they come, credits granted."""
+"""Client side of one pull: requests blocks, verifies layers as they come, and grants credits."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -8,20 +8,16 @@ import grpc.aio
 import numpy as np
 
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
-from pagewire_shared.arrays import unpack_names
 from pagewire_shared.errors import DeadlineError, UnavailableError, WireError
-from pagewire_shared.kv_layers_convert import (
-    MAX_DATA_BYTES,
-    KvLayersPiece,
-    layers_checksum,
-)
+from pagewire_shared.kv.arrays import unpack_names
+from pagewire_shared.kv.layers_convert import MAX_DATA_BYTES, KvLayersPiece, layers_checksum
 from pagewire_worker.offload.shared_arena import SharedArena
 from pagewire_worker.transfer.incoming_layers import ArrivedLayers, IncomingLayers, names_of
 
 WINDOW_MESSAGES: Final = 8
-"""Messages that may be under way or wait to be written, of 1 MiB each at most, or of one layer."""
+"""Messages that are under way or wait to be written, of at most 1 MiB each, or of one layer."""
 _EARLY: Final = WINDOW_MESSAGES // 2
-"""Credits are granted by so many: a message for each costs more than what it allows."""
+"""Credits are granted in this number at once: a message costs more than one credit is worth."""
 
 Call = Any
 
@@ -31,11 +27,11 @@ class PullClient:
 
     Args:
         call: The stream.
-        names: What was asked for.
-        incoming: Notes what comes.
+        names: Requested names.
+        incoming: Tracks the layers that came.
 
     Attributes:
-        is_damaged: Whether it ended because something was not what its checksum says.
+        is_damaged: Whether the stream ended because of a wrong checksum.
     """
 
     def __init__(self, call: Call, names: Sequence[bytes], incoming: IncomingLayers) -> None:
@@ -47,13 +43,13 @@ class PullClient:
         self._has_ungranted = asyncio.Event()
 
     async def open(self, request: wire.PullRequest, seconds: float) -> wire.PullAccepted:
-        """Ask, and return how the holder accepts.
+        """Send the request, and return the acceptance of the holder.
 
         Raises:
             WireError: The holder broke the contract.
-            DeadlineError: It did not answer in time.
+            DeadlineError: The holder did not answer in time.
             PagewireError: The stream ended.
-            grpc.RpcError: It failed.
+            grpc.RpcError: The stream failed.
         """
         credit = wire.PullRequest(credit=wire.PullCredit(num_chunks=WINDOW_MESSAGES))
         try:
@@ -73,16 +69,16 @@ class PullClient:
         return accepted
 
     def grant(self, num_messages: int) -> None:
-        """Allow further messages: as many are through."""
+        """Allow as many further messages as were processed."""
         self._num_ungranted += num_messages
         if self._num_ungranted >= _EARLY:
             self._has_ungranted.set()
 
     async def layers(self, arena: SharedArena | None) -> AsyncGenerator[ArrivedLayers, None]:
-        """Yield what comes until all has, or the holder has no more.
+        """Yield layers until all have come, or the holder has no more.
 
         Args:
-            arena: Where the layers lie; None when their bytes are sent.
+            arena: Memory with the layers; None if their bytes are sent.
 
         Raises:
             As `open`.
@@ -109,7 +105,7 @@ class PullClient:
         self._call.cancel()
 
     async def _grant(self) -> None:
-        """Write credits as they are due; apart from reading, which may wait for them."""
+        """Write credits when they are due; not in the reading task, which may wait for them."""
         while True:
             await self._has_ungranted.wait()
             self._has_ungranted.clear()
@@ -118,7 +114,7 @@ class PullClient:
             try:
                 await self._call.write(wire.PullRequest(credit=credit))
             except (asyncio.InvalidStateError, grpc.RpcError):
-                return  # reading says why the stream has ended
+                return  # reading reports why the stream has ended
 
     async def _payload(
         self, message: KvLayersPiece, arena: SharedArena | None
@@ -148,14 +144,14 @@ class PullClient:
 def _copied(
     message: KvLayersPiece, arena: SharedArena | None, num_bytes: int
 ) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
-    """Return a copy of a payload: what is verified is what is written. Raises WireError."""
+    """Return a copy of a payload: the verified bytes are the written ones. Raises WireError."""
     if arena is not None and message.offset is not None:
         return arena.copy(message.offset, num_bytes)
     if message.num_bytes != num_bytes:
         raise WireError(
             f"layers: {message.num_bytes} bytes came, they have {num_bytes}", field="layers.data"
         )
-    # A copy also because what came need not lie where a tensor may.
+    # Also copied because a tensor needs an alignment that the message may lack.
     return np.frombuffer(message.parts[0], dtype=np.uint8).copy()
 
 

@@ -1,32 +1,52 @@
-"""Between the messages of a pull and plain data. Refuses what does not fit, naming the field."""
+"""Converts between the messages of a pull and plain data; refuses wrong ones, naming the field."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pagewire_protos.common.v1 import layout_pb2
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
-from pagewire_shared.arena_facts import ArenaFacts
-from pagewire_shared.arrays import pack_names, unpack_names
 from pagewire_shared.convert import agree_protocol, protocol_range
 from pagewire_shared.errors import PeerRefusedError, WireError
-from pagewire_worker.convert import layout_to_message
+from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.arrays import pack_names, unpack_names
 from pagewire_worker.offload.connector import BlockLayout
-from pagewire_worker.transfer.pull_request import PullRequest
+from pagewire_worker.offload.layout_convert import layout_to_message
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """Blocks that another worker wants.
+
+    Attributes:
+        protocol: The version that both speak.
+        names: 16 bytes each, in order of position, each once.
+        seconds: How long the receiver will wait.
+        use_shared_memory: Whether the receiver may map our memory.
+    """
+
+    protocol: int
+    names: Sequence[bytes]
+    seconds: float
+    use_shared_memory: bool
+
 
 MAX_PULL_SECONDS = 600.0
-"""Nobody waits longer for a prompt."""
+"""No prompt takes longer."""
 
 
 def pull_from_message(
     message: wire.PullOpen, *, layout: BlockLayout, worker_id: bytes, num_blocks: int
 ) -> PullRequest:
-    """Return what `message` asks for.
+    """Return the request in `message`.
 
     Args:
-        message: The first one of a receiver.
-        layout: Of the blocks here.
-        worker_id: Ours.
+        message: The first message of a receiver.
+        layout: Layout of the blocks here.
+        worker_id: Id of this worker.
         num_blocks: Size of the pool.
 
     Raises:
-        PeerRefusedError: It does not fit, or cannot be.
+        PeerRefusedError: The request does not fit this worker, or is invalid.
     """
     protocol = agree_protocol(message.protocol)
     if message.worker_id != worker_id:
@@ -98,7 +118,7 @@ def open_to_message(
 
 
 def accepted_to_message(protocol: int, staging: ArenaFacts | None) -> wire.PullResponse:
-    """Return the answer to `open`; `staging` where layers lie in memory that both map."""
+    """Return the answer to `open`, with `staging` if layers lie in memory that both map."""
     facts = None
     if staging is not None:
         facts = wire.KvStaging(
@@ -112,7 +132,7 @@ def accepted_to_message(protocol: int, staging: ArenaFacts | None) -> wire.PullR
 
 
 def staging_from_message(message: wire.PullAccepted) -> ArenaFacts | None:
-    """Return where layers lie; None when their bytes are sent."""
+    """Return the memory in which layers lie; None if their bytes are sent."""
     if not message.HasField("staging"):
         return None
     return ArenaFacts(
@@ -125,5 +145,5 @@ def staging_from_message(message: wire.PullAccepted) -> ArenaFacts | None:
 
 
 def missing_to_message(names: list[bytes]) -> wire.PullResponse:
-    """Return what says that blocks will not come."""
+    """Return the message that blocks will not come."""
     return wire.PullResponse(missing=wire.PullMissing(names=pack_names(names)))

@@ -1,4 +1,4 @@
-"""One pull of another worker: what was staged goes out as the receiver grants credit."""
+"""Serves one pull of another worker: sends staged layers as the receiver grants credit."""
 
 import asyncio
 import logging
@@ -11,25 +11,24 @@ import grpc.aio
 
 from pagewire_protos.worker.v1 import kv_transfer_pb2 as wire
 from pagewire_shared.errors import PagewireError, WireError
-from pagewire_shared.kv_layers_convert import (
+from pagewire_shared.kv.layers_convert import (
     MAX_DATA_BYTES,
     KvLayersPiece,
     LayerRange,
     layers_checksum,
 )
-from pagewire_shared.kv_transport import KvTransport
+from pagewire_shared.kv.transport import KvTransport
 from pagewire_worker.transfer import metrics
-from pagewire_worker.transfer.outgoing_pull import OutgoingPull
+from pagewire_worker.transfer.outgoing_pull import OutgoingPull, StagedLayers, follows
 from pagewire_worker.transfer.pull_convert import missing_to_message
-from pagewire_worker.transfer.staged_layers import StagedLayers, follows
 from pagewire_worker.transfer.staging import Staging
 
 _logger = logging.getLogger(__name__)
 
 MAX_CREDITS: Final = 1 << 20
 END_SECONDS: Final = 5.0
-"""How long the receiver may take for what it was sent last. gRPC loses what a receiver has not read
-yet when it writes to a stream that has ended."""
+"""Time for the receiver to read the last messages. gRPC loses unread messages when the receiver
+writes to a stream that has ended."""
 
 Read = Callable[[], Awaitable[Any]]
 Write = Callable[[Any], Awaitable[None]]
@@ -39,26 +38,26 @@ class PullStream:
     """Sends the layers of one pull.
 
     Args:
-        pull: What is sent.
-        staging: Where it lies.
+        pull: The pull.
+        staging: Memory of its layers.
         wake: Called when a region is free again.
         read, write: The stream.
-        news: Set when the pull has something new.
-        in_shared_memory: Whether the receiver looks into `staging` itself.
+        news: Set when the pull has new pieces or is complete.
+        in_shared_memory: Whether the receiver reads `staging` itself.
         seconds: How long the receiver waits.
 
     Attributes:
-        outcome: How it has ended so far, for metrics: a receiver that has all leaves at once.
+        outcome: Outcome so far, for metrics: a receiver that has everything leaves at once.
     """
 
     def __init__(
         self,
+        *,
         pull: OutgoingPull,
         staging: Staging,
         wake: Callable[[], None],
         read: Read,
         write: Write,
-        *,
         news: asyncio.Event,
         in_shared_memory: bool,
         seconds: float,
@@ -83,7 +82,7 @@ class PullStream:
         self._num_complete = 0
 
     async def run(self) -> None:
-        """Send until all is sent or its time is over.
+        """Send until everything is sent or the time is over.
 
         Raises:
             WireError: The receiver broke the contract.
@@ -118,12 +117,12 @@ class PullStream:
                 task.cancel()
             ends = asyncio.gather(reading, sending, return_exceptions=True)
             try:
-                # A call that does not notice its end must not keep the memory.
+                # A call that does not notice its end must not pin the memory.
                 _, left = await asyncio.wait((ends,), timeout=END_SECONDS)
                 if left:
                     _logger.warning("the call of a pull goes on although it was cancelled")
             finally:
-                # Also where it is cancelled once more.
+                # Also if the stream is cancelled once more.
                 self._give_all_back()
 
     async def _send_all(self) -> str:
@@ -141,7 +140,7 @@ class PullStream:
         self._num_credits -= 1
 
     async def _next_group(self) -> list[StagedLayers] | None:
-        """Return pieces that make one message; None when there will be no more."""
+        """Return pieces that make one message; None if no more will come."""
         first = await self._next_piece()
         if first is None:
             return None
@@ -166,7 +165,7 @@ class PullStream:
             return piece
         while True:
             self._news.clear()
-            # Looked at before the outbox: the last piece is there before this says so.
+            # Read before the outbox: the last piece is in the outbox before this is true.
             is_staged = self._pull.is_staged
             found = self._pull.take()
             if found is not None or is_staged:
@@ -201,7 +200,7 @@ class PullStream:
         self._note_complete(covered)
 
     def _note_complete(self, covered: LayerRange) -> None:
-        # The last layers of blocks go out in the order of the blocks.
+        # The last layers of blocks are sent in the order of the blocks.
         if covered.first_layer + covered.num_layers == self._pull.num_layers:
             self._num_complete = covered.first_block + covered.num_blocks
 
@@ -240,5 +239,5 @@ class PullStream:
 
 
 def label_of(error: PagewireError) -> str:
-    """Return what metrics call a pull that ended with `error`."""
+    """Return the metrics label of a pull that ended with `error`."""
     return "refused" if error.status_name == "FAILED_PRECONDITION" else error.code

@@ -1,6 +1,6 @@
-"""Memory for layers on their way to other workers: bounded, and made when it is first needed.
+"""Staging memory for layers on their way to other workers: bounded, and made on first use.
 
-It lies in a file that workers of the same host may map, where there is room for one.
+If the host has a folder in memory with enough room, it is a file that workers of that host may map.
 """
 
 import contextlib
@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_shared.arena import Arena
-from pagewire_shared.arena_facts import ArenaFacts
-from pagewire_shared.arena_folder import (
+from pagewire_shared.errors import StartupError
+from pagewire_shared.kv.arena import Arena
+from pagewire_shared.kv.arena_facts import ArenaFacts
+from pagewire_shared.kv.arena_folder import (
     DEFAULT_FOLDER,
     arena_facts,
     free_bytes,
@@ -23,8 +24,7 @@ from pagewire_shared.arena_folder import (
     new_arena_path,
     remove_stale,
 )
-from pagewire_shared.errors import StartupError
-from pagewire_shared.extents import GRANULE_BYTES, Extents
+from pagewire_shared.kv.extents import GRANULE_BYTES, Extents
 
 _logger = logging.getLogger(__name__)
 
@@ -32,13 +32,13 @@ PREFIX = "pagewire-staging-"
 
 
 class Staging:
-    """Memory of which any thread takes regions and gives them back.
+    """Memory whose regions any thread may take and give back.
 
     Args:
         num_bytes: Size; rounded up to whole pages.
-        is_shared: Whether others may map it, where the host has a folder in memory.
+        is_shared: Whether other workers may map it, if the host has a folder in memory.
         folder: That folder.
-        pin: See DeviceCopies; by default nothing copies there by itself.
+        pin: See DeviceCopies; by default the memory is not pinned.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Staging:
     ) -> None:
         self.num_bytes = -(-num_bytes // GRANULE_BYTES) * GRANULE_BYTES
         self.facts: ArenaFacts | None = None
-        """How others find it; None before it is made, and when it is private."""
+        """Location of the file for other workers; None before it is made, and if it is private."""
         self._is_shared = is_shared
         self._folder = folder
         self._arena: Arena | None = None
@@ -64,15 +64,15 @@ class Staging:
 
     @property
     def num_free_bytes(self) -> int:
-        """Bytes in no region."""
+        """Bytes outside of all regions."""
         with self._guard:
             return self._extents.free_bytes
 
     def make(self) -> None:
-        """Make the memory, unless it is there; takes some ten milliseconds.
+        """Make the memory, unless it exists; takes some ten milliseconds.
 
         Raises:
-            StartupError: There is not so much memory.
+            StartupError: There is too little memory.
         """
         with self._making:
             if self._bytes is not None:
@@ -85,7 +85,7 @@ class Staging:
             self._bytes = memory
 
     def take(self, num_bytes: int) -> int | None:
-        """Return the offset of a region of `num_bytes`; None when there is none so large."""
+        """Return the offset of a region of `num_bytes`; None if no free region is large enough."""
         with self._guard:
             return self._extents.allocate(num_bytes)
 
@@ -95,18 +95,20 @@ class Staging:
             self._extents.free(offset)
 
     def region(self, offset: int, num_bytes: int) -> Tensor:
-        """Return the memory of a region, uint8 [num_bytes]; `make` came before."""
+        """Return the memory of a region, uint8 [num_bytes]; after `make`."""
         assert self._bytes is not None, "the staging memory was not made"
         return self._bytes[offset : offset + num_bytes]
 
     def view(self, offset: int, num_bytes: int) -> memoryview:
-        """Return the bytes of a region without a copy; `make` came before."""
+        """Return the bytes of a region without a copy; after `make`."""
         assert self._arena is not None, "the staging memory was not made"
         return self._arena.view(offset, num_bytes)
 
     def close(self) -> None:
-        """Remove the file; regions that are in use stay mapped until they are not. No copy to or
-        from a device may be under way."""
+        """Remove the file; regions in use stay mapped until they are released.
+
+        No copy to or from a device may be under way.
+        """
         with self._making:
             if self._unpin is not None:
                 self._unpin()
@@ -135,7 +137,7 @@ class Staging:
         try:
             arena = Arena(self.num_bytes, path)
         except StartupError as error:
-            # Somebody else took the room meanwhile, or we may not write there.
+            # Another process took the room meanwhile, or the folder is read-only.
             _logger.warning("no shared memory: %s", error)
             return None
         self.facts = arena_facts(path)

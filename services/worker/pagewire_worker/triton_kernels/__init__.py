@@ -1,10 +1,9 @@
-"""Kernels for CUDA in Triton: each file has a kernel, the function that launches it, and the same
-in plain torch, its oracle.
+"""Kernels for CUDA in Triton. Each file has a kernel, its launch function, and an oracle in torch.
 
-Imported only where a device runs them, or Triton's interpreter does.
+Imported only where a CUDA device or Triton's interpreter runs them.
 """
 
 import os
 
-# As their sums were studied; the default of Triton changes with 3.10.
+# The setting under which the order of sums was studied; Triton's default changes with 3.10.
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")

@@ -19,18 +19,18 @@ def add_rms_norm(
 ) -> Tensor:
     """Add `x` to `residual` in place and return the sum's RMS norm, of the residual's type.
 
-    The norm is that of layers/norm.py: computed in float32 of what the residual was rounded to, and
-    rounded itself before the product with the weight. A row's result depends on no other row.
+    The norm is that of layers/norm.py: computed in float32 from the rounded residual, and rounded
+    before the product with the weight. A row's result depends on no other row.
 
     Args:
         x: [tokens, hidden]; None to add nothing, as before the first layer. Rows are contiguous.
         residual: [tokens, hidden], at most 16384 wide. Rows are contiguous.
         weight: [hidden].
         epsilon: Added to the mean square.
-        rows: [n] int64, the rows to norm, in this order; None for all. Only without `x`.
+        rows: [n] int64, the rows to normalise, in this order; None for all. Only without `x`.
 
     Returns:
-        [tokens, hidden], or [n, hidden] of `rows`.
+        [tokens, hidden], or [n, hidden] for `rows`.
     """
     _check_tensors(x, residual, weight, rows)
     num_rows, hidden = len(residual if rows is None else rows), residual.shape[1]
@@ -110,7 +110,7 @@ def add_rms_norm_oracle(
     epsilon: float,
     rows: Tensor | None = None,
 ) -> Tensor:
-    """Do and return what `add_rms_norm` does."""
+    """Compute the same as `add_rms_norm`, in torch."""
     if x is not None:
         residual += x
     wide = (residual if rows is None else residual.index_select(0, rows)).float()

@@ -1,14 +1,16 @@
-"""Attention of some query rows over one split of paged keys and values: what prefill chunks and
-decodes share, so that a token gets the same bits from both."""
+"""Attention of query rows over one split of paged keys and values.
+
+Prefill chunks and decodes share this code, so that a token gets the same bits from both.
+"""
 
 import triton
 import triton.language as tl
 
 HIDDEN = tl.constexpr(-1e30)
-"""Score of what a row does not see: finite, so that rows that see nothing yet make no NaN."""
+"""Score of a hidden position: finite, so that rows that see no position yet make no NaN."""
 
 
-# A line for each argument would hide what the kernel does.
+# One line per argument would hide the kernel itself.
 # fmt: off
 @triton.jit
 def attend_split(
@@ -19,8 +21,8 @@ def attend_split(
 ):
     """Return sums [ROWS, WIDTH], greatest scores [ROWS] and total weights [ROWS], in float32.
 
-    Scores count powers of 2. `key` and `value` point to the KV head; positions from `first_visible`
-    to `end` are read, those that some row of the tile sees.
+    Scores are powers of 2. `key` and `value` point to the KV head. Positions from `first_visible`
+    to `end` are read: those that a row of the tile sees.
     """
     columns = tl.arange(0, WIDTH)
     is_column = columns < head_dim
@@ -30,7 +32,7 @@ def attend_split(
     begin = tl.maximum(split_begin, first_visible // TILE * TILE)
     for tile_begin in range(begin, tl.minimum(split_begin + SPLIT, end), TILE):
         positions = tile_begin + tl.arange(0, TILE)
-        # Blocks outside may be others', or never written: not even their zeros are added.
+        # Other blocks may belong to other sequences or be unwritten: they must not even add zeros.
         is_there = (positions >= first_visible) & (positions < end)
         blocks = tl.load(table + positions // BLOCK_SIZE, mask=is_there, other=0).to(tl.int64)
         places = blocks * block_stride + (positions % BLOCK_SIZE).to(tl.int64) * token_stride
@@ -59,10 +61,10 @@ def attend_split(
 
 @triton.jit
 def merge_split(sums, greatest, total, split_sums, split_greatest, split_total):
-    """Return what splits so far and the next one amount to; the first has `greatest` of HIDDEN.
+    """Merge the next split into the splits so far; before the first, `greatest` is HIDDEN.
 
-    The order of operations is spelt out: a compiler that contracts one kernel's and not the
-    other's would change bits.
+    The order of operations is explicit: if a compiler contracted them in one kernel only, the bits
+    would differ.
     """
     highest = tl.maximum(greatest, split_greatest)
     factor = tl.exp2(greatest - highest)
@@ -80,5 +82,5 @@ def merge_split(sums, greatest, total, split_sums, split_greatest, split_total):
 def _product(a, b, INTERPRETED: tl.constexpr):
     if INTERPRETED:
         a, b = a.to(tl.float32), b.to(tl.float32)
-    # float32 would be cut to 19 bits by default.
+    # By default float32 would be cut to 19 bits.
     return tl.dot(a, b, input_precision="ieee")

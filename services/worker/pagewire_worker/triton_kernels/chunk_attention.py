@@ -1,5 +1,7 @@
-"""Attention of prefill chunks over paged keys and values: tiles of query tokens, each over all
-splits that it sees (FlashAttention-2, Dao, 2023), with the arithmetic of decodes."""
+"""Attention of prefill chunks over paged keys and values, with the arithmetic of decodes.
+
+Each tile of query tokens goes over all splits that it sees (FlashAttention-2, Dao, 2023).
+"""
 
 from dataclasses import dataclass
 
@@ -9,22 +11,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionKind, AttentionMetadata, Int64Array
-from pagewire_worker.device_copy import rows_to_device
+from pagewire_worker.backend.attention import AttentionKind, AttentionMetadata, Int64Array
+from pagewire_worker.backend.device_copy import rows_to_device
 from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, AttentionOptions
 from pagewire_worker.triton_kernels.attention_scores import ScoreScale
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
-from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedLayer, PagedSequences
+from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan
 
 
 @dataclass(frozen=True, slots=True)
 class QueryTiles:
-    """The tokens of chunks, cut into tiles that are attended together.
+    """The tokens of chunks, cut into tiles that are computed together.
 
     Attributes:
         sequences: [tiles] int32, the sequence of each tile.
-        firsts: [tiles] int32, its first token, counted from the first one of the sequence's chunk.
+        firsts: [tiles] int32, its first token, counted from the start of the sequence's chunk.
         num_rows: Rows of a tile, a power of 2: tokens times query heads of a KV head, at least.
     """
 
@@ -43,7 +45,7 @@ class QueryTiles:
     ) -> "QueryTiles":
         """Cut the chunks of the sequences `which` for `group` query heads per KV head.
 
-        The last tiles of a chunk see the most and come first.
+        The last tiles of a chunk see the most positions, and come first.
         """
         num_rows = max(LEAST_ROWS, num_rows, triton.next_power_of_2(group))
         num_tokens = num_rows // group
@@ -63,21 +65,21 @@ def chunk_attention(
     tiles: QueryTiles,
     attended: Tensor,
     kind: AttentionKind,
-    cut: Cut,
+    split_plan: SplitPlan,
 ) -> None:
-    """Write what the tokens of chunks attend to.
+    """Compute attention for the tokens of chunks.
 
     Args:
         query: [tokens, heads, head_dim], contiguous, of all sequences of the step.
-        layer: Keys and values, those of this step already written.
-        sequences: Of the step.
+        layer: Keys and values, with those of this step.
+        sequences: The sequences of the step.
         tiles: The tokens to compute.
         attended: As `query`; rows of the tokens of the tiles are written.
-        kind, cut: How.
+        kind, split_plan: How.
     """
     if len(tiles.sequences) == 0:
         return
-    cut = cut.fitting(query)
+    split_plan = split_plan.fit_to(query)
     num_heads, head_dim = query.shape[1:]
     num_kv_heads = layer.cache.num_kv_heads
     scale = ScoreScale.of(kind, head_dim, layer.key_scale)
@@ -104,8 +106,8 @@ def chunk_attention(
         GROUP=num_heads // num_kv_heads,
         WINDOW=kind.window or 0,
         HAS_SOFTCAP=kind.softcap is not None,
-        SPLIT=cut.split,
-        TILE=cut.tile,
+        SPLIT=split_plan.split,
+        TILE=split_plan.tile,
         BLOCK_SIZE=layer.cache.block_size,
         ROWS=tiles.num_rows,
         WIDTH=width,
@@ -115,8 +117,8 @@ def chunk_attention(
     )
 
 
-# A line for each argument would hide what the kernel does. The width of a step's tables makes no
-# code of its own: a kernel is not compiled again while requests run.
+# One line per argument would hide the kernel itself. The width of a step's tables is not
+# specialized: a kernel must not be compiled again while requests run.
 # fmt: off
 @triton.jit(do_not_specialize=["table_stride"])
 def _attend_tiles(

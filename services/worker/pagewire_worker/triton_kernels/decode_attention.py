@@ -1,5 +1,7 @@
-"""Attention of one new token per sequence over paged keys and values, in parallel over splits of
-fixed size (Flash-Decoding, Dao et al., 2023)."""
+"""Attention of one new token per sequence over paged keys and values.
+
+It runs in parallel over splits of fixed size (Flash-Decoding, Dao et al., 2023).
+"""
 
 from dataclasses import dataclass
 
@@ -9,49 +11,48 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionKind, Int64Array
+from pagewire_worker.backend.attention import AttentionKind, Int64Array
 from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS, AttentionOptions
 from pagewire_worker.triton_kernels.attention_scores import ScoreScale
 from pagewire_worker.triton_kernels.attention_split import HIDDEN, attend_split, merge_split
 from pagewire_worker.triton_kernels.interpreter import INTERPRETED
-from pagewire_worker.triton_kernels.paged_sequences import Cut, PagedLayer, PagedSequences
+from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences, SplitPlan
 
 MOST_PROGRAMS = 1024
-"""About as many as a large device runs at once. Where that does not allow a program for each split
-of the longest sequence there may be, programs take several: a grid that was captured for long
-sequences costs little with short ones."""
+"""About as many programs as a large device runs at once. If the longest possible sequence has more
+splits, a program takes several: a grid captured for long sequences costs little with short ones."""
 
 LEAST_SPLIT_PROGRAMS = 4
-"""For each decode and KV head, so that a long sequence among many is not left to one program."""
+"""For each decode and KV head, so that a long sequence among many gets more than one program."""
 
 
 MERGED_AHEAD = tl.constexpr(16)
-"""Splits whose loads are under way while those before them are merged: a merge is a short sum, and
+"""Splits whose loads are under way while earlier splits are merged: a merge is a short sum, and
 memory takes some hundred times as long to answer."""
 
 
 def num_split_programs(num_decodes: int, num_kv_heads: int, num_splits: int) -> int:
-    """Return how many programs share the splits of a decode and a KV head."""
+    """Return the number of programs that share the splits of a decode and a KV head."""
     fitting = MOST_PROGRAMS // (num_decodes * num_kv_heads)
     return min(max(fitting, LEAST_SPLIT_PROGRAMS), num_splits)
 
 
 def first_splits(counts: Int64Array) -> Int64Array:
-    """Return where the splits of each decode begin, for `counts` [decodes] splits of each."""
+    """Return the first split of each decode, for `counts` [decodes] splits of each."""
     firsts: Int64Array = np.cumsum(counts) - counts
     return firsts
 
 
 @dataclass(frozen=True, slots=True)
 class Decodes:
-    """Sequences that are attended together.
+    """Sequences that are computed together.
 
     Attributes:
-        which: [decodes] int32, the sequences with one token; those of length 0 are padding, whose
-            rows become 0.
-        firsts: [decodes] int32, where the splits of each lie in the scratch memory: behind those of
-            the decodes before it.
-        most_splits: Of one decode, at most.
+        which: [decodes] int32, the sequences with one token. Sequences of length 0 are padding,
+            whose rows become 0.
+        firsts: [decodes] int32, first split of each in the scratch memory, after those of the
+            decodes before it.
+        most_splits: Upper bound of the splits of one decode.
     """
 
     which: Tensor
@@ -61,15 +62,15 @@ class Decodes:
 
 @dataclass(frozen=True, slots=True)
 class Partials:
-    """What single splits amount to; scratch memory, the same for all layers.
+    """Results of single splits, in scratch memory that all layers share.
 
-    The splits of a decode follow those of the one before, whatever their number; within a decode
-    they follow each other head by head.
+    The splits of a decode follow those of the decode before, whatever their number. Within a decode
+    they are ordered by head.
 
     Attributes:
         sums: [splits * heads, head_dim] float32.
         greatest, total: [splits * heads] float32.
-        num_splits: How many there is room for.
+        num_splits: Number of splits that fit.
     """
 
     sums: Tensor
@@ -92,7 +93,7 @@ class Partials:
 
     @property
     def num_bytes(self) -> int:
-        """What it takes."""
+        """Size of the memory in bytes."""
         return sum(part.nbytes for part in (self.sums, self.greatest, self.total))
 
 
@@ -104,9 +105,9 @@ def decode_attention(
     attended: Tensor,
     partials: Partials,
     kind: AttentionKind,
-    cut: Cut,
+    split_plan: SplitPlan,
 ) -> None:
-    """Write what the token of each sequence in `decodes` attends to.
+    """Compute attention for the token of each sequence in `decodes`.
 
     Args:
         query: [tokens, heads, head_dim], contiguous, of all sequences of the step.
@@ -115,13 +116,15 @@ def decode_attention(
         decodes: Which sequences.
         attended: As `query`; rows of the tokens of `decodes` are written.
         partials: Scratch, with room for the splits of all `decodes`.
-        kind, cut: How.
+        kind, split_plan: How.
     """
     if len(decodes.which) == 0:
         return
-    cut = cut.fitting(query)
-    _launch_splits(query, layer, sequences, decodes, partials, kind, cut)
-    _launch_merge(attended, sequences, decodes, partials, layer.value_scale, kind.window or 0, cut)
+    split_plan = split_plan.fit_to(query)
+    _launch_splits(query, layer, sequences, decodes, partials, kind, split_plan)
+    _launch_merge(
+        attended, sequences, decodes, partials, layer.value_scale, kind.window or 0, split_plan
+    )
 
 
 def _launch_splits(
@@ -131,7 +134,7 @@ def _launch_splits(
     decodes: Decodes,
     partials: Partials,
     kind: AttentionKind,
-    cut: Cut,
+    split_plan: SplitPlan,
 ) -> None:
     num_heads, head_dim = query.shape[1:]
     num_decodes, num_kv_heads = len(decodes.which), layer.cache.num_kv_heads
@@ -162,8 +165,8 @@ def _launch_splits(
         GROUP=group,
         WINDOW=kind.window or 0,
         HAS_SOFTCAP=kind.softcap is not None,
-        SPLIT=cut.split,
-        TILE=cut.tile,
+        SPLIT=split_plan.split,
+        TILE=split_plan.tile,
         BLOCK_SIZE=layer.cache.block_size,
         ROWS=num_rows,
         WIDTH=width,
@@ -180,7 +183,7 @@ def _launch_merge(
     partials: Partials,
     value_scale: float,
     window: int,
-    cut: Cut,
+    split_plan: SplitPlan,
 ) -> None:
     num_heads, head_dim = attended.shape[1:]
     _merge_splits[(len(decodes.which), num_heads)](
@@ -196,12 +199,12 @@ def _launch_merge(
         head_dim,
         NUM_HEADS=num_heads,
         WINDOW=window,
-        SPLIT=cut.split,
+        SPLIT=split_plan.split,
         WIDTH=max(16, triton.next_power_of_2(head_dim)),
     )
 
 
-# A line for each argument would hide what the kernel does.
+# One line per argument would hide the kernel itself.
 # fmt: off
 @triton.jit(do_not_specialize=["table_stride"])
 def _decode_splits(
@@ -271,7 +274,7 @@ def _merge_splits(
     is_column = columns < head_dim
     offsets = (token * NUM_HEADS + head) * head_dim + columns
     if end == 0:
-        # What follows computes padding rows, too, and not from what lay in the memory before.
+        # Later kernels compute padding rows too, and must not read old memory there.
         zeros = tl.zeros([WIDTH], tl.float32).to(attended.dtype.element_ty)
         tl.store(attended + offsets, zeros, mask=is_column)
         return

@@ -1,12 +1,12 @@
-"""The lowest value that min-p, top-k and top-p leave in a row, found without sorting.
+"""Finds, without sorting, the lowest value that min-p, top-k and top-p leave in a row.
 
-Each filter of `pagewire_worker.filters` keeps or drops a token by its value alone, so what all
-three leave is what reaches one threshold. Floats are in the order of unsigned integers once their
-bits are turned. A search over those integers cuts the range that has the answer to a quarter with
-each pass over the row, which stays in the second-level cache, and ends where one value is left in
-the range: after 17 passes at most, after 5 to 7 in a vocabulary of 152 thousand tokens.
+Each filter of `sampling.filters` decides by the value of a token alone, so one threshold describes
+all three. Floats have the order of unsigned integers once their bits are turned. A search over
+those integers reads the row once per pass and cuts the range with the answer to a quarter. The row
+stays in the second-level cache. The search ends when one value is left in the range: after 17
+passes at most, after 5 to 7 in a vocabulary of 152 thousand tokens.
 
-The search runs over the logits themselves: dividing by the temperature keeps their order.
+It runs over the logits themselves, because dividing by the temperature keeps their order.
 """
 
 import torch
@@ -14,11 +14,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.filters import apply_filters
+from pagewire_worker.sampling.filters import apply_filters
 
 _BLOCK = 4096
 _MAX_BLOCKS = 512
-"""More could overflow the sums of `_fixed_point`."""
+"""More blocks could overflow the sums of `_fixed_point`."""
 
 
 def filter_thresholds(
@@ -31,7 +31,7 @@ def filter_thresholds(
 ) -> Tensor:
     """Return per row the lowest logits / temperature that the filters keep, [rows] float32.
 
-    -inf where nothing filters, at temperature 0, and where all logits are -inf.
+    Returns -inf without filters, at temperature 0, and if all logits are -inf.
 
     Args:
         logits: [rows, vocab] float32 without NaN and +inf; rows may lie apart.
@@ -39,7 +39,7 @@ def filter_thresholds(
         min_p: [rows] float32, 0 keeps all.
         top_k: [rows] int64, 0 keeps all.
         top_p: [rows] float32 above 0, 1 keeps all.
-        block: Values that are looked at together, a power of two; changes no outcome.
+        block: Values that are read together, a power of two; changes no outcome.
     """
     num_rows, vocab_size = logits.shape
     assert logits.dtype == torch.float32
@@ -98,7 +98,7 @@ def _largest(begin, vocab_size, BLOCK: tl.constexpr):
 
 @triton.jit
 def _ranked(begin, vocab_size, heat, rank, largest, BLOCK: tl.constexpr):
-    """Return the logit of a rank: the largest value that so many reach."""
+    """Return the logit of a rank: the largest value that at least `rank` values reach."""
     low, high = _ordered(tl.full((), float("-inf"), tl.float32)), _ordered(largest)
     key1, key2, key3 = _guesses(low, high, largest, heat)
     while low < high:
@@ -107,7 +107,7 @@ def _ranked(begin, vocab_size, heat, rank, largest, BLOCK: tl.constexpr):
         count2 = tl.zeros([BLOCK], tl.int32)
         count3 = tl.zeros([BLOCK], tl.int32)
         for start in range(0, vocab_size, BLOCK):
-            # -inf outside the row is below every key that is looked for.
+            # -inf outside of the row is below every key of the search.
             keys = _ordered(_values(begin, start, vocab_size, BLOCK))
             least = tl.minimum(least, tl.where(keys >= low, keys, high))
             most = tl.maximum(most, tl.where(keys <= high, keys, low))
@@ -127,7 +127,7 @@ def _ranked(begin, vocab_size, heat, rank, largest, BLOCK: tl.constexpr):
 def _last_of_nucleus(begin, vocab_size, heat, lowest, wanted, ranked, largest, BLOCK: tl.constexpr):
     """Return the largest logit from which on probabilities sum up to `wanted`.
 
-    Where all of them together do not, it is a logit that no kept one is below.
+    If all of them together do not, returns a logit that no kept logit is below.
     """
     total = _logsumexp(begin, vocab_size, heat, lowest, largest, BLOCK)
     low, high = _ordered(ranked), _ordered(largest)
@@ -160,7 +160,7 @@ def _last_of_nucleus(begin, vocab_size, heat, lowest, wanted, ranked, largest, B
 
 @triton.jit
 def _logsumexp(begin, vocab_size, heat, lowest, largest, BLOCK: tl.constexpr):
-    """Return log(sum(exp)) of what is kept of logits / temperature, rounded as `row_sums` does."""
+    """Return log(sum(exp)) of the kept logits / temperature, rounded as `row_sums` does."""
     top = tl.div_rn(largest, heat)
     wholes = tl.zeros([BLOCK], tl.int32)
     parts = tl.zeros([BLOCK], tl.int32)
@@ -189,7 +189,7 @@ def _powers(values, heat, lowest, minus):
 def _fixed_point(powers):
     """Split numbers from 0 to 1 into int32 multiples of 2**-22 and of 2**-44.
 
-    Sums of them are exact, whatever the order, and need no float64, slow on many devices.
+    Their sums are exact in any order, and need no float64, which is slow on many devices.
     """
     shifted = powers * 4194304.0
     whole = shifted.to(tl.int32)
@@ -198,7 +198,7 @@ def _fixed_point(powers):
 
 @triton.jit
 def _sum(wholes, parts):
-    """Return the sum of what `_fixed_point` split, float64."""
+    """Return the sum of the parts from `_fixed_point`, float64."""
     whole = tl.sum(wholes.to(tl.int64), axis=0)
     total = whole * 4194304 + tl.sum(parts.to(tl.int64), axis=0)
     return total.to(tl.float64) * 5.684341886080802e-14
@@ -213,16 +213,16 @@ def _ordered(values):
 
 @triton.jit
 def _value(key):
-    """Return the float32 of a number of `_ordered`."""
+    """Return the float32 value of a key from `_ordered`."""
     bits = tl.where(key >= 0x80000000, key ^ 0x80000000, key ^ 0xFFFFFFFF)
     return bits.to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _guesses(low, high, largest, heat):
-    """Return three rising keys in (low, high] to begin with, at likely ratios of probability.
+    """Return three rising first keys in (low, high], at likely ratios of probability.
 
-    Quarters of all floats would take some passes only to find the exponent.
+    Quarters of the range of floats would spend some passes only on the exponent.
     """
     key1 = _ordered(largest - 16.0 * heat)
     key2 = _ordered(largest - 6.0 * heat)
@@ -242,7 +242,7 @@ def _quarters(low, high):
 
 @triton.jit
 def _narrowed(low, high, key1, key2, key3, reached1, reached2, reached3):
-    """Return the quarter that ends below the first key that was not reached."""
+    """Return the quarter of the range that ends below the first key that was not reached."""
     new_low = tl.where(reached3, key3, tl.where(reached2, key2, tl.where(reached1, key1, low)))
     below = tl.where(reached2, key3, tl.where(reached1, key2, key1)) - 1
     return new_low, tl.where(reached3, high, below)
@@ -251,6 +251,6 @@ def _narrowed(low, high, key1, key2, key3, reached1, reached2, reached3):
 def filter_thresholds_oracle(
     logits: Tensor, temperature: Tensor, min_p: Tensor, top_k: Tensor, top_p: Tensor
 ) -> Tensor:
-    """Return logits / temperature with -inf where it is below what `filter_thresholds` returns."""
+    """Return logits / temperature, with -inf below the result of `filter_thresholds`."""
     scaled = logits / temperature.unsqueeze(1)
     return apply_filters(scaled, min_p.cpu().numpy(), top_k.cpu().numpy(), top_p.cpu().numpy())

@@ -1,7 +1,7 @@
-"""Gumbel noise of tokens, a pure function of (seed, output position, choice, token id).
+"""Computes Gumbel noise of tokens, a function of (seed, output position, choice, token id) only.
 
-Philox4x32-10 (Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3"); the law is that
-of `pagewire_worker.philox`. Words and uniforms are the same bits as there on every device.
+Philox4x32-10 (Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3"), with the formula
+of `pagewire_worker.sampling.philox`. Words and uniforms have the same bits on every device.
 """
 
 import torch
@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.sampler import TokenNoise
+from pagewire_worker.sampling.sampler import TokenNoise
 
 _BLOCK = 1024
 
@@ -97,5 +97,5 @@ def gumbel(words) -> tl.tensor:
 def gumbel_noise_oracle(
     seed_low: Tensor, seed_high: Tensor, position: Tensor, choice: Tensor, vocab_size: int
 ) -> Tensor:
-    """Return what `gumbel_noise` does."""
+    """Compute the same as `gumbel_noise`, in torch."""
     return TokenNoise(seed_low, seed_high, position, choice).dense(vocab_size)

@@ -1,4 +1,4 @@
-"""Where the sequences of a step lie, on the device, and how attention over them is cut."""
+"""Describes the sequences of a step on the device, and the cut of their positions for attention."""
 
 from dataclasses import dataclass, replace
 
@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pagewire_worker.attention.base import AttentionMetadata, Int64Array
-from pagewire_worker.device_copy import to_device
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
+from pagewire_worker.backend.device_copy import to_device
+from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.attention_options import LEAST_ROWS
 
 TILE_BYTES = 32 * 1024
-"""Of the keys of a tile. With as many of values, and of queries half as many, a program takes less
-than the 99 KiB of shared memory that every device since compute capability 8.0 has."""
+"""Bytes of the keys of a tile. Values take as many, queries half as many. Together they fit in the
+99 KiB of shared memory that every device since compute capability 8.0 has."""
 
 QUERY_BYTES = TILE_BYTES // 2
 
@@ -48,13 +48,13 @@ class PagedSequences:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SplitPlan:
     """How the positions of a sequence are cut; part of what fixes the bits of a result.
 
     Positions are cut into splits of fixed size, at its multiples, whatever else is in the batch.
     Within a split tiles follow each other as in online softmax (Milakov and Gimelshein, 2018;
-    FlashAttention, Dao et al., 2022), and splits are merged in ascending order. What a row does not
-    see adds exact zeros, so that it does not matter who else shares its tiles.
+    FlashAttention, Dao et al., 2022), and splits are merged in ascending order. Hidden positions
+    add exact zeros, so other rows of a tile do not matter.
 
     Attributes:
         split: Positions of a split, a multiple of `tile`.
@@ -69,12 +69,12 @@ class Cut:
         assert self.tile & (self.tile - 1) == 0
         assert self.split % self.tile == 0
 
-    def fitting(self, query: Tensor) -> "Cut":
-        """Return the cut for `query` [tokens, heads, head_dim]: a tile of wide heads is smaller."""
+    def fit_to(self, query: Tensor) -> "SplitPlan":
+        """Return the plan for `query` [tokens, heads, head_dim]: wide heads have small tiles."""
         return replace(self, tile=min(self.tile, max(16, TILE_BYTES // _row_bytes(query))))
 
     def num_splits(self, num_positions: int) -> int:
-        """Return how many splits so many positions take."""
+        """Return the number of splits of `num_positions` positions."""
         return -(-num_positions // self.split)
 
     def seen_splits(self, seq_lens: Int64Array, window: int | None) -> Int64Array:
@@ -89,9 +89,9 @@ class PagedLayer:
     """Keys and values of one layer, of the type of the queries or of 8-bit floats.
 
     Attributes:
-        cache: Views of [num_blocks, block_size, kv_heads, head_dim], alike in their strides, the
-            last of which is 1.
-        key_scale, value_scale: What stored numbers are multiplied with; 1 unless they have 8 bits.
+        cache: Views of [num_blocks, block_size, kv_heads, head_dim] with equal strides, the last
+            of which is 1.
+        key_scale, value_scale: Factors of stored numbers; 1 unless they have 8 bits.
     """
 
     cache: LayerCache
@@ -107,11 +107,11 @@ class PagedLayer:
         return key.stride(0), key.stride(1), key.stride(2)
 
 
-def fitting_rows(num_rows: int, query: Tensor) -> int:
+def fit_rows(num_rows: int, query: Tensor) -> int:
     """Return how many rows of `query` [tokens, heads, head_dim] a tile has, at most `num_rows`."""
     return min(num_rows, max(LEAST_ROWS, QUERY_BYTES // _row_bytes(query)))
 
 
 def _row_bytes(query: Tensor) -> int:
-    """Return the bytes of a head in a tile, where its length is a power of 2."""
+    """Return the bytes of a head in a tile, with its length rounded up to a power of 2."""
     return (1 << (query.shape[2] - 1).bit_length()) * query.itemsize

@@ -1,5 +1,8 @@
-"""Rows of a matrix as 8-bit floats (float8_e4m3fn) with a scale each: of activations per token, of
-weights per output (Micikevicius et al., "FP8 Formats for Deep Learning", 2022)."""
+"""Quantizes rows of a matrix to 8-bit floats (float8_e4m3fn), each with a scale.
+
+Rows are activations of a token or weights of an output (Micikevicius et al., "FP8 Formats for Deep
+Learning", 2022).
+"""
 
 import torch
 import triton
@@ -9,8 +12,8 @@ from torch import Tensor
 from pagewire_worker.triton_kernels.rotary_kv_write import FP8_MAX
 
 LEAST_LARGEST = 2.0**-100
-"""A row whose largest number is below gets the scale of this one: a row of zeros divides by no
-zero."""
+"""A row whose largest number is smaller gets the scale of this number, so that a row of zeros
+divides by no zero."""
 
 _FP8_MAX = tl.constexpr(FP8_MAX)
 _LEAST_LARGEST = tl.constexpr(LEAST_LARGEST)
@@ -20,9 +23,9 @@ _MAX_WARPS = 16
 
 
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `x` in 8-bit floats, [rows, size], and what to multiply them with, float32 [rows, 1].
+    """Return `x` in 8-bit floats, [rows, size], and their factors, float32 [rows, 1].
 
-    The largest number of a row becomes 448, the largest of the type. What is no number stays none.
+    The largest number of a row becomes 448, the largest of the type. NaN stays NaN.
 
     Args:
         x: [rows, size], float32, float16 or bfloat16. Rows are contiguous.
@@ -56,7 +59,7 @@ def _quantize_rows(x, quantized, scales, x_stride, SIZE: tl.constexpr, BLOCK: tl
         largest = tl.maximum(largest, tl.abs(numbers.to(tl.float32)))
     scale = tl.maximum(tl.max(largest, axis=0), _LEAST_LARGEST) / _FP8_MAX
     tl.store(scales + row, scale)
-    # What is no number stays none: a fault before this has to be seen.
+    # NaN stays NaN: an earlier fault must stay visible.
     nan: tl.constexpr = tl.PropagateNan.ALL
     for begin in range(0, SIZE, BLOCK):
         is_inside = columns < SIZE - begin
@@ -66,7 +69,7 @@ def _quantize_rows(x, quantized, scales, x_stride, SIZE: tl.constexpr, BLOCK: tl
 
 
 def quantize_rows_oracle(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what `quantize_rows` does."""
+    """Compute the same as `quantize_rows`, in torch."""
     wide = x.float()
     scales = wide.abs().amax(dim=1, keepdim=True).clamp(min=LEAST_LARGEST) / FP8_MAX
     return (wide / scales).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn), scales

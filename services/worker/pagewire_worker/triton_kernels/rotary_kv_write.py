@@ -1,7 +1,7 @@
-"""From a merged projection: rotated queries; rotated keys and values written to the paged cache.
+"""Rotates queries and keys of a merged projection, and writes keys and values to the paged cache.
 
-Rotary position embedding (Su et al., 2021) of pairs i and i + head_dim / 2, where asked after a
-root mean square norm of each head of queries and keys (QK-norm; Dehghani et al., 2023).
+Rotary position embedding (Su et al., 2021) pairs i and i + head_dim / 2. On request each head of
+queries and keys is first normalised by root mean square (QK-norm; Dehghani et al., 2023).
 """
 
 from dataclasses import dataclass
@@ -45,24 +45,25 @@ def rotary_kv_write(
 ) -> Tensor:
     """Write rotated keys, and values, to the cache; return the rotated queries.
 
-    Computed in float32. Norms round as in layers/norm.py; a rotation is rounded once, to the type
-    it is stored in: keys of an fp8 cache have no other type before.
+    Computed in float32. Norms round as in layers/norm.py. A rotation is rounded once, to the type
+    in which it is stored, also for keys of an fp8 cache.
 
     Args:
         qkv: [tokens, (heads + 2 * kv_heads) * head_dim]: queries, keys, values. Rows are contiguous
             and may lie apart.
         positions: [tokens] int64, rows of the tables.
-        slot_mapping: [tokens] int64, block * block_size + offset, each at most once. Negative: a
-            row of padding, of which nothing is written; its position is any row of the tables.
+        slot_mapping: [tokens] int64, block * block_size + offset, each at most once. A negative
+            entry is a padding row: nothing is written, and its position is any row of the tables.
         cosines, sines: [positions, head_dim] contiguous, of any floating type. Both halves of a row
             are the same (layers/rotary.py): only the first is read.
         key_cache, value_cache: [num_blocks, block_size, kv_heads, head_dim], of the type of `qkv`
             or float8_e4m3fn. Any strides, the same for both, but the last dimension is contiguous.
-        norms: Of the type of `qkv`; None for none.
+        norms: Of the type of `qkv`; None for no norms.
         scales: [2] float32 on the device, with fp8 caches only: keys are divided by the first and
-            values by the second, then limited to what fp8 can hold.
-        faults: [tokens] int64: 1 is written for tokens whose keys or values are not finite, or
-            would not be as they are stored; 0 is stored in their place. None: they are stored.
+            values by the second, then limited to the range of fp8.
+        faults: [tokens] int64: set to 1 for tokens whose keys or values are not finite, or would
+            not be in the stored type; 0 is stored in their place. None: they are stored as they
+            are.
 
     Returns:
         Queries, [tokens, heads, head_dim] contiguous, of the type of `qkv`.
@@ -130,7 +131,7 @@ def _check_heads(qkv: Tensor, key: Tensor, value: Tensor, scales: Tensor | None)
         _check_tensor(scales, (2,), torch.float32)
 
 
-# A line for each argument would hide what the kernel does.
+# One line per argument would hide the kernel itself.
 # fmt: off
 @triton.jit
 def _rotary_kv_write(
@@ -172,7 +173,7 @@ def _rotary_kv_write(
 
 @triton.jit
 def _pairs(HEADS: tl.constexpr, BLOCK: tl.constexpr):
-    # As wide as heads: rows of tables are then loaded as heads are, and need no shared memory.
+    # As wide as heads, so that rows of tables load like heads and need no shared memory.
     return tl.broadcast_to(tl.arange(0, BLOCK)[None, :], (HEADS, BLOCK))
 
 
@@ -213,7 +214,7 @@ def _rotate(first, second, cosines, sines, angles, HEAD_DIM: tl.constexpr):
 
 @triton.jit
 def _keep_finite(first, second, target, scales, faults, token):
-    """Return 0 for what is not finite, and set the fault of its token. What is masked is 0."""
+    """Return 0 for masked values and values that are not finite, and set the fault of the token."""
     if faults is not None:
         is_first, is_second = _is_finite(first, target, scales), _is_finite(second, target, scales)
         is_broken = tl.max(tl.max((~(is_first & is_second)).to(tl.int32), axis=1), axis=0) > 0
@@ -236,7 +237,7 @@ def _store(target, first, second, scales, index, mask, faults, token, HEAD_DIM: 
     first, second = _keep_finite(first, second, target, scales, faults, token)
     if scales is not None:
         scale = tl.load(scales + index)
-        # What is no number stays none: a fault before this has to be seen.
+        # NaN stays NaN: an earlier fault must stay visible.
         nan: tl.constexpr = tl.PropagateNan.ALL
         first = tl.clamp(first / scale, -_FP8_MAX, _FP8_MAX, propagate_nan=nan)
         second = tl.clamp(second / scale, -_FP8_MAX, _FP8_MAX, propagate_nan=nan)
@@ -256,7 +257,7 @@ def rotary_kv_write_oracle(
     scales: Tensor | None = None,
     faults: Tensor | None = None,
 ) -> Tensor:
-    """Do and return what `rotary_kv_write` does."""
+    """Compute the same as `rotary_kv_write`, in torch."""
     num_kv_heads, head_dim = key_cache.shape[2:]
     heads = qkv.unflatten(1, (-1, head_dim))
     query, key, value = heads.split((heads.shape[1] - 2 * num_kv_heads, *2 * (num_kv_heads,)), 1)

@@ -1,8 +1,7 @@
 """Chooses one token per row: argmax(logits / temperature + Gumbel noise), or argmax of the logits.
 
-The Gumbel-max trick (Maddison et al., 2014), as `pagewire_worker.sampler` does it. A row is cut
-into splits, so that one row alone uses the whole device; a second kernel takes the best of its
-splits.
+Uses the Gumbel-max trick (Maddison et al., 2014), like `sampling.sampler`. A row is cut into
+splits, so that a single row uses the whole device. A second kernel takes the best of the splits.
 """
 
 import torch
@@ -10,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagewire_worker.sampler import TokenNoise, gumbel_argmax
+from pagewire_worker.sampling.sampler import TokenNoise, gumbel_argmax
 from pagewire_worker.triton_kernels.gumbel_noise import gumbel, token_words, uniform
 
 _SPLIT = 2048
@@ -29,17 +28,17 @@ def sample_tokens(
 ) -> Tensor:
     """Return one token id per row, [rows] int64. The lowest id wins a tie.
 
-    The ids are those of tokens, also of rows with NaN, where they mean nothing.
+    Ids are valid tokens, also in rows with NaN, where they mean nothing.
 
     Args:
         logits: [rows, vocab] float32; rows may lie apart. -inf never wins unless all are -inf,
             which gives id 0.
         temperature: [rows] float32; rows where it is 0 take the most likely token.
         seed_low, seed_high, position, choice: [rows] int64, see `TokenNoise`.
-        threshold: [rows] float32 of `filter_thresholds`: where logits / temperature is less, the
-            token is dropped. Greedy rows do not look at it.
+        threshold: [rows] float32 from `filter_thresholds`: tokens whose logits / temperature is
+            less are dropped. Greedy rows ignore it.
         split: Tokens of one program, a power of two and at least 4; changes no outcome.
-        faults: [rows] int64 that is set: 1 where some logit is NaN or +inf, else 0.
+        faults: [rows] int64, set to 1 if a logit is NaN or +inf, else to 0.
     """
     rows = (temperature, threshold, seed_low, seed_high, position, choice)
     for column in rows:
@@ -48,8 +47,10 @@ def sample_tokens(
 
 
 def greedy_tokens(logits: Tensor, split: int = _SPLIT, faults: Tensor | None = None) -> Tensor:
-    """Return the most likely token per row, as `sample_tokens` does at temperature 0; `logits` may
-    be of any floating type."""
+    """Return the most likely token per row, like `sample_tokens` at temperature 0.
+
+    `logits` may have any floating type.
+    """
     return _launch(logits, (None,) * 6, split, faults)
 
 
@@ -95,14 +96,14 @@ def _best_of_split(
     is_inside = token_ids < vocab_size
     places = logits + row * logits_stride + token_ids
     values = tl.load(places, mask=is_inside, other=float("-inf")).to(tl.float32)
-    # Before a rule or a filter leaves it out. A maximum of a device does not see NaN.
+    # Checked before a rule or a filter drops the value: a maximum on the device ignores NaN.
     is_broken = tl.max((~(values < float("inf"))).to(tl.int32), axis=0) > 0
     if temperature is None:
         best, best_id = _best(values, token_ids)
     else:
         heat = tl.load(temperature + row)
         if heat > 0:
-            # As torch divides: `/` may round otherwise here.
+            # As torch divides: `/` may round differently here.
             values = tl.div_rn(values, heat)
             if threshold is not None:
                 values = tl.where(values >= tl.load(threshold + row), values, float("-inf"))
@@ -117,10 +118,10 @@ def _best_of_split(
 
 @triton.jit
 def _best_sum(values, words, token_ids, first):
-    """Return the largest of values + noise and its id; -inf and `first` where all are -inf.
+    """Return the largest of values + noise and its id; -inf and `first` if all are -inf.
 
-    Logs in float64 cost much where a device has few units for them: noise in float32 says which
-    tokens can win at all, most often one, and only they get the exact noise.
+    Logs in float64 are slow on devices with few units for them. So float32 noise finds the tokens
+    that can win at all, most often one, and only these get the exact noise.
     """
     guesses = values - tl.log(-tl.log(uniform(words)))
     best_guess = tl.max(guesses, axis=0)
@@ -157,7 +158,7 @@ def _best_of_row(sums, split_ids, token_ids, faults, num_splits, vocab_size, WID
     best_sums = tl.load(sums + row * num_splits + splits, mask=is_inside, other=float("-inf"))
     best_ids = tl.load(split_ids + row * num_splits + splits, mask=is_inside, other=0x7FFFFFFF)
     _, best_id = _best(best_sums, best_ids)
-    # Of a row of NaN no id is the best.
+    # In a row of NaN no id is the best.
     tl.store(token_ids + row, tl.minimum(best_id, vocab_size - 1).to(tl.int64))
     if faults is not None:
         is_broken = tl.max((best_sums != best_sums).to(tl.int32), axis=0)
@@ -173,7 +174,7 @@ def sample_tokens_oracle(
     choice: Tensor,
     threshold: Tensor | None = None,
 ) -> Tensor:
-    """Return what `sample_tokens` does."""
+    """Compute the same as `sample_tokens`, in torch."""
     is_random = temperature > 0
     scaled = logits / temperature.masked_fill(~is_random, 1.0).unsqueeze(1)
     if threshold is not None:

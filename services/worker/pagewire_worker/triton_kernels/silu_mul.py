@@ -1,4 +1,4 @@
-"""silu(gate) * up of the gated MLP (SwiGLU; Shazeer, 2020), from the merged product."""
+"""Computes silu(gate) * up of the gated MLP (SwiGLU; Shazeer, 2020), from the merged product."""
 
 import torch
 import triton
@@ -36,6 +36,6 @@ def _silu_mul(gate_up, product, gate_up_stride, size, BLOCK: tl.constexpr):
 
 
 def silu_mul_oracle(gate_up: Tensor) -> Tensor:
-    """Return what `silu_mul` does."""
+    """Compute the same as `silu_mul`, in torch."""
     gate, up = gate_up.float().chunk(2, dim=-1)
     return (functional.silu(gate) * up).to(gate_up.dtype)

@@ -1,7 +1,10 @@
-"""A matrix product whose rows have the same bits in any batch: one tile shape per type and weight,
-one order over what is summed, and no split of it (He et al., "Defeating Nondeterminism in LLM
-Inference", Thinking Machines, 2025). Tiles are numbered in groups of rows, as in Triton's tutorial
-on matrix products, so that those that run at once share what the L2 cache holds."""
+"""A matrix product whose rows have the same bits in any batch.
+
+There is one tile shape per type and weight, and one order of sums; a sum is never split. See He et
+al., "Defeating Nondeterminism in LLM Inference", Thinking Machines, 2025. Tiles are numbered in
+groups of rows, as in Triton's tutorial on matrix products, so that concurrent tiles share data in
+the L2 cache.
+"""
 
 from dataclasses import dataclass
 
@@ -14,20 +17,20 @@ from pagewire_worker.triton_kernels.interpreter import INTERPRETED
 
 _GROUP_ROWS = 8
 _COLUMNS = 64
-"""Columns of tiles that a weight has at least where it can: one row of them, all that few tokens
-give, has to keep a device busy."""
+"""A weight gets at least this many columns of tiles if it can: few tokens give one row of tiles,
+which has to keep a device busy."""
 _NARROWEST, _WIDEST = 32, 128
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What one program computes; never chosen by the number of rows.
+    """Part of the product that one program computes; never chosen by the number of rows.
 
     Attributes:
-        rows, columns: Of the product.
-        depth: Inputs that are multiplied at a time: with the instruction for `rows`, it fixes the
+        rows, columns: Size in the product.
+        depth: Inputs that are multiplied at a time; with the instruction for `rows`, it fixes the
             order of sums.
-        num_stages: Loads ahead, and `num_warps`: these fix no order.
+        num_stages: Loads ahead; like `num_warps`, without effect on the order of sums.
     """
 
     rows: int
@@ -38,7 +41,7 @@ class Tile:
 
     @classmethod
     def of(cls, dtype: torch.dtype, num_outputs: int) -> "Tile":
-        """Return that of a weight."""
+        """Return the tile of a weight."""
         if dtype == torch.float32:
             return cls(rows=32, columns=64, depth=32, num_stages=3)
         wanted = num_outputs // _COLUMNS
@@ -57,7 +60,7 @@ def tile_matmul(
         x: [tokens, inputs], float32, float16 or bfloat16. Rows are contiguous.
         weight: [outputs, inputs] of that type. Rows are contiguous.
         bias: [outputs] of that type.
-        tile: That of the type and the weight by default.
+        tile: By default the tile of this type and weight.
     """
     _check_tensors(x, weight, bias)
     (num_rows, num_inputs), num_outputs = x.shape, len(weight)
@@ -98,7 +101,7 @@ def _check_tensors(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         assert bias.is_contiguous()
 
 
-# One code for any number of rows: another for 1, or for multiples of 16, could sum differently.
+# One code for any number of rows: special code for 1 or multiples of 16 could sum differently.
 @triton.jit(do_not_specialize=["num_rows"])
 def _tile_matmul(
     x,
@@ -135,7 +138,7 @@ def _tile_matmul(
         right = tl.load(rights + begin, mask=is_right, other=0.0)
         if INTERPRETED:
             left, right = left.to(tl.float32), right.to(tl.float32)
-        # float32 would be cut to 19 bits by default.
+        # By default float32 would be cut to 19 bits.
         sums = tl.dot(left, tl.trans(right), sums, input_precision="ieee")
     is_inside = is_row & (columns[None, :] < num_outputs)
     if bias is not None:
@@ -158,7 +161,7 @@ def _place(
 
 
 def tile_matmul_oracle(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return what `tile_matmul` does, but for the order of sums."""
+    """Compute the same as `tile_matmul`, except the order of sums, in torch."""
     product = x.double() @ weight.double().T
     if bias is not None:
         product += bias.double()

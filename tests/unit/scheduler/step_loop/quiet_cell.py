@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 from unit.scheduler.cell import FRONTEND, submission
 from unit.scheduler.hellos import worker_info
 
-from pagewire_scheduler.core.block_load import LoadOrder
 from pagewire_scheduler.core.cell_load import CellLoad
-from pagewire_scheduler.core.events import Event
-from pagewire_scheduler.core.roles import Role
-from pagewire_scheduler.core.step import StepPlan, StepResult
-from pagewire_scheduler.core.worker_info import ModelInfo, WorkerInfo
-from pagewire_scheduler.liveness import ProgressWatch
-from pagewire_scheduler.loop import StepLoop
-from pagewire_scheduler.peers import FrontendInfo
+from pagewire_scheduler.core.data.events import Event
+from pagewire_scheduler.core.data.kv_load import LoadOrder
+from pagewire_scheduler.core.data.step_plan import StepPlan, StepResult
+from pagewire_scheduler.core.data.worker_info import ModelInfo, Role, WorkerInfo
+from pagewire_scheduler.links.loop import StepLoop
+from pagewire_scheduler.peers.liveness import ProgressWatch
+from pagewire_scheduler.peers.peers import FrontendInfo
 from pagewire_shared.errors import PagewireError
-from pagewire_shared.structured_outputs import StructuredOutputsParams
+from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 
 
 @dataclass

@@ -13,10 +13,10 @@ from pagewire_kvstore import store_process
 from pagewire_kvstore.config import KvStoreConfig
 from pagewire_scheduler import service
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_scheduler.core.request import Sequence
-from pagewire_shared import collector
-from pagewire_shared.process import ProcessContext
-from pagewire_shared.status import StatusReporter
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_shared.process import collector
+from pagewire_shared.process.process import ProcessContext
+from pagewire_shared.process.status import StatusReporter
 from pagewire_worker import server
 
 
@@ -51,7 +51,7 @@ async def test_a_process_settles_its_collector_when_it_has_started(
     role: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     calls: list[dict[str, object]] = []
-    monkeypatch.setattr(collector, "settle", lambda **fields: calls.append(fields))
+    monkeypatch.setattr(collector, "freeze_gc", lambda **fields: calls.append(fields))
     context = ProcessContext(StatusReporter(role, is_managed=False))
     context.stop.set()
     listen = f"unix:{tmp_path}/{role}"
@@ -73,16 +73,16 @@ async def test_a_worker_settles_it_when_its_model_is_loaded(
             seen.append("loaded")
             return mock.MagicMock()
 
-    monkeypatch.setattr(server.collector, "settle", lambda: seen.append("settled"))
+    monkeypatch.setattr(server.collector, "freeze_gc", lambda: seen.append("frozen"))
     thread: Any = Thread()
     await server._load(mock.MagicMock(), mock.MagicMock(), thread)
-    assert seen == ["loaded", "settled"]
+    assert seen == ["loaded", "frozen"]
 
 
 def test_full_collections_become_rare_where_that_is_asked_for() -> None:
     before, num_frozen = gc.get_threshold(), gc.get_freeze_count()
     try:
-        collector.settle(is_full_rare=True)
+        collector.freeze_gc(is_full_rare=True)
         assert gc.get_threshold()[:2] == before[:2], "young objects are looked at as before"
         assert gc.get_threshold()[2] >= 20 * before[2]
         assert gc.get_freeze_count() > num_frozen

@@ -3,21 +3,22 @@ who has the time."""
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from unit.scheduler.cell import FRONTEND, Cell
 from unit.scheduler.hellos import MODEL, worker_info
 
-from pagewire_frontend.link_messages import submit_message
-from pagewire_frontend.prompt_blocks import BlockNaming, name_prompt
-from pagewire_frontend.request_records import SubmitRecord
+from pagewire_frontend.scheduler.convert import submit_message
+from pagewire_frontend.session.journal_records import SubmitRecord
+from pagewire_frontend.session.prompt_blocks import BlockNaming, name_prompt
 from pagewire_protos.scheduler.v1 import frontend_attach_pb2 as pb
-from pagewire_scheduler.core import prefix_cache
-from pagewire_scheduler.frontend_convert import served_models, submission
-from pagewire_shared.block_hash import block_name, root_name
+from pagewire_scheduler.convert.frontend import served_models, submission
+from pagewire_scheduler.core.blocks import prefix_cache
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.ids import RequestId
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv.block_hash import block_name, root_name
+from pagewire_shared.sampling.params import SamplingParams
 
 PROMPT = [(7 * number) % 40 for number in range(61)]
 NAMING = BlockNaming(
@@ -100,11 +101,11 @@ def test_a_cached_prompt_is_hashed_by_whoever_has_the_time(
 @pytest.mark.parametrize(
     "naming",
     [
-        BlockNaming(b"x" * 32, b"l" * 16, "float32", 4, True),
-        BlockNaming(MODEL.model_fingerprint, b"x" * 16, "float32", 4, True),
-        BlockNaming(MODEL.model_fingerprint, b"l" * 16, "bfloat16", 4, True),
-        BlockNaming(MODEL.model_fingerprint, b"l" * 16, "float32", 8, True),
-        BlockNaming(MODEL.model_fingerprint, b"l" * 16, "float32", 4, False),
+        replace(NAMING, model_fingerprint=b"x" * 32),
+        replace(NAMING, layout_fingerprint=b"x" * 16),
+        replace(NAMING, dtype="bfloat16"),
+        replace(NAMING, block_size=8),
+        replace(NAMING, is_by_tenant=False),
     ],
 )
 def test_names_of_another_root_are_left_alone(naming: BlockNaming) -> None:

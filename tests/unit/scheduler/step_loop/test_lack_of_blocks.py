@@ -8,8 +8,8 @@ import pytest
 from unit.scheduler.cell import FRONTEND, Cell
 from unit.scheduler.hellos import MODEL
 
-from pagewire_scheduler.core import starting
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.planning import schedule_waiting as starting
+from pagewire_shared.sampling.params import SamplingParams
 
 LONG = SamplingParams(max_tokens=40, ignore_eos=True)
 LONG_MODEL = replace(MODEL, max_model_len=1000)
@@ -51,14 +51,14 @@ def test_what_is_remembered_is_what_a_walk_finds(
     num_remembered = 0
     place_for = starting._place_for
 
-    def checked(draft: Any, sequence: Any) -> object:
+    def checked(builder: Any, sequence: Any) -> object:
         nonlocal num_remembered
         lack = sequence.lack
-        place = place_for(draft, sequence)
+        place = place_for(builder, sequence)
         num_remembered += place is None and lack is not None and sequence.lack is lack
-        sequence.lack, kept = None, sequence.lack
-        assert place_for(draft, sequence) == place
-        sequence.lack = kept
+        sequence.lack, probe_blocks = None, sequence.lack
+        assert place_for(builder, sequence) == place
+        sequence.lack = probe_blocks
         return place
 
     monkeypatch.setattr(starting, "_place_for", checked)
@@ -73,7 +73,7 @@ def test_what_is_remembered_is_what_a_walk_finds(
         if dice.random() < 0.05:
             cell.core.abort(FRONTEND, dice.randrange(1, number + 1), None)
         if dice.random() < 0.02:
-            cell.core.reset_prefix_cache(None)
+            cell.core.kv_caches.reset(None)
         while (plan := cell.plan()) is not None:
             plans.append(plan)
         if plans:

@@ -7,10 +7,10 @@ import pytest
 from unit.scheduler.cell import Cell
 from unit.scheduler.hellos import MODEL, worker_info
 
-from pagewire_scheduler.core.events import FinishedEvent
-from pagewire_scheduler.core.state import State
-from pagewire_scheduler.core.step import StepPlan
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.data.events import FinishedEvent
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_shared.sampling.params import SamplingParams
 
 LONG_MODEL = replace(MODEL, max_model_len=200)
 CHANGES = {
@@ -44,9 +44,9 @@ def lose(cell: Cell) -> list[FinishedEvent]:
 def test_innocent_ones_are_cleared_in_few_steps(num_requests: int) -> None:
     cell = cell_that_lost_two(num_requests)
     (worker,) = cell.core.workers.values()
-    assert worker.trials
+    assert worker.fault_isolation
     num_steps = 0
-    while worker.trials:
+    while worker.fault_isolation:
         cell.answer(cell.planned())
         num_steps += 1
     assert num_steps <= 9
@@ -70,7 +70,7 @@ def test_a_deadly_one_among_them_is_found_and_no_other_fails(num_requests: int) 
     assert [(event.handle, event.state) for event in failed] == [(deadly, State.FINISHED_FAILED)]
     assert num_losses == 5
     (worker,) = cell.core.workers.values()
-    while worker.trials:
+    while worker.fault_isolation:
         cell.answer(cell.planned())
     assert len(cell.planned().slots) == num_requests - 1
 

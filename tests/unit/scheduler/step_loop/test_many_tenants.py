@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 from unit.scheduler.cell import Cell, submission
 
-from pagewire_scheduler.core.core_settings import CoreSettings
-from pagewire_scheduler.core.queue_sums import QueueSums
-from pagewire_scheduler.core.request import Sequence
-from pagewire_scheduler.core.request_creation import create_request
-from pagewire_scheduler.core.tenant_queue import TenantLedger, TenantQueue
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.data.settings import CoreSettings
+from pagewire_scheduler.core.queueing.tenant_queue import TenantLedger, TenantQueue
+from pagewire_scheduler.core.state.queue_sums import QueueSums
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.request_creation import create_request
+from pagewire_shared.sampling.params import SamplingParams
 
 NUM_TENANTS = 3_000
 

@@ -8,11 +8,11 @@ import pytest
 from unit.scheduler.cell import FRONTEND
 from unit.scheduler.step_loop.quiet_cell import QuietCell
 
-from pagewire_scheduler.core import placement
 from pagewire_scheduler.core.cell_load import WaitReason
-from pagewire_scheduler.core.waiting_queue import WaitingQueue
-from pagewire_scheduler.core.worker_state import WorkerState
-from pagewire_shared.sampling import SamplingParams
+from pagewire_scheduler.core.routing import placement
+from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_shared.sampling.params import SamplingParams
 
 NUM_WORKERS = 200
 FEW = 24
@@ -139,8 +139,8 @@ async def test_a_heartbeat_walks_no_request() -> None:
     await turns()
     frontend = cell.loop.core.frontends[FRONTEND]
     frontend.requests = _NotWalked(frontend.requests)
-    cell.loop._beat(1)
-    counts = cell.loop.newest_load.sequences[FRONTEND]["tiny"]
+    cell.loop.driven.beat(1)
+    counts = cell.loop.driven.newest_load.sequences[FRONTEND]["tiny"]
     assert (counts.num_running, counts.num_waiting[WaitReason.CAPACITY]) == (2, 3)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pagewire_worker.cuda.buckets import bucket_of, decode_buckets
+from pagewire_worker.cuda.decode_graphs import bucket_of, decode_buckets
 
 
 def test_small_batches_have_their_sizes_and_large_ones_share():

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from pagewire_worker.attention.triton import TritonAttention
+from pagewire_worker.backend.sampled_tokens import SampledTokens
 from pagewire_worker.cuda import capture
-from pagewire_worker.readback import CudaReadback
-from pagewire_worker.sampler import SampledTokens
-from support.captured_decodes import capture_decodes
-from support.worker_driver import PROMPT, Driver, load
+from pagewire_worker.runner.readback import CudaReadback
+from support.cells.worker_driver import PROMPT, Driver, load
+from support.kernels.captured_decodes import capture_decodes
 
 
 def test_a_stand_in_for_graphs_keeps_nothing_alive():
@@ -45,7 +45,7 @@ def test_what_captured_decodes_read_is_theirs(checkpoint, monkeypatch):
     monkeypatch.setattr(TritonAttention, "prepare_decodes", watched)
     settings = {"max_num_seqs": 4, "max_model_len": 64, "kv_cache_memory": 2**20}
     replica = load(checkpoint("llama"), attention_backend="triton", **settings)
-    graphs = capture_decodes(replica.executor)
+    graphs = capture_decodes(replica.model_runner)
     gc.collect()
     assert len(read) == 3
     assert all(which() is not None for which in read)
@@ -65,6 +65,6 @@ def test_waiting_for_a_step_takes_no_core(monkeypatch):
             pass
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr("pagewire_worker.readback._to_pinned", lambda tensor: tensor)
+    monkeypatch.setattr("pagewire_worker.runner.readback._to_pinned", lambda tensor: tensor)
     CudaReadback().start(SampledTokens(torch.zeros(1, dtype=torch.int64)))
     assert told == [{"blocking": True}]

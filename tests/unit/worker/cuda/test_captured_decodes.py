@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from pagewire_shared.sampling import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams
 from pagewire_worker.attention import triton
-from support.captured_decodes import capture_decodes
-from support.worker_driver import GREEDY, PROMPT, Driver, Running, load, request
+from support.cells.worker_driver import GREEDY, PROMPT, Driver, Running, load, request
+from support.kernels.captured_decodes import capture_decodes
 
 SETTINGS = {"max_num_seqs": 5, "max_model_len": 64, "kv_cache_memory": 2**20}
 PROMPTS = [PROMPT[:length] for length in (3, 17, 40, 9, 26)]
@@ -18,7 +18,7 @@ def captured(checkpoint):
 
     def make(name, **settings):
         replica = load(checkpoint(name), attention_backend="triton", **{**SETTINGS, **settings})
-        return Driver.of(replica), capture_decodes(replica.executor)
+        return Driver.of(replica), capture_decodes(replica.model_runner)
 
     return make
 
@@ -76,7 +76,7 @@ def test_decodes_beyond_the_scratch_memory_are_not_captured(captured, driver, mo
     """They are computed a part at a time; which step runs how changes no token."""
     monkeypatch.setattr(triton, "MAX_PARTIAL_BYTES", 1)
     one, graphs = captured("llama", max_model_len=280)
-    assert one.executor._backend._eager._attention.scratch.num_splits == 2
+    assert one.model_runner.backend._eager._attention.scratch.num_splits == 2
     prompts = [[token % 500 for token in range(254)], PROMPT[:5], PROMPT[:7]]
     expected = driver("llama", max_model_len=280).generate(prompts, max_tokens=5)
     assert one.generate(prompts[:1], max_tokens=5) == expected[:1]
@@ -88,7 +88,7 @@ def test_decodes_beyond_the_scratch_memory_are_not_captured(captured, driver, mo
 
 def test_layers_that_somebody_awaits_are_computed_one_by_one(captured):
     one, graphs = captured("llama")
-    backend = one.executor._backend
+    backend = one.model_runner.backend
 
     class Awaited:
         is_awaited = True
@@ -109,7 +109,7 @@ def test_layers_that_somebody_awaits_are_computed_one_by_one(captured):
 
 def test_resident_tables_are_those_of_the_host(captured, monkeypatch):
     one, _ = captured("llama")
-    forward, seen = one.executor._backend.forward, []
+    forward, seen = one.model_runner.backend.forward, []
 
     def checked(batch):
         metadata = batch.attention
@@ -121,7 +121,7 @@ def test_resident_tables_are_those_of_the_host(captured, monkeypatch):
             seen.append(count)
         return forward(batch)
 
-    monkeypatch.setattr(one.executor._backend, "forward", checked)
+    monkeypatch.setattr(one.model_runner.backend, "forward", checked)
     one.generate(PROMPTS, max_tokens=4, budget=40)
     # A fork, a copied block, and a slot that is filled anew.
     one.run_well([(0, 0, 20, 1, 0)], new_requests=[request(0, PROMPT[:20], blocks=[0, 1])])

@@ -4,17 +4,18 @@ import pytest
 import torch
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker import sampler, triton_choice
 from pagewire_worker.attention.registry import pick_attention
-from pagewire_worker.backend import DecodeBounds
-from pagewire_worker.cuda import choice
+from pagewire_worker.backend.backend import DecodeBounds
 from pagewire_worker.cuda import sampler as kernels
+from pagewire_worker.cuda import selection as choice
 from pagewire_worker.cuda.backend import CudaBackend
 from pagewire_worker.cuda.capture import NoCapture
-from pagewire_worker.models.native import CudaModel
-from pagewire_worker.sampler_choice import pick_sampler
-from pagewire_worker.triton_choice import check_triton
-from support.worker_driver import PROMPT, Driver, load
+from pagewire_worker.loading.loader import pick_sampler
+from pagewire_worker.loading.native_source import CudaModel
+from pagewire_worker.sampling import sampler
+from pagewire_worker.triton_kernels import availability as triton_choice
+from pagewire_worker.triton_kernels.availability import check_triton
+from support.cells.worker_driver import PROMPT, Driver, load
 
 CPU = torch.device("cpu")
 
@@ -66,9 +67,15 @@ class _Captured:
     """A model on the kernels, over blocks and limits of a replica that runs by torch."""
 
     def __init__(self, replica, enforce_eager):
-        eager = replica.executor._backend
+        eager = replica.model_runner.backend
         self.watch = eager._on_layer
-        self.model = CudaModel(eager._model, eager._attention, None, enforce_eager, 16)
+        self.model = CudaModel(
+            decoder=eager._model,
+            attention=eager._attention,
+            linears=None,
+            enforce_eager=enforce_eager,
+            block_size=16,
+        )
         self.bounds = DecodeBounds(3, 64)
         self.num_advances = 0
         self.backend = self.model.captured(eager, self.bounds, self.watch, self.advance)
@@ -96,6 +103,6 @@ def test_decodes_of_a_model_are_captured_unless_that_is_not_wanted(captured):
     assert (plain.backend._graphs, plain.num_advances) == (None, 0)
     assert plain.model.graph_bytes(plain.bounds) == 0
     expected = Driver.of(replica).generate([PROMPT[:9]], max_tokens=3)
-    replica.executor.drop_slots()
-    replica.executor._backend = plain.backend
+    replica.model_runner.drop_slots()
+    replica.model_runner._backend = plain.backend
     assert Driver.of(replica).generate([PROMPT[:9]], max_tokens=3) == expected

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from pagewire_worker.cuda_defaults import set_allocator, step_defaults
+from pagewire_worker.cuda.defaults import set_allocator, step_defaults
 
 PYPROJECT = Path(__file__).resolve().parents[4] / "pyproject.toml"
 GIB = 1024**3

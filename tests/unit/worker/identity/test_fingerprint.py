@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pagewire_shared.errors import StartupError
-from pagewire_worker.identity import fingerprint as module
-from pagewire_worker.identity.digest_cache import FILE_NAME, DigestCache
-from pagewire_worker.identity.fingerprint import model_fingerprint
-from support.checkpoints import make_checkpoint
+from pagewire_worker.checkpoint import fingerprint as module
+from pagewire_worker.checkpoint.digest_cache import FILE_NAME, DigestCache
+from pagewire_worker.checkpoint.fingerprint import model_fingerprint
+from support.checkpoints.checkpoints import make_checkpoint
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_file_that_is_as_it_was_is_hashed_once(
     tmp_path: Path, cache: DigestCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = Counted(monkeypatch)
-    monkeypatch.setattr("pagewire_worker.identity.digest_cache.SETTLED_SECONDS", -1.0)
+    monkeypatch.setattr("pagewire_worker.checkpoint.digest_cache.SETTLED_SECONDS", -1.0)
     folder = write_model(tmp_path / "a")
     weights = folder / "model.safetensors"
     first = model_fingerprint(folder, cache)
@@ -156,7 +156,7 @@ def test_a_cache_that_others_may_write_is_not_believed(
     tmp_path: Path, cache: DigestCache, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
     counted = Counted(monkeypatch)
-    monkeypatch.setattr("pagewire_worker.identity.digest_cache.SETTLED_SECONDS", -1.0)
+    monkeypatch.setattr("pagewire_worker.checkpoint.digest_cache.SETTLED_SECONDS", -1.0)
     umask = os.umask(0)
     try:
         folder = write_model(tmp_path / "a")

@@ -3,8 +3,8 @@
 import struct
 from pathlib import Path
 
-from support.checkpoints import make_checkpoint
-from support.worker_driver import load
+from support.cells.worker_driver import load
+from support.checkpoints.checkpoints import make_checkpoint
 
 
 def test_replicas_of_different_weights_have_different_fingerprints(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pagewire_worker.triton_kernels.quantize_rows import quantize_rows
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
 from pagewire_worker.triton_kernels.silu_mul import silu_mul
 from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul
-from support.paged_cases import chunks, decode, draw
+from support.oracles.paged_cases import chunks, decode, draw
 
 # Of the interpreter of Triton.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[4]
-PROGRAM = ROOT / "tests/support/compiled_kernels.py"
+PROGRAM = ROOT / "tests/support/kernels/compiled_kernels.py"
 PAGE = ROOT / "docs/gpu-compile-table.md"
 
 # A second for each kernel, on a machine that does nothing else.

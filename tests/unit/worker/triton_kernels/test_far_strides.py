@@ -8,7 +8,7 @@ import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 from unit.worker.triton_kernels.rotary_cases import Layout, assert_same, make_case
 
-from pagewire_worker.kv_cache import LayerCache
+from pagewire_worker.kv.kv_cache import LayerCache
 from pagewire_worker.triton_kernels.add_rms_norm import add_rms_norm
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.paged_sequences import PagedLayer, PagedSequences
@@ -17,7 +17,7 @@ from pagewire_worker.triton_kernels.rotary_kv_write import rotary_kv_write_oracl
 from pagewire_worker.triton_kernels.sample_tokens import greedy_tokens, sample_tokens
 from pagewire_worker.triton_kernels.silu_mul import silu_mul
 from pagewire_worker.triton_kernels.tile_matmul import Tile, tile_matmul
-from support.paged_cases import CPU, PagedCase, assert_right, chunks, decode, draw
+from support.oracles.paged_cases import CPU, PagedCase, assert_right, chunks, decode, draw
 from support.poison import is_on
 from support.poison.far import BEYOND, far_rows, far_tensor
 
@@ -110,7 +110,9 @@ def test_attention_over_keys_far_away(part, attend, dice, monkeypatch):
         there.copy_(near)
         far.append(there)
     layer = PagedLayer(LayerCache(*far))
-    monkeypatch.setattr("support.paged_cases.on_device", lambda case, device: (case.query, layer))
+    monkeypatch.setattr(
+        "support.oracles.paged_cases.on_device", lambda case, device: (case.query, layer)
+    )
     assert_right(case, attend(case), TOLERANCES[torch.float16])
 
 

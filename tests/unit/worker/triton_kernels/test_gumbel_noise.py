@@ -7,9 +7,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from unit.worker.test_philox import VECTORS, words_of
+from unit.worker.sampling.test_philox import VECTORS, words_of
 
-from pagewire_worker import philox
+from pagewire_worker.sampling import philox
 from pagewire_worker.triton_kernels.gumbel_noise import (
     gumbel,
     gumbel_noise,

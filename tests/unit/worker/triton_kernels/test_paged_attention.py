@@ -8,8 +8,8 @@ import torch
 from unit.worker.triton_kernels.conftest import TOLERANCES
 
 from pagewire_worker.triton_kernels import decode_attention
-from pagewire_worker.triton_kernels.paged_sequences import Cut
-from support.paged_cases import UNTOUCHED, assert_right, chunks, decode, draw
+from pagewire_worker.triton_kernels.paged_sequences import SplitPlan
+from support.oracles.paged_cases import UNTOUCHED, assert_right, chunks, decode, draw
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
@@ -73,7 +73,9 @@ def test_more_splits_than_a_sequence_has_change_nothing(dice):
 
 def test_another_cut_is_another_sum_of_the_same(dice):
     case = draw(dice, torch.float32, [(70, 5)])
-    assert_right(case, chunks(case, cut=Cut(split=64, tile=32)), TOLERANCES[torch.float32])
+    assert_right(
+        case, chunks(case, split_plan=SplitPlan(split=64, tile=32)), TOLERANCES[torch.float32]
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -8,7 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from simulation.mutant import Mutant
+from simulation.planted.mutant import Mutant
 from triton.runtime.errors import InterpreterError
 
 from support.poison import is_on

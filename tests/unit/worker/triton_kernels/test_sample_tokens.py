@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from unit.worker.test_sampler import params, rows_of
+from unit.worker.sampling.test_sampler import params, rows_of
 
-from pagewire_worker.sampler import TokenNoise, sample
+from pagewire_worker.sampling.sampler import TokenNoise, sample
 from pagewire_worker.triton_kernels.filter_thresholds import filter_thresholds
 from pagewire_worker.triton_kernels.sample_tokens import (
     greedy_tokens,

@@ -5,17 +5,17 @@ import numpy as np
 import pytest
 import torch
 
-from pagewire_worker.attention.base import AttentionKind
 from pagewire_worker.attention.triton import TritonAttention
-from pagewire_worker.backend import DecodeBounds
-from support.paged_cases import CPU, CUT, PagedCase, draw
+from pagewire_worker.backend.attention import AttentionKind
+from pagewire_worker.backend.backend import DecodeBounds
+from support.oracles.paged_cases import CPU, SPLIT_PLAN, PagedCase, draw
 
 LENGTHS = [(200, 1), (1, 1), (30, 1), (33, 9), (70, 1), (2, 1)]
 
 
 def attention_of(case, num_splits=None):
     """Return attention with scratch memory for so many splits, all that may be by default."""
-    attention = TritonAttention(CPU, case.kind, CUT)
+    attention = TritonAttention(CPU, case.kind, SPLIT_PLAN)
     bounds = DecodeBounds(len(LENGTHS), 200)
     most = None if num_splits is None else num_splits * case.heads * (case.head_dim + 2) * 4
     attention.reserve(case.heads, case.head_dim, bounds, *([] if most is None else [most]))
@@ -45,7 +45,7 @@ def test_one_long_sequence_among_many_takes_no_more_than_its_own_splits():
     attention.reserve(64, 128, bounds)
     assert attention.scratch.num_bytes <= 256 * 1024**2
     assert attention.scratch.num_splits >= 2**20 // 256
-    counts = attention.cut.seen_splits(np.array([2**20] + [1000] * 255), None)
+    counts = attention.split_plan.seen_splits(np.array([2**20] + [1000] * 255), None)
     assert counts.sum() == 4096 + 255 * 4
     assert attention.takes_at_once(np.array([2**20] + [1000] * 255))
     assert not attention.takes_at_once(np.array([2**20] * 3))

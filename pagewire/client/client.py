@@ -1,0 +1,291 @@
+"""Clients of the public gRPC API: AsyncClient for event loops, Client for blocking calls.
+
+Errors arrive as the exceptions of pagewire_shared.errors. The server tokenizes and detokenizes.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, Self, Unpack
+
+import grpc.aio
+
+from pagewire.client.client_convert import (
+    ChatOptions,
+    Sampling,
+    chat_request,
+    complete_request,
+    event_from_message,
+    message_message,
+)
+from pagewire.client.embed_convert import EmbedInput, embed_request, embeddings_from_message
+from pagewire.client.embeddings import Embeddings
+from pagewire.client.events import Event, Message, ModelInfo
+from pagewire.client.loop_thread import LoopThread, shared_loop_thread
+from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
+from pagewire_shared.errors import UnavailableError
+from pagewire_shared.rpc.address import parse_address
+from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.options import public_channel_options
+from pagewire_shared.sampling.pooling import PoolingParams
+
+Turn = Message | Mapping[str, Any]
+
+
+class AsyncClient:
+    """Client of one frontend; use it only on the event loop on which it was made.
+
+    Args:
+        address: host:port or unix:path of the frontend's gRPC port.
+        timeout_seconds: Deadline of every call; None for no deadline.
+        api_key: Key for servers that require one.
+    """
+
+    def __init__(
+        self, address: str, *, timeout_seconds: float | None = None, api_key: str | None = None
+    ) -> None:
+        self.address = str(parse_address(address, setting="address"))
+        self._timeout = timeout_seconds
+        self._metadata = None if api_key is None else (("authorization", f"Bearer {api_key}"),)
+        self._channel = grpc.aio.insecure_channel(self.address, options=public_channel_options())
+        self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
+
+    async def close(self) -> None:
+        """End the connection and every open call."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def wait_connected(self, timeout_seconds: float) -> None:
+        """Return once the server was reached. Raises UnavailableError after the timeout."""
+        try:
+            await asyncio.wait_for(self._channel.channel_ready(), timeout_seconds)
+        except TimeoutError as error:
+            raise UnavailableError(
+                f"no server answers at {self.address} (waited {timeout_seconds:g} s)"
+            ) from error
+
+    def complete(
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling = None,
+        *,
+        model: str | None = None,
+        add_special_tokens: bool = True,
+        echo: bool = False,
+        final_only: bool = False,
+    ) -> AsyncIterator[Event]:
+        """Continue a text or token ids; yield Opened, PromptLogprobs if requested, Deltas, Finished
+        per choice, Closed.
+
+        Ending the iteration early cancels the request.
+
+        Args:
+            prompt: Text or token ids.
+            sampling: SamplingParams, a mapping of some of its fields (the model's defaults apply to
+                the others), or None for the model's defaults and 16 tokens.
+            model: Served name; may be left out when only one is served.
+            add_special_tokens: Whether the tokenizer adds its special tokens to a text.
+            echo: Return the prompt as text in Opened.
+            final_only: Get all output of a choice in one delta when the choice ends.
+        """
+        request = complete_request(prompt, sampling, model, add_special_tokens, echo, final_only)
+        return _events(self._stub.Complete(request, timeout=self._timeout, metadata=self._metadata))
+
+    def chat(
+        self,
+        messages: Sequence[Turn],
+        sampling: Sampling = None,
+        **options: Unpack[ChatOptions],
+    ) -> AsyncIterator[Event]:
+        """Answer a conversation; yield the events of `complete`. See ChatOptions for `options`.
+
+        Deltas carry reasoning and tool calls apart from the text; `joined_calls` of
+        pagewire.client.tool_convert joins the pieces of calls.
+        """
+        request = chat_request(messages, sampling, options)
+        return _events(self._stub.Chat(request, timeout=self._timeout, metadata=self._metadata))
+
+    async def embed(
+        self,
+        inputs: EmbedInput | Sequence[EmbedInput],
+        pooling: PoolingParams | None = None,
+        *,
+        model: str | None = None,
+        add_special_tokens: bool = True,
+    ) -> Embeddings:
+        """Return vectors for a text, token ids or a conversation, or a list of at most 256 of them.
+
+        By default, the vector is the state of the last token, scaled to length 1.
+        """
+        request = embed_request(inputs, pooling, model, add_special_tokens)
+        return embeddings_from_message(await self._call(self._stub.Embed, request))
+
+    async def list_models(self) -> list[ModelInfo]:
+        """Return the models that the server lists."""
+        response = await self._call(self._stub.ListModels, inference_pb2.ListModelsRequest())
+        return [
+            ModelInfo(
+                model.name,
+                model.max_model_len if model.HasField("max_model_len") else None,
+                model.is_ready,
+                model.root,
+                model.created,
+            )
+            for model in response.models
+        ]
+
+    async def tokenize(
+        self,
+        text: str | Sequence[Turn],
+        *,
+        model: str | None = None,
+        add_special_tokens: bool = True,
+    ) -> list[int]:
+        """Return the token ids of a text or of a rendered conversation."""
+        request = inference_pb2.TokenizeRequest(model=model, add_special_tokens=add_special_tokens)
+        if isinstance(text, str):
+            request.text = text
+        else:
+            turns = [message_message(turn) for turn in text]
+            request.conversation.CopyFrom(inference_pb2.Conversation(messages=turns))
+        return list((await self._call(self._stub.Tokenize, request)).token_ids)
+
+    async def detokenize(
+        self,
+        token_ids: Sequence[int],
+        *,
+        model: str | None = None,
+        skip_special_tokens: bool = False,
+    ) -> str:
+        """Return the text of token ids."""
+        request = inference_pb2.DetokenizeRequest(
+            model=model, token_ids=token_ids, skip_special_tokens=skip_special_tokens
+        )
+        response = await self._call(self._stub.Detokenize, request)
+        return str(response.text)
+
+    async def _call(self, method: Any, request: Any) -> Any:
+        try:
+            return await method(request, timeout=self._timeout, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+
+
+async def _events(call: Any) -> AsyncIterator[Event]:
+    try:
+        async for message in call:
+            yield event_from_message(message)
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error) from None
+    finally:
+        call.cancel()  # has no effect on a call that ended
+
+
+class Client:
+    """AsyncClient with blocking calls, for code without an event loop or beside a running one.
+
+    Args:
+        address: host:port or unix:path of the frontend's gRPC port.
+        timeout_seconds: Deadline of every call; None for no deadline.
+        api_key: Key for servers that require one.
+    """
+
+    def __init__(
+        self, address: str, *, timeout_seconds: float | None = None, api_key: str | None = None
+    ) -> None:
+        self._loop: LoopThread = shared_loop_thread()
+
+        async def connect() -> AsyncClient:
+            return AsyncClient(address, timeout_seconds=timeout_seconds, api_key=api_key)
+
+        self._client = self._loop.run(connect())
+
+    def close(self) -> None:
+        """End the connection and every open call."""
+        self._loop.run(self._client.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def wait_connected(self, timeout_seconds: float) -> None:
+        """Return once the server was reached. Raises UnavailableError after the timeout."""
+        self._loop.run(self._client.wait_connected(timeout_seconds))
+
+    def complete(
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling = None,
+        *,
+        model: str | None = None,
+        add_special_tokens: bool = True,
+        echo: bool = False,
+        final_only: bool = False,
+    ) -> Iterator[Event]:
+        """As AsyncClient.complete; closing the iterator cancels the request."""
+        return self._loop.iterate(
+            lambda: self._client.complete(
+                prompt,
+                sampling,
+                model=model,
+                add_special_tokens=add_special_tokens,
+                echo=echo,
+                final_only=final_only,
+            )
+        )
+
+    def chat(
+        self,
+        messages: Sequence[Turn],
+        sampling: Sampling = None,
+        **options: Unpack[ChatOptions],
+    ) -> Iterator[Event]:
+        """As AsyncClient.chat; closing the iterator cancels the request."""
+        return self._loop.iterate(lambda: self._client.chat(messages, sampling, **options))
+
+    def embed(
+        self,
+        inputs: EmbedInput | Sequence[EmbedInput],
+        pooling: PoolingParams | None = None,
+        *,
+        model: str | None = None,
+        add_special_tokens: bool = True,
+    ) -> Embeddings:
+        """As AsyncClient.embed."""
+        return self._loop.run(
+            self._client.embed(inputs, pooling, model=model, add_special_tokens=add_special_tokens)
+        )
+
+    def list_models(self) -> list[ModelInfo]:
+        """Return the models that the server lists."""
+        return self._loop.run(self._client.list_models())
+
+    def tokenize(
+        self,
+        text: str | Sequence[Turn],
+        *,
+        model: str | None = None,
+        add_special_tokens: bool = True,
+    ) -> list[int]:
+        """Return the token ids of a text or of a rendered conversation."""
+        return self._loop.run(
+            self._client.tokenize(text, model=model, add_special_tokens=add_special_tokens)
+        )
+
+    def detokenize(
+        self,
+        token_ids: Sequence[int],
+        *,
+        model: str | None = None,
+        skip_special_tokens: bool = False,
+    ) -> str:
+        """Return the text of token ids."""
+        return self._loop.run(
+            self._client.detokenize(token_ids, model=model, skip_special_tokens=skip_special_tokens)
+        )

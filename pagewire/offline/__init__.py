@@ -1,0 +1,1 @@
+"""The offline API: LLM, its prompts and its outputs."""

@@ -1,0 +1,239 @@
+"""LLM: the offline API. It starts the same processes as `serve` and uses them through a client."""
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self
+
+from pagewire.client.client import AsyncClient
+from pagewire.client.embeddings import EmbeddingRequestOutput
+from pagewire.client.loop_thread import LoopThread, shared_loop_thread
+from pagewire.client.tool_convert import ToolChoice
+from pagewire.client.topology_client import topology
+from pagewire.config import ServeConfig, config_from_keywords
+from pagewire.local.child_process import LineReceived
+from pagewire.local.cluster import LocalCluster
+from pagewire.local.notices import Notice
+from pagewire.local.supervision import Restarting
+from pagewire.offline.beam_search import BeamSearchOutput, BeamSearchParams
+from pagewire.offline.embedding_run import EmbeddingRun, embedding_requests
+from pagewire.offline.offline_batch import CONNECT_SECONDS
+from pagewire.offline.offline_run import OfflineRun
+from pagewire.offline.outputs import RequestOutput
+from pagewire.offline.prompts import (
+    Conversation,
+    GenerationRequest,
+    Prompt,
+    SeedSource,
+    chat_requests,
+    prompt_requests,
+)
+from pagewire_shared.errors import UnavailableError
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
+
+MIN_CONCURRENCY = 256
+"""Least number of prompts that are submitted at once."""
+
+
+class LLM:
+    """A model on this machine, in separate processes that end with this one.
+
+    Works in scripts without a `__main__` guard and beside a running event loop (notebooks).
+
+    Args:
+        model: Folder of a checkpoint or hub id; None for the built-in model.
+        **settings: Any flag of `pagewire serve`, `-` written `_`, such as `dtype="float32"` or
+            `kv_cache_memory="2GiB"`. With `port` or `host` it also listens there, as `serve` does.
+
+    Raises:
+        TypeError: A keyword is not a flag.
+        StartupError: The model or a setting cannot be used; the message has one sentence.
+    """
+
+    def __init__(self, model: str | None = None, **settings: Any) -> None:
+        if model is not None:
+            settings["model"] = (str(model),)
+        elif isinstance(settings.get("model"), str):
+            settings["model"] = (settings["model"],)
+        # The processes of a library log warnings and errors only.
+        settings.setdefault("log_level", "warning")
+        self.config: ServeConfig = config_from_keywords(settings).config
+        has_http = bool({"host", "port", "grpc_port"} & settings.keys())
+        cluster = LocalCluster(self.config, observer=_show, has_http=has_http)
+        loop = shared_loop_thread()
+        try:
+            cluster.start()
+            cluster.wait_ready()
+            self._client = loop.run(_connect(cluster.grpc_address))
+        except BaseException:
+            cluster.stop()
+            raise
+        self._cluster = cluster
+        self._loop = loop
+        self._offline = OfflineRun(self._client, cluster.models[0].name)
+        self._embedding = EmbeddingRun(self._client, cluster.models[0].name)
+        self._seeds = SeedSource(self.config.seed)
+        # Also runs at the exit of the interpreter.
+        self._finalizer = weakref.finalize(self, _close, loop, self._client, cluster)
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Continue every prompt; results in the order of the prompts.
+
+        Args:
+            prompts: Texts, {"prompt": text} or {"prompt_token_ids": ids}; one or a list.
+            sampling_params: One for all or one per prompt; None for the model's defaults and
+                at most 16 tokens.
+            use_tqdm: Show a progress bar on standard error.
+
+        Raises:
+            InvalidRequestError: A prompt or parameter cannot be accepted; names the field.
+        """
+        return self._run(prompt_requests(prompts, sampling_params), use_tqdm)
+
+    def chat(
+        self,
+        messages: Conversation | Sequence[Conversation],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+        *,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: ToolChoice | None = None,
+        parallel_tool_calls: bool | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one conversation, a list of {"role": ..., "content": ...}, or a list of them.
+
+        Args:
+            messages: The turns.
+            sampling_params, use_tqdm: As in `generate`.
+            add_generation_prompt: Open an assistant turn; the default unless the last turn is
+                continued.
+            continue_final_message: Leave the last turn open and continue it.
+            chat_template_kwargs: Further values for the model's chat template, at most 16.
+            tools: Functions that the model may call, in OpenAI's form. Unlike in vLLM, the calls
+                are in `outputs[i].tool_calls` and not in the text.
+            tool_choice: "none", "auto", "required" or {"type": "function", "function": {"name":
+                ...}}; by default "auto" with tools.
+            parallel_tool_calls: Whether an answer may have several calls; the default is True.
+        """
+        requests = chat_requests(
+            messages,
+            sampling_params,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            chat_template_kwargs=chat_template_kwargs,
+            tools=tools,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+        )
+        return self._run(requests, use_tqdm)
+
+    def beam_search(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: BeamSearchParams,
+        use_tqdm: bool = False,
+    ) -> list[BeamSearchOutput]:
+        """Search for the most likely answers; results in the order of the prompts.
+
+        Each sequence found is computed once more as a prompt, for its log-probability.
+        """
+        requests = prompt_requests(prompts, params.sampling)
+        with self._working(len(requests), use_tqdm) as advance:
+            return self._loop.run(self._offline.search_all(requests, self._concurrency(), advance))
+
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[EmbeddingRequestOutput]:
+        """Compute a vector of every prompt; results in the order of the prompts.
+
+        Args:
+            prompts, use_tqdm: As in `generate`.
+            pooling_params: One for all or one per prompt; None for the state of the last token,
+                scaled to length 1.
+
+        Raises:
+            InvalidRequestError: A prompt or parameter cannot be accepted; names the field.
+        """
+        requests = embedding_requests(prompts, pooling_params)
+        with self._working(len(requests), use_tqdm) as advance:
+            return self._loop.run(self._embedding.run_all(requests, self._concurrency(), advance))
+
+    @property
+    def cluster(self) -> LocalCluster:
+        """The processes of this object."""
+        return self._cluster
+
+    def close(self) -> None:
+        """End the processes. Has no effect when already closed."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _run(self, requests: list[GenerationRequest], use_tqdm: bool) -> list[RequestOutput]:
+        with self._working(len(requests), use_tqdm) as advance:
+            seeded = [replace(r, params=self._seeds.seeded(r.params)) for r in requests]
+            return self._loop.run(self._offline.run_all(seeded, self._concurrency(), advance))
+
+    @contextmanager
+    def _working(self, total: int, use_tqdm: bool) -> Iterator[Callable[[], object]]:
+        """Yield a function to call after each prompt. Raises UnavailableError when closed."""
+        if not self._finalizer.alive:
+            raise UnavailableError("this LLM is closed")
+        with _progress(total, use_tqdm) as advance:
+            yield advance
+
+    def _concurrency(self) -> int:
+        """Return the number of prompts to submit at once: twice the sequences that the workers run,
+        so that the scheduler always has a queue to choose from."""
+        cells = self._loop.run(topology(self._cluster.grpc_address))
+        running = sum(worker.max_num_seqs for cell in cells for worker in cell.workers)
+        return max(MIN_CONCURRENCY, 2 * running)
+
+
+@contextmanager
+def _progress(total: int, is_shown: bool) -> Iterator[Callable[[], object]]:
+    """Yield a function to call after each prompt; tqdm is imported only to show a bar."""
+    if not is_shown:
+        yield lambda: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, desc="Processed prompts", unit="prompt") as bar:
+        yield lambda: bar.update(1)
+
+
+async def _connect(address: str) -> AsyncClient:
+    client = AsyncClient(address)
+    await client.wait_connected(CONNECT_SECONDS)
+    return client
+
+
+def _close(loop: LoopThread, client: AsyncClient, cluster: LocalCluster) -> None:
+    loop.run(client.close())
+    cluster.stop()
+
+
+def _show(notice: Notice) -> None:
+    match notice:
+        case LineReceived(name, text):
+            print(f"{name} | {text}", file=sys.stderr, flush=True)
+        case Restarting(name, reason, _):
+            print(f"pagewire: {name} ended ({reason}), restarting it", file=sys.stderr, flush=True)

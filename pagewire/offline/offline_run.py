@@ -1,0 +1,100 @@
+"""Runs the generation requests of the offline API through a client, and adds texts of tokens."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pagewire.client.client import AsyncClient
+from pagewire.client.client_convert import given_params
+from pagewire.offline.beam_search import (
+    BeamSearchOutput,
+    BeamSearchSequence,
+    scoring_request,
+    sum_of_answer,
+    tokens_of,
+)
+from pagewire.offline.offline_batch import run_bounded, with_attempts
+from pagewire.offline.outputs import CompletionOutput, OutputCollector, RequestOutput
+from pagewire.offline.prompts import GenerationRequest
+from pagewire_shared.errors import ContextLengthError, UnavailableError
+
+TEXTS_AT_ONCE = 32
+
+
+class OfflineRun:
+    """Sends the requests of one LLM to its only model."""
+
+    def __init__(self, client: AsyncClient, model: str) -> None:
+        self._client = client
+        self._model = model
+        # At most one entry per token of the vocabulary.
+        self._texts: dict[int, str] = {}
+
+    async def run_all(
+        self,
+        requests: Sequence[GenerationRequest],
+        concurrency: int,
+        advance: Callable[[], object],
+    ) -> list[RequestOutput]:
+        """Run all requests, at most `concurrency` at once; the first error cancels all others."""
+        return await run_bounded([self._run_one(r) for r in requests], concurrency, advance)
+
+    async def search_all(
+        self,
+        requests: Sequence[GenerationRequest],
+        concurrency: int,
+        advance: Callable[[], object],
+    ) -> list[BeamSearchOutput]:
+        """Run beam searches, as `run_all`."""
+        return await run_bounded([self._search(r) for r in requests], concurrency, advance)
+
+    async def _run_one(self, request: GenerationRequest) -> RequestOutput:
+        return await with_attempts(self._client, lambda: self._collect(request))
+
+    async def _collect(self, request: GenerationRequest) -> RequestOutput:
+        params = given_params(request.params)
+        collector = OutputCollector(
+            params.n, params.logprobs is not None, params.prompt_logprobs is not None
+        )
+        source: Any = request.source
+        make = self._client.chat if request.is_chat else self._client.complete
+        options = {**request.chat_options, "model": self._model, "final_only": True}
+        async for event in make(source, request.params, **options):
+            collector.add(event)
+        texts = await self._texts_of(collector.named_token_ids())
+        output = collector.result(source if isinstance(source, str) else None, texts=texts)
+        if not output.finished:
+            raise UnavailableError("the stream ended early")
+        if request.is_chat:
+            # The server rendered the conversation, so its text comes from the tokens.
+            return replace(output, prompt=await self._decode(output.prompt_token_ids))
+        return output
+
+    async def _texts_of(self, token_ids: Iterable[int]) -> dict[int, str]:
+        """Return the text of each token alone; the server decodes each token once."""
+        missing = sorted(set(token_ids) - self._texts.keys())
+        for begin in range(0, len(missing), TEXTS_AT_ONCE):
+            some = missing[begin : begin + TEXTS_AT_ONCE]
+            texts = await asyncio.gather(*(self._decode([token_id]) for token_id in some))
+            self._texts.update(zip(some, texts, strict=True))
+        return self._texts
+
+    async def _search(self, request: GenerationRequest) -> BeamSearchOutput:
+        output = await self._run_one(request)
+        return BeamSearchOutput([await self._sequence(output, one) for one in output.outputs])
+
+    async def _sequence(
+        self, output: RequestOutput, choice: CompletionOutput
+    ) -> BeamSearchSequence:
+        tokens = tokens_of(output, choice)
+        try:
+            scored = await self._run_one(scoring_request(output, choice))
+            total: float | None = sum_of_answer(scored, len(choice.token_ids))
+        except ContextLengthError:
+            total = None
+        text = await self._decode(tokens)
+        return BeamSearchSequence(tokens, text, total, choice.finish_reason, choice.stop_reason)
+
+    async def _decode(self, token_ids: Sequence[int]) -> str:
+        return await self._client.detokenize(token_ids, model=self._model)

@@ -1,0 +1,1 @@
+"""API keys, their limits and usage, and the log of admin calls."""

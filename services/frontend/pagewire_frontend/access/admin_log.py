@@ -1,0 +1,55 @@
+"""Logs every administrative call: the key, the request and the outcome."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from pagewire_frontend.access.api_keys import current_caller
+from pagewire_shared.errors import PagewireError
+from pagewire_shared.process.logs import FIELDS
+
+_logger = logging.getLogger(__name__)
+
+
+def note_call(name: str, *, outcome: str, asked: Any = None, seconds: float = 0.0) -> None:
+    """Log that a call has ended, or was refused.
+
+    Args:
+        name: Name of the method.
+        outcome: "ok", the code of an error, or "cancelled".
+        asked: The request, which holds no secret; None where it was not read.
+        seconds: How long it took.
+    """
+    caller = current_caller()
+    key = caller.label if caller is not None else None
+    fields = {
+        "admin_call": name,
+        "api_key": key,
+        "outcome": outcome,
+        "asked": MessageToDict(asked, preserving_proto_field_name=True) if asked else {},
+        "seconds": round(seconds, 3),
+    }
+    said = f"admin call {name} by {key or 'anybody (no key is needed)'}: {outcome}"
+    _logger.info("%s, asked for %s", said, fields["asked"], extra={FIELDS: fields})
+
+
+@contextmanager
+def noted(name: str, asked: Any) -> Iterator[None]:
+    """Log a call when it ends, however it does."""
+    began_at = time.monotonic()
+    outcome = "cancelled"
+    try:
+        yield
+        outcome = "ok"
+    except PagewireError as error:
+        outcome = error.code
+        raise
+    except Exception:
+        outcome = "internal_error"
+        raise
+    finally:
+        note_call(name, outcome=outcome, asked=asked, seconds=time.monotonic() - began_at)

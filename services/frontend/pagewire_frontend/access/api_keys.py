@@ -1,0 +1,175 @@
+"""The API keys of a frontend, and the caller of the request being served. One check for HTTP and
+gRPC; holds no key in the clear and logs none."""
+
+import contextlib
+import hmac
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagewire_frontend.access.key_usage import KeyUsage, KeyUsages, Ticket
+from pagewire_shared.errors import AuthenticationError, ForbiddenError, StartupError
+from pagewire_shared.identity.api_key import ApiKey, digest_of, parse_api_key
+
+_logger = logging.getLogger(__name__)
+
+_RECHECK_SECONDS = 1.0
+_SCHEME = "bearer"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The key of a request, and its usage."""
+
+    key: ApiKey
+    usage: KeyUsage
+
+    @property
+    def label(self) -> str:
+        """Name of the key in logs, else the beginning of its digest."""
+        return self.key.name or f"sha256:{self.key.digest.hex()[:8]}"
+
+    def require_admin(self) -> None:
+        """Raise ForbiddenError unless the key may administrate."""
+        if not self.key.is_admin:
+            raise ForbiddenError("this API key is not for administration")
+
+
+_caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
+"""Caller of the request that this task serves; None where no key is needed."""
+
+
+class ApiKeys:
+    """The keys from flags, and from a file that is read again when it changes."""
+
+    def __init__(
+        self,
+        keys: Sequence[str] = (),
+        file: Path | None = None,
+        *,
+        usages: KeyUsages | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Raise StartupError where a key is malformed or the file cannot be read."""
+        self._given = [parse_api_key(text, may_be_named=False) for text in keys]
+        self._file = file
+        self._clock = clock
+        self._stamp = _stamp(file)
+        self._read = _read_file(file) if file is not None else []
+        self._checked_at = clock()
+        self._usages = usages or KeyUsages(1)
+        self._usages.set_keys(self._all())
+
+    @property
+    def are_required(self) -> bool:
+        """Whether a caller needs a key: with a file also while it is empty."""
+        return bool(self._given) or self._file is not None
+
+    def check(self, authorization: str | None) -> Caller | None:
+        """Return the caller, or None when no key is needed.
+
+        Args:
+            authorization: The header or metadata of that name: "Bearer KEY".
+
+        Raises:
+            AuthenticationError: No key, or one that is not known.
+        """
+        if not self.are_required:
+            return None
+        scheme, _, key = (authorization or "").strip().partition(" ")
+        if scheme.lower() != _SCHEME or not key.strip():
+            raise AuthenticationError("an API key is required: Authorization: Bearer KEY")
+        self._read_again()
+        digest = digest_of(key.strip())
+        # All keys are compared, so that the time does not depend on the matching key.
+        found = [key for key in self._all() if hmac.compare_digest(key.digest, digest)]
+        if not found:
+            raise AuthenticationError("the API key is not valid")
+        return Caller(found[0], self._usages.of(found[0]))
+
+    def _all(self) -> list[ApiKey]:
+        # A named one first: a key given in a flag, too, still has its name.
+        return [*self._read, *self._given]
+
+    def _read_again(self) -> None:
+        now = self._clock()
+        if self._file is None or now - self._checked_at < _RECHECK_SECONDS:
+            return
+        self._checked_at = now
+        stamp = _stamp(self._file)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._read = _read_file(self._file)
+        except StartupError as error:
+            _logger.error("%s; the keys read before stay valid", error)
+        else:
+            self._usages.set_keys(self._all())
+            _logger.info("read %d API keys from %s", len(self._read), self._file)
+
+
+def _stamp(file: Path | None) -> tuple[int, int, int] | None:
+    """Return a stamp that differs after a change; None for a file that is not there."""
+    with contextlib.suppress(OSError):
+        if file is not None:
+            found = file.stat()
+            return found.st_mtime_ns, found.st_size, found.st_ino
+    return None
+
+
+def _read_file(file: Path) -> list[ApiKey]:
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise StartupError(f"--api-key-file: cannot read {file}: {reason}") from error
+    keys = []
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        try:
+            keys.append(parse_api_key(text, may_be_named=True))
+        except StartupError as error:
+            raise StartupError(f"--api-key-file: {file}:{number}: {error}") from error
+    return keys
+
+
+def set_caller(caller: Caller | None) -> None:
+    """Set the caller of the request that this task serves from now on."""
+    _caller.set(caller)
+
+
+def current_caller() -> Caller | None:
+    """Return the caller of the request that this task serves; None where no key is needed."""
+    return _caller.get()
+
+
+def current_tenant() -> str | None:
+    """Return the key's name of the request that this task serves; None without a named key."""
+    caller = _caller.get()
+    return caller.key.name if caller is not None else None
+
+
+def take_ticket() -> Ticket:
+    """Count a request that is opened for the caller. Raises OverloadedError beyond its limits."""
+    caller = _caller.get()
+    return caller.usage.open_stream() if caller is not None else Ticket()
+
+
+def tenant_of(asked: str | None) -> str | None:
+    """Return the tenant of a request that names one itself, which its key decides.
+
+    Raises:
+        ForbiddenError: The key is another tenant's.
+    """
+    name = current_tenant()
+    if name is None:
+        return asked
+    if asked not in (None, name):
+        raise ForbiddenError(f"tenant: this API key is for {name!r}", field="tenant")
+    return name

@@ -1,0 +1,1 @@
+"""Checks in a separate process that a grammar compiles."""

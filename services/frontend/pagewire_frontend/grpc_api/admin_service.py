@@ -1,0 +1,108 @@
+"""The admin API of a frontend: passes an operator's queries on to its schedulers. `key_interceptor`
+checks before that the key may administrate."""
+
+import asyncio
+from typing import Any
+
+import grpc.aio
+
+from pagewire_frontend.access.admin_log import noted
+from pagewire_frontend.scheduler.link import SchedulerLink
+from pagewire_frontend.scheduler.pool import SchedulerPool
+from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
+from pagewire_shared.errors import ModelNotFoundError, UnavailableError
+from pagewire_shared.identity.ids import find_worker
+
+DEFAULT_AUDIT_MS = 2000
+DEFAULT_TEST_MS = 10_000
+# The scheduler needs its own time to ask its peers before it answers us.
+MARGIN_SECONDS = 1.0
+RESET_SECONDS = 5.0
+OPERATE_SECONDS = 5.0
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class AdminService(admin_pb2_grpc.AdminServiceServicer):
+    """Passes an operator's queries on to every attached scheduler."""
+
+    def __init__(self, pool: SchedulerPool) -> None:
+        self._pool = pool
+
+    async def Audit(
+        self, request: admin_pb2.AuditRequest, context: Context
+    ) -> admin_pb2.AuditResponse:
+        """Ask for one report per cell."""
+        with noted("Audit", request):
+            attached = self._attached()
+            milliseconds = (
+                request.timeout_ms if request.HasField("timeout_ms") else DEFAULT_AUDIT_MS
+            )
+            seconds = milliseconds / 1000 + MARGIN_SECONDS
+            reports = await asyncio.gather(*(link.audit_cell(seconds) for link in attached))
+            return admin_pb2.AuditResponse(reports=reports)
+
+    async def ResetPrefixCache(
+        self, request: admin_pb2.ResetPrefixCacheRequest, context: Context
+    ) -> admin_pb2.ResetPrefixCacheResponse:
+        """Make every cell drop its prefix cache, of one model or of all."""
+        with noted("ResetPrefixCache", request):
+            model = request.model if request.HasField("model") else None
+            links = self._attached()
+            if model is not None:
+                links = [link for link in links if link.serves(model)]
+                if not links:
+                    raise ModelNotFoundError(f"no worker serves {model!r}")
+            counts = await asyncio.gather(
+                *(link.reset_prefix_cache(model, RESET_SECONDS) for link in links)
+            )
+            return admin_pb2.ResetPrefixCacheResponse(num_blocks=sum(counts))
+
+    async def SetRoles(
+        self, request: admin_pb2.SetRolesRequest, context: Context
+    ) -> admin_pb2.SetRolesResponse:
+        """Change the roles of a worker, in the cell that has it."""
+        with noted("SetRoles", request):
+            links = self._attached()
+            if len(links) > 1:
+                # A prefix of an id that fits a worker in each of two cells is ambiguous.
+                cells = await asyncio.gather(*(_workers(link) for link in links))
+                name = find_worker(request.worker, [name for cell in cells for name in cell])
+                links = [link for link, cell in zip(links, cells, strict=True) if name in cell]
+                request = admin_pb2.SetRolesRequest(worker=name, roles=request.roles)
+            return (await links[0].operate(request, OPERATE_SECONDS)).set_roles
+
+    async def Topology(
+        self, request: admin_pb2.TopologyRequest, context: Context
+    ) -> admin_pb2.TopologyResponse:
+        """Ask every cell for its workers and pairs."""
+        with noted("Topology", request):
+            answers = await asyncio.gather(
+                *(link.operate(request, OPERATE_SECONDS) for link in self._attached())
+            )
+            cells = [cell for answer in answers for cell in answer.topology.cells]
+            return admin_pb2.TopologyResponse(cells=cells)
+
+    async def SelfTest(
+        self, request: admin_pb2.SelfTestRequest, context: Context
+    ) -> admin_pb2.SelfTestResponse:
+        """Have every cell test its pairs."""
+        with noted("SelfTest", request):
+            attached = self._attached()
+            milliseconds = request.timeout_ms if request.HasField("timeout_ms") else DEFAULT_TEST_MS
+            seconds = milliseconds / 1000 + MARGIN_SECONDS
+            answers = await asyncio.gather(*(link.operate(request, seconds) for link in attached))
+            cells = [cell for answer in answers for cell in answer.self_test.cells]
+            return admin_pb2.SelfTestResponse(cells=cells)
+
+    def _attached(self) -> list[SchedulerLink]:
+        attached = [link for link in self._pool if link.is_attached]
+        if not attached:
+            raise UnavailableError(self._pool.why_not_served())
+        return attached
+
+
+async def _workers(link: SchedulerLink) -> list[str]:
+    """Return the ids of a cell's workers in hex."""
+    answer = await link.operate(admin_pb2.TopologyRequest(), OPERATE_SECONDS)
+    return [worker.worker for cell in answer.topology.cells for worker in cell.workers]

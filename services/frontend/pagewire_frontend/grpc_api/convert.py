@@ -1,0 +1,205 @@
+"""Converts public gRPC messages to plain data. Checks constraints that the wire types cannot
+express."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import struct_pb2
+
+from pagewire_frontend.access.api_keys import tenant_of
+from pagewire_frontend.chat.plan import plan_message
+from pagewire_frontend.chat.tool_use import ToolUse
+from pagewire_frontend.engine.request_fit import check_num_ids
+from pagewire_frontend.grpc_api.chat_convert import chat_turns, tool_use, tools_of
+from pagewire_frontend.message.pieces import MessageReader, PlainReader
+from pagewire_frontend.models.model_registry import LoadedModel
+from pagewire_frontend.models.template_arguments import checked_arguments
+from pagewire_frontend.prompts.generation_request import (
+    ChatPrompt,
+    GenerationRequest,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+    check_continuation,
+)
+from pagewire_protos.frontend.v1 import inference_pb2 as pb
+from pagewire_shared.errors import InvalidRequestError, PagewireError
+from pagewire_shared.sampling.beam import early_stopping_name
+from pagewire_shared.sampling.convert import beam_from_message, sampling_from_message
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.structured_outputs import FIELD
+
+_TEXT_OPTIONS = ("skip_special_tokens", "include_stop_str_in_output")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcStreamOptions:
+    """A request, and the parts of its stream that are shown.
+
+    Attributes:
+        has_echo: Shows the text before the answer.
+        has_output: Shows the answer itself.
+        is_final_only: Shows the text of a choice when it ends.
+        new_reader: Makes a reader of the text of one choice.
+        has_tool_grammar: The output is held to a grammar made of the client's tools.
+    """
+
+    request: GenerationRequest
+    has_echo: bool
+    has_output: bool = True
+    is_final_only: bool = False
+    new_reader: Callable[[], MessageReader] = PlainReader
+    has_tool_grammar: bool = False
+
+    def as_given(self, error: PagewireError) -> PagewireError:
+        """Return `error` with the request's name of its field, also in the message."""
+        if self.has_tool_grammar and error.field == FIELD:
+            error.message = error.message.replace(FIELD, "tools")
+            error.field = "tools"
+        return error
+
+
+def model_name(message: Any) -> str | None:
+    """Return the model named in a request, or None."""
+    return message.model if message.HasField("model") else None
+
+
+async def chat_request(
+    message: pb.ChatRequest,
+    model: LoadedModel,
+    timeout_seconds: float | None,
+    prompt_end: Callable[[LoadedModel, Mapping[str, Any] | None], Awaitable[str]],
+) -> GrpcStreamOptions:
+    """Return the request of a Chat call; `prompt_end` is Engine.prompt_end. Raises
+    InvalidRequestError naming the field."""
+    goes_on = message.continue_final_message
+    has_add = message.HasField("add_generation_prompt")
+    add = message.add_generation_prompt if has_add else not goes_on
+    check_continuation(add, goes_on)
+    turns = chat_turns(message.messages)
+    arguments = _template_arguments(message.template_arguments)
+    plan = plan_message(
+        model,
+        _params(message.options, model.defaults),
+        tool_use(message),
+        prompt_end=await prompt_end(model, arguments),
+        opens_turn=add,
+    )
+    prompt = ChatPrompt(
+        turns,
+        add_generation_prompt=add,
+        template_arguments=arguments,
+        continue_final_message=goes_on,
+        tools=plan.template_tools,
+    )
+    return GrpcStreamOptions(
+        request=_request(message.options, model, prompt, plan.params, timeout_seconds),
+        has_echo=message.options.echo,
+        is_final_only=message.options.final_only,
+        new_reader=plan.new_reader,
+        has_tool_grammar=plan.has_grammar,
+    )
+
+
+def complete_request(
+    message: pb.CompleteRequest, model: LoadedModel, timeout_seconds: float | None
+) -> GrpcStreamOptions:
+    """Return the request of a Complete call. Raises InvalidRequestError naming the field."""
+    kind = message.WhichOneof("prompt")
+    if kind is None:
+        raise InvalidRequestError("prompt is required: text or token_ids", field="prompt")
+    check_num_ids(len(message.token_ids.ids), "token_ids")
+    special = message.add_special_tokens if message.HasField("add_special_tokens") else True
+    prompt: Prompt = (
+        TextPrompt(message.text, add_special_tokens=special)
+        if kind == "text"
+        else TokenPrompt(tuple(message.token_ids.ids))
+    )
+    options, has_output = message.options, True
+    if options.echo and options.sampling.HasField("max_tokens") and not options.sampling.max_tokens:
+        # Only the prompt is wanted: one token is generated, and not shown.
+        options, has_output = pb.GenerationOptions(), False
+        options.CopyFrom(message.options)
+        options.sampling.max_tokens = 1
+    params = _params(options, model.defaults)
+    return GrpcStreamOptions(
+        request=_request(options, model, prompt, params, timeout_seconds),
+        has_echo=options.echo,
+        has_output=has_output,
+        is_final_only=options.final_only,
+    )
+
+
+def tokenize_prompt(message: pb.TokenizeRequest, model: LoadedModel) -> Prompt:
+    """Return the prompt of a Tokenize call. Raises InvalidRequestError naming the field."""
+    kind = message.WhichOneof("input")
+    if kind is None:
+        raise InvalidRequestError("text or conversation is required", field="text")
+    if kind == "text":
+        special = message.add_special_tokens if message.HasField("add_special_tokens") else True
+        return TextPrompt(message.text, add_special_tokens=special)
+    return conversation_prompt(message.conversation, model, adds_by_default=True)
+
+
+def conversation_prompt(
+    talk: pb.Conversation, model: LoadedModel, *, adds_by_default: bool
+) -> ChatPrompt:
+    """Return the prompt of a conversation. Raises InvalidRequestError naming the field."""
+    has_add = talk.HasField("add_generation_prompt")
+    add = talk.add_generation_prompt if has_add else adds_by_default
+    turns, tools = chat_turns(talk.messages), tools_of(talk.tools)
+    # Any mode that shows the tools will do; this one needs no parser of calls.
+    use = ToolUse(tools=tools, mode="required" if tools else "none")
+    plan = plan_message(model, model.defaults, use)
+    return ChatPrompt(turns, add_generation_prompt=add, tools=plan.template_tools)
+
+
+def _template_arguments(message: struct_pb2.Struct) -> dict[str, Any] | None:
+    """Return the values as a template expects them: a whole number as int, which a Struct holds as
+    float."""
+    for name, value in message.fields.items():
+        if value.WhichOneof("kind") is None:
+            raise InvalidRequestError(
+                f"template_arguments: {name[:100]!r} has no value", field="template_arguments"
+            )
+    values = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in message.items()
+    }
+    return checked_arguments("template_arguments", values)
+
+
+def _request(
+    options: pb.GenerationOptions,
+    model: LoadedModel,
+    prompt: Prompt,
+    params: SamplingParams,
+    timeout_seconds: float | None,
+) -> GenerationRequest:
+    return GenerationRequest(
+        model=model,
+        prompt=prompt,
+        params=params,
+        tenant=tenant_of(options.tenant if options.HasField("tenant") else None),
+        cache_salt=options.cache_salt if options.HasField("cache_salt") else None,
+        priority=options.priority if options.HasField("priority") else 0,
+        timeout_seconds=timeout_seconds,
+    )
+
+
+def _params(options: pb.GenerationOptions, defaults: SamplingParams) -> SamplingParams:
+    changes: dict[str, Any] = {}
+    for name in ("n", "best_of", "truncate_prompt_tokens", *_TEXT_OPTIONS):
+        if options.HasField(name):
+            changes[name] = getattr(options, name)
+    for name in ("stop", "bad_words"):
+        if getattr(options, name):
+            changes[name] = tuple(getattr(options, name))
+    if options.HasField("beam_search"):
+        beam = beam_from_message(options.beam_search)
+        defaults = defaults.without_filters()
+        changes["use_beam_search"] = True
+        changes["length_penalty"] = beam.length_penalty
+        changes["early_stopping"] = early_stopping_name(beam.early_stopping)
+    return sampling_from_message(options.sampling, defaults=defaults.with_(**changes))

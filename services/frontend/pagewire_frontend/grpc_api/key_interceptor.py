@@ -1,0 +1,81 @@
+"""Checks API keys in front of every gRPC method but health and reflection: that the key is valid,
+may call the method, and is within its limits."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from pagewire_frontend.access.admin_log import note_call
+from pagewire_frontend.access.api_keys import ApiKeys, Caller, set_caller
+from pagewire_shared.errors import ForbiddenError, PagewireError
+
+_OPEN_SERVICES = ("/grpc.health.", "/grpc.reflection.")
+_INFERENCE = "/pagewire.frontend.v1.InferenceService/"
+_FREE_METHODS = (f"{_INFERENCE}ListModels",)
+"""Methods that compute nothing and do not count as requests."""
+_METADATA_KEY = "authorization"
+
+
+class KeyInterceptor(grpc.aio.ServerInterceptor):
+    """Ends calls without a valid key with UNAUTHENTICATED, calls that the key may not make with
+    PERMISSION_DENIED, and calls beyond its limits with RESOURCE_EXHAUSTED. Sits behind the
+    ErrorInterceptor."""
+
+    def __init__(self, keys: ApiKeys) -> None:
+        self._keys = keys
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Check one call before its first message is read."""
+        details: Any = handler_call_details
+        handler = await continuation(handler_call_details)
+        if handler is None or details.method.startswith(_OPEN_SERVICES):
+            return handler
+        metadata = dict(details.invocation_metadata or ())
+        try:
+            caller = self._keys.check(metadata.get(_METADATA_KEY))
+            # The call's handler runs in this task.
+            set_caller(caller)
+            if caller is not None:
+                _check(caller, details.method)
+        except PagewireError as error:
+            return _refusing(handler, error)
+        return handler
+
+
+def _check(caller: Caller, method: str) -> None:
+    """Raise the error that keeps `caller` from calling `method`. All methods but inference are
+    administration."""
+    if method.startswith(_INFERENCE):
+        if method not in _FREE_METHODS:
+            caller.usage.begin_request()
+        return
+    try:
+        caller.require_admin()
+    except ForbiddenError as error:
+        note_call(method.rpartition("/")[2], outcome=error.code)
+        raise
+
+
+def _refusing(handler: Any, error: PagewireError) -> Any:
+    """Return a handler of the same shape that raises `error`, for the ErrorInterceptor to turn
+    into a status."""
+
+    async def refuse(request: Any, context: Any) -> Any:
+        raise error
+
+    async def refuse_stream(request: Any, context: Any) -> AsyncIterator[Any]:
+        raise error
+        yield
+
+    kind = ("stream_" if handler.request_streaming else "unary_") + (
+        "stream" if handler.response_streaming else "unary"
+    )
+    make = getattr(grpc, f"{kind}_rpc_method_handler")
+    inner = refuse_stream if handler.response_streaming else refuse
+    return make(inner, handler.request_deserializer, handler.response_serializer)

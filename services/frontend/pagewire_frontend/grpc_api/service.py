@@ -1,0 +1,178 @@
+"""The public gRPC API of a frontend. Thin: messages in, engine, messages out."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from pagewire_frontend.access.api_keys import current_tenant
+from pagewire_frontend.engine.embedding import embed
+from pagewire_frontend.engine.engine import Engine
+from pagewire_frontend.grpc_api import convert as grpc_convert
+from pagewire_frontend.grpc_api import embed_convert, event_convert
+from pagewire_frontend.grpc_api.admin_service import AdminService
+from pagewire_frontend.grpc_api.convert import GrpcStreamOptions
+from pagewire_frontend.grpc_api.stall_watch import StallWatch
+from pagewire_frontend.metrics.timeline import timeline_header
+from pagewire_frontend.prompts.prompt_echo import echo_text, without_output
+from pagewire_frontend.request_label import LABEL, parse_label
+from pagewire_frontend.scheduler.pool import SchedulerPool
+from pagewire_frontend.session.choice_messages import ChoiceMessages
+from pagewire_frontend.session.events import Closed, Event
+from pagewire_frontend.session.final_deltas import FinalDeltas
+from pagewire_frontend.session.reader_turns import ReaderTurns
+from pagewire_protos.frontend.v1 import inference_pb2 as pb
+from pagewire_protos.frontend.v1 import inference_pb2_grpc
+from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
+from pagewire_shared.errors import DeadlineError, PagewireError
+
+SERVICE_NAMES = (
+    pb.DESCRIPTOR.services_by_name["InferenceService"].full_name,
+    admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
+)
+
+TIMELINE_METADATA_KEY = "pagewire-timeline"
+"""Trailing metadata key of JSON with the timeline of each choice."""
+LABEL_METADATA_KEY = "x-request-id"
+"""Metadata key of the client's label of its request; the log shows it."""
+_STALLED = "the client took nothing for longer than the server waits"
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
+    """Text or token ids in, a stream out."""
+
+    def __init__(self, engine: Engine, *, stall_seconds: float) -> None:
+        """Create the inference service.
+
+        Args:
+            engine: Opens the sessions.
+            stall_seconds: Time after which a client that takes nothing is cut.
+        """
+        self._engine = engine
+        self._stalls = StallWatch(stall_seconds)
+        self._turns = ReaderTurns()
+
+    async def Chat(
+        self, request: pb.ChatRequest, context: Context
+    ) -> AsyncIterator[pb.ChatResponse]:
+        """Answer a conversation."""
+        model = self._engine.models.find(grpc_convert.model_name(request))
+        asked = await grpc_convert.chat_request(
+            request, model, context.time_remaining(), self._engine.prompt_end
+        )
+        messages = ChoiceMessages(asked.new_reader)
+        async for event, echo in self._stream(asked, context):
+            for shown in messages.take(event):
+                yield pb.ChatResponse(**event_convert.event_fields(shown, echo))
+
+    async def Complete(
+        self, request: pb.CompleteRequest, context: Context
+    ) -> AsyncIterator[pb.CompleteResponse]:
+        """Continue a text or token ids."""
+        model = self._engine.models.find(grpc_convert.model_name(request))
+        num_tokens = len(request.token_ids.ids)
+        async with self._engine.large_prompts.turn(current_tenant(), num_tokens):
+            asked = grpc_convert.complete_request(request, model, context.time_remaining())
+        async for event, echo in self._stream(asked, context):
+            yield pb.CompleteResponse(**event_convert.event_fields(event, echo))
+
+    async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
+        """Turn inputs into vectors."""
+        model = self._engine.models.find(grpc_convert.model_name(request))
+        asked = embed_convert.requests(request, model, context.time_remaining())
+        return embed_convert.response(model.name, await embed(self._engine, asked))
+
+    async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
+        """Turn text or a conversation into ids."""
+        model = self._engine.models.find(grpc_convert.model_name(request))
+        prompt = grpc_convert.tokenize_prompt(request, model)
+        ids = await self._engine.tokenization.tokenize(model, prompt, field="text")
+        return pb.TokenizeResponse(
+            token_ids=ids, max_model_len=self._engine.served_context_length(model)
+        )
+
+    async def Detokenize(
+        self, request: pb.DetokenizeRequest, context: Context
+    ) -> pb.DetokenizeResponse:
+        """Turn ids into text."""
+        model = self._engine.models.find(grpc_convert.model_name(request))
+        text = await self._engine.tokenization.detokenize(
+            model,
+            request.token_ids,
+            field="token_ids",
+            skip_special_tokens=request.skip_special_tokens,
+        )
+        return pb.DetokenizeResponse(text=text)
+
+    async def ListModels(
+        self, request: pb.ListModelsRequest, context: Context
+    ) -> pb.ListModelsResponse:
+        """List the served models."""
+        models = [
+            pb.Model(
+                name=model.name,
+                max_model_len=self._engine.served_context_length(model),
+                is_ready=self._engine.is_ready(model),
+                embedding_size=self._engine.embedding_size(model),
+                root=model.name,
+                created=self._engine.models.loaded_at,
+            )
+            for model in self._engine.models
+        ]
+        return pb.ListModelsResponse(models=models)
+
+    async def _stream(
+        self, asked: GrpcStreamOptions, context: Context
+    ) -> AsyncIterator[tuple[Event, str | None]]:
+        """Yield the events to show; the first with the text before the answer if it is wanted."""
+        LABEL.set(_label(context))
+        try:
+            session = await self._engine.open(asked.request)
+        except PagewireError as error:
+            raise asked.as_given(error) from error.__cause__
+
+        # A handler that is cancelled while it writes is only unwound when it is collected; the
+        # callback frees the request at once.
+        def free(_: object) -> None:
+            self._engine.close(session)
+
+        # The stubs ask for a class where the library takes any callable.
+        context.add_done_callback(free)  # type: ignore[arg-type]
+        # The call itself ends when its client reads on or leaves: a write cannot be taken back.
+        watched = self._stalls.watch(lambda: session.fail(DeadlineError(_STALLED)))
+        try:
+            opened = session.opened()
+            prompt = opened.prompt_token_ids
+            yield opened, echo_text(asked.request, prompt) if asked.has_echo else None
+            final = FinalDeltas() if asked.is_final_only else None
+            async for event in session.events(self._turns):
+                if isinstance(event, Closed) and (header := timeline_header(event.usage.timelines)):
+                    context.set_trailing_metadata(((TIMELINE_METADATA_KEY, header),))
+                for ready in (event,) if final is None else final.take(event):
+                    shown = ready if asked.has_output else without_output(ready)
+                    if shown is not None:
+                        watched.begin_write()
+                        yield shown, None
+                        watched.end_write()
+        finally:
+            self._stalls.forget(watched)
+            self._engine.close(session)
+
+
+def _label(context: Context) -> str | None:
+    """Return the client's label of the call, or None."""
+    for key, value in context.invocation_metadata() or ():
+        if key == LABEL_METADATA_KEY:
+            return parse_label(value if isinstance(value, bytes) else value.encode())
+    return None
+
+
+def register(
+    server: grpc.aio.Server, engine: Engine, pool: SchedulerPool, *, stall_seconds: float
+) -> None:
+    """Add both services to a server; a client that takes nothing is cut after `stall_seconds`."""
+    service = InferenceService(engine, stall_seconds=stall_seconds)
+    inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, server)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(pool), server)

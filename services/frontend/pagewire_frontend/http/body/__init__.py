@@ -1,0 +1,1 @@
+"""Parsing of JSON bodies; large ones in a process of their own."""

@@ -1,0 +1,49 @@
+"""Reads the bodies of requests as checked models; all endpoints with a body use it."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel
+
+from pagewire_frontend.access.api_keys import current_tenant
+from pagewire_frontend.http.body.json_reader import JsonReader, is_large
+from pagewire_frontend.http.openai.schemas import body_of
+from pagewire_frontend.http.server.connection import read_body, while_connected
+
+Body = TypeVar("Body", bound=BaseModel)
+Result = TypeVar("Result")
+
+
+class Bodies:
+    """Reads bodies. `close` it at the end.
+
+    Args:
+        max_bytes: Most bytes of one body.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._json = JsonReader(max_bytes)
+
+    async def read(self, request: Request, cls: type[Body]) -> Body:
+        """Return the body of a request.
+
+        Raises:
+            InvalidRequestError: It is no JSON, or has a wrong field, which is named.
+            MediaTypeError, BodyTooLargeError, ClientGoneError: See `read_body`.
+            OverloadedError: Too many large bodies wait already.
+        """
+        return await self.read_as(request, partial(body_of, cls))
+
+    async def read_as(self, request: Request, shaped: Callable[[dict[str, Any]], Result]) -> Result:
+        """Return what `shaped` makes of the object in the body, maybe in a thread. Raises what
+        `shaped` raises, and what `read` raises."""
+        chunks = await read_body(request, self._max_bytes)
+        work = self._json.read(current_tenant(), chunks, shaped)
+        return await (while_connected(request, work) if is_large(chunks) else work)
+
+    def close(self) -> None:
+        """End the process for large bodies."""
+        self._json.close()

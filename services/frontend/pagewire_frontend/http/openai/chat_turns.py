@@ -1,0 +1,51 @@
+"""Converts the messages of a body to the turns that chat templates take."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pagewire_frontend.chat.turns import SaidCall, Turn, assistant_turn, text_turn, tool_turn
+from pagewire_frontend.http.openai.schemas import ChatMessageBody, TextPart
+from pagewire_shared.errors import InvalidRequestError
+
+
+def chat_turns(messages: Sequence[ChatMessageBody]) -> list[Mapping[str, Any]]:
+    """Return the turns as templates take them. Raises InvalidRequestError naming messages."""
+    return [_turn(f"messages.{index}", message) for index, message in enumerate(messages)]
+
+
+def _turn(where: str, message: ChatMessageBody) -> Turn:
+    for name in ("function_call", "audio"):
+        if (message.model_extra or {}).get(name):
+            raise _invalid(f"{where}: {name} is not supported", code="unsupported_parameter")
+    if message.role == "assistant":
+        return _assistant_turn(where, message)
+    for name in ("tool_calls", "reasoning_content"):
+        if getattr(message, name):
+            raise _invalid(f"{where}: {name} is for the role assistant")
+    if message.content is None:
+        raise _invalid(f"{where}: content is required")
+    text = _text(message.content)
+    if message.role == "tool":
+        if message.tool_call_id is None:
+            raise _invalid(f"{where}: tool_call_id is required with the role tool")
+        return tool_turn(text, message.tool_call_id, message.name)
+    # Templates know system; developer is OpenAI's newer name for it.
+    return text_turn("system" if message.role == "developer" else message.role, text, message.name)
+
+
+def _assistant_turn(where: str, message: ChatMessageBody) -> Turn:
+    calls = [
+        SaidCall(call.id, call.function.name, call.function.arguments)
+        for call in message.tool_calls or ()
+    ]
+    text = None if message.content is None else _text(message.content)
+    turn = assistant_turn(text, calls, reasoning=message.reasoning_content, where=where)
+    return turn if message.name is None else {**turn, "name": message.name}
+
+
+def _text(content: str | Sequence[TextPart]) -> str:
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+def _invalid(problem: str, code: str = "invalid_value") -> InvalidRequestError:
+    return InvalidRequestError(problem, field="messages", code=code)

@@ -1,0 +1,153 @@
+"""POST /v1/chat/completions and /v1/completions: turns a body into an answer, whole or streamed."""
+
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from pagewire_frontend.access.api_keys import current_tenant
+from pagewire_frontend.chat.plan import plan_message
+from pagewire_frontend.engine.engine import Engine
+from pagewire_frontend.http.openai import options, response_options
+from pagewire_frontend.http.openai.answer import Answer, WholeChoice, open_answer
+from pagewire_frontend.http.openai.answer_head import AnswerFormat, AnswerParts
+from pagewire_frontend.http.openai.bodies import Bodies
+from pagewire_frontend.http.openai.chat_format import ChatFormat
+from pagewire_frontend.http.openai.completion_format import CompletionFormat
+from pagewire_frontend.http.openai.options import tool_use
+from pagewire_frontend.http.openai.response_options import ResponseOptions
+from pagewire_frontend.http.openai.schemas import (
+    ChatBody,
+    CompletionBody,
+    GenerationBody,
+    body_schema,
+)
+from pagewire_frontend.http.openai.streams import Streams, shaped
+from pagewire_frontend.http.openai.structured import as_given
+from pagewire_frontend.http.server.connection import while_connected
+from pagewire_frontend.http.server.errors import json_response
+from pagewire_frontend.models.model_registry import LoadedModel
+from pagewire_frontend.prompts.generation_request import GenerationRequest
+from pagewire_shared.errors import PagewireError
+
+FormatClass = Callable[[AnswerParts], AnswerFormat]
+
+
+def make_router(engine: Engine, streams: Streams, *, bodies: Bodies) -> APIRouter:
+    """Return the two endpoints."""
+    router = APIRouter()
+
+    @router.post("/v1/chat/completions", openapi_extra=body_schema(ChatBody))
+    async def chat_completions(request: Request) -> Response:
+        """Answer a conversation."""
+        body = await bodies.read(request, ChatBody)
+        try:
+            model = engine.models.find(body.model)
+            params = options.chat_params(body, model.defaults)
+            prompt = options.chat_prompt(body, body.messages)
+            plan = plan_message(
+                model,
+                params,
+                tool_use(body),
+                prompt_end=await engine.prompt_end(model, prompt.template_arguments),
+                opens_turn=prompt.add_generation_prompt,
+            )
+            prompt = replace(prompt, tools=plan.template_tools)
+            asked = [_request(body, model, prompt=prompt, params=plan.params)]
+            shown = response_options.of_chat(body)
+            form = partial(ChatFormat, new_reader=plan.new_reader)
+            try:
+                return await _answer(engine, request, asked, shown, form, _on(body, streams))
+            except PagewireError as error:
+                raise plan.named(error) from error.__cause__
+        except PagewireError as error:
+            raise as_given(error, body) from error.__cause__
+
+    @router.post("/v1/completions", openapi_extra=body_schema(CompletionBody))
+    async def completions(request: Request) -> Response:
+        """Continue one or more prompts."""
+        body = await bodies.read(request, CompletionBody)
+        try:
+            model = engine.models.find(body.model)
+            params = options.completion_params(body, model.defaults)
+            prompts = options.completion_prompts(body)
+            asked = [_request(body, model, prompt=prompt, params=params) for prompt in prompts]
+            shown = response_options.of_completion(body)
+            return await _answer(
+                engine, request, asked, shown, CompletionFormat, _on(body, streams)
+            )
+        except PagewireError as error:
+            raise as_given(error, body) from error.__cause__
+
+    return router
+
+
+def _on(body: GenerationBody, streams: Streams) -> Streams | None:
+    return streams if body.stream else None
+
+
+def _request(body: GenerationBody, model: LoadedModel, **rest: Any) -> GenerationRequest:
+    return GenerationRequest(
+        model=model,
+        tenant=current_tenant(),
+        cache_salt=body.cache_salt,
+        priority=body.priority or 0,
+        **rest,
+    )
+
+
+async def _answer(
+    engine: Engine,
+    request: Request,
+    asked: list[GenerationRequest],
+    shown: ResponseOptions,
+    format_class: FormatClass,
+    streams: Streams | None,
+) -> Response:
+    opening = open_answer(engine, asked, has_echo=shown.has_echo, has_output=shown.has_output)
+    if streams is not None:
+        answer = await while_connected(request, _begun(opening))
+        try:
+            form = format_class(_parts(answer, asked[0].model, shown))
+            return streams.of_answer(request, answer, form, shown)
+        except BaseException:
+            answer.close()
+            raise
+    answer, choices = await while_connected(request, _ended(opening))
+    form = format_class(_parts(answer, asked[0].model, shown))
+    return json_response(await shaped(shown, form.whole, choices, answer.usage))
+
+
+async def _begun(opening: Coroutine[Any, Any, Answer]) -> Answer:
+    """Return an open answer with its first token: an error before that is a plain status."""
+    answer = await opening
+    try:
+        await answer.wait_first()
+    except BaseException:
+        answer.close()
+        raise
+    return answer
+
+
+async def _ended(opening: Coroutine[Any, Any, Answer]) -> tuple[Answer, list[WholeChoice]]:
+    """Return a closed answer and all of its choices."""
+    answer = await opening
+    try:
+        return answer, await answer.whole()
+    finally:
+        answer.close()
+
+
+def _parts(answer: Answer, model: LoadedModel, shown: ResponseOptions) -> AnswerParts:
+    return AnswerParts(
+        request_id=answer.request_id,
+        model=model.name,
+        created=int(time.time()),
+        tokenizer=model.tokenizer,
+        asked=shown,
+        prompts=answer.prompts,
+        choices_per_prompt=answer.choices_per_prompt,
+    )

@@ -1,0 +1,63 @@
+"""Endpoints about the frontend itself, for clients and orchestrators: models, health, version."""
+
+import time
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from pagewire_frontend.engine.engine import Engine
+from pagewire_frontend.http.server.errors import json_response
+from pagewire_frontend.models.model_registry import LoadedModel
+from pagewire_shared.errors import UnavailableError
+from pagewire_shared.process.version import package_version
+
+
+def make_router(engine: Engine) -> APIRouter:
+    """Return the endpoints that generate nothing."""
+    router = APIRouter()
+    started = int(time.time())
+
+    def describe(model: LoadedModel) -> dict[str, Any]:
+        body = {
+            "id": model.name,
+            "object": "model",
+            "created": started,
+            "owned_by": "pagewire",
+            "root": model.name,
+        }
+        length = engine.context_length(model)
+        return body if length is None else {**body, "max_model_len": length}
+
+    @router.get("/v1/models")
+    async def list_models() -> Response:
+        """List the models that can be asked for."""
+        data = [describe(model) for model in engine.models]
+        return json_response({"object": "list", "data": data})
+
+    @router.get("/v1/models/{model_id:path}")
+    async def get_model(model_id: str) -> Response:
+        """Describe one model; ids may hold slashes."""
+        return json_response(describe(engine.models.find(model_id)))
+
+    @router.post("/ping")
+    @router.get("/ping")
+    @router.get("/ready")
+    @router.get("/health")
+    async def health() -> Response:
+        """200 when a request would be answered now, else 503 with the reason."""
+        reason = engine.why_not_ready()
+        if reason is not None:
+            raise UnavailableError(reason)
+        return json_response({"status": "ok"})
+
+    @router.get("/live")
+    async def live() -> Response:
+        """200 while the event loop turns, whatever happens to other processes."""
+        return json_response({"status": "ok"})
+
+    @router.get("/version")
+    async def version() -> Response:
+        """Return the version of the server."""
+        return json_response({"version": package_version()})
+
+    return router

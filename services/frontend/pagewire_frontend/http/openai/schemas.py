@@ -1,0 +1,222 @@
+"""Bodies of requests as strict models: no coercion, unknown fields ignored, what is not supported
+yet refused by name unless it is neutral. Owns no defaults of sampling.
+"""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
+
+from pagewire_frontend.http.openai.tool_schemas import NamedToolBody, SaidCallBody, ToolBody
+from pagewire_shared.errors import InvalidRequestError
+
+
+class _FirstError(FailFast):
+    # Members of a union must be hashable, and pydantic's own marker is not.
+    def __hash__(self) -> int:
+        return id(self)
+
+
+FIRST_ERROR = _FirstError()
+"""Marks any other list."""
+Texts = Annotated[list[str], FIRST_ERROR]
+Ids = Annotated[list[int], FIRST_ERROR]
+ListsOfIds = Annotated[list[Ids], FIRST_ERROR]
+
+
+_STRICT = ConfigDict(strict=True, extra="allow")
+MAX_PROMPTS = 256
+
+# Field to the values that change nothing. Null is neutral for all of them.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "audio": (),
+    "chat_template": (),
+    "documents": ([],),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "guided_whitespace_pattern": (),
+    "kv_transfer_params": (),
+    "modalities": (["text"],),
+    "prompt_embeds": (),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+}
+
+
+class StreamOptions(BaseModel):
+    """What a stream carries besides text."""
+
+    model_config = _STRICT
+    include_usage: bool | None = None
+
+
+class JsonSchemaBody(BaseModel):
+    """The schema of a response_format."""
+
+    model_config = _STRICT
+    name: str
+    # "schema" is a name of pydantic's own.
+    schema_: dict[str, Any] | bool = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormatBody(BaseModel):
+    """What OpenAI calls structured outputs."""
+
+    model_config = _STRICT
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaBody | None = None
+
+
+class StructuredOutputsBody(BaseModel):
+    """What vLLM calls structured outputs."""
+
+    model_config = _STRICT
+    # "json" is a name of pydantic's own.
+    json_: str | dict[str, Any] | bool | None = Field(None, alias="json")
+    regex: str | None = None
+    choice: Texts | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+
+class GenerationBody(BaseModel):
+    """What both endpoints take."""
+
+    model_config = _STRICT
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    n: int | None = None
+    seed: int | None = None
+    stop: str | Texts | None = None
+    stop_token_ids: Ids | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    add_special_tokens: bool | None = None
+    cache_salt: str | None = None
+    priority: int | None = None
+    best_of: int | None = None
+    use_beam_search: bool | None = None
+    length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    allowed_token_ids: Ids | None = None
+    bad_words: Texts | None = None
+    prompt_logprobs: int | None = None
+    truncate_prompt_tokens: int | None = None
+    echo: bool | None = None
+    return_token_ids: bool | None = None
+    response_format: ResponseFormatBody | None = None
+    structured_outputs: StructuredOutputsBody | None = None
+    guided_json: str | dict[str, Any] | bool | None = None
+    guided_regex: str | None = None
+    guided_choice: Texts | None = None
+    guided_grammar: str | None = None
+
+    @property
+    def wants_usage_chunk(self) -> bool:
+        """Whether a stream ends with a chunk of token counts."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+
+class TextPart(BaseModel):
+    """A text inside a message."""
+
+    model_config = _STRICT
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessageBody(BaseModel):
+    """One turn."""
+
+    model_config = _STRICT
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Annotated[list[TextPart], FIRST_ERROR] | None = None
+    name: str | None = None
+    tool_calls: Annotated[list[SaidCallBody], FIRST_ERROR] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+
+
+class ChatBody(GenerationBody):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[ChatMessageBody], Field(min_length=1), FIRST_ERROR]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    tools: Annotated[list[ToolBody], FIRST_ERROR] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedToolBody | None = None
+    parallel_tool_calls: bool | None = None
+    include_reasoning: bool | None = None
+
+
+class CompletionBody(GenerationBody):
+    """POST /v1/completions."""
+
+    prompt: str | Texts | Ids | ListsOfIds
+    logprobs: int | None = None
+
+
+class EmbeddingBody(BaseModel):
+    """POST /v1/embeddings: `input`, or a conversation as vLLM takes it."""
+
+    model_config = _STRICT
+    model: str | None = None
+    input: str | Texts | Ids | ListsOfIds | None = None
+    messages: Annotated[list[ChatMessageBody], Field(min_length=1), FIRST_ERROR] | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+    pooling: Literal["last", "mean"] | None = None
+    normalize: bool | None = None
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: int | None = None
+    cache_salt: str | None = None
+    priority: int | None = None
+
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def body_schema(cls: type[BaseModel]) -> dict[str, Any]:
+    """Return what describes a body in the API description: it is read by hand, for our own
+    errors."""
+    schema = cls.model_json_schema()
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def body_of(cls: type[Body], data: dict[str, Any]) -> Body:
+    """Return the checked body. Raises InvalidRequestError naming the field."""
+    try:
+        body = cls.model_validate(data)
+    except ValidationError as error:
+        raise _as_invalid(error) from error
+    for name, value in (body.model_extra or {}).items():
+        if name in _NEUTRAL and value is not None and value not in _NEUTRAL[name]:
+            raise InvalidRequestError(
+                f"{name} is not supported yet", field=name, code="unsupported_parameter"
+            )
+    return body
+
+
+def _as_invalid(error: ValidationError) -> InvalidRequestError:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    location = [str(part) for part in first["loc"]]
+    field = location[0] if location else None
+    place = ".".join(location) or "the body"
+    return InvalidRequestError(f"{place}: {first['msg']}", field=field, code="invalid_type")

@@ -1,0 +1,182 @@
+"""From a checked body of POST /v1/responses to what the engine takes, and to what is shown of it
+again. Owns the defaults of this endpoint and nothing else."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pagewire_frontend.chat.tool_use import Tool, ToolUse
+from pagewire_frontend.http.responses.input import shaped
+from pagewire_frontend.http.responses.schemas import (
+    LOGPROBS,
+    AllowedToolsBody,
+    FunctionToolBody,
+    NamedResponseToolBody,
+    ResponsesBody,
+    unsupported,
+)
+from pagewire_frontend.models.template_arguments import checked_arguments
+from pagewire_shared.errors import InvalidRequestError, PagewireError
+from pagewire_shared.sampling.fields import HttpBodies, copied_names
+from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
+from pagewire_shared.sampling.structured_outputs import FIELD, StructuredOutputsParams
+
+_COPIED = copied_names(HttpBodies.RESPONSES)
+# Left out of the response where the client did not name them.
+_SHOWN_IF_GIVEN = (
+    "max_output_tokens",
+    "max_tool_calls",
+    "previous_response_id",
+    "prompt_cache_key",
+    "safety_identifier",
+    "user",
+)
+# Names of the engine that are others here.
+_FIELDS = {"messages": "input", "max_tokens": "max_output_tokens"}
+
+
+def sampling(body: ResponsesBody, defaults: SamplingParams) -> SamplingParams:
+    """Return how to sample. Raises InvalidRequestError naming the field."""
+    changes: dict[str, Any] = {
+        name: getattr(body, name) for name in _COPIED if getattr(body, name) is not None
+    }
+    outputs = _structured(body)
+    if outputs is not None:
+        changes["structured_outputs"] = outputs
+    top = body.top_logprobs
+    if top is not None and not 0 <= top <= MAX_LOGPROBS:
+        raise InvalidRequestError(
+            f"top_logprobs must be between 0 and {MAX_LOGPROBS}", field="top_logprobs"
+        )
+    return defaults.with_(
+        max_tokens=body.max_output_tokens,
+        logprobs=(top or 0) if has_logprobs(body) else None,
+        **changes,
+    )
+
+
+def has_logprobs(body: ResponsesBody) -> bool:
+    """Return whether log-probabilities are shown."""
+    return LOGPROBS in (body.include or ()) or bool(body.top_logprobs)
+
+
+def tool_use(body: ResponsesBody) -> ToolUse:
+    """Return the tools and how they may be used. Raises InvalidRequestError naming the field."""
+    tools = [_tool(f"tools.{index}", given) for index, given in enumerate(body.tools or ())]
+    is_parallel = body.parallel_tool_calls is not False
+    choice = body.tool_choice
+    if not isinstance(choice, dict):
+        mode = choice or ("auto" if tools else "none")
+        return ToolUse(tools=tools, mode=mode, is_parallel=is_parallel)
+    kind = choice.get("type")
+    if kind == "function":
+        name = shaped(NamedResponseToolBody, "tool_choice", choice, field="tool_choice").name
+        return ToolUse(tools=tools, mode="required", name=name, is_parallel=is_parallel)
+    if kind == "allowed_tools":
+        allowed = shaped(AllowedToolsBody, "tool_choice", choice, field="tool_choice")
+        kept = _allowed(tools, [tool.name for tool in allowed.tools])
+        return ToolUse(tools=kept, mode=allowed.mode, is_parallel=is_parallel)
+    raise unsupported(f"tool_choice: type {str(kind)[:64]!r}", "tool_choice")
+
+
+def template_arguments(body: ResponsesBody) -> Mapping[str, Any]:
+    """Return values for the chat template; what the client names wins over the effort."""
+    found: dict[str, Any] = {}
+    effort = body.reasoning.effort if body.reasoning is not None else None
+    if effort is not None:
+        # The names of the templates that know such a thing: gpt-oss's, and Qwen's.
+        found["reasoning_effort"] = effort
+        if effort == "none":
+            found["enable_thinking"] = False
+    given = checked_arguments("chat_template_kwargs", body.chat_template_kwargs)
+    return {**found, **(given or {})}
+
+
+def echo(body: ResponsesBody, params: SamplingParams) -> dict[str, Any]:
+    """Return the parameters as every response object shows them."""
+    shown: dict[str, Any] = {
+        "instructions": body.instructions,
+        "metadata": body.metadata or {},
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "temperature": params.temperature,
+        "text": {"format": _shown_format(body)},
+        "tool_choice": "auto" if body.tool_choice is None else body.tool_choice,
+        "tools": [_shown_tool(tool) for tool in body.tools or ()],
+        "top_p": params.top_p,
+        "truncation": "disabled",
+        "top_logprobs": body.top_logprobs or 0,
+    }
+    given = {name: getattr(body, name) for name in _SHOWN_IF_GIVEN}
+    shown.update({name: value for name, value in given.items() if value is not None})
+    if body.service_tier is not None:
+        shown["service_tier"] = "default"
+    if body.reasoning is not None:
+        shown["reasoning"] = body.reasoning.model_dump(exclude_none=True, include={"effort"})
+    return shown
+
+
+def as_given(error: PagewireError, body: ResponsesBody) -> PagewireError:
+    """Return `error` with its field, also in the message, as the body of a response calls it."""
+    given = _FIELDS.get(error.field or "")
+    if error.field == FIELD:
+        # Calls are held to their schemas by a grammar, too.
+        form = body.text.format if body.text is not None else None
+        given = "tools" if form is None or form.type == "text" else "text.format"
+    if given is not None:
+        error.message = error.message.replace(str(error.field), given)
+        error.field = given
+    return error
+
+
+def _structured(body: ResponsesBody) -> StructuredOutputsParams | None:
+    form = body.text.format if body.text is not None else None
+    if form is None or form.type == "text":
+        return None
+    if form.type == "json_object":
+        return StructuredOutputsParams(json_object=True)
+    if form.name is None or form.schema_ is None:
+        missing = "name" if form.name is None else "schema"
+        raise InvalidRequestError(
+            f"text.format.{missing} is required with type json_schema",
+            field=f"text.format.{missing}",
+        )
+    return StructuredOutputsParams(json=form.schema_)
+
+
+def _tool(place: str, given: dict[str, Any]) -> Tool:
+    kind = given.get("type")
+    if kind != "function":
+        raise unsupported(f"{place}: a tool of type {str(kind)[:64]!r}", "tools")
+    body = shaped(FunctionToolBody, place, given, field="tools")
+    return Tool(
+        name=body.name,
+        description=body.description,
+        parameters=body.parameters,
+        strict=bool(body.strict),
+    )
+
+
+def _allowed(tools: Sequence[Tool], names: Sequence[str]) -> list[Tool]:
+    known = {tool.name for tool in tools}
+    for name in names:
+        if name not in known:
+            raise InvalidRequestError(
+                f"tool_choice: {name[:64]!r} is none of the tools", field="tool_choice"
+            )
+    return [tool for tool in tools if tool.name in names]
+
+
+def _shown_format(body: ResponsesBody) -> dict[str, Any]:
+    form = body.text.format if body.text is not None else None
+    if form is None or form.type != "json_schema":
+        return {"type": "text" if form is None else form.type}
+    return form.model_dump(
+        by_alias=True,
+        exclude_none=True,
+        include={"type", "name", "description", "schema_", "strict"},
+    )
+
+
+def _shown_tool(given: dict[str, Any]) -> dict[str, Any]:
+    names = ("type", "name", "description")
+    shown: dict[str, Any] = {name: given[name] for name in names if name in given}
+    return {**shown, "parameters": given.get("parameters"), "strict": bool(given.get("strict"))}

@@ -1,0 +1,175 @@
+"""Drives one response from its request to its last event: reads the session, fills the output and
+keeps the status. Owns the session."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pagewire_frontend.engine.engine import Engine
+from pagewire_frontend.http.openai.logprob_shapes import chat_logprobs
+from pagewire_frontend.http.responses.output import Event, Output
+from pagewire_frontend.http.responses.pending_response import (
+    Body,
+    PendingResponse,
+    error_body,
+    usage_body,
+)
+from pagewire_frontend.http.responses.text_logprobs import TextLogprobs
+from pagewire_frontend.message.pieces import MessagePieces
+from pagewire_frontend.prompts.generation_request import TextPrompt
+from pagewire_frontend.session.events import Closed, Delta, Finished, FinishReason, Usage
+from pagewire_frontend.session.session import Session
+from pagewire_shared.errors import PagewireError
+
+_FINAL = ("completed", "incomplete", "failed", "cancelled")
+
+
+class ResponseRun:
+    """One running response. `open` it, read `events` once, `close` it whatever happens.
+
+    Attributes:
+        pending: The data that it is made from.
+        status: Its status in the API.
+        error: The error that ended it, or None.
+    """
+
+    def __init__(self, engine: Engine, pending: PendingResponse) -> None:
+        self.pending = pending
+        self.status = "queued"
+        self.error: PagewireError | None = None
+        self._engine = engine
+        self._session: Session | None = None
+        self._output = Output()
+        self._reader = pending.new_reader()
+        self._logprobs = TextLogprobs(pending.request.model.tokenizer.token_bytes)
+        self._details: dict[str, Any] = {}
+        self._num_events = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the status is final."""
+        return self.status in _FINAL
+
+    def body(self) -> Body:
+        """Return the response as it is now."""
+        return self.pending.body(self.status, self._output.items, **self._details)
+
+    async def open(self) -> None:
+        """Ask the engine. Raises what `Engine.open` raises."""
+        self._session = await self._engine.open(self.pending.request)
+
+    async def wait_first(self) -> None:
+        """Wait until an event is ready; raise the error of a request that failed before."""
+        assert self._session is not None, "opened before"
+        await self._session.wait_first()
+        self.status = "in_progress"
+
+    def created(self) -> list[Event]:
+        """Return the first events."""
+        events = [self._lifecycle("created")]
+        if self.status == "queued":
+            events.append(self._lifecycle("queued"))
+        return events
+
+    async def events(self) -> AsyncIterator[list[Event]]:
+        """Yield everything after `created`, in lists that are ready together, to the last event. An
+        error is one of the events."""
+        assert self._session is not None, "opened before"
+        yield [self._lifecycle("in_progress")]
+        try:
+            async for event in self._session.events():
+                if isinstance(event, Delta):
+                    self._logprobs.push(event.logprobs)
+                    found = self._take(self._reader.push(event.text))
+                elif isinstance(event, Finished):
+                    found = self._take(self._reader.push(event.text))
+                    found += self._take(self._reader.finish())
+                    found += self._end(event.reason)
+                elif isinstance(event, Closed):
+                    found = [await self._completed(event.usage)]
+                else:
+                    continue
+                if found:
+                    yield found
+        except PagewireError as error:
+            yield self.fail(error)
+
+    def fail(self, error: PagewireError) -> list[Event]:
+        """End the response with an error; return the events that report it."""
+        if self.is_over:
+            return []
+        self.status, self.error = "failed", error
+        events = self._numbered(self._output.finish("incomplete")) if self._output.items else []
+        self._details["error"] = error_body(error)
+        reported: Event = {
+            "type": "error",
+            "code": error.code,
+            "message": error.message,
+            "param": error.field,
+        }
+        events += self._numbered([reported])
+        return [*events, self._lifecycle("failed")]
+
+    def cancel(self) -> list[Event]:
+        """End the response where it is; return the events that report it. A cancelled response has
+        no event of its own in the API."""
+        if self.is_over:
+            return []
+        self.status = "cancelled"
+        if self._output.items:
+            self._output.finish("incomplete")
+        self.close()
+        reported: Event = {
+            "type": "error",
+            "code": "cancelled",
+            "message": "the response was cancelled",
+            "param": None,
+        }
+        return self._numbered([reported])
+
+    def close(self) -> None:
+        """Free the session, here and at its scheduler."""
+        if self._session is not None:
+            self._engine.close(self._session)
+
+    def _take(self, pieces: MessagePieces) -> list[Event]:
+        self._logprobs.take(pieces.reasoning)
+        shown = []
+        if self.pending.has_logprobs:
+            tokens = self._logprobs.take(pieces.content)
+            shown = chat_logprobs(tokens, self.pending.request.model.tokenizer)["content"]
+        return self._numbered(self._output.push(pieces, shown))
+
+    def _end(self, reason: FinishReason) -> list[Event]:
+        is_cut = reason is FinishReason.LENGTH
+        if is_cut:
+            self._details["incomplete_details"] = {"reason": "max_output_tokens"}
+        return self._numbered(self._output.finish("incomplete" if is_cut else "completed"))
+
+    async def _completed(self, usage: Usage) -> Event:
+        thought = self._output.reasoning_text
+        num_thought = 0
+        if thought:
+            # Counted for the text as a whole: in the stream, a token may belong to two items.
+            prompt = TextPrompt(thought, add_special_tokens=False)
+            request = self.pending.request
+            ids = await self._engine.tokenize(
+                request.model, prompt, tenant=request.tenant, field="output"
+            )
+            num_thought = len(ids)
+        num_thought = min(num_thought, usage.completion_tokens)
+        self._details["usage"] = usage_body(usage, num_thought)
+        self.status = "incomplete" if "incomplete_details" in self._details else "completed"
+        if self.status == "completed":
+            self._details["completed_at"] = int(time.time())
+        return self._lifecycle(self.status)
+
+    def _lifecycle(self, kind: str) -> Event:
+        [event] = self._numbered([{"type": f"response.{kind}", "response": self.body()}])
+        return event
+
+    def _numbered(self, events: list[Event]) -> list[Event]:
+        for event in events:
+            event["sequence_number"] = self._num_events
+            self._num_events += 1
+        return events

@@ -1,0 +1,214 @@
+"""The body of POST /v1/responses as strict models, after OpenAI's published API description. Fields
+that are not supported are refused by name; unknown fields are ignored."""
+
+from typing import Annotated, Any, Final, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from pagewire_frontend.http.openai.schemas import FIRST_ERROR, Ids, Texts
+from pagewire_shared.errors import InvalidRequestError
+
+_STRICT = ConfigDict(strict=True, extra="allow")
+
+MAX_METADATA_PAIRS: Final = 16
+MAX_METADATA_KEY_CHARS: Final = 64
+MAX_METADATA_VALUE_CHARS: Final = 512
+MAX_INPUT_ITEMS: Final = 4096
+
+# Field to the values that change nothing. Null is neutral for all of them.
+_REFUSED: Final[dict[str, tuple[Any, ...]]] = {
+    "best_of": (1,),
+    "context_management": ([],),
+    "conversation": (),
+    "moderation": (),
+    "n": (1,),
+    "prompt": (),
+    "response_format": (),
+    "use_beam_search": (False,),
+}
+_INCLUDABLE: Final = frozenset(
+    {
+        "code_interpreter_call.outputs",
+        "computer_call_output.output.image_url",
+        "file_search_call.results",
+        "message.input_image.image_url",
+        "message.output_text.logprobs",
+        "reasoning.encrypted_content",
+        "web_search_call.action.sources",
+        "web_search_call.results",
+    }
+)
+LOGPROBS: Final = "message.output_text.logprobs"
+
+
+class TextFormatBody(BaseModel):
+    """What the text must look like."""
+
+    model_config = _STRICT
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
+    # "schema" is a name of pydantic's own.
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class TextBody(BaseModel):
+    """How the text is written."""
+
+    model_config = _STRICT
+    format: TextFormatBody | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class ReasoningBody(BaseModel):
+    """How the model thinks."""
+
+    model_config = _STRICT
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+class FunctionToolBody(BaseModel):
+    """A function that the model may call."""
+
+    model_config = _STRICT
+    type: Literal["function"]
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class NamedResponseToolBody(BaseModel):
+    """A function by its name."""
+
+    model_config = _STRICT
+    type: Literal["function"]
+    name: str
+
+
+class AllowedToolsBody(BaseModel):
+    """Some of the tools, and how they may be used."""
+
+    model_config = _STRICT
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedResponseToolBody], FIRST_ERROR]
+
+
+class ResponsesBody(BaseModel):
+    """POST /v1/responses. `input` and `tools` are read item by item, for errors with a place."""
+
+    model_config = _STRICT
+    model: str | None = None
+    input: str | Annotated[list[dict[str, Any]], FIRST_ERROR]
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    background: bool | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    include: Texts | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_logprobs: int | None = None
+    text: TextBody | None = None
+    tools: Annotated[list[dict[str, Any]], FIRST_ERROR] | None = None
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: ReasoningBody | None = None
+    metadata: dict[str, str] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    service_tier: str | None = None
+    # What vLLM takes besides.
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: str | Texts | None = None
+    stop_token_ids: Ids | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    cache_salt: str | None = None
+    priority: int | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+def unsupported(what: str, field: str) -> InvalidRequestError:
+    """Return the error that refuses what is known but not offered."""
+    return InvalidRequestError(
+        f"{what} is not supported", field=field, code="unsupported_parameter"
+    )
+
+
+def check_body(body: ResponsesBody) -> None:
+    """Refuse what the types alone do not. Raises InvalidRequestError naming the field."""
+    for name, value in (body.model_extra or {}).items():
+        if name in _REFUSED and value is not None and value not in _REFUSED[name]:
+            raise unsupported(name, name)
+    if body.truncation == "auto":
+        raise unsupported("truncation auto", "truncation")
+    if body.text is not None and body.text.verbosity not in (None, "medium"):
+        raise unsupported(f"text.verbosity {body.text.verbosity}", "text")
+    for value in (
+        (body.reasoning.summary, body.reasoning.generate_summary) if body.reasoning else ()
+    ):
+        if value not in (None, "auto"):
+            raise unsupported(f"a {value} summary of the reasoning", "reasoning")
+    for index, value in enumerate(body.include or ()):
+        if value not in _INCLUDABLE:
+            raise InvalidRequestError(
+                f"include.{index}: nothing is called {value!r}", field="include"
+            )
+    _check_metadata(body.metadata or {})
+    _check_numbers(body)
+    _check_background(body)
+
+
+def _check_numbers(body: ResponsesBody) -> None:
+    """Refuse integers that cannot be shown again: what was asked for is part of a response, and
+    our JSON has integers of 64 bits."""
+    for name, value in body.model_dump(include=body.model_fields_set).items():
+        try:
+            orjson.dumps(value)
+        except TypeError as error:
+            raise InvalidRequestError(
+                f"{name}: integers must be of at most 64 bits", field=name
+            ) from error
+
+
+def _check_metadata(metadata: dict[str, str]) -> None:
+    if len(metadata) > MAX_METADATA_PAIRS:
+        raise InvalidRequestError(
+            f"metadata takes at most {MAX_METADATA_PAIRS} pairs, got {len(metadata)}",
+            field="metadata",
+        )
+    for key, value in metadata.items():
+        if len(key) > MAX_METADATA_KEY_CHARS:
+            raise InvalidRequestError(
+                f"metadata: a key has at most {MAX_METADATA_KEY_CHARS} characters", field="metadata"
+            )
+        if len(value) > MAX_METADATA_VALUE_CHARS:
+            raise InvalidRequestError(
+                f"metadata: a value has at most {MAX_METADATA_VALUE_CHARS} characters",
+                field="metadata",
+            )
+
+
+def _check_background(body: ResponsesBody) -> None:
+    if body.background and body.store is False:
+        raise InvalidRequestError(
+            "background needs store: what ends without its client must be kept", field="background"
+        )

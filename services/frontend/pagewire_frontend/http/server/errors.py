@@ -1,0 +1,106 @@
+"""The OpenAI error envelope, for every error of the gateway. The one mapping from errors to HTTP
+statuses; docs/api.md has the same as a table."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from fastapi import Response
+
+from pagewire_shared.errors import InvalidRequestError, PagewireError, WireError
+
+_STATUS_BY_NAME = {
+    "INVALID_ARGUMENT": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+    "CANCELLED": 499,
+    "UNAVAILABLE": 503,
+    "FAILED_PRECONDITION": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+_TYPE_BY_STATUS = {429: "rate_limit_error", 503: "service_unavailable_error", 504: "timeout_error"}
+CODE_BY_STATUS = {
+    400: "invalid_http",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    414: "target_too_long",
+    431: "headers_too_large",
+    500: "internal_error",
+    503: "too_many_connections",
+}
+"""Codes of requests that are refused before they reach an endpoint."""
+
+
+@dataclass
+class BodyTooLargeError(InvalidRequestError):
+    """The body of a request is larger than the gateway takes."""
+
+    code: str = "body_too_large"
+    __str__ = PagewireError.__str__
+
+
+@dataclass
+class MediaTypeError(InvalidRequestError):
+    """The headers of a request announce a body that is not JSON."""
+
+    code: str = "unsupported_media_type"
+    __str__ = PagewireError.__str__
+
+
+@dataclass
+class ClientGoneError(PagewireError):
+    """The client closed its connection; the answer has no reader."""
+
+    code: str = "cancelled"
+    status_name = "CANCELLED"
+    __str__ = PagewireError.__str__
+
+
+def status_of(error: PagewireError) -> int:
+    """Return the HTTP status of an error."""
+    if isinstance(error, BodyTooLargeError):
+        return 413
+    if isinstance(error, MediaTypeError):
+        return 415
+    if isinstance(error, WireError):
+        # A peer of ours is at fault, not the client.
+        return 500
+    return _STATUS_BY_NAME.get(error.status_name, 500)
+
+
+def envelope(
+    status: int, message: str, *, param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """Return the error body; all four keys are always there."""
+    default = "invalid_request_error" if status < 500 else "server_error"
+    kind = _TYPE_BY_STATUS.get(status, default)
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def error_body(error: PagewireError) -> dict[str, Any]:
+    """Return the envelope of an error."""
+    return envelope(status_of(error), error.message, param=error.field, code=error.code)
+
+
+def error_response(error: PagewireError) -> Response:
+    """Return the response of an error."""
+    headers = {}
+    status = status_of(error)
+    if error.retry_after_ms is not None:
+        headers["retry-after"] = str(max(1, -(-error.retry_after_ms // 1000)))
+        headers["retry-after-ms"] = str(error.retry_after_ms)
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return json_response(error_body(error), status=status, headers=headers)
+
+
+def json_response(
+    body: Any, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """Return a JSON response."""
+    return Response(
+        orjson.dumps(body), status_code=status, headers=headers, media_type="application/json"
+    )

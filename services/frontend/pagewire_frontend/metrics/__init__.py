@@ -1,0 +1,1 @@
+"""Metrics of a frontend, under its own and under vLLM's names."""

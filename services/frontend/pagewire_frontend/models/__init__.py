@@ -1,0 +1,1 @@
+"""The served models: tokenizer, chat template, limits and defaults."""

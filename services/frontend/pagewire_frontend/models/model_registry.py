@@ -1,0 +1,167 @@
+"""The models that this frontend serves: tokenizer, chat template, end-of-sequence ids, defaults and
+limits. Fixed when the process starts; the schedulers report which of them run at the moment."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagewire_frontend.message.formats import (
+    NO_FORMATS,
+    FormatChoice,
+    MessageFormats,
+    parse_formats,
+)
+from pagewire_frontend.models import model_files
+from pagewire_frontend.models.chat_template import ChatTemplate, load_chat_template, special_tokens
+from pagewire_frontend.models.tokenizer import TextTokenizer, load_tokenizer
+from pagewire_shared.errors import InvalidRequestError, ModelNotFoundError, StartupError
+from pagewire_shared.identity.ids import tokenizer_fingerprint
+from pagewire_shared.identity.model_folder import is_hub_id, resolve_model
+from pagewire_shared.sampling.params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """Name and path of one `--model`."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model as far as a frontend needs it.
+
+    Attributes:
+        name: Served name.
+        tokenizer: Text to ids and back.
+        chat_template: None when the model has none.
+        eos_token_ids: Ids that end an answer.
+        tokenizer_fingerprint: SHA-256 of tokenizer.json, 32 bytes.
+        context_length: From its files; None when they have no entry.
+        vocab_size: Ids of prompts are smaller than this.
+        defaults: Sampling for fields that the client leaves out; max_tokens is the rest of the
+            context.
+        formats: Formats in which it writes tool calls and reasoning.
+    """
+
+    name: str
+    tokenizer: TextTokenizer
+    chat_template: ChatTemplate | None
+    eos_token_ids: tuple[int, ...]
+    tokenizer_fingerprint: bytes
+    context_length: int | None
+    vocab_size: int
+    defaults: SamplingParams
+    formats: MessageFormats = NO_FORMATS
+
+
+class ModelRegistry:
+    """All models by served name; `loaded_at` is in seconds since 1970."""
+
+    def __init__(self, models: Sequence[LoadedModel]) -> None:
+        self._models = {model.name: model for model in models}
+        self.loaded_at = int(time.time())
+
+    def __iter__(self) -> Iterator[LoadedModel]:
+        return iter(self._models.values())
+
+    def find(self, name: str | None) -> LoadedModel:
+        """Return a model; without a name the only one.
+
+        Raises:
+            ModelNotFoundError: No model has this name.
+            InvalidRequestError: No name, and there are several models.
+        """
+        if name is None:
+            if len(self._models) == 1:
+                return next(iter(self._models.values()))
+            raise InvalidRequestError("model is required: several are served", field="model")
+        if name not in self._models:
+            raise ModelNotFoundError(f"the model {name!r} does not exist")
+        return self._models[name]
+
+
+def parse_specs(models: Sequence[str], served_names: Sequence[str]) -> list[ModelSpec]:
+    """Return name and path for each `--model`: name=path, or a path named by `served_names` in
+    turn, by its folder, or by its hub id. Raises StartupError."""
+    spare_names = list(served_names)
+    specs: list[ModelSpec] = []
+    for text in models:
+        name, equals, path = text.partition("=")
+        if not equals:
+            path = text
+            if spare_names:
+                name = spare_names.pop(0)
+            elif is_hub_id(text) and not Path(text).is_dir():
+                name = text
+            else:
+                name = Path(text).expanduser().resolve().name
+        if not name or not path:
+            raise StartupError(f"--model: {text!r} is neither name=path nor a path", field="model")
+        specs.append(ModelSpec(name, path))
+    names = [spec.name for spec in specs]
+    if len(set(names)) < len(names):
+        raise StartupError(f"--model: names must differ, got {', '.join(names)}", field="model")
+    if not specs:
+        raise StartupError("--model is required: name=path or a path", field="model")
+    return specs
+
+
+def load_model(spec: ModelSpec, choice: FormatChoice | None = None) -> LoadedModel:
+    """Read a model's files. Raises StartupError naming the file at fault.
+
+    Args:
+        spec: Name and path.
+        choice: Formats from flags; without, the chat template decides.
+    """
+    folder = resolve_model(spec.path, has_weights=False)
+    config = model_files.read_json(folder / "config.json", is_required=True)
+    tokenizer_config = model_files.read_json(folder / "tokenizer_config.json")
+    generation = model_files.read_json(folder / "generation_config.json")
+    tokenizer = load_tokenizer(folder)
+    template = load_chat_template(folder, tokenizer_config)
+    choice = parse_formats((), (), (), ()) if choice is None else choice
+    return LoadedModel(
+        name=spec.name,
+        tokenizer=tokenizer,
+        chat_template=template,
+        eos_token_ids=_eos_token_ids(config, generation, tokenizer_config, tokenizer),
+        tokenizer_fingerprint=tokenizer_fingerprint(folder),
+        context_length=model_files.context_length(config, tokenizer_config),
+        vocab_size=model_files.vocab_size(config) or tokenizer.vocab_size,
+        defaults=_defaults(generation),
+        formats=choice.formats_of(spec.name, template.source if template else None),
+    )
+
+
+def _eos_token_ids(
+    config: Mapping[str, Any],
+    generation: Mapping[str, Any],
+    tokenizer_config: Mapping[str, Any],
+    tokenizer: TextTokenizer,
+) -> tuple[int, ...]:
+    ids = model_files.as_ids(generation.get("eos_token_id"))
+    ids = ids or model_files.as_ids(config.get("eos_token_id"))
+    token = special_tokens(tokenizer_config).get("eos_token")
+    token_id = tokenizer.id_of(token) if token is not None else None
+    if token_id is not None:
+        ids.append(token_id)
+    return tuple(dict.fromkeys(ids))
+
+
+def _defaults(generation: Mapping[str, Any]) -> SamplingParams:
+    """Return the sampling that the model's authors recommend: the fields that vLLM reads, too
+    (ModelConfig.get_diff_sampling_param), but max_new_tokens. Raises StartupError.
+    """
+    names = ["repetition_penalty"]
+    # With do_sample false the file's other values are transformers' leftovers, not advice.
+    if generation.get("do_sample") is not False:
+        names += ["temperature", "top_p", "top_k", "min_p"]
+    changes = {name: generation[name] for name in names if generation.get(name) is not None}
+    try:
+        return SamplingParams(max_tokens=None, **changes)
+    except InvalidRequestError as error:
+        raise StartupError(f"generation_config.json: {error.message}", field="model") from error

@@ -1,0 +1,1 @@
+"""Prompts to token ids: templates and long texts, off the event loop and bounded."""

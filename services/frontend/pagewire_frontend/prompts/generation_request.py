@@ -1,0 +1,83 @@
+"""A client's request: a prompt in one of three forms, and the parameters to go on from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pagewire_frontend.models.model_registry import LoadedModel
+from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.pooling import PoolingParams
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """A text; the tokenizer's special tokens are added."""
+
+    text: str
+    add_special_tokens: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """Token ids, taken as they are."""
+
+    token_ids: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A conversation, rendered by the model's chat template.
+
+    Attributes:
+        messages: The turns.
+        add_generation_prompt: Append the opening of an assistant turn.
+        template_arguments: Values for the template besides the turns, checked by
+            `template_arguments.checked_arguments`.
+        continue_final_message: Leave the last turn open; not with add_generation_prompt.
+        tools: `tools` of the template, in OpenAI's form; None for none.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    add_generation_prompt: bool = True
+    template_arguments: Mapping[str, Any] | None = None
+    continue_final_message: bool = False
+    tools: Sequence[Mapping[str, Any]] | None = None
+
+
+Prompt = TextPrompt | TokenPrompt | ChatPrompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One request.
+
+    Attributes:
+        params: Sampling; `max_tokens` None takes the rest of the context.
+        pooling: Set when a vector is wanted and no text; `params` has no meaning then.
+    """
+
+    model: LoadedModel
+    prompt: Prompt
+    params: SamplingParams
+    pooling: PoolingParams | None = None
+    tenant: str | None = None
+    cache_salt: str | None = None
+    priority: int = 0
+    timeout_seconds: float | None = None
+
+
+def check_continuation(add_generation_prompt: bool, continue_final_message: bool) -> None:
+    """Raise InvalidRequestError when a turn is to be both opened and continued."""
+    if add_generation_prompt and continue_final_message:
+        raise InvalidRequestError(
+            "continue_final_message and add_generation_prompt exclude each other",
+            field="continue_final_message",
+        )
+
+
+def prompt_field(request: GenerationRequest) -> str:
+    """Return the field that the prompt came in."""
+    if isinstance(request.prompt, ChatPrompt):
+        return "messages"
+    return "prompt" if request.pooling is None else "input"

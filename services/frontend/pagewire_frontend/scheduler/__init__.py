@@ -1,0 +1,1 @@
+"""Streams to schedulers, and the choice of a scheduler for a request."""

@@ -1,0 +1,203 @@
+"""All schedulers of this frontend: routes a request to a scheduler that serves its model, and keeps
+requests that none serves at the moment. Owns the links; never looks into tokens."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from pagewire_frontend.metrics.model_load import ModelLoad, total
+from pagewire_frontend.scheduler.cell_affinity import CellAffinity, prefixes_of
+from pagewire_frontend.scheduler.link import LinkSettings, SchedulerLink
+from pagewire_frontend.session.holdings import Finding, HeldResources
+from pagewire_frontend.session.journal import Journal
+from pagewire_frontend.session.prompt_blocks import BlockNaming
+from pagewire_frontend.session.session import Session
+from pagewire_shared.errors import OverloadedError, UnavailableError
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.rpc.address import Address
+
+# A cell with the beginning of a prompt may have this many more requests than the least busy.
+_BUSIER_FACTOR = 1.25
+_BUSIER_REQUESTS = 8
+
+
+class SchedulerPool:
+    """The attach streams, as one place to submit to."""
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        settings: LinkSettings,
+        journal: Journal,
+        *,
+        max_waiting: int,
+    ) -> None:
+        """Create the scheduler pool.
+
+        Args:
+            addresses: One per scheduler.
+            settings: Settings of all links.
+            journal: All open requests.
+            max_waiting: Requests that may wait here for a worker of their model.
+        """
+        self._journal = journal
+        self._max_waiting = max_waiting
+        self._waiting: dict[RequestId, Session] = {}
+        self._context_lengths: dict[str, int] = {}
+        self._changed = asyncio.Condition()
+        self._watchers: Counter[str] = Counter()
+        self._affinity = CellAffinity()
+        self._notices: set[asyncio.Task[None]] = set()
+        self._links = [
+            SchedulerLink(
+                address,
+                settings,
+                on_change=self._on_change,
+                on_lost=self._on_lost,
+                holdings=self._holdings,
+            )
+            for address in addresses
+        ]
+
+    def __iter__(self) -> Iterator[SchedulerLink]:
+        return iter(self._links)
+
+    async def run(self) -> None:
+        """Keep every link attached until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for link in self._links:
+                group.create_task(link.run())
+
+    def is_served(self, model: str) -> bool:
+        """Whether a request for `model` would be worked on now."""
+        return any(link.serves(model) for link in self._links)
+
+    def why_not_served(self) -> str:
+        """Return one sentence on why requests wait."""
+        refusals = [link.refusal for link in self._links if link.refusal]
+        if refusals:
+            return f"a scheduler refuses this frontend: {refusals[0]}"
+        if not any(link.is_attached for link in self._links):
+            return "no scheduler is attached"
+        return "no worker serves a model of this frontend"
+
+    def known_context_length(self, model: str) -> int | None:
+        """Return the longest sequence that workers of `model` take, now or when last attached; else
+        None."""
+        return self._context_lengths.get(model)
+
+    def known_embedding_size(self, model: str) -> int | None:
+        """Return the length of the vectors of `model`; None without a worker or without vectors."""
+        served = (link.served.get(model) for link in self._links)
+        return next((one.embedding_size for one in served if one and one.embedding_size), None)
+
+    def known_naming(self, model: str) -> BlockNaming | None:
+        """Return the block naming of most workers of `model`; None while no worker serves it."""
+        served = (link.served.get(model) for link in self._links)
+        return next((one.namings[0] for one in served if one and one.namings), None)
+
+    def load_of(self, model: str) -> ModelLoad:
+        """Return the load of `model` in all cells; requests that wait here count as well."""
+        detached = (session for link in self._links for session in link.carried.detached)
+        waiting = (*self._waiting.values(), *detached)
+        num_here = sum(len(one.entry.choices) for one in waiting if one.entry.model == model)
+        # A request that waits for a worker has no session yet, and counts as one sequence.
+        here = ModelLoad(num_waiting_for_worker=num_here + self._watchers[model])
+        reported = (link.loads[model] for link in self._links if model in link.loads)
+        return total((here, *reported))
+
+    async def wait_served(self, model: str, timeout_seconds: float) -> None:
+        """Wait until `model` is served. Raises UnavailableError or OverloadedError."""
+        if self.is_served(model):
+            return
+        if self._watchers.total() + len(self._waiting) >= self._max_waiting:
+            raise OverloadedError("too many requests wait for a worker")
+        self._watchers[model] += 1
+        try:
+            async with asyncio.timeout(timeout_seconds), self._changed:
+                await self._changed.wait_for(lambda: self.is_served(model))
+        except TimeoutError:
+            raise UnavailableError(f"{model} is not served: {self.why_not_served()}") from None
+        finally:
+            self._watchers[model] -= 1
+
+    async def wait_until(self, is_reached: Callable[[], bool]) -> None:
+        """Wait for a state that attaches, losses and changes of served models can bring about."""
+        async with self._changed:
+            await self._changed.wait_for(is_reached)
+
+    def submit(self, session: Session) -> None:
+        """Give a request to a scheduler that serves its model, or keep it without one. Raises
+        OverloadedError."""
+        link = self._choose(session)
+        if link is not None:
+            link.carried.submit(session)
+        else:
+            self._waiting[session.entry.request_id] = session
+
+    def _choose(self, session: Session) -> SchedulerLink | None:
+        """Return the scheduler for a request, of those that serve its model. Prefers the one that
+        has had most of the prompt, unless it has many more requests than another; else the one with
+        the fewest."""
+        entry = session.entry
+        loads = {
+            cell: len(link.carried)
+            for cell, link in enumerate(self._links)
+            if link.serves(entry.model)
+        }
+        if len(loads) < 2:
+            return next((self._links[cell] for cell in loads), None)
+        most = _BUSIER_FACTOR * min(loads.values()) + _BUSIER_REQUESTS
+        candidates = sum(1 << cell for cell, load in loads.items() if load <= most)
+        prefixes = prefixes_of(entry.prompt_token_ids, entry.model, entry.tenant, entry.cache_salt)
+        known = self._affinity.find(prefixes, candidates)
+        cell = min(loads, key=lambda one: (not known >> one & 1, loads[one]))
+        self._affinity.note(prefixes, cell)
+        return self._links[cell]
+
+    def cancel_wait(self, session: Session) -> None:
+        """Free the resources of a request, here and at its scheduler."""
+        self._waiting.pop(session.entry.request_id, None)
+        if session.carrier is None:
+            return
+        if session.is_over:
+            session.carrier.forget(session)
+        else:
+            session.carrier.drop(session)
+
+    def _on_change(self) -> None:
+        for link in self._links:
+            for model in link.served.values():
+                self._context_lengths[model.name] = model.max_model_len
+        for session in list(self._waiting.values()):
+            if self.is_served(session.entry.model):
+                del self._waiting[session.entry.request_id]
+                self._place(session)
+        notice = asyncio.ensure_future(self._notify())
+        self._notices.add(notice)
+        notice.add_done_callback(self._notices.discard)
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _on_lost(self, link: SchedulerLink) -> None:
+        for session in link.carried.detached:
+            if self.is_served(session.entry.model):
+                link.carried.release(session)
+                self._place(session)
+
+    def _place(self, session: Session) -> None:
+        """Give a request that was accepted before to a scheduler that serves its model. It cannot
+        be refused any more: it waits there until it is written."""
+        link = self._choose(session)
+        assert link is not None, "who is placed is served"
+        link.carried.resume(session)
+
+    def _holdings(self, link: SchedulerLink) -> HeldResources:
+        findings = tuple(
+            Finding("leaked_handle", f"handle {handle} names a request that is over")
+            for handle, session in link.carried.handles.items()
+            if session.is_over or session.entry.handle != handle
+        )
+        return HeldResources(len(self._journal), len(link.carried.handles), findings)

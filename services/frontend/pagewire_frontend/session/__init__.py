@@ -1,0 +1,1 @@
+"""One open request: journal, text, stop strings and events."""

@@ -1,0 +1,94 @@
+"""Events of a stream for its reader: the same for gRPC and HTTP."""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pagewire_frontend.metrics.timeline import CachedTiers, Timelines
+from pagewire_frontend.session.journal_records import TokenLogprob
+
+
+class FinishReason(enum.Enum):
+    """Why a choice ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORTED = "aborted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The request was accepted by this frontend."""
+
+    request_id: bytes
+    model: str
+    prompt_token_ids: tuple[int, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Log-probabilities of the next tokens of the prompt, from `first_position`, at least 1. All
+    come before any delta."""
+
+    first_position: int
+    logprobs: tuple[TokenLogprob, ...]
+
+
+@dataclass(slots=True)
+class Delta:
+    """New tokens of one choice, all that are ready; `text` may be empty while a character is
+    incomplete."""
+
+    choice: int
+    first_position: int
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of one choice; `text` was held back until now and belongs after all deltas."""
+
+    choice: int
+    reason: FinishReason
+    text: str = ""
+    stop_string: str | None = None
+    stop_token_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of a request, its cached tokens by tier where that is known, and a timeline per
+    choice."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    cached_tokens_by_tier: CachedTiers = field(default_factory=dict)
+    timelines: Timelines = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Durations measured by the frontend."""
+
+    first_token_seconds: float
+    total_seconds: float
+    num_resumes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """All choices ended."""
+
+    usage: Usage
+    timings: Timings
+
+
+OnText = Callable[[str], bool]
+"""Is offered the next text of a request's one choice; returns whether the text was taken."""
+
+Event = Opened | PromptLogprobs | Delta | Finished | Closed

@@ -1,0 +1,170 @@
+"""Measures one request: its times, cached tokens and timelines, for metrics, usage and the log."""
+
+import time
+
+from pagewire_frontend.metrics import requests as metrics
+from pagewire_frontend.metrics.stages import stages_of
+from pagewire_frontend.metrics.timeline import (
+    CachedTiers,
+    CellTimeline,
+    ChoiceTimeline,
+    TimelineKeeper,
+)
+from pagewire_frontend.metrics.tokens import TOKEN_COUNTERS, InterTokenLatency
+from pagewire_frontend.request_label import LABEL
+from pagewire_frontend.session.events import Timings, Usage
+from pagewire_frontend.session.journal import JournalEntry
+from pagewire_frontend.session.selection import Selection
+from pagewire_frontend.session.session_summary import Summary, summary
+from pagewire_shared.errors import DeadlineError, PagewireError
+
+
+class SessionMeter:
+    """Measures one session; seconds are of time.monotonic()."""
+
+    def __init__(self, entry: JournalEntry, arrived_at: float) -> None:
+        self._entry = entry
+        self.arrived_at = arrived_at
+        self._label = LABEL.get()
+        self.first_at: float | None = None
+        """Time of the first output."""
+        self._num_cached_tokens = 0
+        self._cached_tiers: CachedTiers = {}
+        self._reported_tiers: dict[tuple[int, int], CachedTiers] = {}
+        self._first_source: tuple[int, int] | None = None
+        self._timelines = TimelineKeeper()
+        self.tokenize_seconds = 0.0
+        """Seconds of rendering and tokenizing the prompt."""
+        self._stages = stages_of(entry.model)
+        counter = TOKEN_COUNTERS.of(entry.model)
+        self.latencies = [InterTokenLatency(counter) for _ in entry.choices]
+        """One per choice; each takes every chunk of its choice."""
+
+    def opened(self) -> None:
+        """Count the accepted request."""
+        metrics.generation_opened(self._entry.model)
+
+    def first_output(self, now: float, num_cached_tokens: int, epoch: int, choice: int) -> None:
+        """Note output of the request; only the first time counts."""
+        if self.first_at is not None:
+            return
+        self.first_at = now
+        self._first_source = epoch, choice
+        self._num_cached_tokens = num_cached_tokens
+        reported, self._reported_tiers = self._reported_tiers, {}
+        self.note_cached(epoch, choice, reported.get((epoch, choice), {}))
+        entry = self._entry
+        metrics.first_output(
+            entry.model,
+            num_prompt_tokens=len(entry.prompt_token_ids),
+            num_cached_tokens=num_cached_tokens,
+            seconds=None if entry.pooling else now - self.arrived_at,
+        )
+        if _reads_cache(entry):
+            num_prompt = len(entry.prompt_token_ids)
+            self._stages.looked_up(num_prompt, num_cached_tokens, self._cached_tiers)
+
+    def note_timeline(self, epoch: int, choice: int, timeline: CellTimeline) -> None:
+        """Take a scheduler's timeline of a choice; ignore another epoch or an unknown choice."""
+        if epoch == self._entry.epoch and choice < len(self._entry.choices):
+            before = self._timelines.of(choice)
+            self._timelines.note(epoch, choice, timeline)
+            self._note_preemptions(before, self._timelines.of(choice))
+            self.note_cached(epoch, choice, timeline.cached_tiers)
+
+    def note_cached(self, epoch: int, choice: int, tiers: CachedTiers) -> None:
+        """Take the tiers of a choice's cached tokens, which a scheduler reports before its first
+        tokens and at its end.
+
+        Only the choice whose tokens came first counts, in the epoch in which they came: the number
+        of cached tokens was taken from it.
+        """
+        if self._first_source is None:
+            self._reported_tiers[epoch, choice] = tiers
+            return
+        is_first = (epoch, choice) == self._first_source
+        # Tiers that contradict the number are not shown.
+        if is_first and sum(tiers.values()) == self._num_cached_tokens:
+            self._cached_tiers = tiers
+
+    def _note_preemptions(self, before: CellTimeline | None, now: CellTimeline | None) -> None:
+        counts = [0 if one is None else one.num_preemptions for one in (before, now)]
+        if counts[1] > counts[0]:
+            self._stages.preempted(counts[1] - counts[0])
+
+    def finished(self, choice: int, reason: str) -> None:
+        """Count the end of a choice."""
+        metrics.choices_finished(self._entry.model, reason)
+        cell = self._timelines.of(choice)
+        if cell is not None:
+            num_tokens = self._entry.choices[choice].next_position
+            self._stages.choice_ended(cell, self.latencies[choice].seconds, num_tokens)
+
+    def closed(self, error: PagewireError | None) -> None:
+        """Count the end of the request; `error` is the failure that broke it off, or None."""
+        entry = self._entry
+        num_open = sum(not choice.is_finished for choice in entry.choices)
+        if num_open:
+            metrics.choices_finished(entry.model, _reason(error), num_open)
+        else:
+            self._stages.request_ended(
+                num_prompt=len(entry.prompt_token_ids),
+                num_choices=len(entry.choices),
+                max_tokens=None if entry.pooling else entry.params.max_tokens,
+                tokenize_seconds=self.tokenize_seconds,
+            )
+        metrics.generation_closed(
+            entry.model,
+            num_resumes=entry.num_resubmits,
+            seconds=None if num_open else time.monotonic() - self.arrived_at,
+        )
+
+    def usage(self, selection: Selection | None) -> Usage:
+        """Return the tokens of all choices, and the timelines of those in `selection`; None for
+        all."""
+        choices = self._entry.choices
+        order = range(len(choices)) if selection is None else selection.order(choices)
+        return Usage(
+            len(self._entry.prompt_token_ids),
+            sum(choice.next_position for choice in choices),
+            self._num_cached_tokens,
+            self._cached_tiers,
+            tuple(self._timeline(choice) for choice in order),
+        )
+
+    def _timeline(self, choice: int) -> ChoiceTimeline | None:
+        cell = self._timelines.of(choice)
+        if cell is None:
+            return None
+        return ChoiceTimeline(self.tokenize_seconds, cell, self.latencies[choice].seconds)
+
+    def timings(self) -> Timings:
+        """Return the times until now."""
+        now = time.monotonic()
+        first = self.first_at if self.first_at is not None else now
+        return Timings(first - self.arrived_at, now - self.arrived_at, self._entry.num_resubmits)
+
+    def summary(self, error: PagewireError | None) -> Summary:
+        """Return the log record of the request."""
+        first = self.first_at
+        return summary(
+            self._entry,
+            error,
+            label=self._label,
+            num_cached_tokens=self._num_cached_tokens,
+            first_token_seconds=None if first is None else first - self.arrived_at,
+            total_seconds=time.monotonic() - self.arrived_at,
+        )
+
+
+def _reads_cache(entry: JournalEntry) -> bool:
+    """Return whether the prompt may use cached blocks: not if every position has output."""
+    is_mean = entry.pooling is not None and entry.pooling.pooling != "last"
+    return entry.prompt_journal is None and not is_mean
+
+
+def _reason(error: PagewireError | None) -> str:
+    """Return the reason of a choice that was broken off."""
+    if error is None:
+        return "aborted"
+    return "deadline" if isinstance(error, DeadlineError) else "failed"

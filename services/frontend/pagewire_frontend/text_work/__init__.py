@@ -1,1 +1,0 @@
-"""Work on clients' texts outside the event loop: its queues, its bounds and its processes."""

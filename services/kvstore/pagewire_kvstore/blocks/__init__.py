@@ -1,0 +1,1 @@
+"""Stored blocks as records, their leases, tenants and event log."""

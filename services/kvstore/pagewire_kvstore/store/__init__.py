@@ -1,0 +1,1 @@
+"""The block store: one set of blocks over several tiers."""

@@ -1,0 +1,1 @@
+"""The gRPC streams of the store: put, get and watch."""

@@ -1,0 +1,1 @@
+"""The tiers that keep blocks: memory, disk and Redis."""

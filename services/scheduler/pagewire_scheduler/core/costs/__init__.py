@@ -1,0 +1,1 @@
+"""Cost models of KV transfers: load, hand off or compute."""

@@ -1,0 +1,1 @@
+"""Plain data that enters or leaves the core: submissions, plans, results, events, settings."""

@@ -1,0 +1,69 @@
+"""KV loads into a worker's pool, from KV stores or other workers: orders and answers, as on the
+wire."""
+
+import enum
+from dataclasses import dataclass
+
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.transport import KvTransport
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSource:
+    """A worker that blocks are pulled from: its address and its id."""
+
+    address: str
+    worker_id: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOrder:
+    """An order to load blocks.
+
+    Attributes:
+        load_id: Unique on an attach.
+        store: Address of the store; for another worker an internal name.
+        names: In order of position; a block is of use only with all before it.
+        blocks: Destination blocks of the pool; nothing else uses them until the answer.
+        timeout_ms: When the worker gives up and answers with the blocks it has.
+        worker: The worker that has the blocks, or computes them right now; None for a store.
+    """
+
+    load_id: int
+    store: str
+    names: tuple[BlockName, ...]
+    blocks: tuple[int, ...]
+    timeout_ms: int
+    worker: WorkerSource | None = None
+
+
+class LoadOutcome(enum.Enum):
+    """Why a load ended."""
+
+    COMPLETE = "complete"
+    MISSING = "missing"  # the store did not have all, or one was damaged
+    LATE = "late"
+    FAILED = "failed"  # the store could not be reached, or broke the contract
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAnswer:
+    """The answer to an order.
+
+    Attributes:
+        num_blocks: How many of the first blocks are VALID under their names now.
+        num_bytes: Bytes of payload that came, in `seconds`.
+        tiers: (tier, number of the first blocks that came from it).
+        transport: How the blocks came from another worker; None for a store.
+        transfer_seconds: From the first byte to the last, of another worker.
+    """
+
+    load_id: int
+    num_blocks: int
+    outcome: LoadOutcome
+    num_bytes: int = 0
+    seconds: float = 0.0
+    tiers: tuple[tuple[str, int], ...] = ()
+    transport: KvTransport | None = None
+    transfer_seconds: float = 0.0

@@ -1,0 +1,90 @@
+"""A worker's description of itself in its hello: model, capacity, roles and transports."""
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.transport import KvTransport
+
+
+class Role(enum.Enum):
+    """A role of a worker, which may have both; the values appear in flags and reports."""
+
+    PREFILL = "prefill"  # computes prompts, also those of requests that go on elsewhere
+    DECODE = "decode"  # owns requests and generates their tokens
+
+
+ALL_ROLES: Final = frozenset(Role)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockNaming:
+    """The inputs of block names besides model, cache salt and tokens."""
+
+    layout_fingerprint: bytes
+    dtype: str
+    block_size: int
+    is_by_tenant: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """Facts on which all workers of one model name must agree.
+
+    Fingerprints of different `fingerprint_version` cannot be compared. `embedding_size` is the
+    length of its vectors; 0 when it cannot pool. `namings` are sent to frontends, the one of most
+    workers first; a hello has none.
+    """
+
+    name: str
+    model_fingerprint: bytes
+    tokenizer_fingerprint: bytes
+    max_model_len: int
+    vocab_size: int
+    block_size: int
+    embedding_size: int = 0
+    fingerprint_version: int = 0
+    namings: tuple[BlockNaming, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A worker's hello as plain data.
+
+    Attributes:
+        layout_fingerprint: Hash of its cache groups and numerics; part of every block's name.
+        shared_step_tokens: Most tokens of a step that several sequences share; 0 for
+            `max_num_batched_tokens`.
+        window: Positions that attention looks back, itself included; None for all.
+        held: (name, block) of blocks that are VALID on the worker from before.
+        bytes_per_block: Bytes of a block in all layers.
+        loads_blocks: Whether it can load blocks from KV stores.
+        roles: Its roles when it attaches.
+        kv_endpoint: Address to pull its blocks from; empty when they cannot be pulled.
+        kv_transports: Transports by which others pull its blocks.
+        pull_transports: Transports by which it pulls blocks of other workers.
+        host_id: Boot id of its host; empty when unknown.
+        takes_prefixes: Whether a new sequence may refer to the prompt of another slot.
+    """
+
+    worker_id: bytes
+    incarnation: int
+    model: ModelInfo
+    layout_fingerprint: bytes
+    dtype: str
+    num_blocks: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    steps_in_flight: int
+    shared_step_tokens: int = 0
+    window: int | None = None
+    held: tuple[tuple[BlockName, int], ...] = ()
+    bytes_per_block: int = 0
+    loads_blocks: bool = False
+    roles: frozenset[Role] = ALL_ROLES
+    kv_endpoint: str = ""
+    kv_transports: tuple[KvTransport, ...] = ()
+    pull_transports: tuple[KvTransport, ...] = ()
+    host_id: str = ""
+    takes_prefixes: bool = False

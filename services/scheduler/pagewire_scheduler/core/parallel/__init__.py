@@ -1,0 +1,1 @@
+"""Requests with several sequences: forks for n > 1 and beam search."""

@@ -1,0 +1,176 @@
+"""Runs a beam search over the sequences of a request: assigns a slot and a block table to each
+beam.
+
+One sequence computes the prompt; the others are forked from it when its candidates have come. Later
+steps compute all beams and need the candidates of all of them. The search then chooses branches: a
+parent's first child stays in its parent's sequence. Further children take the sequences of beams
+that ended. The group runs, is preempted and restarts as a whole.
+"""
+
+from array import array
+
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.parallel.forks import follow
+from pagewire_scheduler.core.state.beam_search import Beam, BeamSearch, Branch
+from pagewire_scheduler.core.state.beams import BeamGroup, BeamMoves
+from pagewire_scheduler.core.state.request import Request, Sequence
+from pagewire_scheduler.core.state.request_creation import create_sequences
+from pagewire_scheduler.core.state.reservations import update_reservation
+from pagewire_scheduler.core.state.worker import WorkerState
+
+
+def start_group(leader: Sequence) -> None:
+    """Begin the search: `leader`, which is being started, computes the prompt."""
+    request = leader.request
+    search = _search(request, max_tokens=leader.max_len - leader.num_prompt)
+    request.beams = BeamGroup(search, [leader], [0.0])
+
+
+def advance_group(worker: WorkerState, request: Request) -> list[Sequence]:
+    """Take the next step of a search that is ready; return the sequences that ended, if it did."""
+    group = request.beams
+    assert group is not None
+    beams = [
+        Beam(sequence.emitted_from(0), score, sequence.candidates or ())
+        for sequence, score in zip(group.live, group.scores, strict=True)
+    ]
+    branches = group.search.step(beams)
+    if branches:
+        _branch(worker, request, group, branches)
+        return []
+    return _finish(worker, request, group)
+
+
+def take_moves(request: Request) -> BeamMoves:
+    """Return what the plan being sent tells of the beams of `request`, and forget it."""
+    group = request.beams
+    assert group is not None
+    assert group.moves is not None, "a group branched and has no moves"
+    moves, group.moves = group.moves, None
+    return moves
+
+
+def restart_group(worker: WorkerState, request: Request) -> Sequence:
+    """Take all slots and blocks from a group; return what is to be queued: its new first sequence.
+
+    Nothing was emitted, so the search starts from the prompt. Results of steps under way belong to
+    the old sequences and are dropped.
+    """
+    leave_group(worker, request)
+    old, request.sequences = request.sequences, create_sequences(request)
+    for before, after in zip(old, request.sequences, strict=True):
+        after.max_len, after.num_preemptions = before.max_len, before.num_preemptions
+        if not before.state.is_finished:
+            if before.state is State.RUNNING:
+                worker.leave_running(before)
+            before.advance(State.FINISHED_ABORTED)
+        before.worker, before.leader, before.num_in_flight = None, None, 0
+    leader, *followers = request.sequences
+    follow(leader, followers)
+    return leader
+
+
+def leave_group(worker: WorkerState, request: Request) -> None:
+    """Forget the search of a request that stops running."""
+    request.beams = None
+    worker.branched.pop(request, None)
+
+
+def _search(request: Request, max_tokens: int) -> BeamSearch:
+    params = request.submission.beam_search
+    assert params is not None
+    return BeamSearch(
+        width=len(request.submission.emitted),
+        max_tokens=max_tokens,
+        params=params,
+        end_ids=request.stop_ids | request.eos_ids,
+        min_tokens=request.submission.sampling.min_tokens,
+    )
+
+
+def _branch(
+    worker: WorkerState, request: Request, group: BeamGroup, branches: list[Branch]
+) -> None:
+    parents = [group.live[branch.parent] for branch in branches]
+    vehicles = _vehicles(worker, request, parents)
+    moves = BeamMoves()
+    live: list[Sequence] = []
+    for parent in parents:
+        if parent not in live:
+            live.append(parent)
+            continue
+        child = vehicles.pop()
+        _fork_into(worker, parent, child)
+        assert child.slot is not None
+        assert parent.slot is not None
+        moves.forks.append((child.slot, parent.slot, child.choice))
+        live.append(child)
+    # Only now: children are copies of their parents as they were.
+    for sequence, branch in zip(live, branches, strict=True):
+        sequence.tokens.append(branch.token)
+        sequence.candidates = None
+        assert sequence.slot is not None
+        moves.appended.append((sequence.slot, branch.token))
+    group.live, group.scores = live, [branch.score for branch in branches]
+    group.moves = moves
+    worker.branched[request] = None
+    update_reservation(worker, live[0])
+
+
+def _vehicles(worker: WorkerState, request: Request, parents: list[Sequence]) -> list[Sequence]:
+    """Return the sequences that carry no beam that goes on, with their blocks given back."""
+    probe_blocks = set(parents)
+    free = [sequence for sequence in request.sequences if sequence not in probe_blocks]
+    for sequence in free:
+        if sequence.state is State.RUNNING:
+            # No step names it: the search waits for all answers before it goes on.
+            assert not sequence.num_outstanding
+            assert sequence.table is not None
+            sequence.table.release()
+    free.reverse()  # taken from the end: the lowest choice first
+    return free
+
+
+def _fork_into(worker: WorkerState, parent: Sequence, child: Sequence) -> None:
+    assert parent.table is not None
+    assert parent.chain is not None
+    if child.state is not State.RUNNING:
+        leader = child.leader
+        assert leader is not None
+        leader.followers.remove(child)
+        child.leader = None
+        worker.release_reserved_slot(leader)
+        child.worker = worker
+        child.advance(State.RUNNING)
+        worker.take_slot(child)
+        worker.enter_running(child)
+    child.table = parent.table.fork()
+    child.chain = parent.chain.fork()
+    child.tokens = parent.tokens[:]
+    child.num_computed = parent.num_computed
+    child.num_cached_tokens = parent.num_cached_tokens
+    child.cached_tokens = parent.cached_tokens
+    child.times = parent.times
+    child.is_tail_shared = parent.is_tail_shared = True
+    child.is_guaranteed, child.is_private = parent.is_guaranteed, parent.is_private
+
+
+def _finish(worker: WorkerState, request: Request, group: BeamGroup) -> list[Sequence]:
+    """End all sequences with what was found, the best in choice 0."""
+    best = group.live[0]
+    leave_group(worker, request)
+    hypotheses = group.search.finished
+    for sequence, hypothesis in zip(request.sequences, hypotheses, strict=True):
+        if sequence.state is State.RUNNING:
+            worker.leave_running(sequence)
+        end = State.FINISHED_STOPPED if hypothesis.is_stopped else State.FINISHED_LENGTH
+        sequence.advance(end)
+        sequence.tokens[sequence.num_prompt :] = array("I", hypothesis.tokens)
+        last = hypothesis.tokens[-1]
+        sequence.stop_token_id = last if last in request.stop_ids else None
+        sequence.worker = sequence.leader = sequence.candidates = None
+        sequence.followers = []
+        sequence.num_cached_tokens = best.num_cached_tokens
+        sequence.cached_tokens = best.cached_tokens
+        sequence.times = best.times
+    return list(request.sequences)

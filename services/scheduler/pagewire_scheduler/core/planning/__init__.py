@@ -1,0 +1,1 @@
+"""The plan of one step: running sequences, waiting sequences, preemption."""

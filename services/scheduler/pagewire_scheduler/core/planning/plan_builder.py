@@ -1,0 +1,259 @@
+"""Builds one step plan: adds sequences to it and keeps the budgets that are left."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_scheduler.core.planning.preemption import preempt, roll_back
+from pagewire_scheduler.core.queueing.policy import PreemptionPolicy, QueuePolicy
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.reservations import may_fork, update_reservation
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_shared.sampling.beam import MAX_BEAM_CANDIDATES
+
+MAX_VECTOR_BYTES: Final = 2**22
+"""Of the vectors that one step returns: a message has an end, and others wait behind it."""
+MAX_PROMPT_VALUE_BYTES: Final = 2**21
+"""Of the log-probabilities of prompts that one step returns."""
+MAX_CANDIDATE_BYTES: Final = 2**20
+"""Of the candidates of beams that one step returns. What other slots return is below a mebibyte:
+184 bytes at most for each of StreamLimits.max_slots."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PlanBuilder:
+    """A plan and the budgets left for it.
+
+    Attributes:
+        claimant: A waiting sequence for which room is being made: none behind it is started.
+        is_short: An older sequence waits for blocks on their way back: younger ones take none.
+        preempted: Sequences that were preempted.
+        is_full: A waiting sequence exceeds the bytes left for new ones: none behind it is
+            started.
+        num_pooled: Vectors that the step returns.
+        num_value_bytes: Bytes of log-probabilities of prompts that it returns.
+        num_candidate_bytes: Bytes of candidates of beams that it returns.
+        reports_prompt_logprobs: Whether it reports log-probabilities of prompts.
+        prefilled: Prefills that it completes.
+        found: Prefills whose blocks were all there.
+        due_timelines: Sequences whose timelines are reported with the result.
+        now: Of the caller's clock.
+        is_sent: Whether it has become a step under way.
+        shares: Prompt tokens left for each tenant, where there are too few for all; None where
+            tenants share no tokens.
+    """
+
+    worker: WorkerState
+    plan: StepPlan
+    policy: QueuePolicy
+    preemption: PreemptionPolicy
+    is_caching: bool
+    num_tokens_left: int
+    num_bytes_left: int
+    now: float = 0.0
+    claimant: Sequence | None = None
+    is_short: bool = False
+    is_full: bool = False
+    sequences: list[Sequence] = field(default_factory=list)
+    preempted: list[Sequence] = field(default_factory=list)
+    prefilled: list[Sequence] = field(default_factory=list)
+    found: list[Sequence] = field(default_factory=list)
+    due_timelines: list[Sequence] = field(default_factory=list)
+    num_pooled: int = 0
+    num_value_bytes: int = 0
+    num_candidate_bytes: int = 0
+    reports_prompt_logprobs: bool = False
+    is_sent: bool = False
+    shares: dict[str, int] | None = None
+
+    def has_room_for(self, sequence: Sequence) -> bool:
+        """Whether the step may hold `sequence`: what it returns has to fit a message."""
+        if not self.has_share(sequence):
+            return False
+        if sequence.is_beam:
+            return self.num_candidate_bytes + _candidate_bytes(sequence) <= MAX_CANDIDATE_BYTES
+        if sequence.request.needs_prompt_logprobs:
+            return self.num_tokens_for(sequence) > 0
+        if not sequence.is_pooling or not self.num_pooled:
+            return True
+        vector_bytes = 4 * self.worker.info.model.embedding_size
+        return (self.num_pooled + 1) * vector_bytes <= MAX_VECTOR_BYTES
+
+    def num_tokens_for(self, sequence: Sequence) -> int:
+        """Return how many tokens of `sequence` the step may compute at most."""
+        num_left = self.num_tokens_left
+        if self.shares is not None and sequence.is_growing:
+            num_left = min(num_left, self.shares.get(sequence.request.submission.tenant, 0))
+        if sequence.request.needs_prompt_logprobs:
+            num_reportable = (MAX_PROMPT_VALUE_BYTES - self.num_value_bytes) // _value_bytes(
+                sequence
+            )
+            num_left = min(num_left, num_reportable)
+        return num_left
+
+    def has_share(self, sequence: Sequence) -> bool:
+        """Whether something is left of what the step has for its tenant; a token that follows the
+        newest one is everybody's right."""
+        if self.shares is None or not sequence.is_growing:
+            return True
+        return self.shares.get(sequence.request.submission.tenant, 0) > 0
+
+    def take_bytes(self, num_bytes: int) -> bool:
+        """Take `num_bytes` of those of new sequences; False when not so many are left."""
+        if num_bytes > self.num_bytes_left:
+            return False
+        self.num_bytes_left -= num_bytes
+        return True
+
+    def add(self, sequence: Sequence, num_tokens: int, fresh_blocks: list[int]) -> None:
+        """Schedule `num_tokens` of a running sequence and advance it."""
+        plan, slot = self.plan, sequence.slot
+        assert slot is not None
+        start = sequence.num_computed
+        end = start + num_tokens
+        is_sampled = end == len(sequence.tokens) + sequence.num_in_flight
+        if is_sampled and sequence.is_timeline_due and not sequence.is_beam:
+            self.due_timelines.append(sequence)
+        if start < sequence.num_prompt:
+            self.worker.totals.num_prompt_tokens += min(end, sequence.num_prompt) - start
+        if sequence.is_prefill and end == sequence.num_prompt:
+            self.prefilled.append(sequence)
+        plan.slots.append(slot)
+        plan.starts.append(start)
+        plan.num_new_tokens.append(num_tokens)
+        plan.samples.append(int(is_sampled))
+        plan.num_new_blocks.append(len(fresh_blocks))
+        if fresh_blocks:
+            plan.new_block_ids.extend(fresh_blocks)
+        if self.is_caching and not sequence.is_private:
+            self._name(sequence, end)
+        if num_tokens > 1 or not is_sampled:
+            self._note_growth(sequence, num_tokens)
+        sequence.num_computed = end
+        sequence.is_left_out = False
+        sequence.num_in_flight += is_sampled
+        self.num_pooled += is_sampled and sequence.is_pooling
+        if sequence.is_beam and is_sampled:
+            self.num_candidate_bytes += _candidate_bytes(sequence)
+        if sequence.reports_prompt_logprobs:
+            self.num_value_bytes += num_tokens * _value_bytes(sequence)
+        self.reports_prompt_logprobs |= (
+            sequence.reports_prompt_logprobs and start + 1 < sequence.num_prompt
+        )
+        sequence.num_outstanding += 1
+        sequence.last_step = plan.step_id
+        self.num_tokens_left -= num_tokens
+        self.sequences.append(sequence)
+        if sequence.followers and is_sampled and not sequence.is_beam:
+            self._fork_followers(sequence, fresh_blocks)
+        self._look_ahead(sequence)
+
+    def _note_growth(self, sequence: Sequence, num_tokens: int) -> None:
+        """It is about to advance by more than the newest of its tokens, or by less."""
+        growing = self.worker.growing
+        if self.shares is not None and sequence.is_growing:
+            self.shares[sequence.request.submission.tenant] -= num_tokens
+        if sequence.num_computed + num_tokens + 1 < sequence.num_to_hold:
+            growing[sequence] = None
+        else:
+            growing.pop(sequence, None)
+
+    def _look_ahead(self, sequence: Sequence) -> None:
+        """Note how far `sequence` can go on by single tokens that need nothing but arrays."""
+        table, chain = sequence.table, sequence.chain
+        is_special = sequence.is_tail_shared or sequence.is_beam or sequence.is_pooling
+        is_special = is_special or sequence.is_prefill or bool(sequence.followers)
+        # Its timeline is reported with its first token, which may need only one token more.
+        is_special = is_special or (sequence.is_timeline_due and not sequence.num_in_flight)
+        if is_special or table is None or chain is None:
+            sequence.fast_path_until = 0
+            return
+        room = len(table.blocks) * chain.block_size
+        if self.is_caching and not sequence.is_private:
+            # The step that fills a block, or the first after its last id is known, names it.
+            room = min(room, (table.num_named + 1) * chain.block_size - 1)
+        sequence.fast_path_until = room
+
+    def victims(self, sequence: Sequence) -> Iterator[Sequence]:
+        """Yield the running sequences that `sequence` may preempt, the first victim first."""
+        return self.preemption.victims(self.worker, sequence)
+
+    def preempt(self, victim: Sequence) -> None:
+        """Preempt `victim`."""
+        self.preempted.append(victim)
+        self.worker.totals.num_preemptions += 1
+        preempt(self.worker, victim)
+
+    def displace(self, victim: Sequence) -> None:
+        """Let `victim` wait again because its tenant has more than its share.
+
+        That is not held against it as in `preempt`: what its tenant keeps lets it get on.
+        """
+        self.preempted.append(victim)
+        self.worker.totals.num_preemptions += 1
+        roll_back(self.worker, victim)
+
+    def _name(self, sequence: Sequence, end: int) -> None:
+        """Name the blocks before `end` whose ids are known; a sampled one's turn comes later."""
+        chain, table, slot = sequence.chain, sequence.table, sequence.slot
+        assert chain is not None
+        assert table is not None
+        assert slot is not None
+        end = min(end, len(sequence.tokens))
+        if end < (table.num_named + 1) * chain.block_size:
+            return
+        for index in table.name_until(end, chain, sequence.tokens, self.plan.step_id):
+            self.plan.named_blocks.append(table.blocks[index])
+            self.plan.names.append(chain.name(index, sequence.tokens))
+            self.plan.named_slots.append(slot)
+
+    def _fork_followers(self, leader: Sequence, fresh_blocks: list[int]) -> None:
+        """Start the other choices from the prompt that this step completes.
+
+        They sample from the same logits and share all blocks. Those without a slot are queued and
+        find the prompt in the cache.
+        """
+        worker = self.worker
+        followers, leader.followers = leader.followers, []
+        for follower in followers:
+            follower.leader, follower.worker = None, worker
+            is_room = worker.num_free_slots > 0 and may_fork(worker, leader)
+            # Each copy is sent the blocks that its source grows by.
+            if is_room and self.take_bytes(4 * len(fresh_blocks)):
+                self._fork(leader, follower, fresh_blocks)
+            else:
+                worker.waiting.push(follower)
+
+    def _fork(self, leader: Sequence, follower: Sequence, fresh_blocks: list[int]) -> None:
+        worker, plan, table, chain = self.worker, self.plan, leader.table, leader.chain
+        assert table is not None
+        assert chain is not None
+        assert leader.slot is not None
+        follower.advance(State.RUNNING)
+        slot = worker.take_slot(follower)
+        worker.enter_running(follower)
+        follower.table, follower.chain = table.fork(), chain.fork()
+        follower.num_computed = leader.num_computed
+        follower.num_cached_tokens = leader.num_cached_tokens
+        follower.cached_tokens = leader.cached_tokens
+        follower.times = replace(leader.times)
+        plan.fork_slots.append(slot)
+        plan.fork_sources.append(leader.slot)
+        plan.fork_choices.append(follower.choice)
+        leader.is_tail_shared = follower.is_tail_shared = True
+        update_reservation(worker, leader)
+        # The worker forks before it appends blocks: each copy is sent its source's new ones.
+        self.add(follower, 0, fresh_blocks)
+
+
+def _candidate_bytes(sequence: Sequence) -> int:
+    """Return the bytes of the candidates of a beam, at most."""
+    group = sequence.request.beams
+    return 32 + 8 * (MAX_BEAM_CANDIDATES if group is None else group.search.num_candidates)
+
+
+def _value_bytes(sequence: Sequence) -> int:
+    """Return the bytes that are returned of one token of a prompt, alternatives included."""
+    return 12 + 8 * (sequence.request.submission.sampling.prompt_logprobs or 0)

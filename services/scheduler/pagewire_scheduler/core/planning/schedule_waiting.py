@@ -1,0 +1,309 @@
+"""Schedules waiting sequences in the order of the queueing policy, where there is room for them.
+
+A sequence that does not fit is passed by the ones behind it. It preempts younger sequences after
+MAX_SKIPS were started in front of it, or at once when its priority is better. It does so only if
+that makes enough room, and it always waits for blocks of older sequences. Meanwhile younger ones
+may pass, because it can preempt them; older ones of other tenants may not. A sequence whose tenant
+has less than its share of the slots preempts at once; the queueing policy names the victims.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pagewire_scheduler.core.blocks.block_table import BlockTable
+from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
+from pagewire_scheduler.core.data.plan_bytes import record_bytes
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.data.step_plan import NewSequence
+from pagewire_scheduler.core.data.timeline import tokens_by_tier
+from pagewire_scheduler.core.parallel.beam_group import start_group
+from pagewire_scheduler.core.planning.known_prefix import KnownPrefix, find_known_prefix
+from pagewire_scheduler.core.planning.plan_builder import PlanBuilder
+from pagewire_scheduler.core.state.capacity import (
+    MAX_PREEMPTIONS,
+    num_blocks_ever,
+    num_blocks_to_start,
+)
+from pagewire_scheduler.core.state.lack import note_lack
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.reservations import guarantee, is_to_be_private
+from pagewire_scheduler.core.state.worker import WorkerState
+
+MAX_SKIPS: Final = 16
+# How many that do not fit are looked past in one plan.
+MAX_BLOCKED: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a sequence would start with: cached blocks, and how many it needs in all."""
+
+    hits: list[int]
+    num_blocks: int
+
+
+def preempt_for_waiting(builder: PlanBuilder) -> None:
+    """Evict for the first who may: before anything is planned, because what is planned stays."""
+    for index in range(MAX_BLOCKED):
+        sequence = builder.worker.waiting.at(index)
+        if sequence is None:
+            return
+        # Also behind one that does not press: that of another tenant may stand in front.
+        displaceable = list(
+            builder.policy.displaceable(builder.worker, sequence, _num_slots(sequence))
+        )
+        is_pressing = _is_pressing(builder, sequence)
+        if not (is_pressing or displaceable) or _place_for(builder, sequence) is not None:
+            continue
+        younger = builder.victims(sequence) if is_pressing else iter(())
+        if _preempt_for_blocks(builder, sequence, displaceable, younger):
+            builder.claimant = sequence
+            return
+
+
+def schedule_waiting(builder: PlanBuilder) -> None:
+    """Start as many waiting sequences as fit."""
+    worker = builder.worker
+    blocked: list[Sequence] = []
+    while builder.num_tokens_left > 0 and len(blocked) < MAX_BLOCKED:
+        if blocked and not worker.num_free_slots:
+            break
+        sequence = worker.waiting.at(len(blocked))
+        if sequence is None:
+            break
+        if not _is_barred(sequence, blocked) and start(builder, sequence):
+            for passed in blocked:
+                passed.num_skipped += builder.has_share(passed)
+        elif builder.is_full:
+            break  # it is first in the next plan, and fits there
+        elif sequence is builder.claimant:
+            break  # its room is on its way back, and for it alone
+        else:
+            blocked.append(sequence)
+    is_short = builder.num_tokens_left > 0 and not builder.is_full and builder.shares is None
+    worker.is_blocked = is_short and len(worker.waiting) > 0
+
+
+def _is_barred(sequence: Sequence, blocked: list[Sequence]) -> bool:
+    """Whether one in front that has been passed often enough could never get back what `sequence`
+    takes: an older one, which it may not evict."""
+    return any(sequence.key < passed.key for passed in blocked if passed.num_skipped >= MAX_SKIPS)
+
+
+def start(builder: PlanBuilder, sequence: Sequence) -> bool:
+    """Start a waiting sequence if there are slots, blocks and bytes for it; return whether it
+    was."""
+    place = _place_for(builder, sequence) if builder.has_room_for(sequence) else None
+    if place is None:
+        return False
+    worker, num_hits = builder.worker, len(place.hits)
+    block_size = worker.info.model.block_size
+    is_found = sequence.is_prefill and num_hits * block_size == sequence.num_prompt
+    prefix = find_known_prefix(builder, sequence, place.hits)
+    num_sent = sequence.num_to_hold - prefix.num_tokens
+    num_bytes = record_bytes(sequence.request.submission, num_sent, place.num_blocks)
+    if not is_found and not builder.take_bytes(num_bytes):
+        builder.is_full = True
+        return False
+    worker.waiting.remove(sequence)
+    sequence.num_skipped = 0
+    if is_found:
+        builder.found.append(sequence)  # others have computed it meanwhile
+        return True
+    table = sequence.table = BlockTable(worker.pool)
+    table.share(place.hits)
+    table.grow(place.num_blocks - num_hits)
+    if sequence.num_preemptions >= MAX_PREEMPTIONS:
+        guarantee(worker, sequence)
+    _enter(builder, sequence, num_hits * block_size, prefix)
+    return True
+
+
+def _place_for(builder: PlanBuilder, sequence: Sequence) -> _Place | None:
+    """Return where a waiting sequence can start now, or None.
+
+    Blocks for all its tokens at once, so that two long prompts cannot each hold half of what both
+    need; and one in reserve per running sequence, which will need it within a block's worth of
+    steps.
+    """
+    worker, pool = builder.worker, builder.worker.pool
+    if worker.num_free_slots < _num_slots(sequence):
+        return None
+    if sequence.lack is not None and sequence.lack.is_left(worker, sequence):
+        return None
+    block_size = worker.info.model.block_size
+    chain = worker.chain_for(sequence)
+    is_guaranteed = sequence.num_preemptions >= MAX_PREEMPTIONS
+    is_private = is_guaranteed and is_to_be_private(worker)
+    is_looking = builder.is_caching and not is_private and sequence.request.reads_cache
+    hits = find_prefix(pool.cache, chain, sequence.tokens) if is_looking else []
+    num_revived = sum(pool.ref_counts[block] == 0 for block in hits)
+    if worker.info.window is not None:
+        # A prefix longer than the pool is held for a moment only, but must leave room to go on.
+        spare = worker.num_free_for(sequence) - len(worker.running) - 1
+        while hits and num_revived > max(0, spare):
+            num_revived -= pool.ref_counts[hits.pop()] == 0
+    num_free = worker.num_free_for(sequence) - num_revived - len(worker.running)
+    num_blocks = needed = -(-sequence.num_to_hold // block_size)
+    if worker.info.window is not None:
+        num_blocks = needed = _num_blocks_in_window(builder, num_blocks, len(hits), num_free)
+    if is_guaranteed:
+        needed = max(num_blocks, num_blocks_ever(worker, sequence))
+    num_missing = needed - len(hits) - num_free
+    sequence.lack = None
+    if num_missing <= 0:
+        return _Place(hits, num_blocks)
+    if worker.info.window is None:  # else it depends on the budget of the step, too
+        is_more = is_looking and len(hits) < (len(sequence.tokens) - 1) // block_size
+        next_name = chain.name(len(hits), sequence.tokens) if is_more else None
+        sequence.lack = note_lack(worker, sequence, num_missing, next_name)
+    return None
+
+
+def _enter(builder: PlanBuilder, sequence: Sequence, num_cached: int, prefix: KnownPrefix) -> None:
+    """Let a sequence that has its blocks run, and schedule its first tokens."""
+    worker, table = builder.worker, sequence.table
+    assert table is not None
+    sequence.advance(State.RUNNING)
+    worker.take_slot(sequence)
+    worker.enter_running(sequence)
+    sequence.num_computed = num_cached
+    sequence.times.note_begun(builder.now)
+    sequence.is_timeline_due = True
+    if sequence.num_cached_tokens is None:
+        first, end = sequence.handed_off
+        num_computed = max(0, min(end, num_cached, sequence.num_prompt) - first)
+        cached = min(num_cached, sequence.num_prompt) - num_computed
+        sequence.num_cached_tokens = cached
+        block_size = worker.info.model.block_size
+        sequence.cached_tokens = tokens_by_tier(cached, sequence.loaded, block_size)
+        if builder.is_caching and sequence.is_asked_for and sequence.request.reads_cache:
+            tiers = sequence.cached_tokens
+            worker.totals.note_prefix(sequence.num_prompt, tiers, num_computed)
+    if sequence.is_beam:
+        start_group(sequence)
+        sequence.num_reserved_slots = _num_slots(sequence) - 1
+        worker.num_reserved_slots += sequence.num_reserved_slots
+    worker.counts.num_queried_tokens += len(sequence.tokens) - 1
+    worker.counts.num_hit_tokens += num_cached
+    builder.policy.charge_admission(sequence, sequence.num_to_hold - num_cached)
+    sequence.reports_prompt_logprobs = sequence.request.needs_prompt_logprobs
+    describe = _describe_prefill if sequence.is_prefill else _describe
+    builder.plan.new_sequences.append(describe(worker, sequence, table, prefix))
+    room = len(table.blocks) * worker.info.model.block_size - num_cached
+    num_tokens = min(sequence.num_to_compute, builder.num_tokens_for(sequence), room)
+    builder.add(sequence, num_tokens, [])
+
+
+def _num_slots(sequence: Sequence) -> int:
+    """Return how many slots it needs: all beams of a search run or none."""
+    return len(sequence.request.sequences) if sequence.is_beam else 1
+
+
+def _num_blocks_in_window(
+    builder: PlanBuilder, num_blocks: int, num_hits: int, num_free: int
+) -> int:
+    """Return the blocks to start with where old ones fall out of the attention window.
+
+    Those of the first step are enough, or as many as there are, but at least one that is new.
+    """
+    block_size = builder.worker.info.model.block_size
+    first_step = num_hits + -(-builder.num_tokens_left // block_size)
+    return min(num_blocks, first_step, max(num_hits + 1, num_hits + num_free))
+
+
+def _is_pressing(builder: PlanBuilder, sequence: Sequence) -> bool:
+    """Whether it has been passed often enough, or is preferred to the youngest that runs."""
+    if sequence.num_skipped >= MAX_SKIPS:
+        return True
+    youngest = next(builder.victims(sequence), None)
+    return youngest is not None and builder.policy.is_preferred(sequence, youngest)
+
+
+def _preempt_for_blocks(
+    builder: PlanBuilder,
+    sequence: Sequence,
+    displaceable: list[Sequence],
+    younger: Iterator[Sequence],
+) -> bool:
+    """Evict sequences of other tenants, then younger ones, if that makes room for `sequence`;
+    return whether room is made.
+
+    It may be on its way back with steps under way.
+    """
+    worker = builder.worker
+    needed = num_blocks_to_start(worker, sequence) + len(worker.running)
+    leaving = worker.leaving_blocks()
+    is_waiting_for_steps = leaving.num_free > 0
+    num_free = worker.num_free_for(sequence)
+    num_slots = worker.num_free_slots + worker.num_releasing_slots
+    evicted: list[Sequence] = []
+    others = (one for one in younger if one not in displaceable)
+    for victim in itertools.chain(displaceable, others):
+        if num_free + leaving.num_free >= needed and num_slots >= _num_slots(sequence):
+            break
+        evicted.append(victim)
+        assert victim.table is not None
+        leaving.add(victim.table)
+        num_slots += 1
+        needed -= 1
+    if num_free + leaving.num_free < needed or num_slots < _num_slots(sequence):
+        return False
+    if not is_waiting_for_steps:
+        for victim in evicted:
+            if victim.state is State.RUNNING:  # else it left with the search of another victim
+                displace = builder.displace if victim in displaceable else builder.preempt
+                displace(victim)
+    return True
+
+
+def _describe(
+    worker: WorkerState, sequence: Sequence, table: BlockTable, prefix: KnownPrefix
+) -> NewSequence:
+    request, submission = sequence.request, sequence.request.submission
+    group, key = request.beams, request.grammar_key
+    sampling = submission.sampling
+    if sampling.prompt_logprobs is not None and not sequence.reports_prompt_logprobs:
+        sampling = sampling.with_(prompt_logprobs=None)
+    assert sequence.slot is not None
+    return NewSequence(
+        slot=sequence.slot,
+        request_id=submission.request_id,
+        choice=sequence.choice,
+        prompt_token_ids=submission.prompt_token_ids[prefix.num_tokens :],
+        emitted_token_ids=tuple(sequence.emitted_from(0)),
+        sampling=sampling,
+        block_ids=tuple(table.blocks),
+        eos_token_ids=() if sampling.ignore_eos else submission.eos_token_ids,
+        num_candidates=group.search.num_candidates if group is not None else 0,
+        grammar_id=worker.grammars.id_of(key) if key is not None else None,
+        pooling=submission.pooling,
+        tenant=submission.tenant,
+        prefix_slot=prefix.slot,
+        num_prefix_tokens=prefix.num_tokens,
+    )
+
+
+def _describe_prefill(
+    worker: WorkerState, sequence: Sequence, table: BlockTable, prefix: KnownPrefix
+) -> NewSequence:
+    """Only its tokens count: nothing is sampled."""
+    submission = sequence.request.submission
+    assert sequence.slot is not None
+    return NewSequence(
+        slot=sequence.slot,
+        request_id=submission.request_id,
+        choice=sequence.choice,
+        prompt_token_ids=tuple(sequence.tokens[prefix.num_tokens : sequence.num_prompt]),
+        emitted_token_ids=(),
+        sampling=submission.sampling.with_(
+            structured_outputs=None, prompt_logprobs=None, logprobs=None
+        ),
+        block_ids=tuple(table.blocks),
+        eos_token_ids=(),
+        tenant=submission.tenant,
+        prefix_slot=prefix.slot,
+        num_prefix_tokens=prefix.num_tokens,
+    )

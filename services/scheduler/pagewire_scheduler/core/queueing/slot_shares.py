@@ -1,0 +1,94 @@
+"""Shares slots, blocks and step tokens of a worker between tenants: a tenant with less than its
+share may displace sequences of tenants with more.
+
+A taker has at most its share afterwards, and a giver had more than its share, so sequences are not
+displaced to and fro. Each tenant keeps its share of the slots, and its oldest sequence, so that it
+makes progress.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from pagewire_scheduler.core.state.capacity import num_blocks_to_start
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
+
+
+def divide(
+    num_tokens: int, wants: Mapping[str, int], weight_of: Callable[[str], float]
+) -> dict[str, int]:
+    """Return the tokens of each tenant: what it wants if that is less than its share by weight,
+    and the rest of what there is by weight between the others.
+
+    Everybody gets a token at least, and all tokens are given while they are wanted. There must be
+    as many tokens as tenants, and each wants some.
+    """
+    weights = {tenant: weight_of(tenant) for tenant in wants}
+    # Who wants least of its share comes first; what it leaves is shared by those behind it.
+    order = sorted(wants, key=lambda tenant: wants[tenant] / weights[tenant])
+    shares: dict[str, int] = {}
+    weight_left = sum(weights.values())
+    for num_behind, tenant in zip(reversed(range(len(order))), order, strict=True):
+        share = int(num_tokens * weights[tenant] / weight_left) if num_behind else num_tokens
+        # Shares are rounded down and the last tenant takes the rest: no token is lost.
+        share = min(wants[tenant], max(1, min(share, num_tokens - num_behind)))
+        shares[tenant] = share
+        num_tokens -= share
+        weight_left -= weights[tenant]
+    return shares
+
+
+def displaceable(
+    worker: WorkerState, sequence: Sequence, num_slots: int, weight_of: Callable[[str], float]
+) -> Iterator[Sequence]:
+    """Yield who may have to wait again for `sequence`, which needs `num_slots`: of tenants with
+    more than their share the youngest first.
+
+    Shares are by weight, between the tenants that run and that of `sequence`. Searches, which
+    would start over, and sequences that nothing may evict are left alone.
+    """
+    counts = worker.num_running_of
+    tenant = sequence.request.submission.tenant
+    if not counts or (len(counts) == 1 and tenant in counts):
+        return
+    weights = {one: weight_of(one) for one in (tenant, *counts)}
+    total = sum(weights.values())
+    parts = {one: weight / total for one, weight in weights.items()}
+    if counts.get(tenant, 0) + num_slots > len(worker.slots) * parts[tenant]:
+        return
+    slots = {one: count - len(worker.slots) * parts[one] for one, count in counts.items()}
+    blocks = _excess_of_blocks(worker, sequence, parts)
+    num_left = Counter(counts)
+    for running in reversed(worker.running):
+        other = running.request.submission.tenant
+        is_exempt = running.is_guaranteed or running.is_beam or running.is_prefill
+        has_more = slots[other] >= 1 or (blocks[other] > 0 and num_left[other] > 1)
+        if other != tenant and has_more and not is_exempt:
+            slots[other] -= 1
+            blocks[other] -= _num_held(running)
+            num_left[other] -= 1
+            yield running
+
+
+def _excess_of_blocks(
+    worker: WorkerState, sequence: Sequence, parts: dict[str, float]
+) -> Counter[str]:
+    """Return what each tenant has beyond its share of the blocks; nothing where `sequence` lacks
+    none, or would have more than its own.
+
+    A block that several sequences share counts for each of them.
+    """
+    held: Counter[str] = Counter()
+    if sequence.lack is None and worker.info.window is None:
+        return held
+    for running in worker.running:
+        held[running.request.submission.tenant] += _num_held(running)
+    tenant, total = sequence.request.submission.tenant, worker.info.num_blocks
+    if held[tenant] + num_blocks_to_start(worker, sequence) > total * parts[tenant]:
+        return Counter()
+    return Counter({one: int(count - total * parts[one]) for one, count in held.items()})
+
+
+def _num_held(running: Sequence) -> int:
+    table = running.table
+    return 0 if table is None else len(table.blocks) - table.num_released

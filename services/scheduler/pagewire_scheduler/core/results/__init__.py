@@ -1,0 +1,1 @@
+"""Results of steps: checks, new tokens, ends and failures of sequences."""

@@ -1,0 +1,64 @@
+"""Checks that a step result matches its plan. It changes no state."""
+
+import numpy as np
+
+from pagewire_scheduler.core.data.step_plan import StepResult
+from pagewire_scheduler.core.planning.left_out import expected_counts
+from pagewire_scheduler.core.state.outstanding_step import OutstandingStep
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_shared.errors import WireError
+
+
+def check_result(worker: WorkerState, step: OutstandingStep, result: StepResult) -> None:
+    """Raise WireError unless `result` is one that `step` can have."""
+    plan = step.plan
+    if result.failed_slots and not set(result.failed_slots) <= set(plan.slots):
+        raise WireError(f"failed_slots of step {step.step_id} are not all in its plan")
+    sampled = [slot for slot, sample in zip(plan.slots, plan.samples, strict=True) if sample]
+    if result.slots != sampled:
+        raise WireError(f"step {step.step_id} sampled slots {result.slots}, planned {sampled}")
+    is_plain = not step.num_pooled and not step.left_out and result.counts == [1] * len(sampled)
+    if not is_plain and not expected_counts(step, result.counts):
+        raise WireError(f"step {step.step_id} must return one token per sampled slot")
+    if len(result.token_ids) != sum(result.counts):
+        raise WireError(f"step {step.step_id} must return as many tokens as it counts")
+    if result.given_up:
+        _check_given_up(step, result)
+    if len(result.vectors) != 4 * step.num_pooled * worker.info.model.embedding_size:
+        raise WireError(f"step {step.step_id} must return one vector per pooled slot")
+    if result.token_ids and max(result.token_ids) >= worker.info.model.vocab_size:
+        raise WireError(f"step {step.step_id} returned a token outside the vocabulary")
+    for name in ("logprobs", "ranks", "num_top"):
+        if len(getattr(result, name)) not in (0, len(result.token_ids)):
+            raise WireError(f"{name} of step {step.step_id} needs one entry per token")
+    num_top = sum(result.num_top)
+    if not num_top == len(result.top_token_ids) == len(result.top_logprobs):
+        raise WireError(f"step {step.step_id} does not have the alternatives that num_top counts")
+    if num_top and np.max(result.top_token_ids) >= worker.info.model.vocab_size:
+        raise WireError(f"step {step.step_id} returned an alternative outside the vocabulary")
+    if any(sequence.is_beam for sequence in step.sequences):
+        _check_alternatives(step, result)
+
+
+def _check_given_up(step: OutstandingStep, result: StepResult) -> None:
+    """Only a slot that was left out, and not because of a step before, can have been given up."""
+    left_out = {
+        slot
+        for slot, count, sequence in zip(result.slots, result.counts, step.sampled, strict=True)
+        if not count and not sequence.is_pooling and sequence not in step.left_out
+    }
+    if unknown := sorted(set(result.given_up) - left_out):
+        raise WireError(f"step {step.step_id} gave up slots {unknown}, which it did not leave out")
+
+
+def _check_alternatives(step: OutstandingStep, result: StepResult) -> None:
+    """Every beam needs as many likeliest tokens as its search may look at."""
+    sampled = [one for one, count in zip(step.sampled, result.counts, strict=True) if count]
+    counts = result.num_top or [0] * len(sampled)
+    for sequence, count in zip(sampled, counts, strict=True):
+        group = sequence.request.beams if sequence.is_beam else None
+        if group is not None and count < group.search.num_candidates:
+            raise WireError(
+                f"step {step.step_id} has {count} alternatives for a beam that needs "
+                f"{group.search.num_candidates}"
+            )

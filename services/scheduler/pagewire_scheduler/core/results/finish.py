@@ -1,0 +1,97 @@
+"""Finishes sequences: finds the stop reason of the newest token, and releases slots, blocks and
+hand-offs."""
+
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.parallel.beam_group import leave_group
+from pagewire_scheduler.core.parallel.forks import follow
+from pagewire_scheduler.core.queueing.enqueue import enqueue
+from pagewire_scheduler.core.state.accounts import count_follower_gone
+from pagewire_scheduler.core.state.request import Request, Sequence
+from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.transfers.handoffs import end_handoff
+from pagewire_shared.errors import PagewireError
+
+
+def stop_reason_of(sequence: Sequence) -> State | None:
+    """Return how the newest token of `sequence` ends it, or None."""
+    request, tokens = sequence.request, sequence.tokens
+    position = len(tokens) - sequence.num_prompt - 1
+    if position >= 0 and position >= request.submission.sampling.min_tokens:
+        token = tokens[-1]
+        if token in request.stop_ids:
+            sequence.stop_token_id = token
+            return State.FINISHED_STOPPED
+        if token in request.eos_ids:
+            return State.FINISHED_STOPPED
+    if len(tokens) >= sequence.max_len:
+        return State.FINISHED_LENGTH
+    return None
+
+
+def end_sequence(sequence: Sequence, state: State) -> None:
+    """Finish `sequence` and release what it holds, wherever it stands."""
+    worker, queue = sequence.worker, sequence.queue
+    if worker is not None:
+        worker.touch()  # others may find room
+    if sequence.state is State.RUNNING:
+        assert worker is not None
+        worker.leave_running(sequence)
+    elif queue is not None:
+        queue.remove(sequence)
+    if sequence.handoff is not None:
+        end_handoff(sequence.handoff)
+    sequence.advance(state)
+    sequence.worker = sequence.candidates = None
+    sequence.num_in_flight = 0
+    if sequence.leader is not None:
+        if sequence.leader.queue is not None:
+            sequence.leader.queue.sums.drop_follower()
+            count_follower_gone(sequence)
+        sequence.leader.followers.remove(sequence)
+        sequence.leader = None
+    if sequence.is_beam:
+        _end_beam(sequence, worker)
+    elif sequence.followers:
+        _succeed(sequence, worker, queue)
+
+
+def end_with_followers(sequence: Sequence, state: State) -> list[Sequence]:
+    """Finish `sequence` and all that wait for its prompt, for the same reason; return them."""
+    ended = [*sequence.followers, sequence]
+    for one in ended:
+        one.error = sequence.error
+        end_sequence(one, state)
+    return ended
+
+
+def end_request(request: Request, state: State, error: PagewireError | None) -> list[Sequence]:
+    """Finish what has not ended of a request; return it."""
+    ended = [sequence for sequence in request.sequences if sequence.is_live]
+    for sequence in ended:
+        sequence.error = error
+        end_sequence(sequence, state)
+    return ended
+
+
+def _end_beam(sequence: Sequence, worker: WorkerState | None) -> None:
+    """End a search without a result: tokens of its beams are not output."""
+    del sequence.tokens[sequence.num_prompt :]
+    for follower in sequence.followers:
+        follower.leader = None
+    sequence.followers = []
+    if worker is not None:
+        leave_group(worker, sequence.request)
+
+
+def _succeed(leader: Sequence, worker: WorkerState | None, queue: WaitingQueue | None) -> None:
+    """The next choice takes the place of one that ended before the prompt was computed."""
+    successor, *others = leader.followers
+    leader.followers, successor.leader = [], None
+    follow(successor, others)
+    successor.worker = worker
+    if worker is not None:
+        enqueue(worker, successor)
+    else:
+        assert queue is not None
+        queue.push(successor)

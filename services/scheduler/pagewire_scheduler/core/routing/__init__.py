@@ -1,0 +1,1 @@
+"""Routing of requests to workers: admission, placement, balancing, draining."""

@@ -1,0 +1,164 @@
+"""Chooses the worker of a sequence: the one that reaches the first new token soonest, by cached
+prefix and load."""
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Seq
+from typing import Final
+
+from pagewire_scheduler.core.blocks.prefix_cache import prefix_length
+from pagewire_scheduler.core.state.capacity import fits
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.transfers.orders import NEVER, choose_run
+from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
+
+# What one more sequence in a batch costs its neighbours over its life, in tokens of prefill. Any
+# value well above 1 spreads sequences, and well below a long prompt lets a cached prefix win.
+SEQUENCE_COST_TOKENS = 16
+# Tokens computed again delay all who come after, too; so they weigh more than a wait of their own.
+PREFILL_WEIGHT = 2
+# A load is chosen where it takes at most one part in so many of computing; see `load_choice`.
+LOAD_SHARE = 2
+MAX_PASSED: Final = 8
+"""Sequences at the head of a queue that are looked at by who has room."""
+
+MAX_LOOKED_AT: Final = 8
+"""Workers of a kind whose caches go about as far that are looked at for one sequence."""
+
+
+def by_kind(workers: Iterable[WorkerState]) -> list[list[WorkerState]]:
+    """Return workers in groups whose members differ in their load and their blocks only."""
+    groups: dict[object, list[WorkerState]] = {}
+    for worker in workers:
+        groups.setdefault(worker.kind, []).append(worker)
+    return list(groups.values())
+
+
+class SoonestFirstToken:
+    """The placement policy of a cell, by cached prefix and load."""
+
+    def __init__(self, stores: RemoteIndex, *, is_caching: bool) -> None:
+        self._stores = stores
+        self._is_caching = is_caching
+
+    def choose_worker(
+        self, kinds: Iterable[Seq[WorkerState]], sequence: Sequence
+    ) -> WorkerState | None:
+        """Return the best worker for `sequence`, or None when it fits none of them.
+
+        Note in the sequence how many of its tokens are expected to be computed there. Of hundreds
+        of workers only some are looked at closely: the least loaded of those whose caches go about
+        as far.
+
+        Args:
+            kinds: Workers that take sequences, by kind.
+        """
+        best, best_cost = None, 0
+        sequence.num_expected = len(sequence.tokens)
+        is_looking = self._is_caching and sequence.request.reads_cache
+        for workers in kinds:
+            if not fits(workers[0], sequence):
+                continue
+            groups = _by_prefix(workers, sequence) if is_looking else [workers]
+            for group in groups:
+                # Who has nothing cached differs by load only, unless a store has something.
+                for worker in heapq.nsmallest(MAX_LOOKED_AT, group, key=_load):
+                    expected = self._num_expected(worker, sequence)
+                    cost = _load(worker) + PREFILL_WEIGHT * expected
+                    if best is None or cost < best_cost:
+                        best, best_cost = worker, cost
+                        sequence.num_expected = expected
+        return best
+
+    def take_over(
+        self,
+        donors: Iterable[WorkerState],
+        worker: WorkerState,
+        *,
+        may_take: Callable[[Sequence], bool],
+    ) -> Sequence | None:
+        """Take a waiting sequence from a donor that should hand one to an idle `worker`, or None.
+
+        Where slots or blocks are missing, the next sequence comes whatever is cached there: it
+        could wait for long. Where only the budget of tokens was used up, it comes if that is
+        cheaper than to stay. `may_take` says whether `worker` is meant for a sequence.
+        """
+        having = [
+            donor
+            for donor in donors
+            if len(donor.waiting)
+            and not donor.fault_isolation
+            and donor.num_sequences > worker.num_sequences + 1
+        ]
+        for donor in sorted(having, key=lambda donor: -len(donor.waiting)):
+            for index in range(MAX_PASSED):
+                sequence = donor.waiting.at(index)
+                if sequence is None:
+                    break
+                # A sequence that is too large or meant for others does not block the next ones.
+                if not may_take(sequence) or not fits(worker, sequence):
+                    continue
+                expected = self._num_expected(worker, sequence)
+                num_more = expected - sequence.num_expected
+                if donor.is_blocked or _load(worker) + PREFILL_WEIGHT * num_more < _load(donor):
+                    donor.waiting.remove(sequence)
+                    donor.touch()
+                    sequence.num_expected = expected
+                    return sequence
+                break  # it is better off there, and its turn comes soon
+        return None
+
+    def _num_expected(self, worker: WorkerState, sequence: Sequence) -> int:
+        return num_expected(worker, sequence, self._stores, is_caching=self._is_caching)
+
+
+def _by_prefix(workers: Seq[WorkerState], sequence: Sequence) -> Iterator[Seq[WorkerState]]:
+    """Yield workers of one kind by how far their caches go, to a power of two of blocks."""
+    tokens, chain = sequence.tokens, workers[0].chain_for(sequence)
+    end = (len(tokens) - 1) // chain.block_size
+    depth = 1
+    while workers and depth <= end:
+        name = chain.name(depth - 1, tokens)
+        further = [worker for worker in workers if name in worker.pool.cache.blocks]
+        if len(further) < len(workers):
+            yield [worker for worker in workers if name not in worker.pool.cache.blocks]
+        workers, depth = further, 2 * depth
+    if workers:
+        yield workers
+
+
+def num_tokens_ahead(worker: WorkerState) -> int:
+    """Return how many tokens are to be computed on `worker` before one that comes now."""
+    running = sum(max(0, sequence.num_to_compute - 1) for sequence in worker.running)
+    return worker.waiting.num_expected + running
+
+
+def num_expected(
+    worker: WorkerState, sequence: Sequence, stores: RemoteIndex, *, is_caching: bool = True
+) -> int:
+    """Return how many tokens of `sequence` would have to be computed on `worker`.
+
+    What it can load counts in part; so what a worker has itself is better still.
+    """
+    if not is_caching or not sequence.request.reads_cache:
+        return len(sequence.tokens)
+    tokens, chain = sequence.tokens, worker.chain_for(sequence)
+    num_hits = prefix_length(worker.pool.cache, chain, tokens)
+    expected = len(tokens) - num_hits * chain.block_size
+    if stores.is_usable and worker.info.loads_blocks:
+        end = (len(tokens) - 1) // chain.block_size
+        runs = stores.longest_runs(chain.name(at, tokens) for at in range(num_hits, end))
+        num_loadable = _num_loadable(worker, runs) * chain.block_size if runs else 0
+        expected -= num_loadable - num_loadable // LOAD_SHARE
+    return expected
+
+
+def _num_loadable(worker: WorkerState, runs: list[tuple[str, int]]) -> int:
+    """Return how many blocks `worker` would load rather than compute; a try may be in vain."""
+    _, length, choice = choose_run(worker, runs, NEVER)
+    return length if choice.verdict.is_load else 0
+
+
+def _load(worker: WorkerState) -> int:
+    return worker.waiting.num_expected + SEQUENCE_COST_TOKENS * worker.num_sequences

@@ -1,0 +1,56 @@
+"""Compares a submission with the known request of the same id: a resend, a newer epoch, or a
+contradiction."""
+
+from collections.abc import Sequence as Seq
+
+from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.state.frontend import ENDED
+from pagewire_scheduler.core.state.request import Request
+from pagewire_scheduler.core.state.request_creation import create_request
+from pagewire_shared.errors import InvalidRequestError
+
+
+def check_resubmit(known: Request, frontend_id: bytes, submission: Submission) -> None:
+    """Raise InvalidRequestError when `submission` cannot follow `known`."""
+    if known.frontend_id != frontend_id:
+        raise InvalidRequestError("the request belongs to another frontend", field="request_id")
+    if submission.epoch < known.submission.epoch:
+        raise InvalidRequestError(
+            f"epoch {submission.epoch} is older than {known.submission.epoch}", field="epoch"
+        )
+    positions = resend_positions(submission)
+    if submission.epoch == known.submission.epoch and not is_resend(
+        known, submission.epoch, positions
+    ):
+        raise InvalidRequestError(
+            "emitted holds tokens that this epoch never sent; submit with a newer one",
+            field="emitted",
+        )
+
+
+def resend_positions(submission: Submission) -> list[int]:
+    """Return the next position that the frontend wants per choice."""
+    return [
+        ENDED if is_finished else len(tokens)
+        for tokens, is_finished in zip(submission.emitted, submission.is_finished, strict=True)
+    ]
+
+
+def is_resend(request: Request, epoch: int, next_positions: Seq[int]) -> bool:
+    """Whether `request` can go on from `next_positions` without a gap."""
+    return (
+        epoch == request.submission.epoch
+        and len(next_positions) == len(request.sequences)
+        and all(
+            position == ENDED or position <= sequence.num_emitted
+            for position, sequence in zip(next_positions, request.sequences, strict=True)
+        )
+    )
+
+
+def renew(known: Request, submission: Submission) -> Request:
+    """Return the newer life of `known`; it keeps its place and what is held against it."""
+    request = create_request(submission, known.frontend_id, known.arrival, known.rank)
+    request.num_losses, request.num_together = known.num_losses, known.num_together
+    request.num_emitted_at_loss = known.num_emitted_at_loss
+    return request

@@ -1,0 +1,69 @@
+"""Computes the blocks that a sequence needs at most, and whether it fits on a worker."""
+
+from typing import Final
+
+from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.data.worker_info import ModelInfo, WorkerInfo
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
+
+
+def max_len(submission: Submission, model: ModelInfo) -> int:
+    """Return the length in tokens at which a sequence of `submission` ends with LENGTH."""
+    if submission.pooling is not None:
+        return len(submission.prompt_token_ids) + 1  # its outcome counts as a token
+    limit = submission.sampling.max_tokens
+    rest = model.max_model_len - len(submission.prompt_token_ids)
+    return len(submission.prompt_token_ids) + (rest if limit is None else min(limit, rest))
+
+
+def num_blocks_at_most(length: int, block_size: int) -> int:
+    """Return the blocks that a sequence ending at `length` tokens ever holds.
+
+    The last token's keys and values are never written.
+    """
+    return -(-(length - 1) // block_size)
+
+
+def num_blocks_ever(worker: WorkerState, sequence: Sequence) -> int:
+    """Return the blocks that `sequence`, or the search it belongs to, holds at most on `worker`."""
+    if sequence.is_prefill:
+        return num_blocks_at_most(sequence.max_len, worker.info.model.block_size)
+    return num_blocks_of_submission(sequence.request.submission, worker.info)
+
+
+def num_blocks_of_submission(submission: Submission, info: WorkerInfo) -> int:
+    """Return the most blocks that one sequence of `submission`, or its whole search, holds."""
+    block_size = info.model.block_size
+    num_blocks = num_blocks_at_most(max_len(submission, info.model), block_size)
+    if submission.beam_search is not None:
+        # Beams have the full blocks of the prompt in common, and nothing else in the worst case.
+        num_common = min(num_blocks, len(submission.prompt_token_ids) // block_size)
+        num_blocks = num_common + len(submission.emitted) * (num_blocks - num_common)
+    elif info.window is not None:
+        # One at the start of the window that is not full of it, and the one being written.
+        num_blocks = min(num_blocks, -(-info.window // block_size) + 2)
+    return num_blocks
+
+
+def fits(worker: WorkerState, sequence: Sequence) -> bool:
+    """Whether `sequence` can run to its end on `worker` when nothing else does."""
+    submission = sequence.request.submission
+    num_slots = len(submission.emitted) if submission.beam_search is not None else 1
+    return (
+        len(sequence.tokens) + (not sequence.is_pooling) <= worker.info.model.max_model_len
+        and num_slots <= len(worker.slots)
+        and num_blocks_ever(worker, sequence) <= worker.info.num_blocks
+    )
+
+
+def num_blocks_to_start(worker: WorkerState, sequence: Sequence) -> int:
+    """Return how many blocks must be there when it starts: all that it may ever need, once it has
+    given way too often."""
+    needed = num_blocks_ever(worker, sequence)
+    if sequence.num_preemptions >= MAX_PREEMPTIONS:
+        return needed
+    return min(needed, -(-sequence.num_to_hold // worker.info.model.block_size))
+
+
+MAX_PREEMPTIONS: Final = 3

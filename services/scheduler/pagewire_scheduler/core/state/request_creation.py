@@ -1,0 +1,49 @@
+"""Creates requests and their sequences from submissions."""
+
+from array import array
+
+from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.data.token_logprobs import OutputLogprobs
+from pagewire_scheduler.core.state.request import Request, Sequence
+
+
+def create_request(
+    submission: Submission, frontend_id: bytes, arrival: int, rank: float
+) -> Request:
+    """Return a request with one WAITING sequence per choice."""
+    sampling = submission.sampling
+    request = Request(
+        submission=submission,
+        frontend_id=frontend_id,
+        handle=submission.handle,
+        arrival=arrival,
+        rank=rank,
+        stop_ids=frozenset(sampling.stop_token_ids),
+        eos_ids=frozenset() if sampling.ignore_eos else frozenset(submission.eos_token_ids),
+        grammar_key=(sampling.structured_outputs.digest if sampling.structured_outputs else None),
+    )
+    request.sequences = create_sequences(request)
+    return request
+
+
+def create_sequences(request: Request) -> list[Sequence]:
+    """Return the sequences of a request that has none, or whose beam search starts again."""
+    submission, sequences = request.submission, []
+    prompt = submission.prompt_token_ids
+    for choice, emitted in enumerate(submission.emitted):
+        sequence = Sequence(
+            request=request,
+            choice=choice,
+            tokens=array("I", prompt) + array("I", emitted),
+            num_prompt=len(prompt),
+            key=(request.rank, request.arrival, choice),
+            is_beam=request.is_beam,
+            is_pooling=request.is_pooling,
+            has_logprobs=submission.sampling.logprobs is not None and not request.is_beam,
+            end_ids=request.stop_ids | request.eos_ids,
+        )
+        if sequence.has_logprobs:
+            # Those of an earlier life stay with the frontend, which never asks for them again.
+            sequence.logprobs = OutputLogprobs(len(emitted))
+        sequences.append(sequence)
+    return sequences

@@ -1,0 +1,62 @@
+"""Updates the block reservation of a sequence (or beam search) as it grows."""
+
+from pagewire_scheduler.core.blocks.block_table import RELEASED
+from pagewire_scheduler.core.state.capacity import num_blocks_ever
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
+
+
+def guarantee(worker: WorkerState, sequence: Sequence) -> None:
+    """Set aside all that `sequence`, which has just been given its first blocks, may still take."""
+    sequence.is_guaranteed = True
+    sequence.is_private = is_to_be_private(worker)
+    update_reservation(worker, sequence)
+
+
+def is_to_be_private(worker: WorkerState) -> bool:
+    """Whether a guaranteed sequence of `worker` may share no block with others.
+
+    What falls out of its attention window has to come free, or more would be set aside than there
+    is. The beams of a search share among themselves, and that is counted.
+    """
+    return worker.info.window is not None
+
+
+def may_fork(worker: WorkerState, leader: Sequence) -> bool:
+    """Whether a choice may start with the blocks of `leader`.
+
+    A guaranteed one then needs a block more, for a copy of the tail that it shares.
+    """
+    if leader.is_private:
+        return False
+    if not leader.is_guaranteed or not _has_open_tail(worker, leader):
+        return True
+    return leader.is_tail_shared or worker.pool.num_free > worker.reservations.num_blocks
+
+
+def update_reservation(worker: WorkerState, sequence: Sequence) -> None:
+    """The tables of a sequence or its search have changed."""
+    if not sequence.is_guaranteed:
+        return
+    request = sequence.request
+    members = request.sequences if sequence.is_beam else [sequence]
+    held = {
+        block
+        for member in members
+        if member.table is not None
+        for block in member.table.blocks
+        if block != RELEASED
+    }
+    num_left = num_blocks_ever(worker, sequence) - len(held) + _num_copies(worker, sequence)
+    worker.reservations.set(request if sequence.is_beam else sequence, max(0, num_left))
+
+
+def _num_copies(worker: WorkerState, sequence: Sequence) -> int:
+    """A tail that others hold, too, takes a block for its copy without making the table longer."""
+    is_shared = sequence.is_tail_shared and not sequence.is_beam
+    return int(is_shared and _has_open_tail(worker, sequence))
+
+
+def _has_open_tail(worker: WorkerState, sequence: Sequence) -> bool:
+    """Whether the next token goes into a block that has content already."""
+    return sequence.num_computed % worker.info.model.block_size > 0

@@ -1,0 +1,335 @@
+"""One attached worker as the core sees it: pool, slots, queues and outstanding steps. Slots and
+blocks are released when no outstanding step uses them."""
+
+import hashlib
+import heapq
+import struct
+from bisect import bisect_left, insort
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pagewire_scheduler.core.blocks.block_pool import BlockPool
+from pagewire_scheduler.core.blocks.block_table import BlockTable, LeavingBlocks
+from pagewire_scheduler.core.blocks.prefix_cache import NameChain, RootKey
+from pagewire_scheduler.core.data.model_totals import ModelTotals
+from pagewire_scheduler.core.data.settings import CoreSettings
+from pagewire_scheduler.core.data.worker_info import WorkerInfo
+from pagewire_scheduler.core.state.fault_isolation import FaultIsolation
+from pagewire_scheduler.core.state.grammars import WorkerGrammars
+from pagewire_scheduler.core.state.handoff import Handoff
+from pagewire_scheduler.core.state.loads import Loads
+from pagewire_scheduler.core.state.outstanding_step import OutstandingStep, Release
+from pagewire_scheduler.core.state.pairs import PairFacts
+from pagewire_scheduler.core.state.probes import Probe
+from pagewire_scheduler.core.state.request import Key, Request, Sequence
+from pagewire_scheduler.core.state.reserve import BlockReservations
+from pagewire_scheduler.core.state.waiting_queue import WaitingQueue
+from pagewire_shared.identity.ids import BlockName
+from pagewire_shared.kv.block_hash import root_name
+
+
+@dataclass(slots=True)
+class WorkerCounts:
+    """Totals since the worker attached; nothing decides by them.
+
+    Attributes:
+        num_computed_tokens: Tokens to compute in its plans.
+        num_queried_tokens: Prompt and resumed tokens looked up in the prefix cache.
+        num_hit_tokens: Those found there.
+    """
+
+    num_computed_tokens: int = 0
+    num_queried_tokens: int = 0
+    num_hit_tokens: int = 0
+
+
+# Apart from the ids of steps: what void names are made of differs whenever contents do.
+_RESET = 1 << 63
+
+
+class WorkerState:
+    """What the core knows of one attached worker.
+
+    Attributes:
+        roles: What it is used for now.
+        limits: What may be under way to it.
+        slots: The sequence that runs in each slot; None for a slot that is free or on its way to
+            it.
+        freed_slots_to_report: Slots left since the last plan. They are free already: the
+            plan that gives one out again tells the worker to clear it first.
+        num_reserved_slots: Free slots kept for the beams of searches that have begun.
+        running: RUNNING sequences, ordered by their keys.
+        growing: Those of them with more than one token to compute; a dictionary for its order.
+        num_running_of: How many of them each tenant has; only of those that have any.
+        waiting: Sequences placed here that do not run.
+        compiling: Sequences whose grammar is not compiled yet; they do not compete for slots.
+        grammars: What its compiler has.
+        loading: Sequences that wait for blocks; they do not compete for slots.
+        resting: Those left out by steps that have given their slots to others for a while.
+        loads: What is on its way.
+        outgoing_handoffs: Hand-offs that it computes blocks for, or keeps them for.
+        incoming_handoffs: Hand-offs whose blocks come here.
+        probe_blocks: Blocks that probes compare.
+        pairs: What is known of the ways from other workers, by their ids.
+        kind: What it has in common with others that differ in their load and their blocks only.
+        queued: What waits here.
+        is_blocked: Whether who waits lacked slots or blocks in the newest plan that looked at them.
+        outstanding: Steps under way, oldest first.
+        reservations: Reserved blocks.
+        branched: Beam requests whose moves the next plan tells; a dictionary for its order.
+        fault_isolation: Sequences among which one made a step fail.
+        returning: PREEMPTED sequences that a step under way still names.
+        is_draining: Whether it gets no new requests.
+        is_drain_due: Whether those that wait are to move once no trial is under way.
+        counts: Totals of its prefix cache.
+        totals: Those of its model.
+    """
+
+    def __init__(
+        self,
+        *,
+        info: WorkerInfo,
+        waiting: WaitingQueue,
+        totals: ModelTotals,
+        settings: CoreSettings,
+        touched: "dict[WorkerState, None]",
+    ) -> None:
+        """Args: `touched` are those whose next plan may differ; a dictionary for its order."""
+        self.info, self.limits = info, settings.stream_limits
+        self.generation = settings.generation
+        self._touched = touched
+        self.totals = totals
+        self.roles = info.roles
+        self.pool = BlockPool(info.num_blocks)
+        # A step must have room for one token of every running sequence.
+        num_slots = min(info.max_num_seqs, self.shared_step_tokens, self.limits.max_slots)
+        self.slots: list[Sequence | None] = [None] * num_slots
+        self.free_slots = list(range(num_slots))  # a heap: low numbers first
+        self.freed_slots_to_report: list[int] = []
+        self.num_reserved_slots = 0
+        self.running: list[Sequence] = []
+        self.growing: dict[Sequence, None] = {}
+        self.num_running_of: Counter[str] = Counter()
+        self.waiting = waiting
+        self.queued = waiting.sums
+        self.compiling = WaitingQueue(waiting.sums)
+        self.grammars = WorkerGrammars(self.limits)
+        self.loading = WaitingQueue(waiting.sums)
+        self.resting = WaitingQueue(waiting.sums)
+        self.loads = Loads(is_forced=settings.is_load_forced)
+        self.outgoing_handoffs: dict[Handoff, None] = {}
+        self.incoming_handoffs: dict[Handoff, None] = {}
+        self.probe_blocks: dict[Probe, BlockTable] = {}
+        self.pairs: dict[bytes, PairFacts] = {}
+        self.reservations = BlockReservations()
+        self.branched: dict[Request, None] = {}
+        self.fault_isolation = FaultIsolation()
+        self.returning: set[Sequence] = set()
+        self.is_blocked = self.is_draining = self.is_drain_due = False
+        self.counts = WorkerCounts()
+        self.outstanding: deque[OutstandingStep] = deque()
+        self.void_blocks: dict[int, int] = {}  # block -> the void step that named it
+        self.next_step_id = 1
+        self.kind = (
+            _root_key(info),
+            (info.model.max_model_len, num_slots, info.num_blocks, info.window),
+        )
+        for name, block in info.held:
+            self.pool.adopt(block, name)
+
+    def touch(self) -> None:
+        """Note a change by which its next plan, or other messages to it, may differ.
+
+        Every change from outside of its own plan must call this, or the worker gets no plan.
+        """
+        self._touched[self] = None
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether another plan may be sent."""
+        return len(self.outstanding) < self.info.steps_in_flight
+
+    @property
+    def shared_step_tokens(self) -> int:
+        """Most tokens of a step that several sequences share."""
+        return min(self.info.shared_step_tokens or self._step_tokens, self._step_tokens)
+
+    @property
+    def _step_tokens(self) -> int:
+        most = self.limits.max_step_blocks * self.info.model.block_size
+        return min(self.info.max_num_batched_tokens, most)
+
+    @property
+    def num_tokens_alone(self) -> int:
+        """Tokens beyond those of a shared step for the only running sequence: a long prompt then
+        delays no other."""
+        if len(self.running) != 1:
+            return 0
+        num_own = min(self.running[0].num_to_compute, self._step_tokens)
+        return max(0, num_own - self.shared_step_tokens)
+
+    @property
+    def num_free_slots(self) -> int:
+        """Slots that a sequence may be started in."""
+        return len(self.free_slots) - self.num_reserved_slots
+
+    def num_free_for(self, sequence: Sequence) -> int:
+        """Return how many blocks `sequence` may take; negative when too many are set aside."""
+        owner = sequence.request if sequence.is_beam else sequence
+        return self.pool.num_free - self.reservations.num_blocks + self.reservations.of(owner)
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences placed here."""
+        return len(self.running) + self.queued.num_sequences
+
+    @property
+    def num_releasing_blocks(self) -> int:
+        """Blocks that come free when steps under way return."""
+        return self.leaving_blocks().num_free
+
+    def leaving_blocks(self) -> LeavingBlocks:
+        """Return the blocks of tables that are given back when steps under way return."""
+        leaving = LeavingBlocks(self.pool)
+        for step in self.outstanding:
+            for release in step.releases:
+                leaving.add(release.table)
+        return leaving
+
+    @property
+    def num_releasing_slots(self) -> int:
+        """Slots that come free when steps under way return."""
+        return sum(len(step.releases) for step in self.outstanding)
+
+    def chain_for(self, sequence: Sequence) -> NameChain:
+        """Return the sequence's chain of block names under this worker's layout."""
+        key, chain = self.kind[0], sequence.chain
+        if chain is None or chain.root_key != key:
+            fingerprint, layout, dtype, block_size = key
+            root = root_name(
+                model_fingerprint=fingerprint,
+                layout_fingerprint=layout,
+                dtype=dtype,
+                salt=sequence.request.submission.salt,
+            )
+            chain = sequence.chain = NameChain(
+                root, block_size, key, sequence.request.submission.given_names
+            )
+        return chain
+
+    def take_slot(self, sequence: Sequence) -> int:
+        """Give the lowest free slot to `sequence`."""
+        slot = heapq.heappop(self.free_slots)
+        self.slots[slot] = sequence
+        sequence.slot = slot
+        return slot
+
+    def release_reserved_slot(self, leader: Sequence) -> None:
+        """A slot kept for the search of `leader` is about to be taken."""
+        leader.num_reserved_slots -= 1
+        self.num_reserved_slots -= 1
+
+    def enter_running(self, sequence: Sequence) -> None:
+        """Put a sequence in its place among the running."""
+        insort(self.running, sequence, key=_key)
+        self.num_running_of[sequence.request.submission.tenant] += 1
+
+    def leave_running(self, sequence: Sequence) -> None:
+        """Take a running sequence out; its slot and blocks come free when no step names them."""
+        index = bisect_left(self.running, sequence.key, key=_key)
+        assert self.running[index] is sequence, "a sequence that does not run stops running"
+        del self.running[index]
+        self.growing.pop(sequence, None)
+        tenant = sequence.request.submission.tenant
+        self.num_running_of[tenant] -= 1
+        if not self.num_running_of[tenant]:
+            del self.num_running_of[tenant]
+        slot, table = sequence.slot, sequence.table
+        assert slot is not None
+        assert table is not None
+        assert self.slots[slot] is sequence, "a slot changed hands while its sequence ran"
+        self.slots[slot] = None
+        sequence.slot = sequence.table = None
+        sequence.num_computed = sequence.fast_path_until = 0
+        sequence.is_tail_shared = False
+        if sequence.is_guaranteed:
+            sequence.is_guaranteed = sequence.is_private = False
+            self.reservations.drop(sequence.request if sequence.is_beam else sequence)
+        self.num_reserved_slots -= sequence.num_reserved_slots
+        sequence.num_reserved_slots = 0
+        release = Release(slot, table)
+        if sequence.num_outstanding:
+            self._step(sequence.last_step).releases.append(release)
+        else:
+            self._release(release)
+
+    def finish_step(self, step: OutstandingStep) -> None:
+        """Release what `step`, which has just returned, was the last to name."""
+        for release in step.releases:
+            self._release(release)
+        step.releases = []
+
+    def collect_freed_slots(self) -> list[int]:
+        """Return the slots that the plan being sent tells as freed."""
+        freed, self.freed_slots_to_report = self.freed_slots_to_report, []
+        return freed
+
+    def drop_prefix_cache(self) -> int:
+        """Forget the names of all blocks that are VALID; return how many."""
+        named = self.pool.forget_names()
+        for block in named:
+            self.forget_on_worker(block)
+        self.loads.forget_names()
+        return len(named)
+
+    def forget_on_worker(self, block: int) -> None:
+        """Have the name reset on the worker, or it would offer `block` at its next attach."""
+        self.void_blocks[block] = _RESET + self.next_step_id
+
+    def void_steps(self, steps: Iterable[OutstandingStep]) -> None:
+        """Forget the names given by `steps`; they failed or ran on what a failed step left."""
+        for step in steps:
+            step.is_void = True
+            for block in step.named_blocks:
+                if self.pool.pending_steps[block] == step.step_id:
+                    self.pool.unname(block)
+
+    def take_void_names(self) -> list[tuple[int, BlockName]]:
+        """Return (block, name) that overwrite the names a void step may have left on the worker.
+
+        Such a step can succeed there although it read what a failed one should have written. Were
+        its names still held at a re-attach, they would be believed.
+        """
+        taken: list[tuple[int, BlockName]] = []
+        # Blocks in use lose the name when they are written, but may be freed before that.
+        for block in [b for b in self.void_blocks if not self.pool.ref_counts[b]]:
+            if len(taken) == self.limits.max_void_names:
+                break  # the next plan tells the others
+            step_id = self.void_blocks.pop(block)
+            if self.pool.names[block] is None:
+                taken.append((block, _void_name(self.info, step_id, block)))
+        return taken
+
+    def _step(self, step_id: int) -> OutstandingStep:
+        return next(step for step in self.outstanding if step.step_id == step_id)
+
+    def _release(self, release: Release) -> None:
+        release.table.release()
+        heapq.heappush(self.free_slots, release.slot)
+        self.freed_slots_to_report.append(release.slot)
+
+
+def _root_key(info: WorkerInfo) -> RootKey:
+    model = info.model
+    return model.model_fingerprint, info.layout_fingerprint, info.dtype, model.block_size
+
+
+def _void_name(info: WorkerInfo, step_id: int, block: int) -> BlockName:
+    """Return a name that no content has."""
+    parts = (b"void", info.worker_id, struct.pack("<QQI", info.incarnation, step_id, block))
+    return BlockName(hashlib.sha256(b"".join(parts)).digest()[:16])
+
+
+def _key(sequence: Sequence) -> Key:
+    return sequence.key

@@ -1,0 +1,243 @@
+"""Loads blocks from KV stores for waiting sequences: orders loads, lets several sequences wait for
+one load, and requeues them with the answer.
+
+A load takes free blocks that are not reserved. It holds them, and the cached blocks in front of
+them, until the answer. Loads are for queued sequences, which have no slot and no blocks yet. With
+the answer the blocks enter the prefix cache, where the sequence finds them when it starts.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from pagewire_scheduler.core.blocks.prefix_cache import find_prefix
+from pagewire_scheduler.core.costs.load_cost import MIN_BLOCKS
+from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOutcome
+from pagewire_scheduler.core.data.settings import CoreCounts, LoadCounts
+from pagewire_scheduler.core.data.state_machine import State
+from pagewire_scheduler.core.planning.schedule_waiting import MAX_SKIPS
+from pagewire_scheduler.core.state.capacity import MAX_PREEMPTIONS
+from pagewire_scheduler.core.state.loads import KvLoad
+from pagewire_scheduler.core.state.request import Sequence
+from pagewire_scheduler.core.state.worker import WorkerState
+from pagewire_scheduler.core.transfers.handoffs import end_handoff, go_on
+from pagewire_scheduler.core.transfers.orders import (
+    choose_run,
+    is_copy_under_way,
+    num_free_for_load,
+    order_load,
+)
+from pagewire_scheduler.core.transfers.pulls import finish_pull
+from pagewire_scheduler.core.transfers.remote_index import RemoteIndex
+from pagewire_shared.errors import WireError
+from pagewire_shared.kv.tier import MAX_TIERS, is_tier_name, tier_label
+
+MAX_LOADS: Final = 4
+"""Loads of a worker from stores that are not answered."""
+
+POOL_SHARE: Final = 2
+"""Loads hold at most one in so many blocks of a pool."""
+
+MAX_LOOKED_AT: Final = 8
+# Skips at most this many sequences that were already examined.
+_MAX_PASSED: Final = 32
+
+
+def order_loads(worker: WorkerState, index: RemoteIndex, counts: LoadCounts, now: float) -> None:
+    """Order loads for the first in the queue; before a plan is made, which may start them."""
+    if worker.fault_isolation or is_copy_under_way(worker):
+        return
+    at = num_looked_at = 0
+    look = worker.loads.look(index.version, now)
+    while num_looked_at < MAX_LOOKED_AT and at < _MAX_PASSED:
+        sequence = worker.waiting.at(at)
+        # No load takes blocks that a sequence passed MAX_SKIPS times waits for.
+        if sequence is None or sequence.num_skipped >= MAX_SKIPS:
+            return
+        if sequence.num_loads_left and sequence.load_look != look:
+            num_looked_at += 1
+            sequence.load_look = look
+            if _consider(worker, sequence, index, counts, now):
+                num_looked_at -= 1
+                look = worker.loads.look(index.version, now)
+                continue
+        at += 1
+
+
+def check_answer(worker: WorkerState, answer: LoadAnswer) -> KvLoad | None:
+    """Return the load that `answer` is about, or None when the load is unknown.
+
+    Raises:
+        WireError: The answer contradicts the order.
+    """
+    load = worker.loads.under_way.get(answer.load_id)
+    if load is None:
+        return None
+    what = f"the answer to load {answer.load_id}"
+    if not 0 <= answer.num_blocks <= len(load.order.blocks):
+        raise WireError(f"{what} has {answer.num_blocks} of {len(load.order.blocks)} blocks")
+    tiers = [tier for tier, _ in answer.tiers]
+    is_known = len(tiers) <= MAX_TIERS and all(map(is_tier_name, tiers))
+    if len(set(tiers)) < len(tiers) or not is_known:
+        raise WireError(f"{what} names tiers {tiers}")
+    counted = [count for _, count in answer.tiers]
+    if min(counted, default=0) < 0 or sum(counted) > answer.num_blocks:
+        raise WireError(f"{what} counts {sum(counted)} of {answer.num_blocks} blocks by tier")
+    if answer.num_bytes < 0 or not 0 <= answer.seconds < math.inf:
+        raise WireError(f"{what} took {answer.seconds} s for {answer.num_bytes} bytes")
+    return load
+
+
+def finish_load(
+    worker: WorkerState, load: KvLoad, answer: LoadAnswer, counts: CoreCounts, now: float
+) -> None:
+    """Take the answer to `load`: what came is cached, everything is given back, who waited waits
+    for a slot as before."""
+    pool, order = worker.pool, load.order
+    for block, name in list(zip(order.blocks, order.names, strict=True))[: answer.num_blocks]:
+        # A name that another block has by now: the worker would offer this one, too.
+        if load.is_forgotten or not pool.publish(block, name):
+            worker.forget_on_worker(block)
+    waiting = load.waiting
+    worker.loads.leave(load)
+    if load.handoff is not None:
+        finish_pull(worker, load, answer, waiting, counts.handoffs, now)
+        return
+    _judge(worker, load, answer, now)
+    block_size = worker.info.model.block_size
+    counts.loads.outcomes[answer.outcome] += 1
+    for tier, num_blocks in answer.tiers:
+        counts.loads.blocks[tier_label(tier)] += num_blocks
+        counts.loads.tokens[tier_label(tier)] += num_blocks * block_size
+    for sequence in waiting:
+        sequence.times.note_transfer(now - load.ordered_at, answer.num_bytes, None)
+        if answer.num_blocks and not load.is_forgotten:
+            sequence.loaded.update(_tiers_by_index(load.first, answer))
+        else:
+            sequence.num_loads_left = 0
+        go_on(worker, sequence, now)
+
+
+def give_up_overdue(worker: WorkerState, counts: LoadCounts, now: float) -> None:
+    """Requeue sequences that wait for overdue answers; the loads keep their blocks."""
+    for load in worker.loads.under_way.values():
+        if load.is_overdue or now < load.overdue_at:
+            continue
+        load.is_overdue = True
+        counts.num_overdue += 1
+        worker.loads.link(load.order.store).breaker.fail(now)
+        for sequence in load.waiting:
+            sequence.num_loads_left = 0
+            go_on(worker, sequence, now)
+
+
+def yield_blocks(worker: WorkerState) -> None:
+    """Cancel loads when no sequence can go on, but not loads that older sequences wait for.
+
+    A load that stays ends by its deadline.
+    """
+    stuck = [*worker.running[:1], *worker.waiting]
+    if not stuck:
+        return
+    oldest = min(sequence.key for sequence in stuck)
+    for load in worker.loads.under_way.values():
+        if all(sequence.key > oldest for sequence in load.waiting):
+            worker.loads.cancel(load)
+
+
+def take_loading(worker: WorkerState) -> list[Sequence]:
+    """Take out, in order, those that wait for loads, back to WAITING; prefills stay."""
+    there = [sequence for sequence in worker.loading if not sequence.is_prefill]
+    taken = sorted(there, key=lambda sequence: sequence.key)
+    for sequence in taken:
+        worker.loading.remove(sequence)
+        sequence.load = None
+        if sequence.handoff is not None:
+            end_handoff(sequence.handoff)
+        sequence.advance(State.WAITING)
+    return taken
+
+
+def _consider(
+    worker: WorkerState,
+    sequence: Sequence,
+    index: RemoteIndex,
+    counts: LoadCounts,
+    now: float,
+) -> bool:
+    """Let `sequence` wait for a load if it should; return whether it does."""
+    if not sequence.request.reads_cache or sequence.num_preemptions >= MAX_PREEMPTIONS:
+        return False
+    tokens, chain, loads = sequence.tokens, worker.chain_for(sequence), worker.loads
+    hits = find_prefix(worker.pool.cache, chain, tokens)
+    end = (len(tokens) - 1) // chain.block_size  # the last token is always computed
+    if len(hits) == end:
+        return False
+    load = loads.find(chain.name(len(hits), tokens))
+    if load is not None:
+        sequence.num_loads_left -= 1
+        _wait_for(worker, load, sequence)
+        return True
+    room = _room(worker, hits)
+    if loads.num_under_way(of_workers=False) >= MAX_LOADS or room < MIN_BLOCKS:
+        return False
+    names = (chain.name(at, tokens) for at in range(len(hits), min(end, len(hits) + room)))
+    runs = index.longest_runs(names)
+    if not runs:
+        return False
+    store, length, choice = choose_run(worker, runs, now)
+    counts.verdicts[choice.verdict] += 1
+    sequence.num_loads_left = 0
+    if not choice.verdict.is_load:
+        return False
+    load = order_load(
+        worker,
+        sequence,
+        hits,
+        store=store,
+        length=length,
+        verdict=choice.verdict,
+        timeout=choice.timeout,
+        now=now,
+    )
+    _wait_for(worker, load, sequence)
+    return True
+
+
+def _room(worker: WorkerState, hits: list[int]) -> int:
+    """Return how many blocks a load may take."""
+    num_left = worker.pool.num_blocks // POOL_SHARE - worker.loads.num_blocks
+    return min(num_free_for_load(worker, hits), num_left)
+
+
+def _wait_for(worker: WorkerState, load: KvLoad, sequence: Sequence) -> None:
+    worker.waiting.remove(sequence)
+    if sequence.state is not State.WAITING:
+        sequence.advance(State.WAITING)  # preempted
+    sequence.advance(State.WAITING_FOR_REMOTE_KV)
+    sequence.load = load
+    load.sequences.append(sequence)
+    worker.loading.push(sequence)
+
+
+def _judge(worker: WorkerState, load: KvLoad, answer: LoadAnswer, now: float) -> None:
+    """Note what an answer says of its store's link."""
+    link = worker.loads.link(load.order.store)
+    link.measure(answer.num_bytes, load.num_bytes_ahead, answer.seconds, now)
+    has_nothing = not answer.num_blocks and not answer.num_bytes
+    if load.is_overdue:
+        return  # it was counted when it was given up
+    if answer.outcome is LoadOutcome.CANCELLED:
+        link.breaker.forgo()
+    elif answer.outcome is LoadOutcome.FAILED or (
+        answer.outcome is LoadOutcome.LATE and has_nothing
+    ):
+        link.breaker.fail(now)
+    else:
+        link.breaker.succeed()
+
+
+def _tiers_by_index(first: int, answer: LoadAnswer) -> Iterator[tuple[int, str]]:
+    """Yield (index of block, tier), as if those of one tier came together."""
+    tiers = (tier for tier, num_blocks in answer.tiers for _ in range(num_blocks))
+    yield from enumerate(tiers, start=first)

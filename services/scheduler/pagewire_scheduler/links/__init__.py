@@ -1,0 +1,1 @@
+"""Streams to workers, frontends and KV stores, and the step loop that drives the core."""

@@ -1,0 +1,1 @@
+"""Prometheus metrics of steps, of the cell and of KV transfers."""

@@ -1,0 +1,53 @@
+"""The gRPC service of operators: reads requests, calls the auditor and the operator of the cell,
+and writes responses."""
+
+from pagewire_protos.scheduler.v1 import admin_pb2, admin_pb2_grpc
+from pagewire_scheduler.links.loop import StepLoop
+from pagewire_scheduler.operators.audit_service import DEFAULT_TIMEOUT_SECONDS, Auditor
+from pagewire_scheduler.operators.operator_service import CellOperator
+from pagewire_shared.errors import ModelNotFoundError
+
+
+class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
+    """Serves the requests of operators."""
+
+    def __init__(self, auditor: Auditor, operator: CellOperator, loop: StepLoop) -> None:
+        self._auditor = auditor
+        self._operator = operator
+        self._loop = loop
+
+    async def Audit(
+        self, request: admin_pb2.AuditRequest, context: object
+    ) -> admin_pb2.AuditResponse:
+        """Return the audit of this cell."""
+        seconds = DEFAULT_TIMEOUT_SECONDS
+        if request.HasField("timeout_ms"):
+            seconds = request.timeout_ms / 1000
+        return admin_pb2.AuditResponse(reports=[await self._auditor.collect(seconds)])
+
+    async def ResetPrefixCache(
+        self, request: admin_pb2.ResetPrefixCacheRequest, context: object
+    ) -> admin_pb2.ResetPrefixCacheResponse:
+        """Reset the prefix caches of this cell, for one model or for all."""
+        model = request.model if request.HasField("model") else None
+        if model is not None and model not in {m.name for m, _ in self._loop.core.models()}:
+            raise ModelNotFoundError(f"no worker serves {model!r}")
+        return admin_pb2.ResetPrefixCacheResponse(num_blocks=self._loop.reset_prefix_cache(model))
+
+    async def SetRoles(
+        self, request: admin_pb2.SetRolesRequest, context: object
+    ) -> admin_pb2.SetRolesResponse:
+        """Change the roles of a worker of this cell."""
+        return self._operator.set_roles(request)
+
+    async def Topology(
+        self, request: admin_pb2.TopologyRequest, context: object
+    ) -> admin_pb2.TopologyResponse:
+        """Return the workers of this cell, and the pairs that exchange blocks."""
+        return self._operator.topology()
+
+    async def SelfTest(
+        self, request: admin_pb2.SelfTestRequest, context: object
+    ) -> admin_pb2.SelfTestResponse:
+        """Move blocks between the workers of every pair of this cell."""
+        return await self._operator.self_test(request)

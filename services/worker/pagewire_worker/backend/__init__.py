@@ -1,0 +1,1 @@
+"""Interfaces between the model runner, the models and attention, with their data."""

@@ -1,0 +1,63 @@
+"""Keeps the block tables of all slots on the device; a step sends only changed tables."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pagewire_worker.backend.device_copy import to_device
+from pagewire_worker.plan.step import Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentRows:
+    """The block tables of some sequences.
+
+    Attributes:
+        tables: [num_slots, max_blocks] int32 on the device, of all slots.
+        slots: [num_seqs], the slot of each sequence.
+    """
+
+    tables: Tensor
+    slots: Int64Array
+
+    def select(self, num_blocks: int) -> Tensor:
+        """Return the first `num_blocks` blocks of each sequence, [num_seqs, num_blocks] int32."""
+        index = to_device(self.slots, self.tables.device)
+        return self.tables[:, :num_blocks].index_select(0, index)
+
+
+class ResidentTables:
+    """A copy of the block tables on the device.
+
+    Args:
+        host: [num_slots, max_blocks], the tables that are copied; changed by their owner.
+        device: Device of the copy.
+
+    Attributes:
+        tables: [num_slots, max_blocks] int32 on the device; equal to `host` after `update`.
+    """
+
+    def __init__(self, host: Int64Array, device: torch.device) -> None:
+        self._host = host
+        self._changed: set[int] = set()
+        self.tables = torch.zeros(host.shape, dtype=torch.int32, device=device)
+
+    def changed(self, slots: Int64Array | list[int]) -> None:
+        """Mark the tables of `slots` as changed."""
+        self._changed.update(map(int, slots))
+
+    def update(self, num_blocks: Int64Array) -> None:
+        """Copy changed tables; `num_blocks` [num_slots] is the number of blocks read of each."""
+        if not self._changed:
+            return
+        slots = np.array(sorted(self._changed), dtype=np.int64)
+        self._changed.clear()
+        width = int(num_blocks[slots].max())
+        if width == 0:
+            return
+        rows = self._host[slots, :width].astype(np.int32)
+        device = self.tables.device
+        index = to_device(slots, device)
+        self.tables[:, :width].index_copy_(0, index, to_device(rows, device))

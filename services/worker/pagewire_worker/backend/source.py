@@ -1,0 +1,140 @@
+"""Interface between the loader and the ways to run a checkpoint.
+
+A source has read the configuration of a checkpoint. A loaded model has weights and no cache; a
+backend has both.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from pagewire_worker.backend.backend import DecodeBounds, ModelBackend
+from pagewire_worker.kv.kv_cache import CacheShape, KvCache
+from pagewire_worker.kv.layer_watch import LayerWatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSummary:
+    """Facts about a model that are known before its weights are read.
+
+    Attributes:
+        architecture: Name of the architecture in config.json.
+        vocab_size: Number of token ids.
+        max_positions: Longest context, or None when config.json does not say.
+        dtype: Name of the type the weights were published in, or None.
+    """
+
+    architecture: str
+    vocab_size: int
+    max_positions: int | None
+    dtype: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSettings:
+    """Device, types and implementations that a model is loaded for.
+
+    Attributes:
+        device, dtype: Device and type of weights and computation.
+        max_model_len: Longest sequence.
+        block_size: Tokens per KV block.
+        attention_backend, linear_backend, cpu_backend: Names of implementations, or "auto".
+        cpu_isa: Instruction set of the kernels for CPUs, or "auto".
+        cache_dtype: Type of the KV cache; None for `dtype`.
+        quantization: Type that weights are turned into while loading: none, int8, int4 or fp8.
+        on_progress: Called with the fraction of the weights that has been read.
+        load_format: Source of the weights: auto for the checkpoint, dummy for random ones.
+        seed: Seed of random weights.
+        enforce_eager: Whether CUDA graphs are off.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    max_model_len: int
+    block_size: int
+    attention_backend: str
+    linear_backend: str
+    cpu_backend: str
+    on_progress: Callable[[float], None]
+    cpu_isa: str = "auto"
+    quantization: str = "none"
+    load_format: str = "auto"
+    seed: int = 0
+    enforce_eager: bool = False
+    cache_dtype: torch.dtype | None = None
+
+
+class LoadedReplicaModel(Protocol):
+    """A model with its weights in memory."""
+
+    @property
+    def cache_shape(self) -> CacheShape:
+        """Shape of the cache per position."""
+        ...
+
+    def backend(self, kv_cache: KvCache, on_layer: LayerWatch) -> ModelBackend:
+        """Return the model over `kv_cache`; `on_layer` is called for each layer of each step."""
+        ...
+
+    def reserve(self, bounds: DecodeBounds) -> None:
+        """Allocate memory that steps within `bounds` share, before the cache takes the rest."""
+        ...
+
+    def graph_bytes(self, bounds: DecodeBounds) -> int:
+        """Return roughly how much memory `captured` takes."""
+        ...
+
+    def captured(
+        self,
+        backend: ModelBackend,
+        bounds: DecodeBounds,
+        on_layer: LayerWatch,
+        advance: Callable[[], None],
+    ) -> ModelBackend:
+        """Return `backend` with decodes within `bounds` captured in graphs, or unchanged.
+
+        Args:
+            backend: A backend of this model.
+            bounds: Upper bounds of captured decodes.
+            on_layer: As of `backend`.
+            advance: Called during the capture, as a sign of progress.
+        """
+        ...
+
+
+class Uncaptured:
+    """Mixin for a loaded model without graphs and without memory that steps share."""
+
+    __slots__ = ()
+
+    def reserve(self, bounds: DecodeBounds) -> None:
+        """Allocate nothing."""
+
+    def graph_bytes(self, bounds: DecodeBounds) -> int:
+        """Return 0: there are no graphs."""
+        return 0
+
+    def captured(
+        self,
+        backend: ModelBackend,
+        bounds: DecodeBounds,
+        on_layer: LayerWatch,
+        advance: Callable[[], None],
+    ) -> ModelBackend:
+        """Return `backend` unchanged."""
+        return backend
+
+
+class ModelSource(Protocol):
+    """A checkpoint whose configuration has been read."""
+
+    @property
+    def summary(self) -> ModelSummary:
+        """Facts about the model."""
+        ...
+
+    def load(self, settings: LoadSettings) -> LoadedReplicaModel:
+        """Read the weights. Raises StartupError."""
+        ...

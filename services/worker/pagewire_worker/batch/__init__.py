@@ -1,0 +1,1 @@
+"""Request slots, and the flat input batch of a step."""

@@ -1,0 +1,190 @@
+"""Turns a plan and the slots into the tensors of one flat batch. Runs no model.
+
+A few array operations do all the work; no loop goes over sequences or tokens.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pagewire_worker.backend.attention import AttentionMetadata, Int64Array
+from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.device_copy import rows_to_device, to_device
+from pagewire_worker.backend.resident_tables import ResidentRows
+from pagewire_worker.batch.fork_rows import logits_rows
+from pagewire_worker.batch.pooling import PoolingRows, pooling_rows
+from pagewire_worker.batch.prompt_logprobs import PromptRows, prompt_rows
+from pagewire_worker.batch.slots import SlotTable
+from pagewire_worker.plan.step import PlanError, StepPlan
+from pagewire_worker.sampling.sampling_table import SamplingRows
+from pagewire_worker.sampling.token_history import TokenHistory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedStep:
+    """A step that is ready to run.
+
+    Attributes:
+        batch: Input of the model. Its outputs are the states to sample from, then the states that
+            predict prompt tokens, then the states to pool.
+        slots: Scheduled slots, [num_seqs].
+        ends: Tokens computed per slot after the step, [num_seqs].
+        sampling_slots: Slots that sample, [samples].
+        output_positions: Index of their next tokens in their outputs, [samples].
+        sampled_positions: Positions of these tokens in their sequences, [samples].
+        sampling: Parameters for the sampler.
+        prompt: Prompt tokens to report; None for none.
+        pooling: States to pool.
+        answering_slots, num_sampled: Slots that sample or return a vector, in the order of the
+            plan, and how many tokens each samples.
+        begun_blocks: Blocks whose first position the step writes.
+        token_slots: Slot of each token that is computed, [tokens].
+    """
+
+    batch: StepBatch
+    slots: Int64Array
+    ends: Int64Array
+    sampling_slots: Int64Array
+    output_positions: Int64Array
+    sampled_positions: Int64Array
+    sampling: SamplingRows
+    prompt: PromptRows | None
+    pooling: PoolingRows
+    answering_slots: Int64Array
+    num_sampled: Int64Array
+    begun_blocks: Int64Array
+    token_slots: Int64Array
+
+    @property
+    def needs_states(self) -> bool:
+        """Whether states are read for more than sampling."""
+        return self.prompt is not None or len(self.pooling.rows) > 0
+
+
+def prepare_step(table: SlotTable, plan: StepPlan, max_num_batched_tokens: int) -> PreparedStep:
+    """Return the batch of a plan that is already applied to `table`.
+
+    Raises:
+        PlanError: The plan asks for tokens or blocks that its slots do not have.
+    """
+    slots = np.asarray(plan.slots, dtype=np.int64)
+    starts = np.asarray(plan.starts, dtype=np.int64)
+    num_new = np.asarray(plan.num_new_tokens, dtype=np.int64)
+    is_answering = np.asarray(plan.samples, dtype=bool)
+    ends = starts + num_new
+    if int(num_new.sum()) > max_num_batched_tokens:
+        raise PlanError(f"{int(num_new.sum())} tokens are more than {max_num_batched_tokens}")
+    last_rows = logits_rows(plan, ends)
+    _check_rows(table, slots, starts, ends, is_answering)
+    is_sampling = is_answering & ~table.pooling.is_pooling(slots)
+    query_starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(num_new)))
+    prompt = prompt_rows(table, slots, starts, ends)
+    pooling = pooling_rows(table, slots, starts, ends, is_answering)
+    output_rows = [query_starts[last_rows[is_sampling] + 1] - 1, pooling.rows]
+    if prompt is not None:
+        output_rows.insert(1, prompt.rows)
+    batch, begun_blocks = _batch(table, slots, starts, ends, query_starts, output_rows)
+    sampling_slots, sampled_positions = slots[is_sampling], ends[is_sampling]
+    output_positions = sampled_positions - table.prompt_lens[sampling_slots]
+    return PreparedStep(
+        batch=batch,
+        slots=slots,
+        ends=ends,
+        sampling_slots=sampling_slots,
+        output_positions=output_positions,
+        sampled_positions=sampled_positions,
+        sampling=_sampling_rows(table, sampling_slots, output_positions),
+        prompt=prompt,
+        pooling=pooling,
+        answering_slots=slots[is_answering],
+        num_sampled=is_sampling[is_answering].astype(np.int64),
+        begun_blocks=begun_blocks,
+        token_slots=slots.repeat(num_new),
+    )
+
+
+def _batch(
+    table: SlotTable,
+    slots: Int64Array,
+    starts: Int64Array,
+    ends: Int64Array,
+    query_starts: Int64Array,
+    output_rows: list[Int64Array],
+) -> tuple[StepBatch, Int64Array]:
+    """Return the flat batch and the blocks whose first position it writes."""
+    sequence = np.repeat(np.arange(len(slots)), ends - starts)
+    positions = np.arange(len(sequence)) - query_starts[sequence] + starts[sequence]
+    token_slots = slots[sequence]
+    block_size = table.limits.block_size
+    blocks = table.block_table[token_slots, positions // block_size]
+    offsets = positions % block_size
+    device = table.tokens.device
+    slots_there, positions_there, slot_mapping, faults = rows_to_device(
+        (token_slots, positions, blocks * block_size + offsets, np.zeros_like(positions)), device
+    )
+    wanted = np.concatenate(output_rows)
+    batch = StepBatch(
+        token_ids=table.tokens[slots_there, positions_there].long(),
+        positions=positions_there,
+        slot_mapping=slot_mapping,
+        output_rows=to_device(wanted, device),
+        attention=_attention_metadata(table, slots, query_starts, ends),
+        is_decode=all(np.array_equal(rows, np.arange(len(slots))) for rows in (sequence, wanted)),
+        faults=faults,
+    )
+    return batch, blocks[offsets == 0]
+
+
+def _sampling_rows(table: SlotTable, slots: Int64Array, positions: Int64Array) -> SamplingRows:
+    """Return the sampler's parameters for the tokens at output `positions` of `slots`."""
+    prompt_lens = table.prompt_lens[slots]
+    history = TokenHistory(table.tokens, slots, prompt_lens, prompt_lens + positions)
+    return table.sampling.rows(slots, positions, history)
+
+
+def _attention_metadata(
+    table: SlotTable, slots: Int64Array, query_starts: Int64Array, ends: Int64Array
+) -> AttentionMetadata:
+    """Return the places of the sequences that compute tokens; other sequences do not attend."""
+    is_computing = np.diff(query_starts) > 0
+    if not is_computing.all():
+        slots, ends = slots[is_computing], ends[is_computing]
+        query_starts = np.append(query_starts[:-1][is_computing], query_starts[-1])
+    num_blocks = -(-int(ends.max()) // table.limits.block_size)
+    rows = None
+    if table.resident is not None:
+        table.resident.update(table.num_blocks)
+        rows = ResidentRows(table.resident.tables, slots)
+    return AttentionMetadata(query_starts, ends, table.block_table[slots, :num_blocks], rows)
+
+
+def _check_rows(
+    table: SlotTable,
+    slots: Int64Array,
+    starts: Int64Array,
+    ends: Int64Array,
+    is_answering: npt.NDArray[np.bool_],
+) -> None:
+    """Raise PlanError naming the slots that break a rule.
+
+    Slots that compute nothing are forks, checked before; their sources compute for them.
+    """
+    num_tokens = table.num_tokens[slots]
+    # A slot of a request that the worker does not hold has no tokens and fails the first rule.
+    rules = (
+        (ends > num_tokens, "tokens that are not known"),
+        (
+            (starts > table.num_computed[slots]) & (ends > starts),
+            "a start behind what is computed",
+        ),
+        (ends > table.num_blocks[slots] * table.limits.block_size, "too few blocks"),
+        (is_answering & (ends != num_tokens), "a sample before the last token"),
+        (ends > table.limits.max_model_len, "a position behind the context"),
+    )
+    for is_broken, text in rules:
+        if is_broken.any():
+            culprits = tuple(slots[is_broken].tolist())
+            raise PlanError(f"slots {list(culprits)}: {text}", culprits)
+    if len(set(slots.tolist())) != len(slots):
+        raise PlanError("a slot is scheduled twice in one step")

@@ -1,0 +1,64 @@
+"""Stores the pooling parameters of slots, and the sums of slots that take a mean."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from pagewire_shared.sampling.pooling import PoolingParams
+from pagewire_worker.plan.step import Int64Array, NewRequest
+
+
+@dataclass(frozen=True, slots=True)
+class StateSum:
+    """Sum of the hidden states of the first `num_positions` tokens, [hidden] float64 on the device.
+
+    The sum of no tokens has None as `values`.
+    """
+
+    num_positions: int
+    values: Tensor | None = None
+
+
+EMPTY_SUM = StateSum(0)
+
+
+class PoolingTable:
+    """Pooling parameters of all slots that pool, and the sums of those that take a mean.
+
+    A sum is replaced only after its step has succeeded, so a failed step can be repeated.
+    """
+
+    def __init__(self) -> None:
+        self._params: dict[int, PoolingParams] = {}
+        self._sums: dict[int, StateSum] = {}
+
+    def set(self, request: NewRequest) -> None:
+        """Store the parameters of a new request under its slot."""
+        self.free(request.slot)
+        if request.pooling is not None:
+            self._params[request.slot] = request.pooling
+
+    def free(self, slot: int) -> None:
+        """Forget a slot."""
+        self._params.pop(slot, None)
+        self._sums.pop(slot, None)
+
+    def params(self, slot: int) -> PoolingParams | None:
+        """Return the pooling parameters of `slot`; None when it samples."""
+        return self._params.get(slot)
+
+    def is_pooling(self, slots: Int64Array) -> npt.NDArray[np.bool_]:
+        """Return which of `slots` [n] pool."""
+        if not self._params:
+            return np.zeros(len(slots), dtype=bool)
+        return np.array([slot in self._params for slot in slots.tolist()], dtype=bool)
+
+    def sum_of(self, slot: int) -> StateSum:
+        """Return the sum of `slot` after the last step that succeeded."""
+        return self._sums.get(slot, EMPTY_SUM)
+
+    def commit(self, sums: dict[int, StateSum]) -> None:
+        """Store the sums, by slot, of a step that succeeded."""
+        self._sums.update(sums)

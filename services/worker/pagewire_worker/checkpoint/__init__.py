@@ -1,0 +1,1 @@
+"""Reads checkpoints: config.json, weights, data types and fingerprints."""

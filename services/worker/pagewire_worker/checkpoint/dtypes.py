@@ -1,0 +1,27 @@
+"""Maps names of types, as settings and checkpoints spell them, to torch's types."""
+
+import torch
+
+FP8 = torch.float8_e4m3fn
+"""The only 8-bit float type of weights, activations, keys and values."""
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+CACHE_DTYPES = {"fp8_e4m3": FP8}
+"""Values of --kv-cache-dtype, except auto."""
+
+
+def pick_dtype(name: str, published: str | None) -> torch.dtype:
+    """Return the type of a model for --dtype `name`, with weights of the type `published`."""
+    if name != "auto":
+        return DTYPES[name]
+    return DTYPES.get(published or "float32", torch.float32)
+
+
+def pick_cache_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
+    """Return the type of the KV cache for --kv-cache-dtype `name`, of a model of type `dtype`."""
+    return CACHE_DTYPES.get(name, dtype)

@@ -1,0 +1,38 @@
+"""Opens weights by `--load-format`: from the folder of the checkpoint, or drawn from a seed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from pagewire_worker.backend.source import LoadSettings
+from pagewire_worker.checkpoint.digest_cache import DigestCache
+from pagewire_worker.checkpoint.fingerprint import ModelFingerprint
+from pagewire_worker.checkpoint.random_weights import RandomWeights, random_fingerprint
+from pagewire_worker.checkpoint.weights import SafetensorsReader, WeightReader
+from pagewire_worker.host.kept_facts import cache_folder
+
+DUMMY = "dummy"
+
+
+def open_weights(folder: Path, settings: LoadSettings) -> WeightReader:
+    """Return the tensors for the model in `folder`. Raises StartupError if it has no weights."""
+    device, dtype, on_progress = settings.device, settings.dtype, settings.on_progress
+    if settings.load_format == DUMMY:
+        return RandomWeights(settings.seed, device, dtype, on_progress)
+    return SafetensorsReader(folder, device, dtype, on_progress)
+
+
+def weights_fingerprint(
+    folder: Path, load_format: str, seed: int, device: torch.device, dtype: torch.dtype
+) -> Callable[[], bytes]:
+    """Begin the fingerprint of configuration and weights; return a function that waits for it.
+
+    The function returns 32 bytes. Raises StartupError for a file of weights that is truncated or
+    not a safetensors file.
+    """
+    if load_format == DUMMY:
+        config_json = (folder / "config.json").read_bytes()
+        fingerprint = random_fingerprint(config_json, seed, device, dtype)
+        return lambda: fingerprint
+    return ModelFingerprint(folder, DigestCache(cache_folder())).result

@@ -1,0 +1,176 @@
+"""Reads tensors of a checkpoint by name and shape.
+
+Every tensor is requested once. A tensor that is missing, has another shape or is never requested
+ends the start with one line, because the model would otherwise compute something else.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from pagewire_shared.errors import StartupError
+from pagewire_worker.host.memory_advice import release_pages
+
+INDEX_NAME = "model.safetensors.index.json"
+SINGLE_NAME = "model.safetensors"
+
+IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".masked_bias")
+"""Buffers that old checkpoints store and that are never read."""
+
+Shape = tuple[int, ...]
+
+
+class WeightReader(Protocol):
+    """Tensors by name and shape, from any source."""
+
+    def take(self, name: str, shape: Shape) -> Tensor:
+        """Return one tensor. Raises StartupError when it is missing or of another shape."""
+        ...
+
+    def take_stacked(self, parts: Sequence[tuple[str, Shape]]) -> Tensor:
+        """Return tensors stacked along their first dimension."""
+        ...
+
+    def borrow(self, name: str, shape: Shape) -> AbstractContextManager[Tensor]:
+        """Yield one tensor in its stored type, until the end of the context."""
+        ...
+
+    def ignore(self, name: str) -> None:
+        """Accept that `name` may be stored without being requested."""
+        ...
+
+    def finish(self) -> None:
+        """Release the files. Raises StartupError if a stored tensor was not requested."""
+        ...
+
+
+class SafetensorsReader:
+    """Tensors of one checkpoint, moved to a device and type when they are taken.
+
+    Args:
+        folder: Holds model.safetensors, or the index and the shards it names.
+        device, dtype: Device and type of the returned tensors.
+        on_progress: Called with the fraction of tensors taken.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        device: torch.device,
+        dtype: torch.dtype,
+        on_progress: Callable[[float], None] = lambda fraction: None,
+    ) -> None:
+        self._folder = folder
+        self._device = device
+        self._dtype = dtype
+        self._on_progress = on_progress
+        self._files: dict[Path, Any] = {}
+        self._file_of = self._find_tensors()
+        self._left = set(self._file_of)
+
+    def take(self, name: str, shape: Shape) -> Tensor:
+        """Return one tensor. Raises StartupError when it is missing or of another shape."""
+        return self.take_stacked([(name, shape)])
+
+    def take_stacked(self, parts: Sequence[tuple[str, Shape]]) -> Tensor:
+        """Return tensors stacked along their first dimension."""
+        num_rows = sum(shape[0] for _, shape in parts)
+        result = torch.empty((num_rows, *parts[0][1][1:]), dtype=self._dtype, device=self._device)
+        row = 0
+        for name, shape in parts:
+            result[row : row + shape[0]].copy_(self._read(name, shape))
+            row += shape[0]
+        return result
+
+    @contextmanager
+    def borrow(self, name: str, shape: Shape) -> Iterator[Tensor]:
+        """Yield one tensor in its stored type, in the mapped file.
+
+        At the end its pages are released, so the tensor must not be used any more. Raises
+        StartupError if it is missing or has another shape.
+        """
+        tensor = self._read(name, shape)
+        yield tensor
+        release_pages(tensor)
+
+    def ignore(self, name: str) -> None:
+        """Accept that `name` may be stored without being requested."""
+        self._left.discard(name)
+
+    def finish(self) -> None:
+        """Close the files. Raises StartupError if a stored tensor was not requested."""
+        self._files.clear()
+        unknown = sorted(n for n in self._left if not n.endswith(IGNORED_SUFFIXES))
+        if unknown:
+            more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+            raise StartupError(
+                f"{self._folder} holds tensors that its architecture does not have: "
+                f"{', '.join(unknown[:3])}{more}",
+                field="model",
+            )
+
+    def _read(self, name: str, shape: Shape) -> Tensor:
+        if name not in self._file_of:
+            raise StartupError(f"{self._folder} lacks the tensor {name}", field="model")
+        path = self._file_of[name]
+        try:
+            tensor: Tensor = self._open(path).get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise _broken(path, error) from error
+        if tuple(tensor.shape) != shape:
+            raise StartupError(
+                f"{path}: tensor {name} has shape {list(tensor.shape)}, "
+                f"config.json asks for {list(shape)}",
+                field="model",
+            )
+        if not tensor.dtype.is_floating_point:
+            raise StartupError(f"{path}: tensor {name} has type {tensor.dtype}", field="model")
+        self._left.discard(name)
+        self._on_progress(1.0 - len(self._left) / len(self._file_of))
+        return tensor
+
+    def _find_tensors(self) -> dict[str, Path]:
+        index = self._folder / INDEX_NAME
+        single = self._folder / SINGLE_NAME
+        if index.is_file():
+            return self._read_index(index)
+        if not single.is_file():
+            raise StartupError(
+                f"--model: {self._folder} has neither {SINGLE_NAME} nor {INDEX_NAME}",
+                field="model",
+            )
+        return dict.fromkeys(self._open(single).keys(), single)
+
+    def _read_index(self, index: Path) -> dict[str, Path]:
+        try:
+            weight_map = json.loads(index.read_text())["weight_map"]
+            file_of = {str(name): self._folder / str(file) for name, file in weight_map.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StartupError(
+                f"{index} is no index of safetensors files", field="model"
+            ) from error
+        for path in sorted(set(file_of.values())):
+            if not path.is_file():
+                raise StartupError(f"{index} names {path.name}, which is missing", field="model")
+            stored = set(self._open(path).keys())
+            for name in (n for n, p in file_of.items() if p == path and n not in stored):
+                raise StartupError(f"{path} lacks the tensor {name}", field="model")
+        return file_of
+
+    def _open(self, path: Path) -> Any:
+        if path not in self._files:
+            try:
+                self._files[path] = safe_open(path, framework="pt")
+            except (SafetensorError, OSError) as error:
+                raise _broken(path, error) from error
+        return self._files[path]
+
+
+def _broken(path: Path, error: Exception) -> StartupError:
+    return StartupError(f"{path} is truncated or no safetensors file: {error}", field="model")

@@ -1,0 +1,1 @@
+"""The native decoder on C++ kernels for x86 CPUs."""

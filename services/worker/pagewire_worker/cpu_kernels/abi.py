@@ -1,0 +1,124 @@
+"""The structures of kernels/abi.h for ctypes, field by field."""
+
+import ctypes
+
+FLOAT32 = 0
+BFLOAT16 = 1
+INT8 = 2
+INT4 = 3
+
+
+class LinearArgs(ctypes.Structure):
+    """PwLinear."""
+
+    _fields_ = (
+        ("weight", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
+        ("kind", ctypes.c_int32),
+        ("group", ctypes.c_int32),
+        ("num_outputs", ctypes.c_int32),
+        ("num_inputs", ctypes.c_int32),
+    )
+
+
+class Layer(ctypes.Structure):
+    """PwLayer."""
+
+    _fields_ = (
+        ("attention_norm", ctypes.c_void_p),
+        ("mlp_norm", ctypes.c_void_p),
+        ("query_norm", ctypes.c_void_p),
+        ("key_norm", ctypes.c_void_p),
+        ("qkv", LinearArgs),
+        ("output", LinearArgs),
+        ("gate_up", LinearArgs),
+        ("down", LinearArgs),
+        ("key", ctypes.c_void_p),
+        ("value", ctypes.c_void_p),
+    )
+
+
+class Model(ctypes.Structure):
+    """PwModel."""
+
+    _fields_ = (
+        ("type", ctypes.c_int32),
+        ("num_layers", ctypes.c_int32),
+        ("hidden", ctypes.c_int32),
+        ("intermediate", ctypes.c_int32),
+        ("num_heads", ctypes.c_int32),
+        ("num_kv_heads", ctypes.c_int32),
+        ("head_dim", ctypes.c_int32),
+        ("block_size", ctypes.c_int32),
+        ("window", ctypes.c_int32),
+        ("norm_epsilon", ctypes.c_float),
+        ("score_scale", ctypes.c_float),
+        ("cosines", ctypes.c_void_p),
+        ("sines", ctypes.c_void_p),
+        ("norm", ctypes.c_void_p),
+        ("embedding", LinearArgs),
+        ("vocabulary", LinearArgs),
+        ("layers", ctypes.POINTER(Layer)),
+    )
+
+
+class Batch(ctypes.Structure):
+    """PwBatch."""
+
+    _fields_ = (
+        ("num_tokens", ctypes.c_int64),
+        ("num_seqs", ctypes.c_int64),
+        ("num_outputs", ctypes.c_int64),
+        ("table_stride", ctypes.c_int64),
+        ("token_ids", ctypes.c_void_p),
+        ("positions", ctypes.c_void_p),
+        ("slot_mapping", ctypes.c_void_p),
+        ("output_rows", ctypes.c_void_p),
+        ("query_starts", ctypes.c_void_p),
+        ("seq_lens", ctypes.c_void_p),
+        ("block_tables", ctypes.c_void_p),
+        ("faults", ctypes.c_void_p),
+    )
+
+
+class Scratch(ctypes.Structure):
+    """PwScratch."""
+
+    _fields_ = (
+        ("residual", ctypes.c_void_p),
+        ("qkv", ctypes.c_void_p),
+        ("normed", ctypes.c_void_p),
+        ("query", ctypes.c_void_p),
+        ("attended", ctypes.c_void_p),
+        ("activated", ctypes.c_void_p),
+        ("quantized", ctypes.c_void_p),
+    )
+
+
+_POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+_STEP = (_POINTER, ctypes.POINTER(Model), ctypes.POINTER(Batch), ctypes.POINTER(Scratch))
+_LINEAR = ctypes.POINTER(LinearArgs)
+_PRODUCT = (_POINTER, _INT, _LINEAR, _POINTER, _LONG, _POINTER)
+
+FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
+    "pw_isa_name": (ctypes.c_char_p, (_INT,)),
+    "pw_isa_runs": (_INT, (_INT,)),
+    "pw_source_hash": (ctypes.c_char_p, ()),
+    "pw_pool_new": (_POINTER, (_INT, _INT)),
+    "pw_pool_free": (None, (_POINTER,)),
+    "pw_pack": (None, (_POINTER, _LINEAR, _INT, _POINTER, _LONG, _LONG, _LONG)),
+    "pw_weight_bytes": (_LONG, (_LINEAR,)),
+    "pw_quantized_row_bytes": (_LONG, (_LINEAR,)),
+    "pw_step": (None, (*_STEP, _INT, _INT, _POINTER)),
+    "pw_linear": (None, (*_PRODUCT, _POINTER, _LONG)),
+    "pw_argmax": (None, (*_PRODUCT, _LONG, _POINTER)),
+    "pw_gate_up": (None, (*_PRODUCT, _POINTER)),
+    "pw_rotate_and_store": (None, (*_STEP, _INT)),
+    "pw_attend": (None, (*_STEP, _INT)),
+    "pw_norm": (
+        None,
+        (_POINTER, _INT, _POINTER, _POINTER, ctypes.c_float, _LONG, _LONG, _POINTER),
+    ),
+}
+"""Name to (result, arguments) of every function of abi.h."""

@@ -1,0 +1,232 @@
+"""Runs a packed decoder over its KV cache; one call of the kernels computes several layers."""
+
+import ctypes
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pagewire_worker.backend.attention import Int64Array
+from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.decoder import FusedDecoder, FusedLayer
+from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
+from pagewire_worker.cpu_kernels.packing import PackedWeights
+from pagewire_worker.cpu_kernels.probe import numerics_probe
+from pagewire_worker.kv.kv_cache import KvCache, LayerCache
+from pagewire_worker.kv.layer_watch import LayerWatch
+
+CALL_SECONDS = 0.1
+"""Approximate limit of one call: the worker reports progress between two calls."""
+
+_MEMORY_BYTES_PER_SECOND = 20e9
+_FLOP_PER_SECOND = 200e9
+
+
+class FusedBackend:
+    """Runs a FusedDecoder.
+
+    Blocks of the cache have the layout of kernels/kv.h.
+
+    Args:
+        decoder: The weights.
+        kv_cache: The blocks.
+        pool: Runs the kernels.
+        on_layer: Called for each layer.
+    """
+
+    def __init__(
+        self, decoder: FusedDecoder, kv_cache: KvCache, pool: KernelPool, on_layer: LayerWatch
+    ) -> None:
+        self._decoder = decoder
+        self._kv_cache = kv_cache
+        self._pool = pool
+        self._probe = numerics_probe(pool, decoder.dtype)
+        self._on_layer = on_layer
+        self._layers = (abi.Layer * len(decoder.layers))(
+            *map(_layer_structure, decoder.layers, kv_cache.layers)
+        )
+        self._model = _model_structure(decoder, kv_cache, self._layers)
+        self._vocabulary = decoder.vocabulary.structure()
+        self._scratch = _Scratch(decoder, 0)
+        self._quantized_states = torch.empty(0, dtype=torch.uint8)
+        storages = [linear.storage for linear in _linears(decoder.layers[0])]
+        self._layer_bytes = sum(storage.num_bytes for storage in storages)
+        self._layer_weights = sum(one.num_outputs * one.num_inputs for one in storages)
+
+    @property
+    def kv_cache(self) -> KvCache:
+        """The blocks that the model reads and writes."""
+        return self._kv_cache
+
+    @property
+    def kernel_set(self) -> str:
+        """Names of the implementations in use, and the numerics of the processor."""
+        return f"fused-1,{self._pool.instruction_set},{self._probe}"
+
+    @property
+    def is_exact(self) -> bool:
+        """Outputs are the same bits however a sequence is batched, chunked or resumed."""
+        return True
+
+    @property
+    def embedding_size(self) -> int:
+        """Length of a hidden state."""
+        return self._decoder.config.hidden_size
+
+    def forward(self, batch: StepBatch) -> Tensor:
+        """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
+        num_tokens = len(batch.token_ids)
+        if num_tokens > self._scratch.num_tokens:
+            self._scratch = _Scratch(self._decoder, num_tokens)
+        states = torch.empty(
+            (len(batch.output_rows), self.embedding_size), dtype=self._decoder.dtype
+        )
+        arrays = BatchArrays(batch)
+        num_layers = len(self._decoder.layers)
+        most = 1 if self._on_layer.is_awaited else self._layers_per_call(num_tokens)
+        for first in range(0, num_layers, most):
+            last = min(first + most, num_layers)
+            self._pool.step(
+                self._model,
+                arrays.structure,
+                self._scratch.structure,
+                first,
+                last,
+                pointer(states),
+            )
+            for _ in range(first, last):
+                self._on_layer()
+        return states
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
+        stride = self._decoder.vocabulary.storage.num_outputs
+        logits = torch.empty((len(hidden), stride), dtype=torch.float32)
+        self._pool.linear(
+            TYPES[self._decoder.dtype],
+            self._vocabulary,
+            pointer(hidden.contiguous()),
+            len(hidden),
+            self._quantized(len(hidden)),
+            pointer(logits),
+            stride,
+        )
+        return logits[:, : self._decoder.config.vocab_size]
+
+    def greedy(self, hidden: Tensor) -> SampledTokens:
+        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
+        token_ids = torch.empty(len(hidden), dtype=torch.int64)
+        self._pool.argmax(
+            TYPES[self._decoder.dtype],
+            self._vocabulary,
+            pointer(hidden.contiguous()),
+            len(hidden),
+            self._quantized(len(hidden)),
+            self._decoder.config.vocab_size,
+            pointer(token_ids),
+        )
+        return SampledTokens(token_ids.clamp(min=0), faults=token_ids < 0)
+
+    def _quantized(self, num_rows: int) -> int | None:
+        """Return memory for `num_rows` quantized states; reused until more rows are needed."""
+        needed = num_rows * self._decoder.vocabulary.storage.quantized_row_bytes
+        if needed > len(self._quantized_states):
+            self._quantized_states = torch.empty(needed, dtype=torch.uint8)
+        return pointer(self._quantized_states) if needed else None
+
+    def _layers_per_call(self, num_tokens: int) -> int:
+        seconds = max(
+            self._layer_bytes / _MEMORY_BYTES_PER_SECOND,
+            2 * num_tokens * self._layer_weights / _FLOP_PER_SECOND,
+        )
+        return max(1, int(CALL_SECONDS / seconds))
+
+
+class _Scratch:
+    """Memory for the activations of `num_tokens` tokens."""
+
+    def __init__(self, decoder: FusedDecoder, num_tokens: int) -> None:
+        config, dtype = decoder.config, decoder.dtype
+        num_query = config.num_heads * config.head_dim
+        num_heads = config.num_heads + 2 * config.num_kv_heads
+        row_bytes = max(one.storage.quantized_row_bytes for one in _linears(decoder.layers[0]))
+        self.num_tokens = num_tokens
+        self._tensors = [
+            torch.empty(num_tokens * config.hidden_size, dtype=torch.float32),
+            torch.empty(num_tokens * num_heads * config.head_dim, dtype=torch.float32),
+            torch.empty(num_tokens * config.hidden_size, dtype=dtype),
+            torch.empty(num_tokens * num_query, dtype=dtype),
+            torch.empty(num_tokens * num_query, dtype=dtype),
+            torch.empty(num_tokens * config.intermediate_size, dtype=dtype),
+            torch.empty(num_tokens * row_bytes, dtype=torch.uint8),
+        ]
+        self.structure = abi.Scratch(*map(pointer, self._tensors))
+
+
+class BatchArrays:
+    """The arrays of a batch, held while the kernels read them."""
+
+    def __init__(self, batch: StepBatch) -> None:
+        attention = batch.attention
+        tensors = (batch.token_ids, batch.positions, batch.slot_mapping, batch.output_rows)
+        self._tensors = [tensor.contiguous() for tensor in tensors]
+        self._arrays: list[Int64Array] = [
+            np.ascontiguousarray(array, dtype=np.int64)
+            for array in (attention.query_starts, attention.seq_lens, attention.block_tables)
+        ]
+        self.structure = abi.Batch(
+            len(batch.token_ids),
+            len(attention.seq_lens),
+            len(batch.output_rows),
+            attention.block_tables.shape[1],
+            *map(pointer, self._tensors),
+            *(torch.from_numpy(array).data_ptr() for array in self._arrays),
+            # Written by the kernels, so it must not be a copy.
+            pointer(batch.faults),
+        )
+
+
+def _linears(layer: FusedLayer) -> tuple[PackedWeights, ...]:
+    return layer.qkv, layer.output, layer.gate_up, layer.down
+
+
+def _layer_structure(layer: FusedLayer, cache: LayerCache) -> abi.Layer:
+    return abi.Layer(
+        pointer(layer.attention_norm),
+        pointer(layer.mlp_norm),
+        pointer(layer.query_norm),
+        pointer(layer.key_norm),
+        layer.qkv.structure(),
+        layer.output.structure(),
+        layer.gate_up.structure(),
+        layer.down.structure(),
+        pointer(cache.key),
+        pointer(cache.value),
+    )
+
+
+def _model_structure(
+    decoder: FusedDecoder, kv_cache: KvCache, layers: "ctypes.Array[abi.Layer]"
+) -> abi.Model:
+    config = decoder.config
+    return abi.Model(
+        TYPES[decoder.dtype],
+        config.num_layers,
+        config.hidden_size,
+        config.intermediate_size,
+        config.num_heads,
+        config.num_kv_heads,
+        config.head_dim,
+        kv_cache.block_size,
+        config.sliding_window or 0,
+        config.rms_norm_eps,
+        config.head_dim**-0.5,
+        pointer(decoder.cosines),
+        pointer(decoder.sines),
+        pointer(decoder.norm),
+        decoder.embedding.structure(),
+        decoder.vocabulary.structure(),
+        layers,
+    )

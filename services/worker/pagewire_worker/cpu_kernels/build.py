@@ -1,0 +1,121 @@
+"""Compiles the kernels. Imports only the standard library, because the build of a wheel runs it.
+
+`python -m pagewire_worker.cpu_kernels.build` compiles them for an installation without them.
+"""
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+SOURCES = FOLDER / "kernels"
+LIBRARY = FOLDER / "_kernels.so"
+MACHINES = ("x86_64", "AMD64")
+"""Processors that the kernels are written for."""
+
+COMPILERS = ("c++", "g++", "clang++")
+_COMMON = (
+    *("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"),
+    # A sum that is contracted in one loop and not in another would differ in its last bit.
+    "-ffp-contract=off",
+)
+_AVX2 = ("-mavx2", "-mfma")
+_AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
+# Instructions that each file may use. Nothing else is assumed of the processor.
+_UNITS: dict[str, tuple[str, ...]] = {
+    "interface.cpp": (),
+    "pool.cpp": (),
+    "avx2.cpp": _AVX2,
+    "avx512.cpp": _AVX512,
+    "avx512bf16.cpp": (*_AVX512, "-mavx512bf16", "-mavx512vnni"),
+}
+
+
+class BuildError(Exception):
+    """The kernels cannot be compiled here; the text gives the reason."""
+
+
+def source_hash() -> str:
+    """Return a hash that identifies these sources and flags."""
+    digest = hashlib.sha256(repr((_COMMON, _UNITS)).encode())
+    for path in sorted(SOURCES.glob("*.[ch]*")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def is_built(target: Path = LIBRARY) -> bool:
+    """Return whether `target` was compiled from these sources."""
+    return target.is_file() and source_hash().encode() in target.read_bytes()
+
+
+def build(target: Path = LIBRARY) -> Path:
+    """Compile the kernels into `target` and return it. Raises BuildError."""
+    if platform.machine() not in MACHINES:
+        raise BuildError(f"there are no kernels for {platform.machine()}")
+    compiler = _find_compiler()
+    with tempfile.TemporaryDirectory(prefix="pagewire-kernels-") as folder:
+        objects = _compile(compiler, Path(folder))
+        made = Path(folder) / "kernels.so"
+        _wait([_start([*compiler, "-shared", "-o", str(made), *map(str, objects), "-pthread"])])
+        # Processes that have the old file mapped keep it.
+        beside = target.with_name(f"{target.name}.{os.getpid()}")
+        shutil.copyfile(made, beside)
+        beside.replace(target)
+    return target
+
+
+def _find_compiler() -> list[str]:
+    """Return the compiler with its arguments: CXX may be several words, such as "ccache g++"."""
+    wanted = os.environ.get("CXX")
+    for command in (wanted,) if wanted else COMPILERS:
+        words = shlex.split(command)
+        path = shutil.which(words[0]) if words else None
+        if path is not None:
+            return [path, *words[1:]]
+    raise BuildError(f"there is no C++ compiler: none of {wanted or ', '.join(COMPILERS)}")
+
+
+def _compile(compiler: Sequence[str], folder: Path) -> list[Path]:
+    objects, running = [], []
+    for name, flags in _UNITS.items():
+        made = folder / f"{name}.o"
+        define = f'-DPW_SOURCE_HASH="{source_hash()}"'
+        source = str(SOURCES / name)
+        running.append(_start([*compiler, *_COMMON, *flags, define, "-c", source, "-o", str(made)]))
+        objects.append(made)
+    _wait(running)
+    return objects
+
+
+def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def _wait(running: "Sequence[subprocess.Popen[str]]") -> None:
+    outputs = [process.communicate()[0] for process in running]
+    for process, output in zip(running, outputs, strict=True):
+        if process.returncode:
+            raise BuildError(f"{' '.join(map(str, process.args))}\n{output}")  # type: ignore[arg-type]
+
+
+def main() -> int:
+    """Compile the kernels unless they are up to date, and print the outcome."""
+    if is_built():
+        return 0
+    try:
+        print(f"compiled {build()}")
+    except BuildError as error:
+        print(f"the kernels were not compiled: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

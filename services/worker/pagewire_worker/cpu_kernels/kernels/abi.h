@@ -1,0 +1,136 @@
+// The C interface of the kernels: plain structures, mirrored by ../abi.py. The caller keeps the
+// ownership of every pointer.
+#pragma once
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Storage of a matrix; activations and KV have the first two types only.
+enum { PW_FLOAT32 = 0, PW_BFLOAT16 = 1, PW_INT8 = 2, PW_INT4 = 3 };
+
+// y = x W^T + bias. `weight` is packed (pack.h), `bias` is float32 or null.
+typedef struct {
+  const void* weight;
+  const float* bias;
+  const float* scales;  // of the rows of an int8 matrix, [outputs]; int4 has its scales in `weight`
+  int32_t kind;         // its storage
+  int32_t group;        // inputs that share a scale in an int4 matrix, a multiple of 8
+  int32_t num_outputs;  // a multiple of 16; rows beyond the matrix are zeros
+  int32_t num_inputs;   // a multiple of 16
+} PwLinear;
+
+typedef struct {
+  const float* attention_norm;  // [hidden]
+  const float* mlp_norm;        // [hidden]
+  const float* query_norm;      // [head_dim], or null
+  const float* key_norm;        // [head_dim], or null
+  PwLinear qkv;
+  PwLinear output;
+  PwLinear gate_up;  // panels of gate and up alternate
+  PwLinear down;
+  void* key;    // the layer's part of the KV cache, see kv.h
+  void* value;
+} PwLayer;
+
+typedef struct {
+  int32_t type;  // of matrices, activations and KV cache
+  int32_t num_layers;
+  int32_t hidden;
+  int32_t intermediate;
+  int32_t num_heads;
+  int32_t num_kv_heads;
+  int32_t head_dim;
+  int32_t block_size;  // a multiple of 16
+  int32_t window;      // positions that a token sees, itself included; 0 for all
+  float norm_epsilon;
+  float score_scale;
+  const float* cosines;  // [positions, head_dim / 2]
+  const float* sines;
+  const float* norm;    // [hidden]
+  PwLinear embedding;   // one row per token id
+  PwLinear vocabulary;  // may be the same matrix
+  const PwLayer* layers;
+} PwModel;
+
+// One flat batch, as StepBatch in ../../backend/backend.py describes it; all arrays are int64.
+typedef struct {
+  int64_t num_tokens;
+  int64_t num_seqs;
+  int64_t num_outputs;
+  int64_t table_stride;  // entries of a row of block_tables
+  const int64_t* token_ids;
+  const int64_t* positions;
+  const int64_t* slot_mapping;
+  const int64_t* output_rows;
+  const int64_t* query_starts;
+  const int64_t* seq_lens;
+  const int64_t* block_tables;
+  // [num_tokens], or null. Set to 1 for a token whose key or value is not finite, or would not be in
+  // its stored type; 0 is stored in its place. With null, values are stored as they are.
+  int64_t* faults;
+} PwBatch;
+
+// Memory for the activations of one step; T is its number of tokens, X the type of the model.
+typedef struct {
+  float* residual;   // [T, hidden]
+  float* qkv;        // [T, (heads + 2 kv_heads) * head_dim]
+  void* normed;      // X [T, hidden]
+  void* query;       // X [T, heads * head_dim]
+  void* attended;    // X [T, heads * head_dim]
+  void* activated;   // X [T, intermediate]
+  void* quantized;   // [T, bytes of a quantized row of the longest input]; may be null without
+} PwScratch;
+
+typedef struct PwPool PwPool;
+
+#pragma GCC visibility push(default)
+
+// Names of the instruction sets with kernels, the newest first; null behind the last one.
+const char* pw_isa_name(int32_t isa);
+// Whether this machine has the instruction set.
+int32_t pw_isa_runs(int32_t isa);
+// Fingerprint of the sources that this library was compiled from.
+const char* pw_source_hash(void);
+
+// A pool of `num_threads` threads, with the caller's, for kernels of one instruction set.
+PwPool* pw_pool_new(int32_t isa, int32_t num_threads);
+void pw_pool_free(PwPool* pool);
+
+// Store rows of a matrix [num_rows, num_inputs] of type `source_type` as panels first_panel,
+// first_panel + panel_step, ... of the packed matrix `linear`, whose weights and scales are written.
+void pw_pack(PwPool* pool, const PwLinear* linear, int32_t source_type, const void* source,
+             int64_t num_rows, int64_t first_panel, int64_t panel_step);
+// Bytes of the weights of a matrix, and of a quantized row of its input.
+int64_t pw_weight_bytes(const PwLinear* linear);
+int64_t pw_quantized_row_bytes(const PwLinear* linear);
+
+// Compute layers [first_layer, last_layer) of a step. The first call also looks the tokens up. The
+// call for the last layer also writes the normalised states of the output rows: X [outputs, hidden].
+void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
+             int32_t first_layer, int32_t last_layer, void* states);
+
+// y [num_rows, stride] = x [num_rows, inputs] W^T + bias, y in float32. `type` is the type of x;
+// `quantized` is memory for its rows if the matrix needs quantized input.
+void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
+               void* quantized, float* y, int64_t stride);
+// Write the greatest of the first `num_outputs` columns of x W^T per row, the first of equal ones, or
+// -1 if a column is not finite. The matrix has no bias and fewer than 2^24 outputs.
+void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
+               void* quantized, int64_t num_outputs, int64_t* y);
+// Single parts of a step, for tests and measurements.
+void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
+                void* quantized, void* y);
+void pw_rotate_and_store(PwPool* pool, const PwModel* model, const PwBatch* batch,
+                         const PwScratch* scratch, int32_t layer);
+void pw_attend(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
+               int32_t layer);
+void pw_norm(PwPool* pool, int32_t type, const float* x, const float* weight, float epsilon,
+             int64_t num_rows, int64_t size, void* y);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif

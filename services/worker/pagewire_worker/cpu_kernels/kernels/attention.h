@@ -1,0 +1,277 @@
+// Causal attention over paged keys and values, for prefill chunks and decodes alike.
+//
+// The positions of a sequence are cut into splits of SPLIT positions, at multiples of SPLIT. Within
+// a split the scores of a row are summed in the order of positions; splits are merged in ascending
+// order as in online softmax (Milakov and Gimelshein, 2018; FlashAttention, Dao et al., 2022).
+// Hidden positions contribute exact zeros. So the result of a row depends on its query and on the
+// keys and values that it sees, bit for bit, and on nothing else.
+#pragma once
+
+namespace PW_ISA {
+
+static constexpr int64_t SPLIT = 512;
+static constexpr int64_t SPLIT_GROUPS = SPLIT / PANEL;
+static constexpr int64_t GROUPS_AHEAD = 8;  // prefetched: blocks may lie anywhere
+static constexpr int64_t GROUPS_AT_ONCE = 4;  // with separate sums, which do not wait for each other
+static constexpr float HIDDEN = -1e30f;
+static constexpr float LOG2_E = 1.44269504088896341f;
+
+// sums[rows][panels of the head] over the positions of one split; rows of P are SPLIT apart.
+template <class T, int M, int NB>
+static void weigh_tile(const typename T::Element* p, const typename T::Element* const* groups,
+                       int64_t num_tokens, int64_t first_panel, float* out, int64_t stride) {
+  typedef typename T::Element Element;
+  V sums[M][NB];
+#pragma GCC unroll 8
+  for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+    for (int n = 0; n < NB; n++) sums[m][n] = zero();
+  const Element *panels[NB], *ahead[NB];
+  for (int64_t begin = 0; begin < num_tokens; begin += PANEL) {
+    for (int n = 0; n < NB; n++) {
+      panels[n] = groups[begin / PANEL] + (first_panel + n) * PANEL * PANEL;
+      ahead[n] = groups[begin / PANEL + GROUPS_AHEAD] + (first_panel + n) * PANEL * PANEL;
+    }
+    int64_t size = least(PANEL, num_tokens - begin) / T::STEP * T::STEP;
+    multiply<T, M, NB>(sums, p + begin, SPLIT, 0, size, panels, ahead, 0);
+  }
+  if (num_tokens % T::STEP) {
+    // The partner of the last token was never written. It may be NaN, and 0 * NaN is NaN.
+    int64_t k = (num_tokens - 1) % PANEL;
+    for (int n = 0; n < NB; n++) {
+      typename T::Columns last = T::first_only(T::columns(panels[n] + k * PANEL));
+#pragma GCC unroll 8
+      for (int m = 0; m < M; m++)
+        sums[m][n] = T::dot(sums[m][n], last, T::scalar(p + m * SPLIT + num_tokens - 1));
+    }
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+    for (int n = 0; n < NB; n++) store(out + m * stride + (first_panel + n) * PANEL, sums[m][n]);
+}
+
+template <class T>
+using WeighTile = void (*)(const typename T::Element* p, const typename T::Element* const* groups,
+                           int64_t num_tokens, int64_t first_panel, float* out, int64_t stride);
+
+template <class T, int M, int NB>
+constexpr WeighTile<T> weigh_or_null() {
+  if constexpr (M <= TILE_ROWS && NB <= WIDEST_TILE && M * NB <= TILE_SUMS)
+    return weigh_tile<T, M, NB>;
+  else
+    return nullptr;
+}
+
+#define PW_WEIGH_ROW(M) \
+  {weigh_or_null<T, M, 1>(), weigh_or_null<T, M, 2>(), weigh_or_null<T, M, 3>(), weigh_or_null<T, M, 4>()}
+template <class T>
+static const WeighTile<T> WEIGH_TILES[MAX_TILE_ROWS][4] = {
+    PW_WEIGH_ROW(1), PW_WEIGH_ROW(2), PW_WEIGH_ROW(3), PW_WEIGH_ROW(4),
+    PW_WEIGH_ROW(5), PW_WEIGH_ROW(6), PW_WEIGH_ROW(7), PW_WEIGH_ROW(8)};
+#undef PW_WEIGH_ROW
+
+// The greatest product and the total of weights of each row of a tile, and its factor in a merge.
+struct Totals {
+  alignas(64) float greatest[TILE_QUERIES];
+  alignas(64) float total[TILE_QUERIES];
+  alignas(64) float factor[TILE_QUERIES];
+};
+
+// Memory of one thread for a tile.
+template <class T>
+struct AttentionMemory {
+  typename T::Element* query;    // [rows, head_dim]
+  float* products;               // [rows, SPLIT]
+  typename T::Element* weights;  // [rows, SPLIT]
+  float* sums;                   // [rows, head_dim]
+  float* split_sums;             // [rows, head_dim]
+  Totals* totals;                // of all splits so far, and of one
+
+  AttentionMemory(PwPool* pool, int thread, int64_t rows, int64_t head_dim) {
+    int64_t element = sizeof(typename T::Element);
+    int64_t sizes[] = {rows * head_dim * element, rows * SPLIT * 4,    rows * SPLIT * element,
+                       rows * head_dim * 4,       rows * head_dim * 4, 2 * sizeof(Totals)};
+    int64_t all = 0;
+    for (int64_t& size : sizes) {
+      size = ceil_div(size, 64) * 64;
+      all += size;
+    }
+    char* memory = (char*)pool->memory(thread, (size_t)all);
+    query = (typename T::Element*)memory;
+    products = (float*)(memory += sizes[0]);
+    weights = (typename T::Element*)(memory += sizes[1]);
+    sums = (float*)(memory += sizes[2]);
+    split_sums = (float*)(memory += sizes[3]);
+    totals = (Totals*)(memory += sizes[4]);
+  }
+};
+
+// Turn products into weights for one row and split, which sees positions [begin, end). `scale` turns
+// products into exponents of 2. A row that sees no position gets weights of 1. Groups up to the next
+// multiple of GROUPS_AT_ONCE are written too.
+template <class T>
+static inline void soften(float* products, typename T::Element* weights, int64_t num_groups,
+                          int64_t begin, int64_t end, float scale, float* greatest, float* total) {
+  V high[GROUPS_AT_ONCE];
+  for (V& one : high) one = set1(HIDDEN);
+  for (int64_t g = 0; g < num_groups; g += GROUPS_AT_ONCE) {
+    const bool is_seen = begin <= g * PANEL && end >= (g + GROUPS_AT_ONCE) * PANEL;
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < GROUPS_AT_ONCE; i++) {
+      const int64_t first = (g + i) * PANEL;
+      V s = load(products + first);
+      if (!is_seen) {
+        s = in_range(s, set1(HIDDEN), (int)(begin - first), (int)(end - first));
+        store(products + first, s);
+      }
+      high[i] = max(high[i], s);
+    }
+  }
+  *greatest = greatest_of(max(max(high[0], high[1]), max(high[2], high[3])));
+  V sums[GROUPS_AT_ONCE], top = set1(*greatest), factor = set1(scale);
+  for (V& one : sums) one = zero();
+  for (int64_t g = 0; g < num_groups; g += GROUPS_AT_ONCE)
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < GROUPS_AT_ONCE; i++) {
+      V e = softmax_power<T>(mul(sub(load(products + (g + i) * PANEL), top), factor));
+      sums[i] = add(sums[i], e);
+      store(weights + (g + i) * PANEL, e);
+    }
+  *total = sum_of(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
+}
+
+// Merge a split into the splits before it. If a row sees no position of it, its factor is 0.
+static inline void merge_totals(Totals& before, Totals& split, int64_t num_rows, float scale) {
+  V factor = set1(scale);
+  for (int64_t row = 0; row < num_rows; row += PANEL) {
+    V old = load(before.greatest + row), own = load(split.greatest + row);
+    V merged = max(old, own);
+    V old_factor = exp2(mul(sub(old, merged), factor));
+    V own_factor = exp2(mul(sub(own, merged), factor));
+    V total = mul(load(split.total + row), own_factor);
+    store(before.total + row, fma(load(before.total + row), old_factor, total));
+    store(before.greatest + row, merged);
+    store(before.factor + row, old_factor);
+    store(split.factor + row, own_factor);
+  }
+}
+
+// Prefetch the keys or values of a group.
+template <class T>
+static inline void read_group(const typename T::Element* group, int64_t head_dim) {
+  const char* begin = (const char*)group;
+  for (int64_t i = 0; i < PANEL * head_dim * (int64_t)sizeof(*group); i += 64)
+    __builtin_prefetch(begin + i, 0, 2);
+}
+
+template <class T>
+static void attend_split(const PwModel& model, const PwLayer& layer, const PwBatch& batch,
+                         const AttentionMemory<T>& memory, const AttentionTile& tile,
+                         int64_t kv_head, int64_t first, int64_t end, int64_t last) {
+  typedef typename T::Element Element;
+  const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
+  const int64_t num_rows = tile.num_tokens * num_query, num_groups = ceil_div(end - first, PANEL);
+  const int64_t* table = batch.block_tables + tile.seq * batch.table_stride;
+  const Element *keys[SPLIT_GROUPS + GROUPS_AHEAD], *values[SPLIT_GROUPS + GROUPS_AHEAD];
+  for (int64_t g = 0; g < num_groups + GROUPS_AHEAD; g++) {
+    // At the end of a split, the next split is prefetched.
+    int64_t position = least(first + g * PANEL, last - 1);
+    int64_t offset = group_offset(model, table[position / model.block_size], kv_head,
+                                  position % model.block_size / PANEL);
+    keys[g] = (const Element*)layer.key + offset;
+    values[g] = (const Element*)layer.value + offset;
+  }
+  const int64_t most_rows = tile_rows(num_rows);
+  // Positions that a window hides before the first group. Each group always goes to the same sum.
+  const int64_t lead = first % (GROUPS_AT_ONCE * PANEL);
+  if (first < SPLIT)
+    for (int64_t g = 0; g < least(GROUPS_AHEAD, num_groups); g++) read_group<T>(keys[g], d);
+  for (int64_t g = 0, width; g < num_groups; g += width) {
+    width = least(GROUPS_AHEAD, num_groups - g);
+    for (int64_t row = 0; row < num_rows; row += most_rows)
+      multiply_rows<T>(memory.query + row * d, d, (int)least(most_rows, num_rows - row), d, 0,
+                       keys + g, (int)width, memory.products + row * SPLIT + lead + g * PANEL, SPLIT,
+                       {keys + g + (row == 0 ? GROUPS_AHEAD : 0), 0, keys + g, d});
+  }
+  for (int64_t g = 0; g < least(GROUPS_AHEAD, num_groups); g++) read_group<T>(values[g], d);
+  const float scale = model.score_scale * LOG2_E;
+  Totals &before = memory.totals[0], &split = memory.totals[1];
+  for (int64_t row = 0; row < num_rows; row++) {
+    int64_t position = batch.positions[tile.first_token + row / num_query];
+    int64_t from = model.window ? most(0, position + 1 - model.window) : 0;
+    soften<T>(memory.products + row * SPLIT, memory.weights + row * SPLIT,
+              num_groups + lead / PANEL, from - first + lead, position + 1 - first + lead, scale,
+              split.greatest + row, split.total + row);
+  }
+  merge_totals(before, split, num_rows, scale);
+  for (int64_t row = 0; row < num_rows; row += most_rows) {
+    int rows = (int)least(most_rows, num_rows - row);
+    int64_t most_panels = 4;
+    while (most_panels > WIDEST_TILE || WEIGH_TILES<T>[rows - 1][most_panels - 1] == nullptr)
+      most_panels--;
+    const int64_t num_tiles = ceil_div(d / PANEL, most_panels);
+    for (int64_t panel = 0, width, left = num_tiles; left > 0; panel += width, left--) {
+      width = ceil_div(d / PANEL - panel, left);
+      WEIGH_TILES<T>[rows - 1][width - 1](memory.weights + row * SPLIT + lead, values, end - first,
+                                          panel, memory.split_sums + row * d, d);
+    }
+  }
+  for (int64_t row = 0; row < num_rows; row++) {
+    V old_factor = set1(before.factor[row]), split_factor = set1(split.factor[row]);
+    for (int64_t i = row * d; i < (row + 1) * d; i += PANEL)
+      store(memory.sums + i, fma(load(memory.sums + i), old_factor,
+                                 mul(load(memory.split_sums + i), split_factor)));
+  }
+}
+
+template <class T>
+static void attend_tile(PwPool* pool, int thread, const PwModel& model, const PwLayer& layer,
+                        const PwBatch& batch, const PwScratch& scratch, const AttentionTile& tile,
+                        int64_t kv_head) {
+  typedef typename T::Element Element;
+  const int64_t d = model.head_dim, num_query = model.num_heads / model.num_kv_heads;
+  const int64_t num_rows = tile.num_tokens * num_query;
+  AttentionMemory<T> memory(pool, thread, TILE_QUERIES, d);
+  for (int64_t t = 0; t < tile.num_tokens; t++) {
+    int64_t head = (tile.first_token + t) * model.num_heads + kv_head * num_query;
+    __builtin_memcpy(memory.query + t * num_query * d, (const Element*)scratch.query + head * d,
+                     (size_t)(num_query * d) * sizeof(Element));
+  }
+  for (int64_t row = 0; row < TILE_QUERIES; row++) {
+    // Rows beyond the tile are merged too, so they need valid values.
+    memory.totals[0].greatest[row] = memory.totals[1].greatest[row] = HIDDEN;
+    memory.totals[0].total[row] = memory.totals[1].total[row] = 0.0f;
+  }
+  for (int64_t i = 0; i < num_rows * d; i += PANEL) store(memory.sums + i, zero());
+  int64_t earliest = batch.positions[tile.first_token];
+  int64_t end = batch.positions[tile.first_token + tile.num_tokens - 1] + 1;
+  int64_t from = model.window ? most(0, earliest + 1 - model.window) : 0;
+  for (int64_t split = from / SPLIT * SPLIT; split < end; split += SPLIT) {
+    // Blocks before the window may belong to other sequences: they must not even add zeros.
+    int64_t first = most(split, from / PANEL * PANEL);
+    attend_split<T>(model, layer, batch, memory, tile, kv_head, first, least(end, split + SPLIT),
+                    end);
+  }
+  for (int64_t row = 0; row < num_rows; row++) {
+    int64_t head = (tile.first_token + row / num_query) * model.num_heads + kv_head * num_query +
+                   row % num_query;
+    V scale = set1(1.0f / memory.totals[0].total[row]);
+    for (int64_t i = 0; i < d; i += PANEL)
+      store((Element*)scratch.attended + head * d + i, mul(load(memory.sums + row * d + i), scale));
+  }
+}
+
+template <class T>
+static void attend_share(PwPool* pool, int phase, int thread, const PwModel& model,
+                         const PwLayer& layer, const PwBatch& batch, const PwScratch& scratch,
+                         const AttentionTile* tiles, int64_t num_tiles) {
+  int64_t num_items = num_tiles * model.num_kv_heads;
+  for (int64_t item; (item = pool->next(phase, thread, num_items)) < num_items;) {
+    // The last tiles of a chunk see the most positions: long work comes first.
+    const AttentionTile& tile = tiles[num_tiles - 1 - item / model.num_kv_heads];
+    attend_tile<T>(pool, thread, model, layer, batch, scratch, tile, item % model.num_kv_heads);
+  }
+}
+
+}  // namespace PW_ISA

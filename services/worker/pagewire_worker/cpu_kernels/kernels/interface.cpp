@@ -1,0 +1,145 @@
+// The functions of abi.h: they select kernels, and cut a batch into tiles.
+#include "abi.h"
+#include "kernels.h"
+
+#ifndef PW_SOURCE_HASH
+#define PW_SOURCE_HASH "unknown"
+#endif
+
+struct Isa {
+  const char* name;
+  const Kernels* kernels;
+};
+
+static const Isa ISAS[] = {
+    {"avx512bf16", &avx512bf16_kernels},
+    {"avx512", &avx512_kernels},
+    {"avx2", &avx2_kernels},
+};
+static constexpr int32_t NUM_ISAS = sizeof(ISAS) / sizeof(ISAS[0]);
+
+const char* pw_isa_name(int32_t isa) { return isa < NUM_ISAS ? ISAS[isa].name : nullptr; }
+
+int32_t pw_isa_runs(int32_t isa) {
+  __builtin_cpu_init();
+  bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
+                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                    __builtin_cpu_supports("avx512dq");
+  if (ISAS[isa].kernels == &avx512bf16_kernels)
+    return has_avx512 && __builtin_cpu_supports("avx512bf16") &&
+           __builtin_cpu_supports("avx512vnni");
+  return ISAS[isa].kernels == &avx512_kernels ? has_avx512 : has_avx2;
+}
+
+const char* pw_source_hash(void) { return PW_SOURCE_HASH; }
+
+PwPool* pw_pool_new(int32_t isa, int32_t num_threads) {
+  return new_pool(ISAS[isa].kernels, num_threads);
+}
+
+void pw_pool_free(PwPool* pool) { free_pool(pool); }
+
+void pw_pack(PwPool* pool, const PwLinear* linear, int32_t source_type, const void* source,
+             int64_t num_rows, int64_t first_panel, int64_t panel_step) {
+  PackArguments arguments = {linear, source_type, source, num_rows, first_panel, panel_step};
+  pool->run(pool->kernels->pack, &arguments, 1, num_rows * linear->num_inputs > 100 * 1000);
+}
+
+int64_t pw_weight_bytes(const PwLinear* linear) {
+  return linear->num_outputs / PANEL * panel_bytes(*linear);
+}
+
+int64_t pw_quantized_row_bytes(const PwLinear* linear) {
+  return is_quantized(*linear) ? quantized_row_bytes(linear->num_inputs, linear->group) : 0;
+}
+
+// Whether work is worth the barriers between threads. A barrier takes a time slice if a thread has to
+// wait for its core. Work of some 20 microseconds for one thread is not worth it.
+static bool is_worth_sharing(int64_t num_bytes, int64_t num_products) {
+  return num_bytes > 400 * 1000 || num_products > 3 * 1000 * 1000;
+}
+
+static bool is_worth_sharing(const PwLinear& linear, int64_t num_rows) {
+  int64_t weights = (int64_t)linear.num_outputs * linear.num_inputs;
+  return is_worth_sharing(pw_weight_bytes(&linear), weights * num_rows);
+}
+
+static bool is_worth_sharing(const PwModel& model, const PwBatch& batch) {
+  const PwLayer& layer = model.layers[0];
+  if (is_worth_sharing(layer.gate_up, batch.num_tokens)) return true;
+  int64_t num_seen = 0, width = (int64_t)model.num_heads * model.head_dim;
+  for (int64_t seq = 0; seq < batch.num_seqs; seq++)
+    num_seen += batch.seq_lens[seq] * (batch.query_starts[seq + 1] - batch.query_starts[seq]);
+  return is_worth_sharing(0, 2 * num_seen * width);
+}
+
+// Cut the tokens of a batch into tiles; they live as long as the job.
+struct Tiles {
+  AttentionTile* tiles;
+  int64_t count;
+
+  Tiles(const PwModel& model, const PwBatch& batch) : count(0) {
+    int64_t length = most(1, TILE_QUERIES / (model.num_heads / model.num_kv_heads));
+    tiles = new AttentionTile[(size_t)(batch.num_tokens / length + batch.num_seqs)];
+    for (int64_t seq = 0; seq < batch.num_seqs; seq++) {
+      int64_t end = batch.query_starts[seq + 1];
+      for (int64_t token = batch.query_starts[seq]; token < end; token += length)
+        tiles[count++] = {seq, token, least(length, end - token)};
+    }
+  }
+  ~Tiles() { delete[] tiles; }
+  Tiles(const Tiles&) = delete;
+};
+
+static void run_layers(PwPool* pool, PoolJob job, const PwModel* model, const PwBatch* batch,
+                       const PwScratch* scratch, int32_t first_layer, int32_t last_layer,
+                       void* states) {
+  Tiles tiles(*model, *batch);
+  StepArguments arguments = {model,      batch,  scratch,     first_layer,
+                             last_layer, states, tiles.tiles, tiles.count};
+  pool->run(job, &arguments, PHASES_PER_LAYER * (last_layer - first_layer),
+            is_worth_sharing(*model, *batch));
+}
+
+void pw_step(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
+             int32_t first_layer, int32_t last_layer, void* states) {
+  run_layers(pool, pool->kernels->step[model->type], model, batch, scratch, first_layer, last_layer,
+             states);
+}
+
+void pw_rotate_and_store(PwPool* pool, const PwModel* model, const PwBatch* batch,
+                         const PwScratch* scratch, int32_t layer) {
+  run_layers(pool, pool->kernels->rotate[model->type], model, batch, scratch, layer, layer + 1,
+             nullptr);
+}
+
+void pw_attend(PwPool* pool, const PwModel* model, const PwBatch* batch, const PwScratch* scratch,
+               int32_t layer) {
+  run_layers(pool, pool->kernels->attend[model->type], model, batch, scratch, layer, layer + 1,
+             nullptr);
+}
+
+void pw_linear(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
+               void* quantized, float* y, int64_t stride) {
+  LinearArguments arguments = {linear, x, num_rows, quantized, y, stride};
+  pool->run(pool->kernels->linear[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
+}
+
+void pw_argmax(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
+               void* quantized, int64_t num_outputs, int64_t* y) {
+  LinearArguments arguments = {linear, x, num_rows, quantized, y, num_outputs};
+  pool->run(pool->kernels->argmax[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
+}
+
+void pw_gate_up(PwPool* pool, int32_t type, const PwLinear* linear, const void* x, int64_t num_rows,
+                void* quantized, void* y) {
+  LinearArguments arguments = {linear, x, num_rows, quantized, y, 0};
+  pool->run(pool->kernels->gate_up[type], &arguments, 1, is_worth_sharing(*linear, num_rows));
+}
+
+void pw_norm(PwPool* pool, int32_t type, const float* x, const float* weight, float epsilon,
+             int64_t num_rows, int64_t size, void* y) {
+  NormArguments arguments = {x, weight, epsilon, num_rows, size, y};
+  pool->run(pool->kernels->norm[type], &arguments, 1, num_rows > 1);
+}

@@ -1,0 +1,144 @@
+// The inner loops of all matrix products: a few rows times a few panels, sums in registers.
+//
+// Every sum runs over K in ascending order in one register, whatever the shape of the tile. So a
+// result does not depend on the number of rows, nor on the distribution to threads.
+#pragma once
+
+namespace PW_ISA {
+
+// Prefetches during the product of panels. Each panel has an address `ahead`, which moves on by one
+// element for every 2^shift inputs; from input `turn` on, `later` takes its place.
+//
+// Passed by reference: the load of a copy would wait for all earlier stores, such as the results of a
+// tile.
+template <class T>
+struct Prefetch {
+  const typename T::Element* const* ahead;
+  int shift;
+  const typename T::Element* const* later;
+  int64_t turn;
+};
+
+// sums[M][NB] += x[M rows of K] * panels[NB] for inputs from `k` to `end`; a panel is
+// [K / STEP][16][STEP].
+template <class T, int M, int NB>
+static inline __attribute__((always_inline)) void multiply(
+    typename T::Sum (&sums)[M][NB], const typename T::Input* x, int64_t x_stride, int64_t k,
+    int64_t end, const typename T::Element* const* panels,
+    const typename T::Element* const* ahead, int shift) {
+  constexpr int STEP = T::STEP;
+  for (; k < end; k += STEP) {
+    typename T::Columns w[NB];
+#pragma GCC unroll 8
+    for (int n = 0; n < NB; n++) {
+      const typename T::Element* p = panels[n] + k * PANEL;
+      __builtin_prefetch(ahead[n] + (k >> shift) * PANEL, 0, 2);
+      w[n] = T::columns(p);
+    }
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++) {
+      typename T::Scalar scalar = T::scalar(x + m * x_stride + k);
+#pragma GCC unroll 8
+      for (int n = 0; n < NB; n++) sums[m][n] = T::dot(sums[m][n], w[n], scalar);
+    }
+  }
+}
+
+// out[M rows, stride] = x * panels; out has 16 columns per panel, of integers for int8. Only with
+// HAS_TURN it uses `later`; without it, the loop has registers for one address only.
+template <class T, int M, int NB, bool HAS_TURN>
+static __attribute__((noinline)) void whole_tile(const typename T::Input* x, int64_t x_stride,
+                                                 int64_t size,
+                                                 const typename T::Element* const* panels,
+                                                 float* out, int64_t stride,
+                                                 const Prefetch<T>& prefetch) {
+  typename T::Sum sums[M][NB];
+#pragma GCC unroll 8
+  for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+    for (int n = 0; n < NB; n++) sums[m][n] = T::nothing();
+  const int64_t turn = HAS_TURN ? prefetch.turn : size;
+  multiply<T, M, NB>(sums, x, x_stride, 0, turn, panels, prefetch.ahead, prefetch.shift);
+  if constexpr (HAS_TURN)
+    multiply<T, M, NB>(sums, x, x_stride, turn, size, panels, prefetch.later, prefetch.shift);
+#pragma GCC unroll 8
+  for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
+    for (int n = 0; n < NB; n++) store(out + m * stride + n * PANEL, sums[m][n]);
+}
+
+template <class T, int M, int NB>
+static void tile(const typename T::Input* x, int64_t x_stride, int64_t size, int64_t group,
+                 const typename T::Element* const* panels, float* out, int64_t stride,
+                 const Prefetch<T>& prefetch) {
+  if constexpr (T::STEP == 8) {
+    int4_tile<M, NB>(x, x_stride, size, group, panels, out, stride, prefetch.later);
+  } else {
+    (void)group;
+    if (prefetch.turn < size)
+      whole_tile<T, M, NB, true>(x, x_stride, size, panels, out, stride, prefetch);
+    else
+      whole_tile<T, M, NB, false>(x, x_stride, size, panels, out, stride, prefetch);
+  }
+}
+
+template <class T>
+using Tile = void (*)(const typename T::Input* x, int64_t x_stride, int64_t size, int64_t group,
+                      const typename T::Element* const* panels, float* out, int64_t stride,
+                      const Prefetch<T>& prefetch);
+
+template <class T, int M, int NB>
+constexpr Tile<T> tile_or_null() {
+  // The nibbles of int4 take registers too.
+  constexpr int fewer = TILE_SUMS * 2 / 3 > TILE_ROWS ? TILE_SUMS * 2 / 3 : TILE_ROWS;
+  constexpr int most_sums = T::STEP == 8 ? fewer : TILE_SUMS;
+  if constexpr (M <= TILE_ROWS && NB <= WIDEST_TILE && M * NB <= most_sums)
+    return tile<T, M, NB>;
+  else
+    return nullptr;
+}
+
+static constexpr int MAX_TILE_ROWS = 8;
+static constexpr int MAX_TILE_PANELS = 6;
+
+// TILES<T>[rows - 1][panels - 1]; null where the sums do not fit into the registers.
+#define PW_TILE_ROW(M)                                                              \
+  {tile_or_null<T, M, 1>(), tile_or_null<T, M, 2>(), tile_or_null<T, M, 3>(),       \
+   tile_or_null<T, M, 4>(), nullptr, tile_or_null<T, M, 6>()}
+template <class T>
+static const Tile<T> TILES[MAX_TILE_ROWS][MAX_TILE_PANELS] = {
+    PW_TILE_ROW(1), PW_TILE_ROW(2), PW_TILE_ROW(3), PW_TILE_ROW(4),
+    PW_TILE_ROW(5), PW_TILE_ROW(6), PW_TILE_ROW(7), PW_TILE_ROW(8)};
+#undef PW_TILE_ROW
+
+// Few rows are limited by memory, and tall tiles read it less often. Many rows are limited by the
+// products, and wide tiles have more products for each row that they read.
+static constexpr int64_t MANY_ROWS = 48;
+
+// Rows of the tiles that `num_rows` are cut into: as equal as possible.
+static inline int64_t tile_rows(int64_t num_rows) {
+  int64_t highest = num_rows > MANY_ROWS ? WIDE_TILE_ROWS : TILE_ROWS;
+  return ceil_div(num_rows, ceil_div(num_rows, highest));
+}
+
+// out[num_rows <= TILE_ROWS, stride] = x * panels for any number of panels; `group` is the group of int4.
+template <class T>
+static inline void multiply_rows(const typename T::Input* x, int64_t x_stride, int num_rows,
+                                 int64_t size, int64_t group, const typename T::Element* const* panels,
+                                 int num_panels, float* out, int64_t stride,
+                                 const Prefetch<T>& prefetch) {
+  for (int n = 0; n < num_panels;) {
+    int width = num_panels - n < WIDEST_TILE ? num_panels - n : WIDEST_TILE;
+    while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;
+    // Two tiles of half the width are faster than a wide tile and a narrow rest.
+    int left = num_panels - n;
+    if (left > width && left < 2 * width && left % 2 == 0) width = left / 2;
+    while (TILES<T>[num_rows - 1][width - 1] == nullptr) width--;
+    TILES<T>[num_rows - 1][width - 1](x, x_stride, size, group, panels + n, out + n * PANEL, stride,
+                                      {prefetch.ahead + n, prefetch.shift, prefetch.later + n,
+                                       prefetch.turn});
+    n += width;
+  }
+}
+
+}  // namespace PW_ISA

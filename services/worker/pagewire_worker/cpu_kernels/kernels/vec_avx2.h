@@ -1,0 +1,216 @@
+// Sixteen floats in two AVX registers. Included by avx2.cpp only.
+#pragma once
+#include <immintrin.h>
+
+#include "types.h"
+
+namespace PW_ISA {
+
+struct V {
+  __m256 low, high;
+};
+
+#define PW_PAIRWISE(name, op)                                                       \
+  static inline V name(V a, V b) { return {op(a.low, b.low), op(a.high, b.high)}; }
+PW_PAIRWISE(add, _mm256_add_ps)
+PW_PAIRWISE(sub, _mm256_sub_ps)
+PW_PAIRWISE(mul, _mm256_mul_ps)
+PW_PAIRWISE(div, _mm256_div_ps)
+PW_PAIRWISE(max, _mm256_max_ps)
+PW_PAIRWISE(min, _mm256_min_ps)
+#undef PW_PAIRWISE
+
+static inline V zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+static inline V set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+static inline V load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+static inline void store(float* p, V x) {
+  _mm256_storeu_ps(p, x.low);
+  _mm256_storeu_ps(p + 8, x.high);
+}
+static inline V fma(V a, V b, V c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+static inline V round_even(V x) {
+  constexpr int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {_mm256_round_ps(x.low, mode), _mm256_round_ps(x.high, mode)};
+}
+static inline __m256 scale_half(__m256 p, __m256 n) {
+  __m256i bits = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), bits));
+}
+// p * 2^n for integral n with a normal result.
+static inline V scale_by_power(V p, V n) {
+  return {scale_half(p.low, n.low), scale_half(p.high, n.high)};
+}
+static inline __m256 scale_half_or_vanish(__m256 p, __m256 n) {
+  __m256 least = _mm256_set1_ps(-126.0f);
+  __m256 scaled = scale_half(p, _mm256_max_ps(n, least));
+  return _mm256_and_ps(_mm256_cmp_ps(n, least, _CMP_GE_OQ), scaled);
+}
+// p * 2^n for integral n up to 127; 0 if the result is too small.
+static inline V scale_or_vanish(V p, V n) {
+  return {scale_half_or_vanish(p.low, n.low), scale_half_or_vanish(p.high, n.high)};
+}
+// x minus its floor; `whole` becomes the floor, for scale_or_vanish.
+static inline V fraction_of(V x, V* whole) {
+  *whole = {_mm256_floor_ps(x.low), _mm256_floor_ps(x.high)};
+  return sub(x, *whole);
+}
+// x where a > b, else y.
+static inline V select_greater(V a, V b, V x, V y) {
+  return {_mm256_blendv_ps(y.low, x.low, _mm256_cmp_ps(a.low, b.low, _CMP_GT_OQ)),
+          _mm256_blendv_ps(y.high, x.high, _mm256_cmp_ps(a.high, b.high, _CMP_GT_OQ))};
+}
+static inline __m256 half_in_range(__m256 x, __m256 other, int first, int end) {
+  __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  __m256i inside = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(first), lanes),
+                                       _mm256_cmpgt_epi32(_mm256_set1_epi32(end), lanes));
+  return _mm256_blendv_ps(other, x, _mm256_castsi256_ps(inside));
+}
+// x in the lanes first <= i < end, `other` elsewhere.
+static inline V in_range(V x, V other, int first, int end) {
+  return {half_in_range(x.low, other.low, first, end),
+          half_in_range(x.high, other.high, first - 8, end - 8)};
+}
+
+// Halves of the register are added repeatedly; the greatest lane is found in the same way.
+static inline float sum_of(V x) {
+  __m256 half = _mm256_add_ps(x.low, x.high);
+  __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  __m128 two = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+static inline float greatest_of(V x) {
+  __m256 half = _mm256_max_ps(x.low, x.high);
+  __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  __m128 two = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+static inline __m256 widen(__m128i half) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+static inline V load(const Bf16* p) {
+  return {widen(_mm_loadu_si128((const __m128i*)p)), widen(_mm_loadu_si128((const __m128i*)p + 1))};
+}
+// The upper half of each float, rounded to even, in the lower 16 bits of its lane.
+static inline __m256i narrow(__m256 x) {
+  __m256i u = _mm256_castps_si256(x);
+  __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+  __m256i rounded = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  __m256 is_nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+  return _mm256_blendv_epi8(_mm256_srli_epi32(rounded, 16), _mm256_set1_epi32(0x7fc0),
+                            _mm256_castps_si256(is_nan));
+}
+static inline void store(Bf16* p, V x) {
+  __m256i both = _mm256_packus_epi32(narrow(x.low), narrow(x.high));
+  _mm256_storeu_si256((__m256i*)p, _mm256_permute4x64_epi64(both, 0xd8));
+}
+
+// Sixteen integers, and their inner products with four bytes each.
+struct VI {
+  __m256i low, high;
+};
+
+static inline VI no_integers() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+static inline VI integers(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+static inline VI load_integers(const float* p) {
+  return {_mm256_loadu_si256((const __m256i*)p), _mm256_loadu_si256((const __m256i*)p + 1)};
+}
+static inline void store(float* p, VI x) {
+  _mm256_storeu_si256((__m256i*)p, x.low);
+  _mm256_storeu_si256((__m256i*)p + 1, x.high);
+}
+static inline VI subtract(VI a, VI b) {
+  return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
+}
+// Store whole numbers in the range of bytes as bytes.
+static inline void store_bytes(int8_t* p, V x) {
+  // Each half of 128 bits is packed separately, so the words must be permuted.
+  __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high));
+  words = _mm256_permute4x64_epi64(words, 0xd8);
+  __m128i low = _mm256_castsi256_si128(words), high = _mm256_extracti128_si256(words, 1);
+  _mm_storeu_si128((__m128i*)p, _mm_packs_epi16(low, high));
+}
+static inline V to_floats(VI x) { return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)}; }
+
+struct FourBytes {
+  __m256i even, odd;  // of one input, in all lanes
+};
+static inline FourBytes four_bytes(const int8_t* p) {
+  __m256i x = _mm256_set1_epi32(*(const int32_alias*)p);
+  return {_mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8), _mm256_srai_epi16(x, 8)};
+}
+static inline __m256i half_dot4(__m256i sum, __m256i w, FourBytes x) {
+  __m256i even = _mm256_and_si256(w, _mm256_set1_epi16(0xff)), odd = _mm256_srli_epi16(w, 8);
+  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even, x.even));
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(odd, x.odd));
+}
+// sum + w * x; w is unsigned.
+static inline VI dot4(VI sum, VI w, FourBytes x) {
+  return {half_dot4(sum.low, w.low, x), half_dot4(sum.high, w.high, x)};
+}
+static inline VI bytes(const uint8_t* p) { return load_integers((const float*)p); }
+static inline VI low_nibbles(VI x) {
+  __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(x.low, mask), _mm256_and_si256(x.high, mask)};
+}
+static inline VI high_nibbles(VI x) {
+  return low_nibbles({_mm256_srli_epi16(x.low, 4), _mm256_srli_epi16(x.high, 4)});
+}
+
+struct Float32 {
+  typedef float Element;
+  typedef float Input;
+  typedef V Sum;
+  typedef V Columns;
+  typedef __m256 Scalar;
+  static constexpr int STEP = 1;
+  static inline Columns columns(const float* p) { return load(p); }
+  static inline Scalar scalar(const float* p) { return _mm256_set1_ps(*p); }
+  static inline V dot(V sum, Columns w, Scalar x) {
+    return {_mm256_fmadd_ps(w.low, x, sum.low), _mm256_fmadd_ps(w.high, x, sum.high)};
+  }
+  static inline Columns first_only(Columns w) { return w; }
+  static inline Sum nothing() { return zero(); }
+};
+
+struct BFloat16 {
+  typedef Bf16 Element;
+  typedef Bf16 Input;
+  typedef V Sum;
+  static constexpr int STEP = 2;
+  static inline Sum nothing() { return zero(); }
+  struct Columns {
+    V first, second;
+  };
+  struct Scalar {
+    __m256 first, second;
+  };
+  static inline Scalar split(__m256i pairs) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)),
+            _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000u)))};
+  }
+  static inline Columns columns(const Bf16* p) {
+    Scalar low = split(_mm256_loadu_si256((const __m256i*)p));
+    Scalar high = split(_mm256_loadu_si256((const __m256i*)p + 1));
+    return {{low.first, high.first}, {low.second, high.second}};
+  }
+  static inline Scalar scalar(const Bf16* p) {
+    return split(_mm256_set1_epi32(*(const int32_alias*)p));
+  }
+  static inline V dot(V sum, Columns w, Scalar x) {
+    V first = {_mm256_fmadd_ps(w.first.low, x.first, sum.low),
+               _mm256_fmadd_ps(w.first.high, x.first, sum.high)};
+    return {_mm256_fmadd_ps(w.second.low, x.second, first.low),
+            _mm256_fmadd_ps(w.second.high, x.second, first.high)};
+  }
+  static inline Columns first_only(Columns w) { return {w.first, zero()}; }
+};
+
+static constexpr int TILE_ROWS = 4;
+static constexpr int WIDE_TILE_ROWS = 4;
+static constexpr int TILE_SUMS = 4;
+static constexpr int WIDEST_TILE = 1;
+
+}  // namespace PW_ISA

@@ -1,0 +1,141 @@
+"""Decides whether the CPU kernels run a model, and explains it if they do not."""
+
+import logging
+
+import torch
+
+from pagewire_shared.errors import StartupError
+from pagewire_worker.backend.source import LoadSettings
+from pagewire_worker.checkpoint.model_config import ModelConfig
+from pagewire_worker.cpu_kernels.isa_selection import choose_instruction_set
+from pagewire_worker.cpu_kernels.library import (
+    TYPES,
+    KernelPool,
+    KernelsMissingError,
+    instruction_sets,
+)
+from pagewire_worker.cpu_kernels.packing import PANEL
+from pagewire_worker.host.cpu import has_amx
+from pagewire_worker.host.kept_facts import cache_folder
+from pagewire_worker.models.variants import FUSED, decoders_with, variants_of
+
+MEASURED_LOSS = "a token takes 1.4 times as long, and a prompt 1.7 times"
+"""Of torch's own ops against the kernels, on processors without AMX; docs/performance.md has the
+tables."""
+
+AMX_LOSS = (
+    "torch uses AMX here, so long prompts in bfloat16 take less time and single tokens more; "
+    "tokens depend on what else is computed with them"
+)
+"""The same on processors with AMX, which the kernels do not use."""
+
+AMX_HINT = (
+    "this processor has AMX, which they do not use: --cpu-backend torch computes long prompts in "
+    "bfloat16 several times as fast, but not exactly (docs/performance.md)"
+)
+
+MAX_HEAD_DIM = 512
+MAX_QUERY_GROUPS = 64
+
+_logger = logging.getLogger(__name__)
+
+
+def choose_kernels(config: ModelConfig, settings: LoadSettings) -> KernelPool | None:
+    """Return threads for the kernels where they run the model, None where torch does.
+
+    Raises:
+        StartupError: `settings` asks for the kernels, and they do not run it.
+    """
+    wanted = settings.cpu_backend
+    is_quantized = decoders_with(config.architecture, settings.quantization) == {FUSED}
+    if is_quantized and wanted == "torch":
+        raise _refused(settings, "--cpu-backend torch does not quantize")
+    if wanted == "torch" or (
+        wanted == "auto" and settings.device.type != "cpu" and not is_quantized
+    ):
+        return None
+    reason = _why_not(config, settings)
+    if reason is None:
+        try:
+            return _pool(settings)
+        except KernelsMissingError as error:
+            reason = str(error)
+            if wanted == "auto" and not is_quantized:
+                loss = AMX_LOSS if _is_for_amx(settings) else MEASURED_LOSS
+                _logger.warning("without kernels for this CPU: %s; %s", reason, loss)
+    elif wanted == "auto" and not is_quantized:
+        _logger.info("torch computes the model, not the kernels for CPUs: %s", reason)
+    if is_quantized:
+        raise _refused(settings, reason)
+    if wanted == "fused":
+        raise StartupError(f"--cpu-backend: fused does not do here: {reason}", field="cpu_backend")
+    return None
+
+
+def _pool(settings: LoadSettings) -> KernelPool:
+    """Return threads for the kernels of the instruction set that is asked for, or the fastest.
+
+    Raises:
+        KernelsMissingError: There are no kernels for this CPU.
+        StartupError: It does not have the instruction set that is asked for.
+    """
+    names, name, how = list(instruction_sets()), settings.cpu_isa, "--cpu-isa says so"
+    if name == "auto":
+        name, how = choose_instruction_set(settings.dtype, settings.quantization, cache_folder())
+    elif name not in names:
+        raise StartupError(
+            f"--cpu-isa: {name} does not run here; what does: {', '.join(names)}", field="cpu_isa"
+        )
+    _logger.info("the kernels for CPUs use %s: %s", name, how)
+    if _is_for_amx(settings):
+        _logger.info("%s", AMX_HINT)
+    return KernelPool(torch.get_num_threads(), name)
+
+
+def _is_for_amx(settings: LoadSettings) -> bool:
+    is_quantized = settings.quantization != "none"
+    return settings.dtype == torch.bfloat16 and not is_quantized and has_amx()
+
+
+def _refused(settings: LoadSettings, reason: str) -> StartupError:
+    return StartupError(
+        f"--quantization: {settings.quantization} needs the kernels for CPUs: {reason}",
+        field="quantization",
+    )
+
+
+def _why_not(config: ModelConfig, settings: LoadSettings) -> str | None:
+    variants = variants_of(config.architecture, FUSED)
+    if not variants:
+        return f"they have no decoder for {config.architecture}"
+    (variant,) = variants
+    if settings.device.type not in variant.devices:
+        return f"the device is {settings.device.type}"
+    for flag, value in (
+        ("--attention-backend", settings.attention_backend),
+        ("--linear-backend", settings.linear_backend),
+    ):
+        if value != "auto":
+            return f"{flag} {value} is an implementation in torch"
+    if settings.quantization not in variant.linears:
+        names = (name for name in variant.linears if name != "none")
+        return f"--quantization {settings.quantization} is none of {', '.join(names)}"
+    if settings.cache_dtype not in (None, settings.dtype):
+        return "--kv-cache-dtype is another type than theirs"
+    if settings.dtype not in TYPES:
+        return f"they do not compute in {str(settings.dtype).removeprefix('torch.')}"
+    sizes = {
+        "--block-size": settings.block_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "head_dim": config.head_dim,
+    }
+    for name, size in sizes.items():
+        if size % PANEL:
+            return f"{name} ({size}) is no multiple of {PANEL}"
+    if config.head_dim > MAX_HEAD_DIM or config.num_query_groups > MAX_QUERY_GROUPS:
+        return (
+            f"head_dim ({config.head_dim}) or query heads per KV head "
+            f"({config.num_query_groups}) are more than {MAX_HEAD_DIM} or {MAX_QUERY_GROUPS}"
+        )
+    return None

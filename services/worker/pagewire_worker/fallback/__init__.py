@@ -1,1 +1,0 @@
-"""Architectures that only transformers knows, run through the paged KV cache."""

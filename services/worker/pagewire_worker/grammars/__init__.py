@@ -1,0 +1,1 @@
+"""Guided decoding: compiled grammars, matchers and grammar bitmasks."""

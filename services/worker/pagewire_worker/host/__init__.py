@@ -1,0 +1,1 @@
+"""The machine of the worker: cores, memory advice, stored measurements."""

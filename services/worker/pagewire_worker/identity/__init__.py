@@ -1,1 +1,0 @@
-"""What the weights of a replica are, byte for byte."""

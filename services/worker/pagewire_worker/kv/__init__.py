@@ -1,0 +1,1 @@
+"""The paged KV cache: tensors, block hashes, and copies of blocks."""

@@ -1,0 +1,208 @@
+"""The paged KV tensors: allocated once, written and gathered by block.
+
+On CPUs each layer's keys and values lie by themselves, as the kernels read them. On CUDA each block
+lies whole, its layers one after the other, so it moves to and from hosts in one piece
+(docs/adr/0018-blocks-lie-whole-on-cuda.md).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pagewire_worker.host.memory_advice import use_large_pages
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """Cache of a model per position: keys and values, each [kv_heads, head_dim], in every layer.
+
+    `window` is the number of positions that a token attends to in every layer, itself included;
+    None when a layer reads all of them.
+    """
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheGroup:
+    """Layers that share one block table; see CacheGroup in layout.proto.
+
+    `window` is the number of positions that a token attends to, itself included; None for all.
+    """
+
+    num_layers: int
+    block_size: int
+    bytes_per_block: int
+    dtype: str
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCache:
+    """Keys and values of one layer, each [num_blocks, block_size, kv_heads, head_dim].
+
+    If blocks lie whole, these are views: contiguous within a block, with gaps between blocks.
+    """
+
+    key: Tensor
+    value: Tensor
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per block."""
+        return self.key.shape[1]
+
+    @property
+    def num_kv_heads(self) -> int:
+        """KV heads."""
+        return self.key.shape[2]
+
+    def write(
+        self, slot_mapping: Tensor, key: Tensor, value: Tensor, faults: Tensor | None = None
+    ) -> None:
+        """Store [tokens, kv_heads, head_dim] at slot_mapping [tokens], counted in positions.
+
+        With `faults` [tokens] int64, values that are not finite become 0 and their tokens are set.
+        """
+        if faults is not None:
+            key, value = _finite(key, faults), _finite(value, faults)
+        if self.key.is_contiguous():
+            self.key.flatten(0, 1).index_copy_(0, slot_mapping, key)
+            self.value.flatten(0, 1).index_copy_(0, slot_mapping, value)
+            return
+        places = self._places(slot_mapping)
+        self.key.index_put_(places, key)
+        self.value.index_put_(places, value)
+
+    def gather_positions(self, slot_mapping: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values at slot_mapping [n], each [n, kv_heads, head_dim]."""
+        if self.key.is_contiguous():
+            return (
+                self.key.flatten(0, 1).index_select(0, slot_mapping),
+                self.value.flatten(0, 1).index_select(0, slot_mapping),
+            )
+        blocks, offsets = self._places(slot_mapping)
+        return self.key[blocks, offsets], self.value[blocks, offsets]
+
+    def gather(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values of `blocks` [n], each [n * block_size, kv_heads, head_dim]."""
+        return (
+            self.key.index_select(0, blocks).flatten(0, 1),
+            self.value.index_select(0, blocks).flatten(0, 1),
+        )
+
+    def _places(self, slot_mapping: Tensor) -> tuple[Tensor, Tensor]:
+        """Return blocks and offsets within them.
+
+        If blocks lie whole, flattening the view would copy it.
+        """
+        return slot_mapping // self.block_size, slot_mapping % self.block_size
+
+
+def _finite(side: Tensor, faults: Tensor) -> Tensor:
+    """Return `side` with 0 for values that are not finite; set their `faults` [tokens]."""
+    if side.device.type == "cpu" and math.isfinite(side.sum(dtype=torch.float64).item()):
+        return side  # a value that is not finite would make the sum not finite
+    is_finite = side.isfinite()
+    faults.logical_or_(~is_finite.flatten(1).all(dim=1))
+    return side.where(is_finite, 0.0)
+
+
+class KvCache:
+    """The blocks of all layers.
+
+    Args:
+        shape: Shape of the cache per position.
+        num_blocks: Number of blocks.
+        block_size: Tokens per block.
+        device, dtype: Device and type of the tensors.
+        has_whole_blocks: Whether each block's layers lie together; None to use the device's way.
+
+    Attributes:
+        layers: Keys and values, layer by layer.
+        blocks: [num_blocks, layers, 2, block_size, kv_heads, head_dim], keys before values; None
+            if layers lie by themselves.
+    """
+
+    def __init__(
+        self,
+        *,
+        shape: CacheShape,
+        num_blocks: int,
+        block_size: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        has_whole_blocks: bool | None = None,
+    ) -> None:
+        size = (block_size, shape.num_kv_heads, shape.head_dim)
+        self.blocks: Tensor | None = None
+        self.layers: Sequence[LayerCache]
+        if device.type == "cuda" if has_whole_blocks is None else has_whole_blocks:
+            blocks = _zeros((num_blocks, shape.num_layers, 2, *size), device, dtype)
+            self.layers = [LayerCache(layer[:, 0], layer[:, 1]) for layer in blocks.unbind(1)]
+            self.blocks = blocks
+        else:
+            whole = (num_blocks, *size)
+            self.layers = [
+                LayerCache(_zeros(whole, device, dtype), _zeros(whole, device, dtype))
+                for _ in range(shape.num_layers)
+            ]
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._window = shape.window
+        self.bytes_per_block = bytes_per_block(shape, block_size, dtype)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the blocks."""
+        return self.layers[0].key.device
+
+    @property
+    def block_bytes(self) -> Tensor | None:
+        """The memory of whole blocks, uint8 [num_blocks, bytes_per_block]; else None."""
+        return None if self.blocks is None else self.blocks.flatten(1).view(torch.uint8)
+
+    def layout(self) -> list[CacheGroup]:
+        """Return the cache groups, in block table order."""
+        dtype = str(self.layers[0].key.dtype).removeprefix("torch.")
+        return [
+            CacheGroup(len(self.layers), self.block_size, self.bytes_per_block, dtype, self._window)
+        ]
+
+    def copy_blocks(self, sources: Tensor, destinations: Tensor) -> None:
+        """Copy whole blocks, all reads before all writes; both [n]."""
+        if self.blocks is not None:
+            blocks = movable(self.blocks)
+            blocks.index_copy_(0, destinations, blocks.index_select(0, sources))
+            return
+        for layer in self.layers:
+            for side in map(movable, (layer.key, layer.value)):
+                side.index_copy_(0, destinations, side.index_select(0, sources))
+
+
+def movable(side: Tensor) -> Tensor:
+    """Return `side` in a type that torch moves on every device: bytes for 8-bit floats."""
+    return side.view(torch.uint8) if side.dtype == torch.float8_e4m3fn else side
+
+
+def _zeros(size: Sequence[int], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return zeros whose pages were all touched.
+
+    A later page fault would stall a step, or kill the process.
+    """
+    tensor = torch.empty(size, device=device, dtype=dtype)
+    if device.type == "cpu":
+        use_large_pages(tensor)
+    return tensor.zero_()
+
+
+def bytes_per_block(shape: CacheShape, block_size: int, dtype: torch.dtype) -> int:
+    """Return the bytes of one block over all layers, keys and values."""
+    per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * dtype.itemsize
+    return per_token * block_size

@@ -1,0 +1,57 @@
+"""Interface for calls after each layer that a step has computed."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class LayerWatch(Protocol):
+    """Called after each layer."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the layers of this step are taken one by one.
+
+        If not, several may be computed before the calls for them are made.
+        """
+        ...
+
+    def __call__(self) -> None:
+        """Report that the next layer is computed."""
+        ...
+
+
+class LayerFollower(Protocol):
+    """Takes layers during a step, to send them on."""
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the follower wants the layers of the step that begins."""
+        ...
+
+    def on_layer(self) -> None:
+        """Take the next layer."""
+        ...
+
+
+class LayerCalls:
+    """Reports progress, and calls a follower if there is one.
+
+    Args:
+        advance: Called for each layer.
+        follower: Also called for each layer.
+    """
+
+    def __init__(self, advance: Callable[[], None], follower: LayerFollower | None = None) -> None:
+        self._advance = advance
+        self._follower = follower
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the follower takes the layers of this step one by one."""
+        return self._follower is not None and self._follower.is_following
+
+    def __call__(self) -> None:
+        """Take the next layer."""
+        self._advance()
+        if self._follower is not None:
+            self._follower.on_layer()

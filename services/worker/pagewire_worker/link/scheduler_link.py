@@ -1,0 +1,142 @@
+"""Keeps a worker attached to its scheduler: dials and attaches again for ever."""
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+
+import grpc.aio
+
+from pagewire_shared.errors import (
+    PagewireError,
+    PeerRefusedError,
+    UnavailableError,
+    WireError,
+)
+from pagewire_shared.identity.seen_generations import SeenGenerations
+from pagewire_shared.process.backoff import REDIAL_MAX_SECONDS, Backoff
+from pagewire_shared.rpc.address import parse_address
+from pagewire_shared.rpc.errors import from_rpc_error
+from pagewire_shared.rpc.options import control_channel_options
+from pagewire_shared.rpc.redial import Redial
+from pagewire_worker.grammars.compiler import GrammarCompiler
+from pagewire_worker.link.attach_stream import AttachStream
+from pagewire_worker.loading.replica import ReplicaInfo
+from pagewire_worker.offload.kv_offload import KvOffload
+from pagewire_worker.plan.roles import WorkerRole
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.runner.model_thread import ModelThread
+from pagewire_worker.transfer.kv_transfer import KvTransfer
+
+_logger = logging.getLogger(__name__)
+
+LOG_WAITING_SECONDS = 3.0
+
+
+class SchedulerLink:
+    """Keeps one worker attached.
+
+    Args:
+        address: Address of the scheduler.
+        info: Content of the hello.
+        model_runner: Runs plans, in `thread` only.
+        thread: The model thread.
+        attached: Set while attached, cleared otherwise.
+        grammars: Compiles grammars; without it all grammars are refused.
+        offload: Moves blocks to and from KV stores; None for no such moves.
+        transfer: Loads blocks of other workers; None for no such loads.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: str,
+        info: ReplicaInfo,
+        model_runner: ModelRunner,
+        thread: ModelThread,
+        attached: asyncio.Event,
+        grammars: GrammarCompiler | None = None,
+        offload: KvOffload | None = None,
+        transfer: KvTransfer | None = None,
+    ) -> None:
+        self._address = address
+        self._transfer = transfer
+        self._offload = offload
+        self._grammars = grammars
+        self._info = info
+        self._model_runner = model_runner
+        self._thread = thread
+        self._attached = attached
+        self._seen = SeenGenerations()
+        self._leaving = asyncio.Event()
+        self._drained = asyncio.Event()
+
+    async def leave(self) -> None:
+        """Ask for no new work, and return when no work is left; `run` must go on.
+
+        Without a scheduler no work is left: the requests of this worker continue elsewhere.
+        """
+        self._leaving.set()
+        if self._attached.is_set():
+            await self._drained.wait()
+
+    async def run(self) -> None:
+        """Attach and re-attach for ever. Raises PeerRefusedError when the scheduler refuses."""
+        backoff = Backoff(max_seconds=REDIAL_MAX_SECONDS)
+        redial = Redial(parse_address(self._address, setting="--scheduler"))
+        waiting_since = time.monotonic()
+        logged_at = waiting_since
+        while True:
+            redial.begin()
+            error = await self._attach_once()
+            now = time.monotonic()
+            if self._attached.is_set():
+                self._attached.clear()
+                if self._leaving.is_set():
+                    self._drained.set()
+                backoff.reset()
+                waiting_since = logged_at = now
+                _logger.warning("lost the scheduler at %s: %s", self._address, error)
+            elif now - logged_at >= LOG_WAITING_SECONDS:
+                logged_at = now
+                seconds = now - waiting_since
+                _logger.info("waiting for scheduler at %s (%.0f s)", self._address, seconds)
+                _logger.debug("last error: %s", error)
+            await redial.wait(backoff.next_seconds())
+
+    async def _attach_once(self) -> PagewireError:
+        """Run one attach to its end and return the reason of the end."""
+        async with grpc.aio.insecure_channel(
+            self._address, options=control_channel_options()
+        ) as channel:
+            attach = AttachStream(
+                info=self._info,
+                model_runner=self._model_runner,
+                thread=self._thread,
+                grammars=self._grammars,
+                offload=self._offload,
+                transfer=self._transfer,
+                attached=self._attached,
+                leaving=self._leaving,
+                drained=self._drained,
+                on_roles=self._take_roles,
+            )
+            try:
+                await attach.run(channel, self._seen)
+                return PagewireError("the stream ended")
+            except grpc.RpcError as rpc_error:
+                error = from_rpc_error(rpc_error)
+                if isinstance(error, PeerRefusedError):
+                    raise PeerRefusedError(
+                        f"the scheduler at {self._address} refused this worker: {error.message}"
+                    ) from rpc_error
+                return error
+            except WireError as error:
+                _logger.error("the scheduler at %s: %s", self._address, error)
+                return error
+            except UnavailableError as error:
+                return error
+
+    def _take_roles(self, roles: tuple[WorkerRole, ...]) -> None:
+        self._info = replace(self._info, roles=roles)
+        _logger.info("used for %s from now on", " and ".join(role.value for role in roles))

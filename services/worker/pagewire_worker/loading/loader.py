@@ -1,0 +1,272 @@
+"""Builds a replica from its configuration: folder, shape, weights, cache, backend, warm-up.
+
+Every fault of a checkpoint or a setting is found here, before the first attach.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from pagewire_shared.identity.ids import mint_id, tokenizer_fingerprint
+from pagewire_shared.kv.arena_facts import boot_id
+from pagewire_shared.kv.transport import KvTransport
+from pagewire_worker.backend.backend import ModelBackend
+from pagewire_worker.backend.source import LoadedReplicaModel, LoadSettings
+from pagewire_worker.batch.slots import SlotLimits, SlotTable
+from pagewire_worker.config import WorkerConfig
+from pagewire_worker.grammars.compiler import GrammarCompiler
+from pagewire_worker.host.cpu import num_physical_cores
+from pagewire_worker.host.kept_facts import cache_folder
+from pagewire_worker.kv.block_names import BlockNames
+from pagewire_worker.kv.block_observer import BlockObservers
+from pagewire_worker.kv.cuda_copies import make_copies
+from pagewire_worker.kv.device_copies import CopyOrder, DeviceCopies
+from pagewire_worker.kv.kv_cache import KvCache
+from pagewire_worker.kv.layer_watch import LayerCalls
+from pagewire_worker.layers.fp8 import device_capability
+from pagewire_worker.loading.cache_sizing import CacheSettings, make_cache
+from pagewire_worker.loading.grammars import make_grammars
+from pagewire_worker.loading.profile_run import LargestStep, MostSampling
+from pagewire_worker.loading.replica import ReplicaInfo
+from pagewire_worker.loading.replica_shape import ReplicaShape, resolve_shape
+from pagewire_worker.loading.token_budget import StepTokens, calibrated_budget
+from pagewire_worker.loading.warm_up import warm_up
+from pagewire_worker.offload.block_offloader import BlockOffloader
+from pagewire_worker.plan.roles import parse_roles
+from pagewire_worker.runner.model_runner import ModelRunner
+from pagewire_worker.runner.step_sampler import Sampler
+from pagewire_worker.sampling import sampler
+from pagewire_worker.transfer.block_sharer import BlockSharer
+from pagewire_worker.triton_kernels.availability import why_no_kernels
+
+
+def pick_sampler(
+    device: torch.device, capability: tuple[int, int] | None, vocab_size: int
+) -> Sampler:
+    """Return kernels where the device runs them, ready to run; torch's ops elsewhere.
+
+    Args:
+        device: Where logits are.
+        capability: Compute capability of the device; None for a CPU.
+        vocab_size: How many logits there are in a row.
+    """
+    if capability is None or why_no_kernels(capability) is not None:
+        return sampler.sample
+    from pagewire_worker.cuda import sampler as kernels
+
+    kernels.warm_up(vocab_size, device)
+    return kernels.sample
+
+
+TRANSPORTS = {
+    "auto": (KvTransport.SHARED_MEMORY, KvTransport.GRPC),
+    "grpc": (KvTransport.GRPC,),
+    "off": (),
+}
+"""Of --kv-transport, the better ones first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A loaded model, ready to run plans; `offloader` is absent where blocks do not go to stores,
+    `sharer` where they do not go to other workers."""
+
+    info: ReplicaInfo
+    model_runner: ModelRunner
+    grammars: GrammarCompiler
+    copies: DeviceCopies
+    offloader: BlockOffloader | None = None
+    sharer: BlockSharer | None = None
+
+
+@torch.inference_mode()
+def load_replica(
+    config: WorkerConfig,
+    *,
+    on_progress: Callable[[float, str], None] = lambda fraction, detail: None,
+    on_layer: Callable[[], None] = lambda: None,
+) -> Replica:
+    """Load the model and run one small batch.
+
+    Args:
+        config: Settings of the worker.
+        on_progress: Called with the fraction loaded and what is being done.
+        on_layer: Called after each layer of each step, warm-up included.
+
+    Raises:
+        StartupError: A setting or the checkpoint does not do.
+    """
+    torch.manual_seed(config.seed)
+    on_progress(0.0, "finding the model")
+    shape = resolve_shape(config)
+    if shape.device.type == "cpu":
+        torch.set_num_threads(config.cpu_threads or num_physical_cores())
+    model = _load_model(config, shape, on_progress)
+    on_progress(0.9, "allocating the KV cache")
+    # What lives as long as the replica comes before the cache, which takes what is left.
+    model.reserve(shape.bounds)
+    slots = SlotTable(_limits(config, shape, model.cache_shape.window), shape.device)
+    sampler = pick_sampler(shape.device, device_capability(shape.device), shape.model.vocab_size)
+    sampling = MostSampling(sampler, slots.tokens)
+    settings = _cache_settings(config, shape, model, sampling)
+    cache = make_cache(model, settings, LayerCalls(on_layer))
+    slots.limits = limits = replace(slots.limits, num_blocks=cache.num_blocks)
+    copies = make_copies(shape.device)
+    names = BlockNames()
+    sharer = BlockSharer(cache, names, copies) if _hands_out(config) else None
+    watch = LayerCalls(on_layer, sharer)
+    backend = model.captured(model.backend(cache, watch), shape.bounds, watch, on_layer)
+    offloader = _make_offloader(config, cache, copies)
+    grammars = make_grammars(shape.folder, shape.model.vocab_size)
+    on_progress(0.95, "warming up")
+    step_tokens = _step_tokens(config, shape, backend)
+    observers = (offloader, sharer, CopyOrder(copies))
+    model_runner = ModelRunner(
+        backend=backend,
+        limits=limits,
+        max_num_batched_tokens=step_tokens.most,
+        device=shape.device,
+        steps_in_flight=config.steps_in_flight,
+        grammars=grammars.table,
+        observer=BlockObservers(*(one for one in observers if one is not None)),
+        names=names,
+        copies=copies,
+        sampler=sampler,
+        slots=slots,
+    )
+    warm_up(model_runner, limits, step_tokens.shared)
+    on_progress(1.0, "loaded")
+    info = _describe(config, shape, backend, step_tokens)
+    return Replica(info, model_runner, grammars.compiler, copies, offloader, sharer)
+
+
+def _load_model(
+    config: WorkerConfig, shape: ReplicaShape, on_progress: Callable[[float, str], None]
+) -> LoadedReplicaModel:
+    return shape.source.load(
+        LoadSettings(
+            device=shape.device,
+            dtype=shape.dtype,
+            max_model_len=shape.max_model_len,
+            block_size=config.block_size,
+            attention_backend=config.attention_backend,
+            linear_backend=config.linear_backend,
+            cpu_backend=config.cpu_backend,
+            cpu_isa=config.cpu_isa,
+            quantization=config.quantization,
+            load_format=config.load_format,
+            seed=config.seed,
+            cache_dtype=shape.cache_dtype,
+            enforce_eager=config.enforce_eager,
+            on_progress=lambda fraction: on_progress(0.9 * fraction, "loading weights"),
+        )
+    )
+
+
+def _step_tokens(config: WorkerConfig, shape: ReplicaShape, backend: ModelBackend) -> StepTokens:
+    fixed = shape.max_num_batched_tokens
+    if fixed is not None:
+        return StepTokens(fixed, fixed)
+    model = f"{shape.fingerprint.hex()} {config.quantization}"
+    tokens = calibrated_budget(backend, model, shape.max_model_len, cache_folder())
+    # A step must have room for one token of every running sequence.
+    least = shape.max_num_seqs
+    return StepTokens(max(tokens.shared, least), max(tokens.most, least))
+
+
+def _limits(config: WorkerConfig, shape: ReplicaShape, window: int | None) -> SlotLimits:
+    """Return the limits of a replica that has no blocks yet."""
+    return SlotLimits(
+        num_slots=shape.max_num_seqs,
+        num_blocks=0,
+        block_size=config.block_size,
+        max_model_len=shape.max_model_len,
+        vocab_size=shape.model.vocab_size,
+        window=window,
+    )
+
+
+def _hands_out(config: WorkerConfig) -> bool:
+    return config.kv_transport != "off" and config.listen is not None
+
+
+def _make_offloader(
+    config: WorkerConfig, cache: KvCache, copies: DeviceCopies
+) -> BlockOffloader | None:
+    if config.kv_offload == "off":
+        return None
+    return BlockOffloader(cache, is_writeback=config.kv_offload == "writeback", copies=copies)
+
+
+def _cache_settings(
+    config: WorkerConfig, shape: ReplicaShape, model: LoadedReplicaModel, sampling: MostSampling
+) -> CacheSettings:
+    # Where it is measured, on CPUs, no step is run to see how much memory it takes.
+    num_tokens = shape.max_num_batched_tokens or shape.max_num_seqs
+    return CacheSettings(
+        device=shape.device,
+        dtype=shape.cache_dtype,
+        block_size=config.block_size,
+        step=LargestStep(num_tokens, shape.max_num_seqs, shape.max_model_len),
+        asked_bytes=config.kv_cache_memory,
+        utilization=config.gpu_memory_utilization,
+        graph_bytes=model.graph_bytes(shape.bounds),
+        sampling=sampling,
+    )
+
+
+def _describe(
+    config: WorkerConfig, shape: ReplicaShape, backend: ModelBackend, step_tokens: StepTokens
+) -> ReplicaInfo:
+    cache = backend.kv_cache
+    return ReplicaInfo(
+        worker_id=mint_id(),
+        served_model_name=config.served_model_name or config.model,
+        tokenizer_fingerprint=tokenizer_fingerprint(shape.folder),
+        model_fingerprint=shape.fingerprint,
+        numerics_fingerprint=numerics_fingerprint(
+            shape.device.type,
+            shape.dtype,
+            backend.kernel_set,
+            config.quantization,
+            is_exact=backend.is_exact,
+        ),
+        cache_groups=tuple(cache.layout()),
+        num_blocks=cache.num_blocks,
+        max_num_seqs=shape.max_num_seqs,
+        max_num_batched_tokens=step_tokens.most,
+        shared_step_tokens=step_tokens.shared,
+        max_model_len=shape.max_model_len,
+        steps_in_flight=config.steps_in_flight,
+        vocab_size=shape.model.vocab_size,
+        embedding_size=backend.embedding_size,
+        loads_blocks=config.kv_offload != "off",
+        roles=parse_roles(config.roles),
+        kv_transports=TRANSPORTS[config.kv_transport] if _hands_out(config) else (),
+        pull_transports=TRANSPORTS[config.kv_transport],
+        host_id=_host_id(),
+    )
+
+
+def _host_id() -> str:
+    try:
+        return boot_id()
+    except OSError:
+        return ""
+
+
+def numerics_fingerprint(
+    device: str, dtype: torch.dtype, kernel_set: str, quantization: str, *, is_exact: bool
+) -> bytes:
+    """Return SHA-256 of what decides the last bits of an output."""
+    facts = {
+        "device": device,
+        "dtype": str(dtype),
+        "quantization": quantization,
+        "kernels": kernel_set,
+        "exact": is_exact,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()

@@ -1,0 +1,45 @@
+"""Description of a loaded replica, as the worker reports it to its scheduler."""
+
+from dataclasses import dataclass
+
+from pagewire_shared.kv.transport import KvTransport
+from pagewire_worker.kv.kv_cache import CacheGroup
+from pagewire_worker.offload.connector import BlockLayout
+from pagewire_worker.plan.roles import ALL_ROLES, WorkerRole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaInfo:
+    """Identity, fingerprints, layout and capacity of one loaded replica.
+
+    `embedding_size` is the length of its vectors, 0 if it cannot pool. `loads_blocks` is set if it
+    loads blocks from KV stores. `shared_step_tokens` limits steps that several sequences share.
+    `kv_transports` are the ways to send blocks to other workers, `pull_transports` the ways to
+    receive theirs. `host_id` is the boot id of its host, "" if unknown.
+    """
+
+    worker_id: bytes
+    served_model_name: str
+    tokenizer_fingerprint: bytes
+    model_fingerprint: bytes
+    numerics_fingerprint: bytes
+    cache_groups: tuple[CacheGroup, ...]
+    num_blocks: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    shared_step_tokens: int
+    max_model_len: int
+    steps_in_flight: int
+    vocab_size: int
+    embedding_size: int = 0
+    kv_endpoints: tuple[str, ...] = ()
+    loads_blocks: bool = False
+    roles: tuple[WorkerRole, ...] = ALL_ROLES
+    kv_transports: tuple[KvTransport, ...] = ()
+    pull_transports: tuple[KvTransport, ...] = ()
+    host_id: str = ""
+
+    @property
+    def layout(self) -> BlockLayout:
+        """Layout of its blocks; blocks of workers with the same layout are interchangeable."""
+        return BlockLayout(self.model_fingerprint, self.numerics_fingerprint, self.cache_groups)

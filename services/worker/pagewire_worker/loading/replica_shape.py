@@ -1,0 +1,97 @@
+"""Resolves the settings of a replica: the model and the device fill the open ones."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pagewire_shared.errors import StartupError
+from pagewire_shared.identity.model_folder import resolve_model
+from pagewire_worker.backend.backend import DecodeBounds
+from pagewire_worker.backend.source import ModelSource, ModelSummary
+from pagewire_worker.checkpoint.dtypes import pick_cache_dtype, pick_dtype
+from pagewire_worker.checkpoint.load_format import weights_fingerprint
+from pagewire_worker.config import CPU_NUM_SEQS, WorkerConfig
+from pagewire_worker.cuda.defaults import step_defaults
+from pagewire_worker.loading.source_selection import choose_source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaShape:
+    """Settings of a replica after the model and the device have filled the open ones."""
+
+    folder: Path
+    source: ModelSource
+    wait_for_fingerprint: Callable[[], bytes]
+    model: ModelSummary
+    device: torch.device
+    dtype: torch.dtype
+    cache_dtype: torch.dtype
+    max_num_seqs: int
+    max_num_batched_tokens: int | None
+    max_model_len: int
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Fingerprint of the weights, 32 bytes; waits until all are hashed, beside loading.
+
+        Raises StartupError if they cannot be read.
+        """
+        return self.wait_for_fingerprint()
+
+    @property
+    def bounds(self) -> DecodeBounds:
+        """Upper bounds of decodes."""
+        return DecodeBounds(self.max_num_seqs, self.max_model_len)
+
+
+def resolve_shape(config: WorkerConfig) -> ReplicaShape:
+    """Understand the checkpoint and the device. Raises StartupError naming the setting."""
+    folder = resolve_model(config.model, has_weights=True)
+    source = choose_source(folder, config.model_impl, config.load_format)
+    model = source.summary
+    device = _pick_device(config.device)
+    longest = model.max_positions
+    max_model_len = config.max_model_len or longest
+    if max_model_len is None:
+        raise StartupError(
+            "--max-model-len is needed: config.json does not say how long a context may be",
+            field="max_model_len",
+        )
+    if longest is not None and max_model_len > longest:
+        raise StartupError(
+            f"--max-model-len: {max_model_len} is more than the model's context of {longest}",
+            field="max_model_len",
+        )
+    num_seqs, num_tokens = _default_step(device)
+    dtype = pick_dtype(config.dtype, model.dtype)
+    return ReplicaShape(
+        folder=folder,
+        source=source,
+        wait_for_fingerprint=weights_fingerprint(
+            folder, config.load_format, config.seed, device, dtype
+        ),
+        model=model,
+        device=device,
+        dtype=dtype,
+        cache_dtype=pick_cache_dtype(config.kv_cache_dtype, dtype),
+        max_num_seqs=config.max_num_seqs or num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens or num_tokens,
+        max_model_len=max_model_len,
+    )
+
+
+def _default_step(device: torch.device) -> tuple[int, int | None]:
+    """Return the most sequences and tokens of a step on `device`; on a CPU tokens are measured."""
+    if device.type == "cpu":
+        return CPU_NUM_SEQS, None
+    step = step_defaults(torch.cuda.get_device_properties(device).total_memory)
+    return step.num_seqs, step.num_tokens
+
+
+def _pick_device(name: str) -> torch.device:
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
+        raise StartupError("--device: no CUDA device is available here", field="device")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and has_cuda) else "cpu")

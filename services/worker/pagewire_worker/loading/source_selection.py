@@ -1,0 +1,56 @@
+"""Selects how a checkpoint runs: in the native decoder if it supports it, else in transformers."""
+
+import logging
+from pathlib import Path
+
+from pagewire_shared.errors import StartupError
+from pagewire_worker.backend.source import ModelSource
+from pagewire_worker.checkpoint.model_config import read_config_json, refuse_quantization
+from pagewire_worker.checkpoint.window import UnsupportedModelError
+from pagewire_worker.loading.native_source import NativeSource
+from pagewire_worker.models.registry import native_config
+
+_logger = logging.getLogger(__name__)
+
+
+def choose_source(folder: Path, model_impl: str, load_format: str = "auto") -> ModelSource:
+    """Return how the checkpoint in `folder` is run, and log which way and why.
+
+    Args:
+        folder: Of the checkpoint.
+        model_impl: "native" or "transformers" for that one only; "auto" for the native decoder
+            where it computes the model, and transformers otherwise.
+        load_format: Where weights are to come from; transformers takes them from the checkpoint.
+
+    Raises:
+        StartupError: The checkpoint is broken, or no way that is allowed can run it.
+    """
+    data = read_config_json(folder)
+    refuse_quantization(data)
+    reason = "--model-impl says so"
+    if model_impl != "transformers":
+        try:
+            native = NativeSource(folder, native_config(data))
+        except UnsupportedModelError as error:
+            if model_impl == "native":
+                raise
+            reason = f"the native decoder does not take it ({error.message})"
+        else:
+            _logger.info("%s runs natively", native.summary.architecture)
+            return native
+    if load_format != "auto":
+        raise StartupError(
+            f"--load-format: {load_format} is for models of our own decoder: {reason}",
+            field="load_format",
+        )
+    # Takes seconds to import, and workers with a native model never need it.
+    from pagewire_worker.transformers_backend.source import TransformersSource, transformers_version
+
+    source = TransformersSource.read(folder, data)
+    _logger.info(
+        "%s runs through transformers %s: %s",
+        source.summary.architecture,
+        transformers_version(),
+        reason,
+    )
+    return source

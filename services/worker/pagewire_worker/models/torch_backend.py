@@ -1,0 +1,121 @@
+"""The model in plain torch operations, on any device: the reference for all other backends."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from pagewire_worker.backend.attention import AttentionBackend, StepAttention
+from pagewire_worker.backend.backend import StepBatch
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.checkpoint.dtypes import FP8
+from pagewire_worker.checkpoint.model_config import ModelConfig
+from pagewire_worker.kv.kv_cache import KvCache, LayerCache
+from pagewire_worker.sampling.sampler import likeliest
+
+
+class DecoderModel(Protocol):
+    """A decoder with its weights; see Decoder for the methods."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Shape of the model."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Name of the implementation, part of the numerics fingerprint."""
+        ...
+
+    @property
+    def is_batch_invariant(self) -> bool:
+        """Whether rows are independent, apart from linear layers and attention."""
+        ...
+
+    def forward(
+        self,
+        batch: StepBatch,
+        caches: Sequence[LayerCache],
+        attend: StepAttention,
+        on_layer: Callable[[], None],
+    ) -> Tensor:
+        """Run one flat batch."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in float32."""
+        ...
+
+    def narrow_logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in the type of the model."""
+        ...
+
+
+class TorchBackend:
+    """Runs a Decoder eagerly.
+
+    Args:
+        model: The decoder.
+        kv_cache: The blocks.
+        attention: Implementation of attention.
+        linear_name: Name of the linear implementation the decoder was built with.
+        on_layer: Called after each layer, to report progress.
+        is_exact: Whether decoder, attention and linear layers are all batch invariant.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: DecoderModel,
+        kv_cache: KvCache,
+        attention: AttentionBackend,
+        linear_name: str,
+        on_layer: Callable[[], None],
+        is_exact: bool = False,
+    ) -> None:
+        self._model = model
+        self._kv_cache = kv_cache
+        self._attention = attention
+        self._linear_name = linear_name
+        self._on_layer = on_layer
+        self._is_exact = is_exact
+
+    @property
+    def kv_cache(self) -> KvCache:
+        """The blocks that the model reads and writes."""
+        return self._kv_cache
+
+    @property
+    def kernel_set(self) -> str:
+        """Names of the implementations in use."""
+        names = f"{self._model.name},attention={self._attention.name},linear={self._linear_name}"
+        # Named for 8-bit floats only; otherwise the cache has the type of the model.
+        stored = self._kv_cache.layers[0].key.dtype
+        return f"{names},kv={str(stored).removeprefix('torch.')}" if stored == FP8 else names
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether outputs do not depend on the batch: torch does not promise it."""
+        return self._is_exact
+
+    @property
+    def embedding_size(self) -> int:
+        """Length of a hidden state."""
+        return self._model.config.hidden_size
+
+    def forward(self, batch: StepBatch) -> Tensor:
+        """Run one step and return the hidden states after the last norm, [outputs, hidden]."""
+        attend = self._attention.prepare(batch.attention)
+        return self._model.forward(batch, self._kv_cache.layers, attend, self._on_layer)
+
+    def greedy(self, hidden: Tensor) -> SampledTokens:
+        """Return the most likely token per row of [rows, hidden], the lowest id of equal ones."""
+        return likeliest(self.logits(hidden))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits [rows, vocab] in float32 for hidden states [rows, hidden]."""
+        return self._model.logits(hidden)
+
+    def narrow_logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits in the type of the model."""
+        return self._model.narrow_logits(hidden)

@@ -1,0 +1,1 @@
+"""Step plans and results as plain data, and the worker's roles."""

@@ -1,0 +1,1 @@
+"""Runs step plans on one device, in one thread."""

@@ -1,0 +1,115 @@
+"""Packs the result of a step: sampled tokens, prompt log-probabilities and vectors."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pagewire_worker.backend.sampled_tokens import SampledTokens
+from pagewire_worker.batch.input_batch import PreparedStep
+from pagewire_worker.batch.pooling import Pooled, pool
+from pagewire_worker.batch.prompt_logprobs import prompt_logprobs
+from pagewire_worker.plan.step import (
+    NO_FLOATS,
+    NO_INTS,
+    Floats,
+    PromptLogprobs,
+    StepPlan,
+    StepResult,
+    U32Array,
+)
+from pagewire_worker.sampling.logprobs import NO_TOP, PackedTop, pack_top
+from pagewire_worker.sampling.sampling_table import NO_LOGPROBS
+
+NO_SAMPLES = SampledTokens(torch.zeros(0, dtype=torch.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutputs:
+    """Outputs of a step, on the host.
+
+    Attributes:
+        sampled: Sampled tokens with their log-probabilities.
+        token_ids: The sampled tokens alone.
+        prompt: Log-probabilities of prompt tokens; None if none were requested.
+        pooled: Vectors and sums.
+    """
+
+    sampled: SampledTokens
+    token_ids: U32Array
+    prompt: PromptLogprobs | None
+    pooled: Pooled
+
+
+def empty_result(plan: StepPlan) -> StepResult:
+    """Return the answer to a plan that computes nothing."""
+    return StepResult(
+        generation=plan.generation, incarnation=plan.incarnation, step_id=plan.step_id
+    )
+
+
+def step_outputs(
+    step: PreparedStep,
+    hidden: Tensor,
+    sampled: SampledTokens,
+    logits: Callable[[Tensor], Tensor],
+) -> StepOutputs:
+    """Return the sampled tokens of a step, and what its other states give.
+
+    Args:
+        step: The step.
+        hidden: [outputs, hidden], on the device.
+        sampled: On the host.
+        logits: Returns logits [rows, vocab] for states [rows, hidden].
+    """
+    token_ids = sampled.token_ids.numpy().astype(np.uint32)
+    end = len(hidden) - len(step.pooling.rows)
+    prompt = None
+    if step.prompt is not None:
+        prompt = prompt_logprobs(step.prompt, hidden[len(token_ids) : end], logits)
+    return StepOutputs(sampled, token_ids, prompt, pool(step.pooling, hidden[end:]))
+
+
+def pack_result(
+    plan: StepPlan,
+    step: PreparedStep,
+    outputs: StepOutputs,
+    model_time_us: int,
+    failed_slots: Sequence[int] = (),
+    failed_reason: str = "",
+) -> StepResult:
+    """Return the result of a plan that was run; `failed_slots` failed alone, for that reason."""
+    logprobs, ranks, top = _pack_logprobs(outputs.sampled, step)
+    return StepResult(
+        generation=plan.generation,
+        incarnation=plan.incarnation,
+        step_id=plan.step_id,
+        slots=step.answering_slots.astype(np.uint32),
+        counts=step.num_sampled.astype(np.uint32),
+        token_ids=outputs.token_ids,
+        logprobs=logprobs,
+        ranks=ranks,
+        num_top=top.counts,
+        top_token_ids=top.token_ids,
+        top_logprobs=top.logprobs,
+        prompt=outputs.prompt,
+        vectors=outputs.pooled.vectors,
+        failed_slots=failed_slots,
+        failed_reason=failed_reason if len(failed_slots) else "",
+        model_time_us=model_time_us,
+    )
+
+
+def _pack_logprobs(
+    sampled: SampledTokens, step: PreparedStep
+) -> tuple[Floats, U32Array, PackedTop]:
+    found, wanted = sampled.logprobs, step.sampling.num_logprobs
+    if found is None:
+        return NO_FLOATS, NO_INTS, NO_TOP
+    is_unasked = wanted == NO_LOGPROBS
+    logprobs: Floats = found.logprobs.numpy()
+    ranks = found.ranks.numpy().astype(np.uint32)
+    logprobs[is_unasked] = np.nan
+    return logprobs, ranks, pack_top(found, wanted)

@@ -1,0 +1,1 @@
+"""Turns logits into tokens: logit rules, filters, noise and log-probabilities."""

@@ -1,0 +1,1 @@
+"""Runs models of transformers over the paged KV cache."""

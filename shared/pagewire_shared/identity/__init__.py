@@ -1,0 +1,1 @@
+"""Ids, names and keys of models, workers, tenants and frontends."""

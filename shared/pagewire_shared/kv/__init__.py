@@ -1,0 +1,1 @@
+"""KV blocks between processes: hashes, layouts, shared memory and streams of chunks."""

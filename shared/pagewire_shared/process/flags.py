@@ -1,0 +1,38 @@
+"""An argparse parser that suggests the closest flag for an unknown one."""
+
+import argparse
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+EXIT_MISUSE = 2
+"""Exit status after a wrong command line, as usual."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean X?" for the closest of `known`, or "" when none is close."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+class HintingParser(argparse.ArgumentParser):
+    """Refuses an unknown flag with the closest known one, in one line and with exit status 2."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_abbrev=False, **kwargs)
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parse, or exit with 2 and name the first unknown word."""
+        parsed, unknown = self.parse_known_args(args, namespace or argparse.Namespace())
+        if unknown:
+            flag = unknown[0].partition("=")[0]
+            if flag.startswith("-"):
+                self.error(f"unknown flag {flag}{did_you_mean(flag, self._option_string_actions)}")
+            self.error(f"unexpected argument {unknown[0]!r}")
+        return parsed
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2 and one line instead of the whole usage."""
+        self.exit(EXIT_MISUSE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")

@@ -1,0 +1,114 @@
+"""A small HTTP server for the page /metrics, in a thread with its own event loop.
+
+Connections are few, with one request each and deadlines of some seconds. Neither a scrape nor a
+slow client delays the process.
+"""
+
+import asyncio
+import http
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+MAX_CONNECTIONS = 16
+HEAD_BYTES = 8 * 1024
+HEAD_SECONDS = 5.0
+WRITE_SECONDS = 10.0
+PATH = "/metrics"
+
+_END_OF_HEAD = b"\r\n\r\n"
+_logger = logging.getLogger(__name__)
+
+Page: TypeAlias = Callable[[dict[str, Any], Callable[..., None]], Iterable[bytes]]
+"""A WSGI application; it gets only GET requests for PATH."""
+
+
+class MetricsServer:
+    """Serves a page until the process ends.
+
+    Args:
+        page: Application that renders the page.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._num_connections = 0
+        self._server: asyncio.Server | None = None
+
+    def start(self, host: str, port: int) -> None:
+        """Listen, and serve in a thread. Raises OSError when the address cannot be used."""
+        loop = asyncio.new_event_loop()
+        try:
+            self._server = loop.run_until_complete(
+                asyncio.start_server(
+                    self._serve, host, port, limit=HEAD_BYTES, backlog=MAX_CONNECTIONS
+                )
+            )
+        except BaseException:
+            loop.close()
+            raise
+        threading.Thread(target=loop.run_forever, name="metrics", daemon=True).start()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._num_connections += 1
+        try:
+            if self._num_connections > MAX_CONNECTIONS:
+                answer = _answer(503, b"too many connections\n")
+            else:
+                answer = await self._answer_to(reader)
+            # With a limit of 0, `drain` returns only when the buffer is empty.
+            writer.transport.set_write_buffer_limits(0)
+            async with asyncio.timeout(WRITE_SECONDS):
+                writer.write(answer)
+                await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            # The client broke off, or hit a time-out.
+            writer.transport.abort()
+        finally:
+            self._num_connections -= 1
+            writer.close()
+
+    async def _answer_to(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                head = await reader.readuntil(_END_OF_HEAD)
+        except asyncio.LimitOverrunError:
+            return _answer(431, b"")
+        request, *lines = head.decode("latin-1").split("\r\n")
+        words = request.split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return _answer(400, b"")
+        method, target, _ = words
+        path, _, query = target.partition("?")
+        if path != PATH:
+            return _answer(404, b"metrics are at /metrics\n")
+        if method != "GET":
+            return _answer(405, b"", ("Allow", "GET"))
+        return self._render(query, lines)
+
+    def _render(self, query: str, lines: list[str]) -> bytes:
+        # The Accept header is not passed on: in OpenMetrics, prometheus-client writes the colons of
+        # names as underscores, and vLLM's metric names contain colons.
+        environ = {"REQUEST_METHOD": "GET", "PATH_INFO": PATH, "QUERY_STRING": query}
+        for line in lines:
+            name, _, value = line.partition(":")
+            if name.strip().lower() == "accept-encoding":
+                environ["HTTP_ACCEPT_ENCODING"] = value.strip()
+        headers: list[tuple[str, str]] = []
+        try:
+            body = b"".join(self._page(environ, lambda _, given: headers.extend(given)))
+        except Exception:
+            _logger.exception("the metrics cannot be shown")
+            return _answer(500, b"")
+        return _answer(200, body, *headers)
+
+
+def _answer(status: int, body: bytes, *headers: tuple[str, str]) -> bytes:
+    lines = [
+        f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}",
+        *(f"{name}: {value}" for name, value in headers),
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    ]
+    return "\r\n".join(lines).encode("latin-1") + _END_OF_HEAD + body

@@ -1,0 +1,1 @@
+"""Parameters of generation, pooling and structured outputs, with their checks."""

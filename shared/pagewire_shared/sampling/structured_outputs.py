@@ -1,0 +1,160 @@
+"""Parameters of structured outputs, with bounds on their size.
+
+grammar_source.py compiles schemas and grammars and finds those that make no sense.
+"""
+
+import hashlib
+import json as json_module
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pagewire_shared.errors import InvalidRequestError
+
+MAX_SCHEMA_BYTES: Final = 64 * 1024
+MAX_SCHEMA_DEPTH: Final = 32
+MAX_SCHEMA_NODES: Final = 1000
+MAX_REGEX_CHARS: Final = 1024
+MAX_GRAMMAR_BYTES: Final = 64 * 1024
+MAX_CHOICES: Final = 1024
+MAX_CHOICE_CHARS: Final = 1024
+
+FIELD: Final = "structured_outputs"
+Kind = Literal["json_schema", "json_object", "regex", "grammar", "choice"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StructuredOutputsParams:
+    """A constraint on the output, exactly one of these; the names are vLLM's.
+
+    Attributes:
+        json: A JSON schema, as text or as parsed by json.loads; kept as text.
+        json_object: Any JSON object.
+        regex: A regular expression in Rust's syntax, matched against the whole output.
+        grammar: A context-free grammar in GBNF or Lark form.
+        choice: One of these texts.
+
+    Raises:
+        InvalidRequestError: Not exactly one is given, or it is out of bounds; names the field.
+    """
+
+    json: str | Mapping[str, Any] | bool | None = None
+    json_object: bool = False
+    regex: str | None = None
+    grammar: str | None = None
+    choice: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.choice is not None:
+            object.__setattr__(self, "choice", _checked_choice(self.choice))
+        if self.json is not None:
+            object.__setattr__(self, "json", _checked_schema(self.json))
+        if not isinstance(self.json_object, bool):
+            raise _invalid("json_object must be true or false")
+        _check_text("regex", self.regex, MAX_REGEX_CHARS)
+        _check_text("grammar", self.grammar, MAX_GRAMMAR_BYTES)
+        names = ("json", "regex", "grammar", "choice")
+        given = [name for name in names if getattr(self, name) is not None]
+        given += ["json_object"] if self.json_object else []
+        if len(given) != 1:
+            raise _invalid(
+                "needs exactly one of json, json_object, regex, grammar and choice, got "
+                + (" and ".join(given) or "none")
+            )
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the constraint."""
+        if self.json is not None:
+            return "json_schema"
+        if self.regex is not None:
+            return "regex"
+        if self.grammar is not None:
+            return "grammar"
+        return "choice" if self.choice is not None else "json_object"
+
+    @property
+    def text(self) -> str:
+        """The constraint as text: a choice is a JSON list, `json_object` is empty."""
+        if self.choice is not None:
+            return json_module.dumps(self.choice)
+        return str(self.json or self.regex or self.grammar or "")
+
+    @property
+    def digest(self) -> bytes:
+        """The first 16 bytes of SHA-256 over kind, a zero byte and text."""
+        return hashlib.sha256(f"{self.kind}\0{self.text}".encode()).digest()[:16]
+
+
+def _invalid(problem: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{FIELD}: {problem}", field=FIELD)
+
+
+def _check_text(name: str, value: object, most: int) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str) or not value:
+        raise _invalid(f"{name} must be a text that is not empty")
+    if len(value) > most:
+        raise _invalid(f"{name} may have at most {most} characters, got {len(value)}")
+    _check_utf8(name, value)
+
+
+def _check_utf8(name: str, text: str) -> None:
+    """Raise InvalidRequestError when `text` has half of a surrogate pair: `digest` needs UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _invalid(f"{name} is not valid Unicode: {error.reason}") from error
+
+
+def _checked_choice(choice: object) -> tuple[str, ...]:
+    if isinstance(choice, str) or not isinstance(choice, list | tuple) or not choice:
+        raise _invalid("choice must be a list of texts that is not empty")
+    if len(choice) > MAX_CHOICES:
+        raise _invalid(f"choice takes at most {MAX_CHOICES} texts, got {len(choice)}")
+    for text in choice:
+        _check_text("choice", "" if text is None else text, MAX_CHOICE_CHARS)
+    return tuple(choice)
+
+
+def _checked_schema(schema: object) -> str:
+    """Return a schema as text; a schema given as text is returned unchanged."""
+    if isinstance(schema, str):
+        text = schema
+        _check_schema_size(text)
+        _check_utf8("json", text)
+        try:
+            schema = json_module.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise _invalid(f"json is no JSON: {error}") from error
+    else:
+        try:
+            text = json_module.dumps(schema)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise _invalid(f"json is no schema: {error}") from error
+        _check_schema_size(text)
+    if not isinstance(schema, dict | bool):
+        raise _invalid("json must be a schema: an object, true or false")
+    for num_nodes, depth in enumerate(_depths(schema), start=1):
+        if depth > MAX_SCHEMA_DEPTH:
+            raise _invalid(f"json may be nested at most {MAX_SCHEMA_DEPTH} deep")
+        if num_nodes > MAX_SCHEMA_NODES:
+            raise _invalid(f"json may have at most {MAX_SCHEMA_NODES} objects and lists")
+    return text
+
+
+def _check_schema_size(text: str) -> None:
+    if len(text) > MAX_SCHEMA_BYTES:
+        raise _invalid(f"json may have at most {MAX_SCHEMA_BYTES} characters, got {len(text)}")
+
+
+def _depths(schema: object) -> Iterator[int]:
+    """Yield the depth of every object and list, without recursion."""
+    stack = [(schema, 1)]
+    while stack:
+        value, depth = stack.pop()
+        if isinstance(value, dict | list):
+            yield depth
+            children = value.values() if isinstance(value, dict) else value
+            stack.extend((child, depth + 1) for child in children)

@@ -1,0 +1,83 @@
+"""Bugs planted in loads from KV stores."""
+
+from simulation.planted.mutant import CORE, Mutant, mutant
+
+LOADS: list[Mutant] = [
+    mutant(
+        "failed_load_believed",
+        "All blocks of a load get their names, whatever came.",
+        CORE + "transfers.loading",
+        "strict=True))[: answer.num_blocks]:",
+        "strict=True)):",
+        "names_say_content",
+        "tokens_of_the_model",
+    ),
+    mutant(
+        "load_gives_back_too_soon",
+        "A load that is cancelled gives its blocks back before the worker has answered.",
+        CORE + "state.loads",
+        "            load.is_cancelled = True\n",
+        "            load.is_cancelled = True\n            load.table.release()\n",
+        "loads_are_alone",
+    ),
+    mutant(
+        "joined_sequence_forgotten",
+        "Who waits for a load of another is not told of its end.",
+        CORE + "transfers.loading",
+        "    load.sequences.append(sequence)\n",
+        "    if not load.sequences:\n        load.sequences.append(sequence)\n",
+        "loads_end",
+        "everything_ends",
+    ),
+    mutant(
+        "overdue_load_awaited",
+        "An answer that does not come is waited for without an end.",
+        CORE + "transfers.loading",
+        "        if load.is_overdue or now < load.overdue_at:\n",
+        "        if True:\n",
+        "loads_end",
+    ),
+    mutant(
+        "loading_forgotten_with_the_worker",
+        "Who waits for a load is lost with its worker.",
+        CORE + "routing.queues",
+        "    aside = {*worker.compiling, *worker.loading, *worker.resting}\n",
+        "    aside = {*worker.compiling, *worker.resting}\n",
+        "everything_ends",
+        "loads_end",
+    ),
+    mutant(
+        "load_for_nobody",
+        "A load goes on that nobody waits for any more.",
+        CORE + "state.loads",
+        "            if not load.is_cancelled and not load.waiting:\n",
+        "            if False:\n",
+        "loads_end",
+    ),
+    mutant(
+        "loads_starve_the_oldest",
+        "Nobody can go on for want of the blocks that loads of younger ones hold.",
+        CORE + "kv_caches",
+        "        if worker.loads.under_way:\n            yield_blocks(worker)\n",
+        "",
+        "progress",
+    ),
+    mutant(
+        "loads_take_what_is_set_aside",
+        "A load takes blocks that were promised to a sequence.",
+        CORE + "transfers.orders",
+        "pool.num_free - worker.reservations.num_blocks - num_revived - len(worker.running) - 1",
+        "pool.num_free",
+        "bounded_preemption",
+        "progress",
+        "no_crash",
+    ),
+    mutant(
+        "tier_of_the_whole_load",
+        "Tokens count towards a tier that were not found.",
+        CORE + "data.timeline",
+        "        tokens = min(block_size, num_cached - index * block_size)\n",
+        "        tokens = block_size\n",
+        "cached_tokens_add_up",
+    ),
+]

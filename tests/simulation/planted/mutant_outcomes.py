@@ -1,0 +1,103 @@
+"""Bugs planted in what is not tokens: grammars, vectors, log-probabilities of prompts."""
+
+from simulation.planted.mutant import CORE, FRONTEND, Mutant, mutant
+
+OUTCOMES: list[Mutant] = [
+    mutant(
+        "grammar_released_in_use",
+        "A worker is told to forget grammars that its sequences need.",
+        CORE + "queueing.enqueue",
+        "    worker.grammars.release_unused(_keys_in_use(worker))\n",
+        "    worker.grammars.release_unused(())\n",
+        "plans_are_possible",
+        "no_crash",
+    ),
+    mutant(
+        "grammar_id_comes_again",
+        "A grammar that was released comes again under its old id.",
+        CORE + "state.grammars",
+        'grammar_id = key[:8] + self._num_asked.to_bytes(8, "little")',
+        "grammar_id = key[:16]",
+        "plans_are_possible",
+        "no_crash",
+    ),
+    mutant(
+        "compiling_forgotten_with_the_worker",
+        "Who waits for a grammar is lost with the worker that compiles it.",
+        CORE + "routing.queues",
+        "    aside = {*worker.compiling, *worker.loading, *worker.resting}\n",
+        "    aside = {*worker.loading, *worker.resting}\n",
+        "everything_ends",
+        "books_agree",
+    ),
+    mutant(
+        "suspects_compile_in_a_trial",
+        "A mark_suspect is tried while its grammar is compiled, and nobody else is started.",
+        CORE + "queueing.enqueue",
+        "    sequence.advance(State.WAITING_FOR_GRAMMAR)\n",
+        "    sequence.advance(State.WAITING_FOR_GRAMMAR)\n"
+        "    if is_suspect(sequence.request):\n"
+        "        worker.fault_isolation.mark_suspect(unit_of(sequence), 1)\n",
+        "progress",
+    ),
+    mutant(
+        "mean_reads_cache",
+        "A mean leaves out what is cached.",
+        CORE + "state.request",
+        'return not self.needs_prompt_logprobs and (pooling is None or pooling.pooling == "last")',
+        "return not self.needs_prompt_logprobs",
+        "plans_are_possible",
+    ),
+    mutant(
+        "scored_prompt_reads_cache",
+        "A prompt whose log-probabilities are wanted begins behind what is cached.",
+        CORE + "state.request",
+        'return not self.needs_prompt_logprobs and (pooling is None or pooling.pooling == "last")',
+        'return pooling is None or pooling.pooling == "last"',
+        "prompts_are_scored",
+        "no_crash",
+        "one_end_each",
+    ),
+    mutant(
+        "vectors_swapped",
+        "Every sequence of a step gets the vector of the first.",
+        CORE + "results.apply",
+        "sequence.vector = vectors[index * size : (index + 1) * size]",
+        "sequence.vector = vectors[:size]",
+        "vectors_of_the_model",
+    ),
+    mutant(
+        "end_before_the_vector",
+        "An end without a vector is believed.",
+        FRONTEND + "session.journal",
+        "if journal.next_position != num_tokens or is_vector_missing:",
+        "if journal.next_position != num_tokens:",
+        "vectors_of_the_model",
+    ),
+    mutant(
+        "prompt_told_twice",
+        "What was told of a prompt is told again after a loss.",
+        FRONTEND + "session.prompt_journal",
+        "        new = list(scores[num_known:])\n",
+        "        new = list(scores)\n",
+        "positions_contiguous",
+        "prompts_are_scored",
+    ),
+    mutant(
+        "prompt_with_a_gap",
+        "A part of a prompt that begins behind the next position is taken.",
+        FRONTEND + "session.prompt_journal",
+        "        if num_known < 0:\n            return ReceiveOutcome.GAP, []\n",
+        "        num_known = max(num_known, 0)\n",
+        "positions_contiguous",
+        "prompts_are_scored",
+    ),
+    mutant(
+        "tokens_before_the_prompt",
+        "Tokens are shown before all that was asked of the prompt has come.",
+        FRONTEND + "session.journal",
+        "        if self.prompt_journal is not None and not self.prompt_journal.is_complete:\n",
+        "        if False:\n",
+        "prompts_are_scored",
+    ),
+]

@@ -1,0 +1,153 @@
+"""One worker process: its stream to the scheduler, the plans that wait and the replica that runs
+them. The rules of the stream are those of the worker's `_Attach`."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from simulation.model.naive import BAD_GRAMMAR
+from simulation.processes.replica import Replica
+from simulation.processes.stores import StorePort
+from simulation.processes.streams import Stream
+
+from pagewire_scheduler.core.data.kv_load import LoadAnswer
+from pagewire_scheduler.core.data.step_plan import StepFailure, StepPlan
+from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.identity.seen_generations import SeenGenerations
+
+
+class WorkerProcess:
+    """A worker that dials one cell for ever.
+
+    Attributes:
+        queue: Plans received and not run.
+        compiling: Grammars asked for and not compiled: (id, text).
+        failure: How the next step fails, if it does.
+        frozen_until: It runs no step before.
+        is_small: It has fewer blocks than others.
+        is_leaving: It asked to be drained and will end.
+        has_left: It has ended.
+        port: Its way to KV stores.
+        last_answer: To the newest load that it answered.
+    """
+
+    def __init__(
+        self, number: int, replica: Replica, cell: Any, port: StorePort, *, is_small: bool
+    ) -> None:
+        self.number = number
+        self.replica = replica
+        self.cell = cell
+        self.stream: Stream | None = None
+        self.incarnation = 0
+        self.generation = 0
+        self.seen = SeenGenerations()
+        self.queue: deque[StepPlan] = deque()
+        self.compiling: list[tuple[bytes, str]] = []
+        self.failure: StepFailure | None = None
+        self.frozen_until = 0.0
+        self.is_small = is_small
+        self.is_leaving = False
+        self.has_left = False
+        self.num_steps = 0
+        self.port = port
+        self.last_answer: LoadAnswer | None = None
+
+    @property
+    def worker_id(self) -> bytes:
+        return self.replica.info.worker_id
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it could do all the work there is."""
+        return not (self.is_small or self.is_leaving)
+
+    def dial(self, incarnation: int) -> None:
+        """Open a stream and say hello with what is VALID here."""
+        assert self.stream is None
+        self.incarnation = incarnation
+        self.generation = 0
+        self._forget_work()
+        self.stream = Stream("worker", self, self.cell)
+        self.cell.connect(self.stream)
+        info = self.replica.held(replace(self.replica.info, incarnation=incarnation))
+        self.stream.send_up((info, self.seen.cell, self.seen.highest))
+        if self.is_leaving:
+            self.stream.send_up("leaving")
+
+    def lose(self) -> None:
+        """The stream is over for this side: what waits is not run."""
+        if self.stream is not None:
+            self.stream.leave_down()
+            self.stream = None
+        self._forget_work()
+
+    def receive(self, now: float) -> None:
+        """Take the oldest message, or notice the end of the stream."""
+        stream = self.stream
+        assert stream is not None
+        if not stream.down:
+            stream.is_down_over = True
+            self.lose()
+            return
+        message = stream.down.popleft()
+        if isinstance(message, StepPlan):
+            self._take_plan(message)
+        elif message == "drained":
+            assert self.is_leaving, "a worker is sent away that did not ask"
+            self.has_left = True
+            self.lose()
+        elif message[0] == "compile":
+            self.compiling.append(message[1:])
+        elif message[0] == "load":
+            self.port.receive(message[1], now)
+            self.replica.begin_load(message[1])
+        elif message[0] == "cancel_load":
+            self.port.cancel(message[1])
+        else:
+            # Refuses, which nobody here expects, a generation that goes back.
+            self.seen.meet(*message[1:])
+            self.generation = message[2]
+            self.replica.drop_slots()
+
+    def _forget_work(self) -> None:
+        self.queue.clear()
+        self.compiling.clear()
+        self.port.forget()
+        self.last_answer = None
+
+    def compile(self, index: int) -> None:
+        """Compile one of the grammars asked for, in any order, and say so."""
+        grammar_id, text = self.compiling.pop(index)
+        error = None
+        if text.startswith(BAD_GRAMMAR):
+            error = InvalidRequestError("no grammar", field="structured_outputs")
+        else:
+            self.replica.grammars[grammar_id] = text
+        if self.stream is not None:
+            self.stream.send_up(("compiled", grammar_id, error))
+
+    def load(self, now: float, dice: Callable[[int], int]) -> LoadAnswer:
+        """End one of its loads, and say so."""
+        order, answer, came = self.port.finish(now, dice)
+        self.replica.finish_load(order, came)
+        self.last_answer = answer
+        if self.stream is not None:
+            self.stream.send_up(("loaded", answer))
+        return answer
+
+    def _take_plan(self, plan: StepPlan) -> None:
+        assert self.generation, "a plan came before the welcome"
+        if plan.generation < self.generation or plan.incarnation != self.incarnation:
+            raise AssertionError("a plan of an old generation or another incarnation")
+        self.queue.append(plan)
+
+    def run(self) -> None:
+        """Run the oldest plan and send what comes of it."""
+        plan = self.queue.popleft()
+        self.num_steps += 1
+        failure, self.failure = self.failure, None
+        answer = self.replica.run(plan, failure)
+        if self.stream is not None:
+            self.stream.send_up(("progress", self.num_steps))
+            self.stream.send_up(answer)

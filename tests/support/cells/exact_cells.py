@@ -1,0 +1,226 @@
+"""A scheduler core over an executor that is as random as a day in production: batch sizes, chunks,
+prefix hits, preemptions, and workers that die with all they hold."""
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pagewire_protos.scheduler.v1 import worker_attach_pb2
+from pagewire_scheduler.convert.worker import plan_message, step_result, worker_info
+from pagewire_scheduler.core.data.events import Event, FinishedEvent, RejectedEvent, TokensEvent
+from pagewire_scheduler.core.data.settings import CoreSettings
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_scheduler.core.data.submission import Submission
+from pagewire_scheduler.core.data.token_logprobs import PackedLogprobs
+from pagewire_scheduler.core.data.worker_info import WorkerInfo
+from pagewire_scheduler.core.scheduler_core import SchedulerCore
+from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.sampling.params import SamplingParams
+from pagewire_worker.config import WorkerConfig
+from pagewire_worker.link.convert import hello_to_message, plan_from_message, result_to_message
+from pagewire_worker.loading.loader import Replica, load_replica
+
+MAX_TOKENS = 512
+NUM_BLOCKS = 400
+_FRONTEND = b"exact---frontend"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt and how it goes on."""
+
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came of a request."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[PackedLogprobs] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weather:
+    """What happens while requests run.
+
+    Attributes:
+        num_at_once: Most requests that are open.
+        max_num_batched_tokens: Most tokens of a step.
+        num_blocks: Blocks there are.
+        is_caching: Whether prefixes are shared.
+        steps_in_flight: Steps that are planned ahead.
+        deaths: Steps after which the worker dies, and another one comes with an empty cache.
+    """
+
+    num_at_once: int
+    max_num_batched_tokens: int
+    num_blocks: int
+    is_caching: bool
+    steps_in_flight: int
+    deaths: frozenset[int] = frozenset()
+
+
+SOLO = Weather(
+    num_at_once=1,
+    max_num_batched_tokens=MAX_TOKENS,
+    num_blocks=NUM_BLOCKS,
+    is_caching=False,
+    steps_in_flight=1,
+)
+
+
+def draw_weather(generator: random.Random, longest: int) -> Weather:
+    """Return any; the pool holds a sequence of `longest` tokens."""
+    least = -(-longest // 16) + 1
+    return Weather(
+        num_at_once=generator.choice([2, 3, 5, 8, 16, 24]),
+        max_num_batched_tokens=generator.choice([16, 33, 64, 100, 256, MAX_TOKENS]),
+        num_blocks=generator.choice([least, 2 * least, 4 * least, NUM_BLOCKS]),
+        is_caching=generator.random() < 0.7,
+        steps_in_flight=generator.choice([1, 2]),
+        deaths=frozenset(generator.sample(range(60), generator.choice([0, 0, 0, 1, 2]))),
+    )
+
+
+class ExactCell:
+    """A replica, under one scheduler core after the other.
+
+    Args:
+        folder: Of the checkpoint.
+        dtype: What it computes in.
+        num_threads: Of the kernels.
+        settings: What computes it; the kernels for CPUs by default.
+    """
+
+    def __init__(
+        self, folder: Path, dtype: str = "bfloat16", num_threads: int = 2, **settings: Any
+    ) -> None:
+        self.replica = load_replica(
+            WorkerConfig(
+                model=str(folder),
+                dtype=dtype,
+                kv_cache_memory=6 * 1024**2,
+                max_num_seqs=24,
+                max_num_batched_tokens=MAX_TOKENS,
+                max_model_len=MAX_TOKENS,
+                cpu_threads=num_threads,
+                **(settings or {"device": "cpu", "cpu_backend": "fused"}),
+            )
+        )
+        self.num_preemptions = 0
+        self.num_deaths = 0
+        self.num_cached_tokens = 0
+
+    def run(self, requests: Sequence[Request], weather: Weather) -> list[Answer]:
+        """Return the answers to all requests, in order."""
+        run = _Run(self.replica, weather)
+        answers = run.answer(requests)
+        self.num_preemptions += run.core.counts.num_preemptions
+        self.num_deaths += run.num_deaths
+        self.num_cached_tokens += run.num_cached_tokens
+        return answers
+
+
+class _Run:
+    def __init__(self, replica: Replica, weather: Weather) -> None:
+        self._replica = replica
+        self._weather = weather
+        self._plans: deque[StepPlan] = deque()
+        self._answers: list[Answer] = []
+        self._num_open = 0
+        self._num_steps = 0
+        self.num_deaths = 0
+        self.num_cached_tokens = 0
+        self.core = SchedulerCore(CoreSettings(generation=1, is_caching=weather.is_caching))
+        self._info = self._attach(1)
+        self.core.attach_frontend(_FRONTEND, [], is_same_generation=False)
+
+    def answer(self, requests: Sequence[Request]) -> list[Answer]:
+        self._answers = [Answer() for _ in requests]
+        waiting = deque(range(len(requests)))
+        while waiting or self._num_open:
+            while waiting and self._num_open < self._weather.num_at_once:
+                handle = waiting.popleft()
+                self._submit(handle, requests[handle])
+            self._step()
+        return self._answers
+
+    def _attach(self, incarnation: int) -> WorkerInfo:
+        """Attach a worker that holds nothing: whatever is left in its cache is NaN."""
+        self._replica.model_runner.drop_slots()
+        with torch.inference_mode():
+            for layer in self._replica.model_runner.backend.kv_cache.layers:
+                layer.key.fill_(float("nan"))
+                layer.value.fill_(float("nan"))
+        hello = hello_to_message(
+            self._replica.info, incarnation=incarnation, highest_generation=0, held={}
+        )
+        parsed = worker_attach_pb2.WorkerHello.FromString(hello.SerializeToString())
+        weather = self._weather
+        info = replace(
+            worker_info(parsed),
+            worker_id=incarnation.to_bytes(16, "big"),
+            num_blocks=weather.num_blocks,
+            max_num_batched_tokens=weather.max_num_batched_tokens,
+            steps_in_flight=weather.steps_in_flight,
+        )
+        self.core.attach_worker(info)
+        return info
+
+    def _submit(self, handle: int, request: Request) -> None:
+        self._num_open += 1
+        submission = Submission(
+            request_id=RequestId(handle.to_bytes(16, "little")),
+            epoch=0,
+            handle=handle,
+            model=self._info.model.name,
+            prompt_token_ids=request.prompt,
+            emitted=((),),
+            is_finished=(False,),
+            sampling=request.sampling,
+        )
+        self._take(self.core.submit(_FRONTEND, submission, 0.0))
+
+    def _step(self) -> None:
+        for worker_id in list(self.core.workers):
+            for grammar_id, _ in self.core.workers[worker_id].grammars.pop_requests():
+                self._take(self.core.note_grammar(worker_id, grammar_id, None))
+        while (plan := self.core.plan(self._info.worker_id)) is not None:
+            self._plans.append(plan)
+        data = plan_message(self._plans.popleft()).SerializeToString()
+        received = plan_from_message(worker_attach_pb2.StepPlan.FromString(data))
+        answer = result_to_message(self._replica.model_runner.run(received)).SerializeToString()
+        result = step_result(worker_attach_pb2.StepResult.FromString(answer))
+        assert result.failure is None, result.failure
+        self._num_steps += 1
+        if self._num_steps in self._weather.deaths:
+            self._die()
+        else:
+            self._take(self.core.apply(self._info.worker_id, result))
+
+    def _die(self) -> None:
+        """Lose the worker, and the result it was about to send; go on with another one."""
+        self.num_deaths += 1
+        self._plans.clear()
+        self._take(self.core.detach_worker(self._info.worker_id))
+        self._info = self._attach(self.num_deaths + 1)
+
+    def _take(self, events: Sequence[Event]) -> None:
+        for event in events:
+            assert not isinstance(event, RejectedEvent), event.error
+            if isinstance(event, TokensEvent):
+                answer = self._answers[event.handle]
+                assert event.first_position == len(answer.token_ids)
+                answer.token_ids.extend(event.token_ids)
+                answer.logprobs.extend(event.token_logprobs)
+                self.num_cached_tokens += event.num_cached_tokens
+            elif isinstance(event, FinishedEvent):
+                assert event.error is None, event.error
+                self._num_open -= 1

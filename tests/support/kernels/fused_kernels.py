@@ -1,0 +1,265 @@
+"""Single kernels on random data, and what plain float64 makes of the same."""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.library import (
+    TYPES,
+    KernelPool,
+    KernelsMissingError,
+    instruction_sets,
+    pointer,
+)
+from pagewire_worker.cpu_kernels.packing import PackedWeights, Part, Storage, WeightArena, pack
+
+STEP = {torch.float32: 1, torch.bfloat16: 2}
+"""Inputs that a panel stores side by side."""
+
+ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2**-8}
+"""Of a value that is stored in the type."""
+
+
+def pools(*num_threads: int) -> list[Any]:
+    """Return a parameter per instruction set that runs here, and number of threads."""
+    try:
+        names = list(instruction_sets())
+    except KernelsMissingError as error:
+        return [pytest.param(None, marks=pytest.mark.skip(reason=f"no kernels: {error}"))]
+    return [
+        pytest.param(_pool(count, name), id=f"{name}-{count}")
+        for name in names
+        for count in num_threads
+    ]
+
+
+@functools.cache
+def _pool(num_threads: int, instruction_set: str) -> KernelPool:
+    return KernelPool(num_threads, instruction_set)
+
+
+def has_kernels() -> bool:
+    """Return whether there are kernels that run here."""
+    try:
+        return bool(instruction_sets())
+    except KernelsMissingError:
+        return False
+
+
+needs_kernels = pytest.mark.skipif(not has_kernels(), reason="there are no kernels for this CPU")
+
+
+def packed(
+    pool: KernelPool, weight: Tensor, bias: Tensor | None = None, kind: int | None = None
+) -> PackedWeights:
+    """Return `weight` [outputs, inputs] packed, in its own type or as another kind."""
+    storage = Storage.of(TYPES[weight.dtype] if kind is None else kind, *weight.shape)
+    biases = [] if bias is None else [Part(bias)]
+    return pack(pool, WeightArena(storage.num_bytes), storage, [Part(weight)], biases)
+
+
+def quantized_rows(linear: PackedWeights, num_rows: int) -> Tensor:
+    """Return memory for the quantized input of a product."""
+    return torch.empty(num_rows * linear.storage.quantized_row_bytes, dtype=torch.uint8)
+
+
+def multiply(pool: KernelPool, linear: PackedWeights, x: Tensor) -> Tensor:
+    """Return x W^T + bias, float32 [rows, padded outputs]."""
+    stride = linear.storage.num_outputs
+    y, structure = torch.full((len(x), stride), float("nan")), linear.structure()
+    memory = quantized_rows(linear, len(x))
+    pool.linear(TYPES[x.dtype], structure, pointer(x), len(x), pointer(memory), pointer(y), stride)
+    return y
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What attention depends on."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int
+    window: int
+    dtype: torch.dtype
+
+
+class PagedAttention:
+    """One layer's cache, filled with NaN, and the kernels that write and read it.
+
+    Args:
+        pool: Runs them.
+        shape: Of the layer.
+        num_blocks: Of the cache.
+        norms: Weights of the norms of query and key heads, [2, head_dim], or None.
+        num_positions: Of the rotary table, which is random: nothing depends on what it holds.
+    """
+
+    def __init__(
+        self,
+        pool: KernelPool,
+        shape: Shape,
+        num_blocks: int,
+        norms: Tensor | None = None,
+        num_positions: int = 4096,
+    ) -> None:
+        self.shape = shape
+        self._pool = pool
+        generator = torch.Generator().manual_seed(1)
+        angles = torch.rand(num_positions, shape.head_dim // 2, generator=generator) * 6
+        self.cosines, self.sines = angles.cos(), angles.sin()
+        size = (num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim)
+        self.key = torch.full(size, float("nan"), dtype=shape.dtype)
+        self.value = torch.full(size, float("nan"), dtype=shape.dtype)
+        self._norms = norms
+        layer = abi.Layer(
+            query_norm=pointer(None if norms is None else norms[0]),
+            key_norm=pointer(None if norms is None else norms[1]),
+            key=pointer(self.key),
+            value=pointer(self.value),
+        )
+        self._layers = (abi.Layer * 1)(layer)
+        self._model = abi.Model(
+            type=TYPES[shape.dtype],
+            num_layers=1,
+            num_heads=shape.num_heads,
+            num_kv_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            block_size=shape.block_size,
+            window=shape.window,
+            norm_epsilon=1e-6,
+            score_scale=shape.head_dim**-0.5,
+            cosines=pointer(self.cosines),
+            sines=pointer(self.sines),
+            layers=self._layers,
+        )
+
+    def run(self, batch: "Batch", heads: Tensor) -> Tensor:
+        """Write the keys and values of a batch and attend.
+
+        Args:
+            batch: Where its tokens lie.
+            heads: float32 [tokens, heads + 2 * kv_heads, head_dim], as the projections give them.
+
+        Returns:
+            [tokens, heads, head_dim].
+        """
+        query = torch.empty(
+            (batch.num_tokens, self.shape.num_heads, self.shape.head_dim), dtype=self.shape.dtype
+        )
+        attended = torch.full_like(query, float("nan"))
+        scratch = abi.Scratch(qkv=pointer(heads), query=pointer(query), attended=pointer(attended))
+        self._pool.rotate_and_store(self._model, batch.structure, scratch, 0)
+        self._pool.attend(self._model, batch.structure, scratch, 0)
+        self.query = query
+        return attended
+
+    def cached(self, table: list[int], length: int) -> tuple[Tensor, Tensor]:
+        """Return keys and values of the first `length` positions, [length, kv_heads, head_dim]."""
+        return self._unpack(self.key, table, length, is_key=True), self._unpack(
+            self.value, table, length, is_key=False
+        )
+
+    def _unpack(self, cache: Tensor, table: list[int], length: int, *, is_key: bool) -> Tensor:
+        shape, step = self.shape, STEP[self.shape.dtype]
+        groups = shape.block_size // 16
+        blocks = cache[table].view(len(table), shape.num_kv_heads, groups, -1)
+        if is_key:  # [head_dim / step][16 tokens][step]
+            panels = blocks.view(*blocks.shape[:3], shape.head_dim // step, 16, step)
+            tokens = panels.permute(0, 2, 4, 1, 3, 5)
+        else:  # [head_dim / 16][16 tokens / step][16 columns][step]
+            panels = blocks.view(*blocks.shape[:3], shape.head_dim // 16, 16 // step, 16, step)
+            tokens = panels.permute(0, 2, 4, 6, 1, 3, 5)
+        return tokens.reshape(-1, shape.num_kv_heads, shape.head_dim)[:length]
+
+
+def position_of(block: Tensor, at: int, *, is_key: bool) -> Tensor:
+    """Return a view of what a block of a cache holds of its position `at`, of all KV heads.
+
+    Args:
+        block: Keys or values, in size [block_size, kv_heads, head_dim].
+        at: Counted from the beginning of the block.
+        is_key: Which of the two; they are laid out differently.
+    """
+    size, num_kv_heads, head_dim = block.shape
+    step, (group, token) = STEP[block.dtype], divmod(at, 16)
+    groups = block.view(num_kv_heads, size // 16, -1)[:, group]
+    if is_key:
+        return groups.view(num_kv_heads, head_dim // step, 16, step)[:, :, token]
+    panels = groups.view(num_kv_heads, head_dim // 16, 16 // step, 16, step)
+    return panels[:, :, token // step, :, token % step]
+
+
+class Batch:
+    """Where the tokens of some sequences lie.
+
+    Args:
+        chunks: (begin, end, block table) of each sequence.
+        block_size: Positions of a block.
+    """
+
+    def __init__(self, chunks: list[tuple[int, int, list[int]]], block_size: int) -> None:
+        positions = [p for begin, end, _ in chunks for p in range(begin, end)]
+        slots = [
+            table[p // block_size] * block_size + p % block_size
+            for begin, end, table in chunks
+            for p in range(begin, end)
+        ]
+        width = max(len(table) for _, _, table in chunks)
+        tables = np.zeros((len(chunks), width), dtype=np.int64)
+        for row, (_, _, table) in zip(tables, chunks, strict=True):
+            row[: len(table)] = table
+        lengths = [end - begin for begin, end, _ in chunks]
+        self.chunks = chunks
+        self.num_tokens = len(positions)
+        self.starts = np.concatenate(([0], np.cumsum(lengths)))
+        self._arrays = [
+            np.array(positions),
+            np.array(slots),
+            self.starts,
+            np.array([end for _, end, _ in chunks]),
+            tables,
+        ]
+        data = [array.ctypes.data for array in self._arrays]
+        self.structure = abi.Batch(
+            num_tokens=self.num_tokens,
+            num_seqs=len(chunks),
+            num_outputs=0,
+            table_stride=width,
+            positions=data[0],
+            slot_mapping=data[1],
+            query_starts=data[2],
+            seq_lens=data[3],
+            block_tables=data[4],
+        )
+
+
+def plain_attention(query: Tensor, key: Tensor, value: Tensor, begin: int, window: int) -> Tensor:
+    """Attend in float64.
+
+    Args:
+        query: [tokens, heads, head_dim], of the positions from `begin` on.
+        key, value: [positions, kv_heads, head_dim].
+        begin: Position of the first query.
+        window: Positions that each sees, itself included; 0 for all.
+
+    Returns:
+        float64 [tokens, heads, head_dim].
+    """
+    group = query.shape[1] // key.shape[1]
+    wide_key = key.double().repeat_interleave(group, dim=1)
+    wide_value = value.double().repeat_interleave(group, dim=1)
+    scores = torch.einsum("thd,phd->htp", query.double(), wide_key) * query.shape[2] ** -0.5
+    own = torch.arange(begin, begin + len(query))[:, None]
+    seen = torch.arange(len(key))[None, :]
+    is_hidden = seen > own
+    if window:
+        is_hidden |= seen <= own - window
+    weights = scores.masked_fill(is_hidden, float("-inf")).softmax(dim=2)
+    return torch.einsum("htp,phd->thd", weights, wide_value)

@@ -1,0 +1,242 @@
+"""docs/limits.md says what the code does: every number, every module, and the bounds themselves."""
+
+import importlib.util
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagewire_frontend.chat import tool_use
+from pagewire_frontend.config import FrontendConfig
+from pagewire_frontend.engine import embedding, request_fit, tokenization
+from pagewire_frontend.http.body import json_body, json_reader
+from pagewire_frontend.http.openai import options as http_options
+from pagewire_frontend.http.openai import schemas
+from pagewire_frontend.http.responses import pages as responses_pages
+from pagewire_frontend.http.responses import schemas as responses_schemas
+from pagewire_frontend.http.server import bounded_protocol
+from pagewire_frontend.models.template_arguments import MAX_ARGUMENTS
+from pagewire_frontend.prompts import template_process
+from pagewire_scheduler.config import SchedulerConfig
+from pagewire_scheduler.core.data.stream_limits import StreamLimits
+from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.rpc import options as rpc_options
+from pagewire_shared.sampling import beam, checks, pooling, priority, structured_outputs
+from pagewire_shared.sampling.params import SamplingParams, field_names
+from pagewire_worker.grammars import mask_credit, mask_jobs
+
+TABLE = Path(__file__).parents[4] / "docs" / "limits.md"
+INT = 2**31 - 1
+NUMBER = re.compile(r"(?<![\w-])-?\d+")
+
+
+def rows() -> dict[str, tuple[str, str, str, str]]:
+    """Return the cells of each row by its first."""
+    lines = [line for line in TABLE.read_text().splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    return {name.replace("`", ""): tuple(rest) for name, *rest in cells}  # type: ignore[misc]
+
+
+def default(cls: type[Any], name: str) -> Any:
+    return next(item.default for item in fields(cls) if item.name == name)
+
+
+FRONTEND = {
+    "body of a request": "max_body_size",
+    "memory of texts that wait": "max_waiting_text_bytes",
+    "requests open in a frontend": "max_open_requests",
+    "requests open of an API key": "max_open_per_key",
+    "requests waiting in a frontend": "max_waiting",
+    "time of a request": "max_request_seconds",
+    "time without a worker": "max_wait_seconds",
+    "responses kept": "max_stored_responses",
+    "bytes of responses kept": "max_stored_response_bytes",
+    "age of responses kept": "max_stored_response_seconds",
+    "headers of a request": "max_header_bytes",
+    "number of headers": "max_header_count",
+    "path and query": "max_target_bytes",
+    "time of the headers": "head_seconds",
+    "time of a body": "body_seconds",
+    "silence within a body": "body_idle_seconds",
+    "silence between two requests": "keep_alive_seconds",
+    "silence of a reader": "stall_seconds",
+    "connections over HTTP": "max_connections",
+    "idle connections of an address": "max_idle_per_address",
+}
+SCHEDULER = {
+    "sequences waiting for a model": "max_num_waiting",
+    "tokens waiting for a model": "max_waiting_tokens",
+    "memory of a cell's requests": "max_request_bytes",
+}
+# The numbers of the second and third column, in order.
+NUMBERS: dict[str, list[float]] = {
+    "n": [1, checks.MAX_CHOICES, beam.MAX_BEAM_WIDTH, SamplingParams().n],
+    "best_of": [1, checks.MAX_CHOICES],
+    "temperature": [0, 2, 0, 1, SamplingParams().temperature],
+    "top_p": [0, 1, SamplingParams().top_p],
+    "top_k": [-1, INT, 0, -1, SamplingParams().top_k],
+    "min_p": [0, 1, SamplingParams().min_p],
+    "seed": [checks.MIN_SEED, checks.MAX_SEED],
+    "max_tokens": [1, INT, 0, http_options.COMPLETION_MAX_TOKENS],
+    "min_tokens": [0, INT, SamplingParams().min_tokens],
+    "logprobs, top_logprobs": [0, checks.MAX_LOGPROBS],
+    "prompt_logprobs": [0, checks.MAX_LOGPROBS],
+    "presence_penalty": [-checks.MAX_PENALTY, checks.MAX_PENALTY, 0],
+    "frequency_penalty": [-checks.MAX_PENALTY, checks.MAX_PENALTY, 0],
+    "repetition_penalty": [0, checks.MAX_REPETITION_PENALTY, SamplingParams().repetition_penalty],
+    "length_penalty": [-beam.MAX_LENGTH_PENALTY, beam.MAX_LENGTH_PENALTY, 1],
+    "stop": [checks.MAX_STOP_STRINGS, checks.MAX_STOP_CHARS],
+    "stop_token_ids": [checks.MAX_STOP_TOKEN_IDS],
+    "logit_bias": [checks.MAX_LOGIT_BIAS, -checks.MAX_BIAS, checks.MAX_BIAS],
+    "allowed_token_ids": [checks.MAX_ALLOWED_TOKEN_IDS],
+    "bad_words": [checks.MAX_BAD_WORDS, checks.MAX_BAD_WORD_CHARS],
+    "bad_token_sequences": [checks.MAX_BAD_SEQUENCES, checks.MAX_BAD_SEQUENCE_TOKENS],
+    "truncate_prompt_tokens": [-1, 1],
+    "structured_outputs.json": [
+        structured_outputs.MAX_SCHEMA_BYTES,
+        structured_outputs.MAX_SCHEMA_DEPTH,
+        structured_outputs.MAX_SCHEMA_NODES,
+    ],
+    "structured_outputs.regex": [structured_outputs.MAX_REGEX_CHARS],
+    "structured_outputs.choice": [
+        structured_outputs.MAX_CHOICES,
+        structured_outputs.MAX_CHOICE_CHARS,
+    ],
+    "structured_outputs.grammar": [structured_outputs.MAX_GRAMMAR_BYTES],
+    "CPU time of slow masks of a request": [
+        mask_jobs.CREDIT_SECONDS,
+        mask_jobs.MASK_SECONDS * 1e3,
+    ],
+    "CPU time of masks of a tenant, beside others": [
+        mask_credit.SHARE * 100,
+        mask_credit.CHEAP_SECONDS * 1e6,
+    ],
+    "chat_template_kwargs": [MAX_ARGUMENTS],
+    # 0-9 is no number.
+    "tools": [tool_use.MAX_TOOLS, 1, tool_use.MAX_NAME_CHARS, 0],
+    "parameters of a tool": [],
+    "requests per minute of an API key": [],
+    "tokens per minute of an API key": [],
+    "grammar of forced or strict calls": [structured_outputs.MAX_GRAMMAR_BYTES],
+    "prompt": [schemas.MAX_PROMPTS],
+    "input of embeddings": [embedding.MAX_INPUTS],
+    "input of responses": [responses_schemas.MAX_INPUT_ITEMS],
+    "metadata": [
+        responses_schemas.MAX_METADATA_PAIRS,
+        responses_schemas.MAX_METADATA_KEY_CHARS,
+        responses_schemas.MAX_METADATA_VALUE_CHARS,
+    ],
+    "limit of input items": [1, responses_pages.MAX_PAGE, responses_pages.DEFAULT_PAGE],
+    "prompt and answer": [],
+    "tokens of a sequence": [StreamLimits().longest_sequence(16), 16, 5, 4],
+    "a request besides its tokens": [StreamLimits().max_condition_bytes],
+    "priority": [priority.MIN_PRIORITY, priority.MAX_PRIORITY, 0],
+    "dimensions": [1, pooling.MAX_DIMENSIONS],
+    "text of a prompt": [],
+    "rendering a chat template": [
+        template_process.LIMIT_SECONDS,
+        template_process.MEMORY_BYTES,
+        template_process.MAX_TEXT_CHARS,
+    ],
+    "values of a body": [json_body.MAX_COMMAS, json_body.MAX_NAMES, json_body.MAX_CONTAINERS],
+    "large bodies that wait": [json_reader.LARGE_BYTES, json_reader.MAX_WAITING_BYTES],
+    "token ids of a request over gRPC": [request_fit.MAX_PROMPT_IDS],
+    "text of /tokenize": [tokenization.MAX_TEXT_CHARS],
+    "tokens of /detokenize": [tokenization.MAX_TOKENS],
+    "texts waiting for the tokenizer": [tokenization.MAX_WAITING],
+    "requests pipelined on a connection": [bounded_protocol.MAX_PIPELINED],
+    "calls over gRPC that are not accepted yet": [rpc_options.MAX_PENDING_CALLS],
+    "message over gRPC": [rpc_options.CONTROL_MESSAGE_BYTES],
+    **{row: [default(FrontendConfig, name)] for row, name in FRONTEND.items()},
+    "idle connections of an address": [0, default(FrontendConfig, "max_idle_per_address")],
+    **{row: [default(SchedulerConfig, name)] for row, name in SCHEDULER.items()},
+}
+
+
+def test_every_row_is_checked_and_every_check_has_a_row():
+    assert sorted(rows()) == sorted(NUMBERS)
+
+
+@pytest.mark.parametrize("name", sorted(NUMBERS))
+def test_numbers_are_those_of_the_code(name):
+    bound, fallback, module, status = rows()[name]
+    assert [int(text) for text in NUMBER.findall(f"{bound} | {fallback}")] == NUMBERS[name]
+    assert importlib.util.find_spec(module.strip("`")) is not None
+    codes = ("400", "404", "408", "413", "414", "429", "431", "503", "504")
+    assert status in (*codes, "RESOURCE_EXHAUSTED", "-")
+
+
+def test_every_field_of_sampling_with_a_bound_has_a_row():
+    unbounded = {
+        "ignore_eos",
+        "skip_special_tokens",
+        "include_stop_str_in_output",
+        "use_beam_search",
+        "early_stopping",
+        "structured_outputs",
+    }
+    named = {part for row in rows() for part in row.split(", ")}
+    assert set(field_names()) - unbounded <= named
+
+
+SCALARS = re.compile(r"(above )?(-?\d+) to (-?\d+)")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "n",
+        "best_of",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "min_tokens",
+        "prompt_logprobs",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "logprobs, top_logprobs",
+    ],
+)
+def test_the_bounds_hold(name):
+    found = SCALARS.match(rows()[name][0])
+    assert found is not None
+    is_open, least, most = bool(found[1]), int(found[2]), int(found[3])
+    field = name.split(",")[0]
+
+    def params(value: float) -> SamplingParams:
+        return SamplingParams(max_tokens=None, **{field: value})
+
+    params(most)
+    params(least + 1e-6 if is_open else least)
+    for value in (most + 1, least if is_open else least - 1):
+        with pytest.raises(InvalidRequestError) as caught:
+            params(value)
+        assert caught.value.field == field
+
+
+LISTS: dict[str, Any] = {
+    "stop": lambda count, size: ("x" * size,) * count,
+    "bad_words": lambda count, size: ("x" * size,) * count,
+    "stop_token_ids": lambda count: tuple(range(count)),
+    "allowed_token_ids": lambda count: tuple(range(count)),
+    "logit_bias": lambda count, _, most: dict.fromkeys(range(count), most),
+    "bad_token_sequences": lambda count, size: ((1,) * size,) * count,
+}
+
+
+@pytest.mark.parametrize("field", sorted(LISTS))
+def test_the_sizes_hold(field):
+    sizes = [int(size) for size in NUMBER.findall(rows()[field][0])]
+    SamplingParams(**{field: LISTS[field](*sizes)})
+    for index, size in enumerate(sizes):
+        if size < 0:
+            continue
+        larger = [*sizes[:index], size + 1, *sizes[index + 1 :]]
+        with pytest.raises(InvalidRequestError) as caught:
+            SamplingParams(**{field: LISTS[field](*larger)})
+        assert caught.value.field == field

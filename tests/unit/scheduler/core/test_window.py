@@ -1,0 +1,87 @@
+"""Sliding windows: blocks that no later step reads come free, and nothing else does."""
+
+import pytest
+from unit.scheduler.cell import Cell, finished
+
+from pagewire_scheduler.core.blocks.block_table import RELEASED
+from pagewire_scheduler.core.data.events import FinishedEvent, RejectedEvent
+from pagewire_scheduler.core.data.step_plan import StepPlan
+from pagewire_shared.sampling.params import SamplingParams
+
+BLOCK_SIZE = 4
+
+
+def held(cell: Cell) -> int:
+    pool = cell.core.workers[cell.info.worker_id].pool
+    return pool.num_blocks - pool.num_free
+
+
+class WindowCell(Cell):
+    """A cell in which every plan finds the blocks that it reads."""
+
+    def plan(self) -> StepPlan | None:
+        plan = super().plan()
+        if plan is None:
+            return None
+        assert self.info.window is not None
+        for sequence in self.core.workers[self.info.worker_id].running:
+            assert sequence.table is not None
+            # Counted from the first position that it computes.
+            first = max(0, plan.starts[0] - self.info.window + 1) // BLOCK_SIZE
+            assert RELEASED not in sequence.table.blocks[first:]
+        return plan
+
+
+@pytest.mark.parametrize("window", [1, 4, 7, 8, 13])
+@pytest.mark.parametrize("steps_in_flight", [1, 2])
+def test_a_long_text_holds_the_blocks_of_its_window_only(window: int, steps_in_flight: int) -> None:
+    cell = WindowCell(
+        window=window, num_blocks=40, steps_in_flight=steps_in_flight, max_num_batched_tokens=8
+    )
+    cell.submit(1, [1] * 30, sampling=SamplingParams(max_tokens=25))
+    most = 0
+    ends: list[FinishedEvent] = []
+    for events in cell.turns():
+        ends += finished(events)
+        most = max(most, held(cell))
+    assert ends[0].num_tokens == 25
+    # Window, and what the steps under way compute.
+    assert most <= -(-window // BLOCK_SIZE) + 2 + steps_in_flight * 2
+    assert held(cell) == 0
+
+
+def test_a_text_longer_than_the_pool_runs_when_its_window_fits() -> None:
+    cell = Cell(window=8, num_blocks=8, max_num_batched_tokens=8)
+    assert not cell.submit(1, [1] * 30, sampling=SamplingParams(max_tokens=30))
+    assert [end.num_tokens for end in finished(cell.run())] == [30]
+
+
+def test_a_window_larger_than_the_pool_is_refused() -> None:
+    cell = Cell(window=30, num_blocks=8)
+    (event,) = cell.submit(1, [1] * 30, sampling=SamplingParams(max_tokens=30))
+    assert isinstance(event, RejectedEvent)
+
+
+def test_three_long_texts_share_a_small_pool() -> None:
+    cell = Cell(window=8, num_blocks=9, max_num_batched_tokens=16)
+    for number in (1, 2, 3):
+        cell.submit(number, [number] * 30, sampling=SamplingParams(max_tokens=30))
+    ends = finished(cell.run())
+    assert sorted((end.handle, end.num_tokens) for end in ends) == [(1, 30), (2, 30), (3, 30)]
+    assert held(cell) == 0
+
+
+def test_a_prefix_is_found_from_the_root_only() -> None:
+    cell = Cell(window=8, num_blocks=40, steps_in_flight=1, max_num_batched_tokens=64)
+    cell.submit(1, [*range(1, 31)], sampling=SamplingParams(max_tokens=1))
+    cell.answer(cell.planned())
+    cell.submit(2, [*range(1, 31), 7], sampling=SamplingParams(max_tokens=1))
+    plan = cell.planned()
+    assert plan.starts == [28]
+    cell.answer(plan)
+    # The first block is used for something else: nothing of the rest is found any more.
+    pool = cell.core.workers[cell.info.worker_id].pool
+    first = next(block for block, name in enumerate(pool.names) if name is not None)
+    pool.unname(first)
+    cell.submit(3, [*range(1, 31), 8], sampling=SamplingParams(max_tokens=1))
+    assert cell.planned().starts == [0]

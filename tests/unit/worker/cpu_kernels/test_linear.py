@@ -1,0 +1,143 @@
+"""Products over packed weights against float64, and bitwise against themselves."""
+
+import random
+
+import pytest
+import torch
+from torch import Tensor
+
+from pagewire_worker.cpu_kernels import abi
+from pagewire_worker.cpu_kernels.library import TYPES, KernelPool, pointer
+from pagewire_worker.cpu_kernels.packing import PackedWeights, Part, Storage, WeightArena, pack
+from support.kernels.fused_kernels import ROUNDING, multiply, needs_kernels, packed, pools
+
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+def draw(generator: random.Random, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return x [rows, inputs], W [outputs, inputs] and maybe a bias."""
+    outputs, inputs = generator.randrange(1, 400), 16 * generator.randrange(1, 30)
+    rows = generator.choice([1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 130, 300])
+    torch.manual_seed(generator.randrange(2**31))
+    bias = torch.randn(outputs) if generator.random() < 0.5 else None
+    return torch.randn(rows, inputs).to(dtype), torch.randn(outputs, inputs).to(dtype), bias
+
+
+def assert_close(y: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    exact = x.double() @ weight.double().T
+    size = x.double().abs() @ weight.double().abs().T
+    if bias is not None:
+        exact, size = exact + bias.double(), size + bias.double().abs()
+    assert ((y.double() - exact).abs() <= 1e-6 * size + 1e-6).all()
+
+
+@pytest.mark.parametrize("pool", pools(1, 2, 3))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("seed", range(12))
+def test_a_product(pool: KernelPool, dtype: torch.dtype, seed: int) -> None:
+    x, weight, bias = draw(random.Random(seed), dtype)
+    linear = packed(pool, weight, bias)
+    y = multiply(pool, linear, x)
+    assert_close(y[:, : len(weight)], x, weight, bias)
+    assert (y[:, len(weight) :] == 0).all()
+
+
+@pytest.mark.parametrize("pool", pools(2))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_row_does_not_depend_on_the_others(pool: KernelPool, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(300, 208).to(dtype), torch.randn(150, 208).to(dtype)
+    linear = packed(pool, weight)
+    whole = multiply(pool, linear, x)
+    for rows in (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 32, 33, 64, 100, 299):
+        begin = 300 - rows
+        assert torch.equal(multiply(pool, linear, x[begin:]), whole[begin:]), rows
+        assert torch.equal(multiply(pool, linear, x[:rows]), whole[:rows]), rows
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_product_does_not_depend_on_the_threads(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(70, 336).to(dtype), torch.randn(500, 336).to(dtype)
+    results = [multiply(pool, packed(pool, weight), x) for pool in map(KernelPool, (1, 2, 5))]
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("pool", pools(2))
+def test_weights_come_in_any_type(pool: KernelPool, stored: torch.dtype) -> None:
+    torch.manual_seed(0)
+    weight, x = torch.randn(40, 32).to(stored), torch.randn(3, 32).bfloat16()
+    linear = packed(pool, weight, kind=abi.BFLOAT16)
+    assert_close(multiply(pool, linear, x)[:, :40], x, weight.bfloat16(), None)
+
+
+def merged(pool: KernelPool, gate: Tensor, up: Tensor, biases: list[Tensor]) -> PackedWeights:
+    storage = Storage.of(TYPES[gate.dtype], 2 * len(gate), gate.shape[1])
+    parts = [Part(gate, 0, 2), Part(up, 1, 2)]
+    bias_parts = [Part(bias, number, 2) for number, bias in enumerate(biases)]
+    return pack(pool, WeightArena(storage.num_bytes), storage, parts, bias_parts)
+
+
+@pytest.mark.parametrize("pool", pools(1, 2))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rows", [1, 6, 9, 40, 300])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_gate_and_up(pool: KernelPool, dtype: torch.dtype, rows: int, has_bias: bool) -> None:
+    torch.manual_seed(rows)
+    gate, up = (torch.randn(176, 64).to(dtype) / 8 for _ in range(2))
+    biases = [torch.randn(176), torch.randn(176)] if has_bias else []
+    x = torch.randn(rows, 64).to(dtype)
+    y = torch.full((rows, 176), float("nan"), dtype=dtype)
+    structure = (linear := merged(pool, gate, up, biases)).structure()
+    pool.gate_up(TYPES[dtype], structure, pointer(x), rows, None, pointer(y))
+    assert linear.storage.num_outputs == 352
+    sides = [x.double() @ weight.double().T for weight in (gate, up)]
+    if has_bias:
+        sides = [side + bias.double() for side, bias in zip(sides, biases, strict=True)]
+    exact = torch.nn.functional.silu(sides[0]) * sides[1]
+    assert ((y.double() - exact).abs() <= ROUNDING[dtype] * exact.abs() + 1e-5).all()
+
+
+@pytest.mark.parametrize("pool", pools(1, 2, 3))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("vocab", [1, 15, 16, 100, 1000])
+def test_the_greatest_output(pool: KernelPool, dtype: torch.dtype, vocab: int) -> None:
+    torch.manual_seed(vocab)
+    # Small whole numbers: many outputs are equal, and the first of the greatest wins.
+    weight = torch.randint(-1, 2, (vocab, 16)).to(dtype)
+    linear = packed(pool, weight)
+    for rows in (1, 7, 70):
+        x = torch.randint(-1, 2, (rows, 16)).to(dtype)
+        found = torch.full((rows,), -1, dtype=torch.int64)
+        structure = linear.structure()
+        pool.argmax(TYPES[dtype], structure, pointer(x), rows, None, vocab, pointer(found))
+        logits = x.double() @ weight.double().T
+        first = (logits == logits.max(dim=1, keepdim=True).values).int().argmax(dim=1)
+        assert torch.equal(found, first)
+
+
+@pytest.mark.parametrize("pool", pools(2))
+def test_padding_is_never_the_greatest(pool: KernelPool) -> None:
+    weight, x = -torch.ones(17, 16), torch.ones(1, 16)
+    found, structure = (
+        torch.zeros(1, dtype=torch.int64),
+        (linear := packed(pool, weight)).structure(),
+    )
+    pool.argmax(TYPES[torch.float32], structure, pointer(x), 1, None, 17, pointer(found))
+    assert linear.storage.num_outputs == 32
+    assert found.item() == 0
+
+
+@pytest.mark.parametrize("pool", pools(1, 2))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_norm(pool: KernelPool, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(37, 208) * 3, torch.randn(208)
+    y = torch.empty(37, 208, dtype=dtype)
+    pool.norm(TYPES[dtype], pointer(x), pointer(weight), 1e-6, 37, 208, pointer(y))
+    wide = x.double()
+    exact = wide / (wide.square().mean(1, keepdim=True) + 1e-6).sqrt() * weight.double()
+    assert ((y.double() - exact).abs() <= ROUNDING[dtype] * exact.abs() + 1e-6).all()
