@@ -16,7 +16,7 @@ import pytest
 from pagewire.client.topology_client import CellTopology, set_roles, topology
 from pagewire_protos.frontend.v1 import inference_pb2, inference_pb2_grpc
 from support.cells.clusters import Cluster, start_cluster
-from support.cells.kv_cells import BLOCK_BYTES, BLOCK_SIZE, prompt_of
+from support.cells.kv_cells import prompt_of
 from support.cells.more_workers import MoreWorker
 from support.kernels.fused_kernels import needs_kernels
 from support.traffic.mixed_requests import Answer, Mixed, ask_mixed, assert_equal, make_requests
@@ -198,9 +198,9 @@ def test_streams_outlive_the_workers_they_run_on(cell: Cell, cluster: Cluster) -
     timelines = [stream.timelines[0] for stream in streams]
     moved = [line for line in timelines if line["num_migrations"]]
     assert len(moved) >= num_moving > 0
-    # At least the first of them took its blocks along: how fast that is was not known.
-    of_the_prompt = NUM_PROMPT // BLOCK_SIZE * BLOCK_BYTES
-    assert max(line["transfer_bytes"] for line in moved) > of_the_prompt
+    # Whether blocks went along or were computed again depends on measured speeds; the hand-off of
+    # the prompt did move blocks. test_roles.py (core) asserts a move with blocks.
+    assert all(line["transfer_bytes"] > 0 for line in timelines if line["is_handed_off"])
     found = asyncio.run(cell.topology())
     assert sorted(one.roles for one in found.workers) == [DECODE, PREFILL]
     asyncio.run(eventually_clean(cell.address, 2, PATIENCE_SECONDS))
