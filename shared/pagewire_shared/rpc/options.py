@@ -12,6 +12,10 @@ MAX_PENDING_CALLS = 16 * 1024
 """Most calls that wait for a server, which accepts one per turn of its event loop. gRPC's default
 is 1,000; it cancels some calls above that at random, without a reason that a client could read."""
 
+PENDING_CALL_BYTES = 64 * 1024
+"""Bytes that a server takes of a call before the call is accepted. A larger message waits at its
+sender until a handler reads it."""
+
 Options = list[tuple[str, int]]
 
 _KEEPALIVE: Options = [
@@ -77,7 +81,7 @@ def server_options(*, is_port_shared: bool = False) -> Options:
         ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
         ("grpc.so_reuseport", int(is_port_shared)),
         ("grpc.http2.bdp_probe", 0),
-        ("grpc.http2.lookahead_bytes", 1024 * 1024),
+        ("grpc.http2.lookahead_bytes", PENDING_CALL_BYTES),
     ]
 
 

@@ -1,7 +1,11 @@
 """gRPC plumbing on real sockets: health, typed errors, taken addresses."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +25,10 @@ from pagewire_shared.errors import (
 )
 from pagewire_shared.rpc.address import Address, parse_address
 from pagewire_shared.rpc.errors import from_rpc_error
-from pagewire_shared.rpc.options import control_channel_options
+from pagewire_shared.rpc.options import (
+    control_channel_options,
+    public_channel_options,
+)
 from pagewire_shared.rpc.server import RpcServer, start_server
 
 SERVICE = "pagewire.scheduler.v1.AdminService"
@@ -104,6 +111,46 @@ async def test_a_burst_of_calls_waits_until_it_is_accepted(tmp_path: Path) -> No
         burst.join()
         codes = await asyncio.to_thread(lambda: Counter(call.code() for call in calls))
     assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED: 2000}
+
+
+BUSY_SERVER = """
+import asyncio, time
+import grpc
+from pagewire_shared.rpc.options import server_options
+
+async def run():
+    server = grpc.aio.server(options=server_options())
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(port, flush=True)
+    time.sleep(120)
+
+asyncio.run(run())
+"""
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_large_calls_that_are_not_accepted_stay_with_their_senders() -> None:
+    num_calls, size = 400, 1_000_000
+    with subprocess.Popen([sys.executable, "-c", BUSY_SERVER], stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None
+            address = f"127.0.0.1:{int(server.stdout.readline())}"
+            before = resident_bytes(server.pid)
+            with grpc.insecure_channel(address, options=public_channel_options()) as channel:
+                method = channel.unary_unary("/a.Service/Call")
+                calls = [method.future(bytes(size), timeout=60) for _ in range(num_calls)]
+                sizes = [before]
+                while len(sizes) < 20 or sizes[-1] > sizes[-10]:
+                    time.sleep(0.1)
+                    sizes.append(resident_bytes(server.pid))
+                assert max(sizes) - before < num_calls * 128 * 1024
+                assert not any(call.done() for call in calls)
+        finally:
+            server.kill()
 
 
 async def test_a_long_message_fits_into_a_status(tmp_path: Path) -> None:

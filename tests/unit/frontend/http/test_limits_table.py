@@ -147,7 +147,10 @@ NUMBERS: dict[str, list[float]] = {
     "tokens of /detokenize": [tokenization.MAX_TOKENS],
     "texts waiting for the tokenizer": [tokenization.MAX_WAITING],
     "requests pipelined on a connection": [bounded_protocol.MAX_PIPELINED],
-    "calls over gRPC that are not accepted yet": [rpc_options.MAX_PENDING_CALLS],
+    "calls over gRPC that are not accepted yet": [
+        rpc_options.MAX_PENDING_CALLS,
+        rpc_options.PENDING_CALL_BYTES,
+    ],
     "message over gRPC": [rpc_options.CONTROL_MESSAGE_BYTES],
     **{row: [default(FrontendConfig, name)] for row, name in FRONTEND.items()},
     "idle connections of an address": [0, default(FrontendConfig, "max_idle_per_address")],
