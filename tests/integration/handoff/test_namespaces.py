@@ -190,7 +190,7 @@ def test_nothing_in_memory_is_shared(network: Network) -> None:
 
 ABANDON = """
 import os, signal, subprocess
-from support.namespaces import Network
+from support.processes.namespaces import Network
 network = Network().__enter__()
 space = network.add("left")
 command = [*space.command, "sh", "-c", "echo; exec >/dev/null 2>&1 sleep 600"]
