@@ -6,6 +6,7 @@ batch, a forward pass a token, nothing kept from one batch to the next.
 Imports nothing of this project: the environment of transformers need not have it.
 """
 
+import inspect
 import json
 import sys
 import time
@@ -19,10 +20,13 @@ from transformers import AutoModelForCausalLM
 def complete(model: Any, requests: list[tuple[list[int], int]]) -> list[list[tuple[float, int]]]:
     """Generate greedily; prompts of a batch have one length, and so have outputs."""
     ids = torch.tensor([prompt for prompt, _ in requests])
+    # transformers before 5.24 has the older name only.
+    names = inspect.signature(model.forward).parameters
+    name = "cache" if "cache" in names else "past_key_values"
     cache, times = None, []
     for _ in range(requests[0][1]):
-        output = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        cache, ids = output.past_key_values, output.logits[:, -1:].argmax(-1)
+        output = model(ids, use_cache=True, logits_to_keep=1, **{name: cache})
+        cache, ids = output[name], output.logits[:, -1:].argmax(-1)
         times.append((time.perf_counter(), ids.shape[1]))
     return [times for _ in requests]
 

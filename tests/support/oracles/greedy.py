@@ -1,6 +1,7 @@
 """Greedy continuations by transformers, the oracle of the golden tests, and how outputs are
 compared to it."""
 
+import inspect
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,12 +48,15 @@ def _continue(
     tokens: list[list[int]] = []
     margins: list[list[float]] = []
     inputs, cache = torch.tensor(prompts), None
+    # transformers before 5.24 has the older name only, which later versions warn about.
+    names = inspect.signature(model.forward).parameters
+    name = "cache" if "cache" in names else "past_key_values"
     for _ in range(num_tokens):
-        output = model(input_ids=inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        output = model(input_ids=inputs, use_cache=True, logits_to_keep=1, **{name: cache})
         best = output.logits[:, -1].topk(2)
         tokens.append(best.indices[:, 0].tolist())
         margins.append((best.values[:, 0] - best.values[:, 1]).tolist())
-        inputs, cache = best.indices[:, :1], output.past_key_values
+        inputs, cache = best.indices[:, :1], output[name]
     return [
         Greedy(tuple(row), tuple(gaps))
         for row, gaps in zip(zip(*tokens, strict=True), zip(*margins, strict=True), strict=True)
