@@ -21,7 +21,7 @@ from pagewire_protos.common.v1 import sampling_pb2
 from pagewire_protos.frontend.v1 import inference_pb2
 from pagewire_shared.errors import InternalError, InvalidRequestError
 from pagewire_shared.sampling.convert import beam_to_message, sampling_to_message
-from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams, field_names
 
 # The default of vLLM's offline API when no parameters are given.
 DEFAULT_MAX_TOKENS = 16
@@ -39,7 +39,10 @@ _REASONS: dict[sampling_pb2.FinishReason, FinishReason] = {
     sampling_pb2.FINISH_REASON_FAILED: "error",
     sampling_pb2.FINISH_REASON_TOOL_CALLS: "tool_calls",
 }
-
+_OPTIONS = set(field_names()).intersection(
+    inference_pb2.GenerationOptions.DESCRIPTOR.fields_by_name
+)
+"""Parameters that stay with the frontend, without those of a beam search."""
 
 Sampling = SamplingParams | Mapping[str, Any] | None
 """All parameters, some of them (the model's defaults fill the rest), or None for 16 tokens."""
@@ -94,14 +97,8 @@ def options_message(sampling: Sampling) -> inference_pb2.GenerationOptions:
                 message.ClearField(present.name)
     return inference_pb2.GenerationOptions(
         sampling=message,
-        stop=params.stop,
-        n=params.n,
-        skip_special_tokens=params.skip_special_tokens,
-        include_stop_str_in_output=params.include_stop_str_in_output,
-        best_of=params.best_of,
         beam_search=beam_to_message(beam) if beam else None,
-        bad_words=params.bad_words,
-        truncate_prompt_tokens=params.truncate_prompt_tokens,
+        **{name: getattr(params, name) for name in _OPTIONS},
     )
 
 

@@ -5,9 +5,11 @@ Checks, the proto conversion, the HTTP bodies and the worker's columns follow fr
 
 from dataclasses import dataclass
 from enum import Flag
+from functools import cache
 from typing import Any, Final
 
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.sampling.beam import EarlyStopping
 from pagewire_shared.sampling.checks import (
     MAX_CHOICES,
     MAX_INT,
@@ -42,7 +44,8 @@ class SamplingField:
         is_open: The smallest value itself is out of bounds.
         is_optional: None is allowed.
         is_sent: A field of the SamplingParams message. Values of no kind are converted apart.
-        bodies: The bodies from which the value is copied.
+        bodies: The bodies that have the field, from which the value is copied.
+        body_type: Type of the value in these bodies, beside null; None for the kind.
         beam: Values allowed with use_beam_search, the neutral one first; None for all.
     """
 
@@ -53,6 +56,7 @@ class SamplingField:
     is_optional: bool = False
     is_sent: bool = False
     bodies: HttpBodies = HttpBodies.NONE
+    body_type: Any = None
     beam: tuple[Any, ...] | None = None
 
     def check(self, value: object) -> None:
@@ -80,14 +84,14 @@ FIELDS: Final = (
     _F("seed", int, (MIN_SEED, MAX_SEED), is_optional=True, is_sent=True, bodies=_ALL),
     _F("max_tokens", int, (1, MAX_INT), is_optional=True, is_sent=True),
     _F("min_tokens", int, (0, MAX_INT), is_sent=True, bodies=_ALL),
-    _F("stop", bodies=_ALL),
-    _F("stop_token_ids", is_sent=True, bodies=_ALL),
+    _F("stop", bodies=_ALL, body_type=str | list[str]),
+    _F("stop_token_ids", is_sent=True, bodies=_ALL, body_type=list[int]),
     _F("ignore_eos", bool, is_sent=True, bodies=_ALL),
     _F("skip_special_tokens", bool, bodies=_ALL),
     _F("include_stop_str_in_output", bool, bodies=_ALL),
     _F("use_beam_search", bool, bodies=_OPENAI),
     _F("length_penalty", float, bodies=_OPENAI),
-    _F("early_stopping", bodies=_OPENAI),
+    _F("early_stopping", bodies=_OPENAI, body_type=EarlyStopping),
     _F(
         "presence_penalty",
         float,
@@ -114,8 +118,8 @@ FIELDS: Final = (
         beam=(1.0,),
     ),
     _F("logit_bias", is_sent=True, beam=({},)),
-    _F("allowed_token_ids", is_sent=True, bodies=_OPENAI, beam=((),)),
-    _F("bad_words", bodies=_OPENAI, beam=((),)),
+    _F("allowed_token_ids", is_sent=True, bodies=_OPENAI, body_type=list[int], beam=((),)),
+    _F("bad_words", bodies=_OPENAI, body_type=list[str], beam=((),)),
     _F("bad_token_sequences", is_sent=True, beam=((),)),
     _F("structured_outputs", is_sent=True, is_optional=True, beam=(None,)),
     _F("logprobs", int, (0, MAX_LOGPROBS), is_optional=True, is_sent=True),
@@ -149,6 +153,7 @@ NUMBERS: Final = tuple(f for f in SENT if f.kind is not bool and not f.is_option
 """Parameters that are always one number on the worker."""
 
 
+@cache
 def copied_names(body: HttpBodies) -> tuple[str, ...]:
     """Return the parameters whose values are copied from `body`."""
     return tuple(field.name for field in FIELDS if body in field.bodies)

@@ -27,10 +27,8 @@ from pagewire_protos.frontend.v1 import inference_pb2 as pb
 from pagewire_shared.errors import InvalidRequestError, PagewireError
 from pagewire_shared.sampling.beam import early_stopping_name
 from pagewire_shared.sampling.convert import beam_from_message, sampling_from_message
-from pagewire_shared.sampling.params import SamplingParams
+from pagewire_shared.sampling.params import SamplingParams, field_names
 from pagewire_shared.sampling.structured_outputs import FIELD
-
-_TEXT_OPTIONS = ("skip_special_tokens", "include_stop_str_in_output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,13 +187,8 @@ def _request(
 
 
 def _params(options: pb.GenerationOptions, defaults: SamplingParams) -> SamplingParams:
-    changes: dict[str, Any] = {}
-    for name in ("n", "best_of", "truncate_prompt_tokens", *_TEXT_OPTIONS):
-        if options.HasField(name):
-            changes[name] = getattr(options, name)
-    for name in ("stop", "bad_words"):
-        if getattr(options, name):
-            changes[name] = tuple(getattr(options, name))
+    names = field_names()
+    changes = {one.name: value for one, value in options.ListFields() if one.name in names}
     if options.HasField("beam_search"):
         beam = beam_from_message(options.beam_search)
         defaults = defaults.without_filters()

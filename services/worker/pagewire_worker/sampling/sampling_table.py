@@ -58,15 +58,12 @@ class SamplingRows:
 
 
 _ROW_NUMBERS: Final = {f.name for f in fields(SamplingRows)} & {f.name for f in NUMBERS}
-_NO_NUMBERS = np.zeros(0, dtype=np.float32)
+_NO_NUMBERS: npt.NDArray[Any] = np.zeros(0, dtype=np.float32)
 _NO_TENSOR = torch.zeros(0, dtype=torch.int64)
 
 PLAIN_ROWS = SamplingRows(
     is_plain=True,
-    temperature=_NO_NUMBERS,
-    min_p=_NO_NUMBERS,
-    top_p=_NO_NUMBERS,
-    top_k=NO_IDS,
+    **dict.fromkeys(_ROW_NUMBERS, _NO_NUMBERS),
     seed_low=_NO_TENSOR,
     seed_high=_NO_TENSOR,
     choice=_NO_TENSOR,

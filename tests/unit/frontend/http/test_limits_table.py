@@ -24,6 +24,7 @@ from pagewire_scheduler.core.data.stream_limits import StreamLimits
 from pagewire_shared.errors import InvalidRequestError
 from pagewire_shared.rpc import options as rpc_options
 from pagewire_shared.sampling import beam, checks, pooling, priority, structured_outputs
+from pagewire_shared.sampling.fields import FIELDS, SamplingField
 from pagewire_shared.sampling.params import SamplingParams, field_names
 from pagewire_worker.grammars import mask_credit, mask_jobs
 
@@ -70,22 +71,23 @@ SCHEDULER = {
     "tokens waiting for a model": "max_waiting_tokens",
     "memory of a cell's requests": "max_request_bytes",
 }
+BOUNDED = {field.name: field for field in FIELDS if field.bounds and field.name != "logprobs"}
+
+
+def numbers(field: SamplingField) -> list[float]:
+    """Return the bounds and the default of a sampling parameter."""
+    value = getattr(SamplingParams(), field.name)
+    return [*(field.bounds or ()), *(() if value is None else (value,))]
+
+
 # The numbers of the second and third column, in order.
 NUMBERS: dict[str, list[float]] = {
+    **{name: numbers(field) for name, field in BOUNDED.items()},
     "n": [1, checks.MAX_CHOICES, beam.MAX_BEAM_WIDTH, SamplingParams().n],
-    "best_of": [1, checks.MAX_CHOICES],
     "temperature": [0, 2, 0, 1, SamplingParams().temperature],
-    "top_p": [0, 1, SamplingParams().top_p],
     "top_k": [-1, INT, 0, -1, SamplingParams().top_k],
-    "min_p": [0, 1, SamplingParams().min_p],
-    "seed": [checks.MIN_SEED, checks.MAX_SEED],
     "max_tokens": [1, INT, 0, http_options.COMPLETION_MAX_TOKENS],
-    "min_tokens": [0, INT, SamplingParams().min_tokens],
     "logprobs, top_logprobs": [0, checks.MAX_LOGPROBS],
-    "prompt_logprobs": [0, checks.MAX_LOGPROBS],
-    "presence_penalty": [-checks.MAX_PENALTY, checks.MAX_PENALTY, 0],
-    "frequency_penalty": [-checks.MAX_PENALTY, checks.MAX_PENALTY, 0],
-    "repetition_penalty": [0, checks.MAX_REPETITION_PENALTY, SamplingParams().repetition_penalty],
     "length_penalty": [-beam.MAX_LENGTH_PENALTY, beam.MAX_LENGTH_PENALTY, 1],
     "stop": [checks.MAX_STOP_STRINGS, checks.MAX_STOP_CHARS],
     "stop_token_ids": [checks.MAX_STOP_TOKEN_IDS],
@@ -188,22 +190,7 @@ SCALARS = re.compile(r"(above )?(-?\d+) to (-?\d+)")
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "n",
-        "best_of",
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "seed",
-        "min_tokens",
-        "prompt_logprobs",
-        "presence_penalty",
-        "frequency_penalty",
-        "repetition_penalty",
-        "logprobs, top_logprobs",
-    ],
+    "name", [*sorted(BOUNDED.keys() - {"max_tokens"}), "logprobs, top_logprobs"]
 )
 def test_the_bounds_hold(name):
     found = SCALARS.match(rows()[name][0])

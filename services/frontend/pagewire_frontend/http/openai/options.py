@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pagewire_frontend.chat.tool_use import ChoiceMode, Tool, ToolUse
+from pagewire_frontend.http.body_fields import given_sampling
 from pagewire_frontend.http.openai.chat_turns import chat_turns
 from pagewire_frontend.http.openai.schemas import (
     MAX_PROMPTS,
@@ -23,7 +24,7 @@ from pagewire_frontend.prompts.generation_request import (
     check_continuation,
 )
 from pagewire_shared.errors import InvalidRequestError
-from pagewire_shared.sampling.fields import HttpBodies, copied_names
+from pagewire_shared.sampling.fields import HttpBodies
 from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
 
 
@@ -55,7 +56,6 @@ def _tools(bodies: Sequence[ToolBody]) -> list[Tool]:
 COMPLETION_MAX_TOKENS = 16
 _MAX_ID_DIGITS = 10
 """Of an id of 32 bits. Python refuses to read numbers of thousands of digits at all."""
-_COPIED = copied_names(HttpBodies.OPENAI)
 
 
 def chat_params(body: ChatBody, defaults: SamplingParams) -> SamplingParams:
@@ -138,15 +138,13 @@ def _params(
     max_tokens: int | None,
     num_logprobs: int | None,
 ) -> SamplingParams:
-    changes: dict[str, Any] = {
-        name: getattr(body, name) for name in _COPIED if getattr(body, name) is not None
-    }
+    changes = given_sampling(body, HttpBodies.OPENAI)
     if body.logit_bias:
         changes["logit_bias"] = _logit_bias(body.logit_bias)
     outputs = structured_outputs(body)
     if outputs is not None:
         changes["structured_outputs"] = outputs
-    if body.use_beam_search:
+    if changes.get("use_beam_search"):
         defaults = defaults.without_filters()
     params = defaults.with_(max_tokens=max_tokens, logprobs=num_logprobs, **changes)
     if body.stream:

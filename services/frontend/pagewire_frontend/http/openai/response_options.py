@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from pagewire_frontend.http.body_fields import given_sampling
 from pagewire_frontend.http.openai.options import is_echo_alone
 from pagewire_frontend.http.openai.schemas import ChatBody, CompletionBody
+from pagewire_shared.sampling.fields import HttpBodies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ def of_chat(body: ChatBody) -> ResponseOptions:
     """Return the options of a chat body, which is checked already."""
     return ResponseOptions(
         num_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        num_prompt_logprobs=body.prompt_logprobs,
+        num_prompt_logprobs=given_sampling(body, HttpBodies.OPENAI).get("prompt_logprobs"),
         has_token_ids=bool(body.return_token_ids),
         has_echo=bool(body.echo),
         has_usage_chunk=body.wants_usage_chunk,
@@ -51,7 +53,7 @@ def of_completion(body: CompletionBody) -> ResponseOptions:
     """Return the options of a completion body, which is checked already."""
     return ResponseOptions(
         num_logprobs=body.logprobs,
-        num_prompt_logprobs=body.prompt_logprobs,
+        num_prompt_logprobs=given_sampling(body, HttpBodies.OPENAI).get("prompt_logprobs"),
         has_token_ids=bool(body.return_token_ids),
         has_echo=bool(body.echo),
         has_output=not is_echo_alone(body),

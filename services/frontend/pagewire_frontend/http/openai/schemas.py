@@ -4,26 +4,20 @@ yet refused by name unless it is neutral. Owns no defaults of sampling.
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
+from pagewire_frontend.http.body_fields import (
+    FIRST_ERROR,
+    Ids,
+    ListsOfIds,
+    StrictBody,
+    Texts,
+    with_sampling,
+)
 from pagewire_frontend.http.openai.tool_schemas import NamedToolBody, SaidCallBody, ToolBody
 from pagewire_shared.errors import InvalidRequestError
+from pagewire_shared.sampling.fields import HttpBodies
 
-
-class _FirstError(FailFast):
-    # Members of a union must be hashable, and pydantic's own marker is not.
-    def __hash__(self) -> int:
-        return id(self)
-
-
-FIRST_ERROR = _FirstError()
-"""Marks any other list."""
-Texts = Annotated[list[str], FIRST_ERROR]
-Ids = Annotated[list[int], FIRST_ERROR]
-ListsOfIds = Annotated[list[Ids], FIRST_ERROR]
-
-
-_STRICT = ConfigDict(strict=True, extra="allow")
 MAX_PROMPTS = 256
 
 # Field to the values that change nothing. Null is neutral for all of them.
@@ -43,35 +37,31 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(StrictBody):
     """What a stream carries besides text."""
 
-    model_config = _STRICT
     include_usage: bool | None = None
 
 
-class JsonSchemaBody(BaseModel):
+class JsonSchemaBody(StrictBody):
     """The schema of a response_format."""
 
-    model_config = _STRICT
     name: str
     # "schema" is a name of pydantic's own.
     schema_: dict[str, Any] | bool = Field(alias="schema")
     strict: bool | None = None
 
 
-class ResponseFormatBody(BaseModel):
+class ResponseFormatBody(StrictBody):
     """What OpenAI calls structured outputs."""
 
-    model_config = _STRICT
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaBody | None = None
 
 
-class StructuredOutputsBody(BaseModel):
+class StructuredOutputsBody(StrictBody):
     """What vLLM calls structured outputs."""
 
-    model_config = _STRICT
     # "json" is a name of pydantic's own.
     json_: str | dict[str, Any] | bool | None = Field(None, alias="json")
     regex: str | None = None
@@ -80,41 +70,18 @@ class StructuredOutputsBody(BaseModel):
     json_object: bool | None = None
 
 
-class GenerationBody(BaseModel):
+@with_sampling(HttpBodies.OPENAI)
+class GenerationBody(StrictBody):
     """What both endpoints take."""
 
-    model_config = _STRICT
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    n: int | None = None
-    seed: int | None = None
-    stop: str | Texts | None = None
-    stop_token_ids: Ids | None = None
-    min_tokens: int | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
-    include_stop_str_in_output: bool | None = None
     add_special_tokens: bool | None = None
     cache_salt: str | None = None
     priority: int | None = None
-    best_of: int | None = None
-    use_beam_search: bool | None = None
-    length_penalty: float | None = None
-    early_stopping: bool | Literal["never"] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    allowed_token_ids: Ids | None = None
-    bad_words: Texts | None = None
-    prompt_logprobs: int | None = None
-    truncate_prompt_tokens: int | None = None
     echo: bool | None = None
     return_token_ids: bool | None = None
     response_format: ResponseFormatBody | None = None
@@ -130,18 +97,16 @@ class GenerationBody(BaseModel):
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
-class TextPart(BaseModel):
+class TextPart(StrictBody):
     """A text inside a message."""
 
-    model_config = _STRICT
     type: Literal["text"]
     text: str
 
 
-class ChatMessageBody(BaseModel):
+class ChatMessageBody(StrictBody):
     """One turn."""
 
-    model_config = _STRICT
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Annotated[list[TextPart], FIRST_ERROR] | None = None
     name: str | None = None
@@ -173,10 +138,9 @@ class CompletionBody(GenerationBody):
     logprobs: int | None = None
 
 
-class EmbeddingBody(BaseModel):
+class EmbeddingBody(StrictBody):
     """POST /v1/embeddings: `input`, or a conversation as vLLM takes it."""
 
-    model_config = _STRICT
     model: str | None = None
     input: str | Texts | Ids | ListsOfIds | None = None
     messages: Annotated[list[ChatMessageBody], Field(min_length=1), FIRST_ERROR] | None = None

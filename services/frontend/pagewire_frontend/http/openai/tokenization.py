@@ -3,25 +3,23 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from pagewire_frontend.engine.engine import Engine
+from pagewire_frontend.http.body_fields import FIRST_ERROR, Ids, StrictBody
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.openai.options import chat_prompt
-from pagewire_frontend.http.openai.schemas import FIRST_ERROR, ChatMessageBody, Ids, body_schema
+from pagewire_frontend.http.openai.schemas import ChatMessageBody, body_schema
 from pagewire_frontend.http.server.connection import while_connected
 from pagewire_frontend.http.server.errors import json_response
 from pagewire_frontend.models.model_registry import LoadedModel
 from pagewire_frontend.prompts.generation_request import Prompt, TextPrompt
 from pagewire_shared.errors import InvalidRequestError
 
-_STRICT = ConfigDict(strict=True, extra="allow")
 
-
-class TokenizeBody(BaseModel):
+class TokenizeBody(StrictBody):
     """POST /tokenize: `prompt`, or a conversation."""
 
-    model_config = _STRICT
     model: str | None = None
     prompt: str | None = None
     messages: Annotated[list[ChatMessageBody], Field(min_length=1), FIRST_ERROR] | None = None
@@ -32,10 +30,9 @@ class TokenizeBody(BaseModel):
     return_token_strs: bool | None = None
 
 
-class DetokenizeBody(BaseModel):
+class DetokenizeBody(StrictBody):
     """POST /detokenize."""
 
-    model_config = _STRICT
     model: str | None = None
     tokens: Ids
 

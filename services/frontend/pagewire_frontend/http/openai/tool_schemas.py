@@ -2,56 +2,48 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
-_STRICT = ConfigDict(strict=True, extra="allow")
+from pagewire_frontend.http.body_fields import StrictBody
 
 
-class FunctionBody(BaseModel):
+class FunctionBody(StrictBody):
     """A function that the model may call."""
 
-    model_config = _STRICT
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
-class ToolBody(BaseModel):
+class ToolBody(StrictBody):
     """A tool; functions are the only kind."""
 
-    model_config = _STRICT
     type: Literal["function"]
     function: FunctionBody
 
 
-class FunctionNameBody(BaseModel):
+class FunctionNameBody(StrictBody):
     """The name of a function."""
 
-    model_config = _STRICT
     name: str
 
 
-class NamedToolBody(BaseModel):
+class NamedToolBody(StrictBody):
     """The tool that must be called."""
 
-    model_config = _STRICT
     type: Literal["function"]
     function: FunctionNameBody
 
 
-class SaidFunctionBody(BaseModel):
+class SaidFunctionBody(StrictBody):
     """What was called; `arguments` are JSON text."""
 
-    model_config = _STRICT
     name: str
     arguments: str
 
 
-class SaidCallBody(BaseModel):
+class SaidCallBody(StrictBody):
     """A call that the assistant made."""
 
-    model_config = _STRICT
     id: str
     type: Literal["function"] = "function"
     function: SaidFunctionBody

@@ -3,52 +3,45 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from pagewire_frontend.http.openai.schemas import FIRST_ERROR
+from pagewire_frontend.http.body_fields import FIRST_ERROR, StrictBody
 from pagewire_frontend.http.responses import items
 from pagewire_frontend.http.responses.items import Item
 from pagewire_frontend.http.responses.schemas import MAX_INPUT_ITEMS, unsupported
 from pagewire_shared.errors import InvalidRequestError
 
-_STRICT = ConfigDict(strict=True, extra="allow")
 _Id = Annotated[str, Field(min_length=1, max_length=256)] | None
 
 
-class _Message(BaseModel):
-    model_config = _STRICT
+class _Message(StrictBody):
     role: Literal["user", "assistant", "system", "developer"]
     content: str | Annotated[list[dict[str, Any]], FIRST_ERROR]
     id: _Id = None
 
 
-class _Part(BaseModel):
-    model_config = _STRICT
+class _Part(StrictBody):
     text: str
 
 
-class _Refusal(BaseModel):
-    model_config = _STRICT
+class _Refusal(StrictBody):
     refusal: str
 
 
-class _Call(BaseModel):
-    model_config = _STRICT
+class _Call(StrictBody):
     call_id: str
     name: str
     arguments: str
     id: _Id = None
 
 
-class _CallOutput(BaseModel):
-    model_config = _STRICT
+class _CallOutput(StrictBody):
     call_id: str
     output: str | Annotated[list[dict[str, Any]], FIRST_ERROR]
     id: _Id = None
 
 
-class _Reasoning(BaseModel):
-    model_config = _STRICT
+class _Reasoning(StrictBody):
     content: Annotated[list[_Part], FIRST_ERROR] | None = None
     summary: Annotated[list[_Part], FIRST_ERROR] | None = None
     id: _Id = None

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pagewire_frontend.chat.tool_use import Tool, ToolUse
+from pagewire_frontend.http.body_fields import given_sampling
 from pagewire_frontend.http.responses.input import shaped
 from pagewire_frontend.http.responses.schemas import (
     LOGPROBS,
@@ -16,11 +17,10 @@ from pagewire_frontend.http.responses.schemas import (
 )
 from pagewire_frontend.models.template_arguments import checked_arguments
 from pagewire_shared.errors import InvalidRequestError, PagewireError
-from pagewire_shared.sampling.fields import HttpBodies, copied_names
+from pagewire_shared.sampling.fields import HttpBodies
 from pagewire_shared.sampling.params import MAX_LOGPROBS, SamplingParams
 from pagewire_shared.sampling.structured_outputs import FIELD, StructuredOutputsParams
 
-_COPIED = copied_names(HttpBodies.RESPONSES)
 # Left out of the response where the client did not name them.
 _SHOWN_IF_GIVEN = (
     "max_output_tokens",
@@ -36,9 +36,7 @@ _FIELDS = {"messages": "input", "max_tokens": "max_output_tokens"}
 
 def sampling(body: ResponsesBody, defaults: SamplingParams) -> SamplingParams:
     """Return how to sample. Raises InvalidRequestError naming the field."""
-    changes: dict[str, Any] = {
-        name: getattr(body, name) for name in _COPIED if getattr(body, name) is not None
-    }
+    changes = given_sampling(body, HttpBodies.RESPONSES)
     outputs = _structured(body)
     if outputs is not None:
         changes["structured_outputs"] = outputs

@@ -4,12 +4,11 @@ that are not supported are refused by name; unknown fields are ignored."""
 from typing import Annotated, Any, Final, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from pagewire_frontend.http.openai.schemas import FIRST_ERROR, Ids, Texts
+from pagewire_frontend.http.body_fields import FIRST_ERROR, StrictBody, Texts, with_sampling
 from pagewire_shared.errors import InvalidRequestError
-
-_STRICT = ConfigDict(strict=True, extra="allow")
+from pagewire_shared.sampling.fields import HttpBodies
 
 MAX_METADATA_PAIRS: Final = 16
 MAX_METADATA_KEY_CHARS: Final = 64
@@ -42,10 +41,9 @@ _INCLUDABLE: Final = frozenset(
 LOGPROBS: Final = "message.output_text.logprobs"
 
 
-class TextFormatBody(BaseModel):
+class TextFormatBody(StrictBody):
     """What the text must look like."""
 
-    model_config = _STRICT
     type: Literal["text", "json_object", "json_schema"]
     name: str | None = None
     description: str | None = None
@@ -54,27 +52,24 @@ class TextFormatBody(BaseModel):
     strict: bool | None = None
 
 
-class TextBody(BaseModel):
+class TextBody(StrictBody):
     """How the text is written."""
 
-    model_config = _STRICT
     format: TextFormatBody | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class ReasoningBody(BaseModel):
+class ReasoningBody(StrictBody):
     """How the model thinks."""
 
-    model_config = _STRICT
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
 
 
-class FunctionToolBody(BaseModel):
+class FunctionToolBody(StrictBody):
     """A function that the model may call."""
 
-    model_config = _STRICT
     type: Literal["function"]
     name: str
     description: str | None = None
@@ -82,27 +77,25 @@ class FunctionToolBody(BaseModel):
     strict: bool | None = None
 
 
-class NamedResponseToolBody(BaseModel):
+class NamedResponseToolBody(StrictBody):
     """A function by its name."""
 
-    model_config = _STRICT
     type: Literal["function"]
     name: str
 
 
-class AllowedToolsBody(BaseModel):
+class AllowedToolsBody(StrictBody):
     """Some of the tools, and how they may be used."""
 
-    model_config = _STRICT
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
     tools: Annotated[list[NamedResponseToolBody], FIRST_ERROR]
 
 
-class ResponsesBody(BaseModel):
+@with_sampling(HttpBodies.RESPONSES)
+class ResponsesBody(StrictBody):
     """POST /v1/responses. `input` and `tools` are read item by item, for errors with a place."""
 
-    model_config = _STRICT
     model: str | None = None
     input: str | Annotated[list[dict[str, Any]], FIRST_ERROR]
     instructions: str | None = None
@@ -114,8 +107,6 @@ class ResponsesBody(BaseModel):
     include: Texts | None = None
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     top_logprobs: int | None = None
     text: TextBody | None = None
     tools: Annotated[list[dict[str, Any]], FIRST_ERROR] | None = None
@@ -129,18 +120,6 @@ class ResponsesBody(BaseModel):
     prompt_cache_key: str | None = None
     service_tier: str | None = None
     # What vLLM takes besides.
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    stop: str | Texts | None = None
-    stop_token_ids: Ids | None = None
-    min_tokens: int | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
-    include_stop_str_in_output: bool | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
     cache_salt: str | None = None
     priority: int | None = None
     chat_template_kwargs: dict[str, Any] | None = None
