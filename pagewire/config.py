@@ -5,10 +5,13 @@ local/layout.py passes the settings to the processes.
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from pagewire_frontend.config import FrontendConfig
+from pagewire_kvstore.config import KvStoreConfig
+from pagewire_scheduler.config import SchedulerConfig
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.api_key import hidden_key
 from pagewire_shared.identity.ids import parse_tenant_weight
@@ -16,11 +19,12 @@ from pagewire_shared.process.flags import did_you_mean
 from pagewire_shared.process.settings import (
     ENVIRONMENT_PREFIX,
     LoadedSettings,
+    ProcessConfig,
     flag_of,
     resolve,
     setting,
 )
-from pagewire_shared.process.sizes import parse_size
+from pagewire_worker.config import WorkerConfig
 
 
 def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
@@ -48,13 +52,26 @@ _PORT = integer(0, 65535)
 _COUNT = integer(1)
 _NUM_WORKERS: Final = 1
 
-STORE_SETTINGS: Final = {
-    "kvstore_memory": "memory_size",
-    "kvstore_disk_path": "disk_path",
-    "kvstore_disk_size": "disk_size",
-    "kvstore_redis": "redis",
+ROLE_CONFIGS: Final = {
+    "frontend": FrontendConfig,
+    "scheduler": SchedulerConfig,
+    "worker": WorkerConfig,
+    "kvstore": KvStoreConfig,
 }
-"""Settings of the KV store that is started here -> what its role calls them."""
+
+
+def forwarded(owner: type[ProcessConfig], name: str, **changes: Any) -> Any:
+    """Return a dataclass field for a setting of a role that `serve` passes on.
+
+    Args:
+        owner: Configuration that declares the setting; ProcessConfig for a setting of every role.
+        name: Name of the setting there.
+        **changes: Values that are different in `serve`: default, help, parse or choices.
+    """
+    item = {item.name: item for item in fields(owner)}[name]
+    metadata = {**item.metadata, **changes, "owner": owner, "owner_name": name}
+    default = metadata.pop("default", item.default)
+    return field(default=default, metadata=metadata, repr=item.repr)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,71 +88,38 @@ class ServeConfig:
     frontends: int = setting(
         1, "Frontend processes on the same ports; more than one needs Linux", parse=integer(1, 64)
     )
-    device: str = setting("auto", "Where the model runs", choices=("auto", "cpu", "cuda"))
-    dtype: str = setting(
-        "auto", "Type of weights and KV", choices=("auto", "float32", "bfloat16", "float16")
+    device: str = forwarded(WorkerConfig, "device")
+    dtype: str = forwarded(WorkerConfig, "dtype")
+    model_impl: str = forwarded(WorkerConfig, "model_impl")
+    cpu_backend: str = forwarded(WorkerConfig, "cpu_backend")
+    cpu_isa: str = forwarded(WorkerConfig, "cpu_isa")
+    attention_backend: str = forwarded(WorkerConfig, "attention_backend")
+    linear_backend: str = forwarded(WorkerConfig, "linear_backend")
+    quantization: str = forwarded(WorkerConfig, "quantization")
+    load_format: str = forwarded(WorkerConfig, "load_format")
+    max_model_len: int | None = forwarded(WorkerConfig, "max_model_len", parse=_COUNT)
+    block_size: int = forwarded(WorkerConfig, "block_size", parse=_COUNT)
+    kv_cache_dtype: str = forwarded(WorkerConfig, "kv_cache_dtype")
+    max_num_seqs: int | None = forwarded(WorkerConfig, "max_num_seqs", parse=_COUNT)
+    max_num_batched_tokens: int | None = forwarded(
+        WorkerConfig, "max_num_batched_tokens", parse=_COUNT
     )
-    model_impl: str = setting(
-        "auto",
-        "What computes a model: native where there is a decoder for it, else transformers",
-        choices=("auto", "native", "transformers"),
+    kv_cache_memory: int | None = forwarded(
+        WorkerConfig, "kv_cache_memory", help="Memory for KV blocks per worker, such as 2GiB"
     )
-    cpu_backend: str = setting(
-        "auto",
-        "What computes on CPUs: fused for kernels that were compiled on installation, or torch",
-        choices=("auto", "fused", "torch"),
+    gpu_memory_utilization: float | None = forwarded(
+        WorkerConfig,
+        "gpu_memory_utilization",
+        default=None,
+        help="Share of a CUDA device's memory that each worker may use up (default: 0.9)",
     )
-    cpu_isa: str = setting(
-        "auto",
-        "Instruction set of the kernels for CPUs; auto measures which is the fastest",
-        choices=("auto", "avx512bf16", "avx512", "avx2"),
-    )
-    attention_backend: str = setting(
-        "auto",
-        "Implementation of attention; triton needs CUDA, the others are torch's",
-        choices=("auto", "reference", "sdpa", "triton"),
-    )
-    linear_backend: str = setting(
-        "auto",
-        "Implementation of linear layers; fixed-tile with --attention-backend triton gives tokens"
-        " on CUDA that do not depend on the batch",
-        choices=("auto", "torch", "packed", "fixed-tile"),
-    )
-    quantization: str = setting(
-        "none",
-        "Type that weights are turned into while they are loaded: int8 and int4 to compute on CPUs,"
-        " fp8 on CUDA",
-        choices=("none", "int8", "int4", "fp8"),
-    )
-    load_format: str = setting(
-        "auto",
-        "Where weights come from: auto for the checkpoint, dummy for random ones of its shape",
-        choices=("auto", "dummy"),
-    )
-    max_model_len: int | None = setting(
-        None, "Longest sequence in tokens (default: the model's)", parse=_COUNT
-    )
-    block_size: int = setting(16, "Tokens per KV block", parse=_COUNT)
-    kv_cache_dtype: str = setting(
-        "auto",
-        "Type of the KV cache: the weights', or 8-bit floats with --attention-backend triton",
-        choices=("auto", "fp8_e4m3"),
-    )
-    max_num_seqs: int | None = setting(None, "Most sequences in one step", parse=_COUNT)
-    max_num_batched_tokens: int | None = setting(None, "Most tokens in one step", parse=_COUNT)
-    kv_cache_memory: int | None = setting(
-        None, "Memory for KV blocks per worker, such as 2GiB", parse=parse_size
-    )
-    gpu_memory_utilization: float | None = setting(
-        None, "Share of a CUDA device's memory that each worker may use up (default: 0.9)"
-    )
-    enforce_eager: bool = setting(
-        False, "Capture nothing in CUDA graphs: slower, and less memory is taken"
-    )
-    seed: int | None = setting(
-        None,
-        "Seed of the workers' own generators; in LLM also of prompts without one",
+    enforce_eager: bool = forwarded(WorkerConfig, "enforce_eager")
+    seed: int | None = forwarded(
+        WorkerConfig,
+        "seed",
+        default=None,
         parse=integer(0, 2**64 - 1),
+        help="Seed of the workers' own generators; in LLM also of prompts without one",
     )
     num_workers: int = setting(_NUM_WORKERS, "Workers per model", parse=integer(1, 64))
     prefill_workers: int | None = setting(
@@ -147,86 +131,70 @@ class ServeConfig:
     decode_workers: int | None = setting(
         None, "Workers per model that generate only; with --prefill-workers", parse=integer(1, 64)
     )
-    handoff: str | None = setting(
-        None,
-        "When prompts are computed on another worker than their tokens: where that pays (auto),"
-        " wherever a pair of workers can, or never",
-        choices=("auto", "always", "never"),
+    handoff: str | None = forwarded(SchedulerConfig, "handoff", default=None)
+    steps_in_flight: int = forwarded(WorkerConfig, "steps_in_flight", parse=integer(1, 8))
+    enable_prefix_caching: bool = forwarded(SchedulerConfig, "enable_prefix_caching")
+    queue_policy: str | None = forwarded(SchedulerConfig, "queue_policy", default=None)
+    tenant_weight: tuple[str, ...] = forwarded(
+        SchedulerConfig, "tenant_weight", parse=_tenant_weight
     )
-    steps_in_flight: int = setting(2, "Steps planned ahead of the worker", parse=integer(1, 8))
-    enable_prefix_caching: bool = setting(True, "Reuse KV blocks of equal prefixes")
-    queue_policy: str | None = setting(
-        None, "Who is served first: fair between tenants, or fcfs", choices=("fcfs", "fair")
-    )
-    tenant_weight: tuple[str, ...] = setting(
-        (),
-        "TENANT=WEIGHT, its share under the fair policy; repeatable",
-        parse=_tenant_weight,
-    )
-    tool_call_parser: tuple[str, ...] = setting(
-        (), "Format of tool calls: NAME, or MODEL=NAME; repeatable; else the chat template tells"
-    )
-    reasoning_parser: tuple[str, ...] = setting(
-        (), "Format of thoughts: NAME, or MODEL=NAME; repeatable; else the chat template tells"
-    )
-    tool_parser_plugin: tuple[str, ...] = setting(
-        (), "MODULE:FACTORY or FILE.py:FACTORY of another format of tool calls; repeatable"
-    )
-    max_num_waiting: int | None = setting(
-        None, "Sequences that may wait; more are refused with 429", parse=_COUNT
+    tool_call_parser: tuple[str, ...] = forwarded(FrontendConfig, "tool_call_parser")
+    reasoning_parser: tuple[str, ...] = forwarded(FrontendConfig, "reasoning_parser")
+    tool_parser_plugin: tuple[str, ...] = forwarded(FrontendConfig, "tool_parser_plugin")
+    max_num_waiting: int | None = forwarded(
+        SchedulerConfig,
+        "max_num_waiting",
+        default=None,
+        parse=_COUNT,
+        help="Sequences that may wait; more are refused with 429",
     )
     kvstore: tuple[str, ...] = setting(
         (), "Addresses of KV stores; one is started here if none is given and blocks are offloaded"
     )
-    kvstore_memory: int | None = setting(
-        None, "Memory of the KV store that is started here, such as 2GiB", parse=parse_size
+    kvstore_memory: int | None = forwarded(
+        KvStoreConfig,
+        "memory_size",
+        default=None,
+        help="Memory of the KV store that is started here, such as 2GiB",
     )
-    kvstore_disk_path: str | None = setting(
-        None, "Folder for blocks on disk of the KV store that is started here; none if unset"
+    kvstore_disk_path: str | None = forwarded(
+        KvStoreConfig,
+        "disk_path",
+        help="Folder for blocks on disk of the KV store that is started here; none if unset",
     )
-    kvstore_disk_size: int | None = setting(
-        None, "Most bytes of blocks in that folder, such as 100GiB", parse=parse_size
+    kvstore_disk_size: int | None = forwarded(
+        KvStoreConfig,
+        "disk_size",
+        default=None,
+        help="Most bytes of blocks in that folder, such as 100GiB",
     )
-    kvstore_redis: str | None = setting(
-        None, "URL of a Redis for the KV store that is started here; none if unset", is_secret=True
+    kvstore_redis: str | None = forwarded(
+        KvStoreConfig,
+        "redis",
+        help="URL of a Redis for the KV store that is started here; none if unset",
     )
-    kv_offload: str = setting(
-        "writethrough",
-        "When KV blocks go to a KV store: when they are full, when they are evicted, or never",
-        choices=("writethrough", "writeback", "off"),
-    )
-    kv_load: str | None = setting(
-        None,
-        "When blocks come from KV stores: where that is sooner than computing them (auto), whenever"
-        " a store has them, or never",
-        choices=("auto", "always", "never"),
-    )
-    api_key: tuple[str, ...] = setting(
-        (),
-        "API key that callers need, or its sha256:HEX; behind it, after a blank, what it may:"
-        " admin, streams=N, requests-per-minute=N, tokens-per-minute=N; repeatable",
-        parse=hidden_key,
-        is_secret=True,
-    )
-    api_key_file: str | None = setting(
-        None, "File with one API key a line, NAME= before it where it has a name, and what it may"
-    )
-    cors_origin: tuple[str, ...] = setting(
-        (), "Origin whose web pages may call; * for all; repeatable"
-    )
+    kv_offload: str = forwarded(WorkerConfig, "kv_offload")
+    kv_load: str | None = forwarded(SchedulerConfig, "kv_load", default=None)
+    api_key: tuple[str, ...] = forwarded(FrontendConfig, "api_key", parse=hidden_key)
+    api_key_file: str | None = forwarded(FrontendConfig, "api_key_file", default=None)
+    cors_origin: tuple[str, ...] = forwarded(FrontendConfig, "cors_origin")
     metrics_port: int | None = setting(
         None, "First of consecutive ports for /metrics, one per process", parse=_PORT
     )
     metrics_host: str = setting("", "Address of these ports; that of --host if unset")
     watchdog: bool = setting(True, "Replace a process that hangs; off for debuggers")
-    log_level: str = setting(
-        "info", "Least level logged", choices=("debug", "info", "warning", "error")
+    log_level: str = forwarded(
+        ProcessConfig,
+        "log_level",
+        help="Least level logged",
+        choices=("debug", "info", "warning", "error"),
     )
-    log_format: str = setting("text", "Form of log lines", choices=("text", "json"))
+    log_format: str = forwarded(ProcessConfig, "log_format")
 
     def __post_init__(self) -> None:
-        for name in STORE_SETTINGS:
-            if getattr(self, name) is None:
+        for item in fields(self):
+            name = item.name
+            if item.metadata.get("owner") is not KvStoreConfig or getattr(self, name) is None:
                 continue
             if self.kvstore:
                 reason = "is for the KV store that is started here; --kvstore names others"

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-import yaml
-
 from pagewire.cli.commands import choose_action
 from pagewire.cli.settings import add_model, load, make_parser
 from pagewire.config import ServeConfig
@@ -44,6 +42,9 @@ def describe(loaded: LoadedSettings[ServeConfig]) -> str:
 
 
 def _yaml(value: Any) -> str:
+    # `serve` imports this module and seldom needs the package.
+    import yaml
+
     plain = list(value) if isinstance(value, tuple) else value
     text: str = yaml.safe_dump(plain, default_flow_style=True, width=10_000)
     return text.removesuffix("\n").removesuffix("\n...")

@@ -7,38 +7,11 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from pagewire.config import STORE_SETTINGS, ServeConfig
+from pagewire.config import ROLE_CONFIGS, ServeConfig
 from pagewire.local.devices import VARIABLE
 from pagewire.local.frontend_group import memberships
 from pagewire.models import ServedModel
 from pagewire_shared.process.settings import ENVIRONMENT_PREFIX, flag_of
-
-# Settings of `serve` that mean the same to a role, by the field's name.
-_WORKER_SETTINGS = (
-    "device",
-    "dtype",
-    "model_impl",
-    "cpu_backend",
-    "cpu_isa",
-    "attention_backend",
-    "linear_backend",
-    "quantization",
-    "load_format",
-    "kv_cache_dtype",
-    "max_model_len",
-    "block_size",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "kv_cache_memory",
-    "gpu_memory_utilization",
-    "enforce_eager",
-    "seed",
-    "steps_in_flight",
-    "kv_offload",
-)
-_COMMON_SETTINGS = ("log_level", "log_format")
-# Of the frontend; each value is a flag of its own.
-_REPEATED = ("tool_call_parser", "reasoning_parser", "tool_parser_plugin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,35 +81,25 @@ def plan_children(
     children = []
     if config.starts_store:
         stores = (f"unix:{folder / 'kvstore.sock'}",)
-        children.append(_store(config, stores[0]))
-    prefix = "--enable-prefix-caching" if config.enable_prefix_caching else _NO_PREFIX
-    arguments = ["--listen", scheduler_address, prefix]
+        children.append(_child(config, "kvstore", "kvstore", ["--listen", stores[0]]))
+    arguments = ["--listen", scheduler_address]
     for store in stores:
         arguments += ["--kvstore", store]
-    for weight in config.tenant_weight:
-        arguments += ["--tenant-weight", weight]
-    for name in ("queue_policy", "max_num_waiting", "kv_load", "handoff"):
-        value = getattr(config, name)
-        if value is not None:
-            arguments += ["--" + name.replace("_", "-"), str(value)]
     children.append(_child(config, "scheduler", "scheduler", arguments))
     workers = _workers(config, models, folder, scheduler_address)
     # The frontend reads the tokenizer; a hub id is on disk only once its workers have fetched it.
     fetched_by = () if all(m.is_local for m in models) else tuple(w.name for w in workers)
     frontend = _frontend_arguments(models, scheduler_address, endpoints)
-    frontend += [x for n in _REPEATED for v in getattr(config, n) for x in (flag_of(n), v)]
-    access: dict[str, str] = {}
-    if endpoints.host:
-        frontend += _access(config)
-        access = _keys(config)
+    if not endpoints.host:
+        # Only this user can call, so keys are not asked for.
+        config = replace(config, api_key=(), api_key_file=None, cors_origin=())
     children += [
         replace(worker, environ=((VARIABLE, device),)) if device is not None else worker
         for worker, device in zip_longest(workers, devices)
     ]
     for name, membership in memberships(endpoints.names, folder):
         arguments = [*frontend, *membership]
-        child = _child(config, name, "frontend", arguments, starts_after=fetched_by)
-        children.append(replace(child, environ=tuple(access.items())))
+        children.append(_child(config, name, "frontend", arguments, starts_after=fetched_by))
     return _with_metrics(children, config.metrics_port, config.metrics_host or config.host)
 
 
@@ -159,9 +122,6 @@ def _with_metrics(
 _METRICS_ORDER = ("frontend", "scheduler", "worker", "kvstore")
 
 
-_NO_PREFIX = "--no-enable-prefix-caching"
-
-
 def _child(
     config: ServeConfig,
     name: str,
@@ -169,32 +129,22 @@ def _child(
     arguments: Sequence[str],
     starts_after: tuple[str, ...] = (),
 ) -> ChildSpec:
-    common = _flags(config, _COMMON_SETTINGS)
-    return ChildSpec(name, role, (*arguments, *common), starts_after)
-
-
-def _store(config: ServeConfig, address: str) -> ChildSpec:
-    arguments, secrets = ["--listen", address], []
-    for name, role_name in STORE_SETTINGS.items():
-        value = getattr(config, name)
-        if value is None:
+    """Return a process with `arguments` and the settings of `config` that its role gets."""
+    words, secrets = [*arguments], []
+    for item in fields(config):
+        owner, value = item.metadata.get("owner"), getattr(config, item.name)
+        if owner is None or not issubclass(ROLE_CONFIGS[role], owner) or value is None:
             continue
-        if role_name == "redis":
-            secrets.append((ENVIRONMENT_PREFIX + role_name.upper(), value))
-        else:
-            arguments += [flag_of(role_name), str(value)]
-    return replace(_child(config, "kvstore", "kvstore", arguments), environ=tuple(secrets))
-
-
-def _flags(config: ServeConfig, names: Sequence[str]) -> list[str]:
-    result = []
-    for name in names:
-        value = getattr(config, name)
+        own_name = item.metadata["owner_name"]
+        values = value if isinstance(value, tuple) else (value,)
         if isinstance(value, bool):
-            result.append(flag_of(name if value else f"no_{name}"))
-        elif value is not None:
-            result += [flag_of(name), str(value)]
-    return result
+            words.append(flag_of(own_name if value else f"no_{own_name}"))
+        elif not item.metadata["secret"]:
+            words += [word for one in values for word in (flag_of(own_name), str(one))]
+        elif values:
+            # Other users see the flags of a process; a weak key can be guessed from its digest.
+            secrets.append((ENVIRONMENT_PREFIX + own_name.upper(), ",".join(values)))
+    return ChildSpec(name, role, tuple(words), starts_after, tuple(secrets))
 
 
 def _workers(
@@ -209,7 +159,6 @@ def _workers(
         name = f"worker-{index}"
         arguments = ["--scheduler", scheduler, "--listen", f"unix:{folder / name}.sock"]
         arguments += ["--model", model.path, "--served-model-name", model.name]
-        arguments += _flags(config, _WORKER_SETTINGS)
         if role is not None:
             arguments += ["--roles", role]
         if num_workers > 1:
@@ -241,20 +190,6 @@ def _frontend_arguments(
         *("--port", str(endpoints.port)),
         *("--grpc-port", str(endpoints.grpc_port)),
     ]
-
-
-def _access(config: ServeConfig) -> list[str]:
-    """Return who may call, but for the keys."""
-    arguments = _flags(config, ["api_key_file"])
-    for origin in config.cors_origin:
-        arguments += ["--cors-origin", origin]
-    return arguments
-
-
-def _keys(config: ServeConfig) -> dict[str, str]:
-    """Return the variable with the digests of keys: a weak key can be guessed from its digest, and
-    other users see the flags of a process."""
-    return {ENVIRONMENT_PREFIX + "API_KEY": ",".join(config.api_key)} if config.api_key else {}
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:

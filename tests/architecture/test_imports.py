@@ -40,11 +40,14 @@ def loaded_after(*command: str) -> set[str]:
     return set(result.stdout.split())
 
 
-def test_import_pagewire_is_light() -> None:
-    program = "import sys, pagewire; print(*{name.partition('.')[0] for name in sys.modules})"
+@pytest.mark.parametrize("module", ["pagewire", "pagewire.config"])
+def test_import_pagewire_is_light(module: str) -> None:
+    """The configuration imports those of all roles, and needs none of their extras."""
+    program = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     loaded = loaded_after("-c", program)
     assert "pagewire" in loaded
     assert loaded & {"torch", "transformers", "triton", "fastapi", "redis"} == set()
+    assert loaded & {"grpc", "numpy", "prometheus_client", "pydantic", "tokenizers"} == set()
 
 
 @pytest.mark.parametrize("role", ["scheduler", "kvstore"])

@@ -1,9 +1,12 @@
 """The command lines and environments of the chart, read by the settings of the roles themselves."""
 
+import json
 import re
+from dataclasses import fields
 
 import pytest
 
+from pagewire.config import ServeConfig
 from pagewire_frontend.config import FrontendConfig
 from pagewire_frontend.group.membership import parse_membership
 from pagewire_frontend.models.model_registry import parse_specs
@@ -14,7 +17,7 @@ from pagewire_shared.process.settings import load_config
 from pagewire_shared.rpc.address import parse_address
 from pagewire_worker.config import WorkerConfig
 from support.charts.chart_variants import BUILTIN, EVERYTHING, VARIANTS
-from support.charts.charts import Release, named, pods_of, render
+from support.charts.charts import CHART, Release, named, pods_of, render
 
 CONFIGS = {
     "frontend": FrontendConfig,
@@ -173,6 +176,25 @@ def test_without_a_store_nothing_is_offloaded(helm):
     for name, offload in (("bare", "off"), ("default", "writethrough")):
         (pods,) = pods_of(render(helm, VARIANTS[name]), "worker")
         assert config_of(pods).kv_offload == offload
+
+
+def test_choices_of_the_chart_are_those_of_the_flags():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    parts = schema["properties"] | schema["definitions"]
+    found = set()
+    for part, prefix, config in (
+        ("scheduler", "", SchedulerConfig),
+        ("pool", "", WorkerConfig),
+        ("log", "log_", ServeConfig),
+    ):
+        choices = {item.name: item.metadata["choices"] for item in fields(config)}
+        for key, value in parts[part]["properties"].items():
+            name = prefix + re.sub("[A-Z]", r"_\g<0>", key).lower()
+            # Devices of the chart are resources of Kubernetes.
+            if "enum" in value and name != "device":
+                assert tuple(value["enum"]) == choices[name], name
+                found.add(name)
+    assert found >= {"queue_policy", "handoff", "dtype", "kv_offload", "log_level", "log_format"}
 
 
 def test_keys_in_values_are_keys():

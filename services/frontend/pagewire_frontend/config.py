@@ -5,8 +5,7 @@ from dataclasses import dataclass, fields
 
 from pagewire_frontend.http.server.limits import ConnectionLimits
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process.process import ProcessConfig
-from pagewire_shared.process.settings import setting
+from pagewire_shared.process.settings import ProcessConfig, setting
 from pagewire_shared.process.sizes import parse_size
 from pagewire_shared.rpc.address import Address, parse_address
 

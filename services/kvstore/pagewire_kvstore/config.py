@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from pagewire_kvstore.blocks.tenants import Tenants, parse_tenant
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process.process import ProcessConfig
-from pagewire_shared.process.settings import setting
+from pagewire_shared.process.settings import ProcessConfig, setting
 from pagewire_shared.process.sizes import parse_size
 
 MIB = 1024 * 1024

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.ids import DEFAULT_CELL, check_cell_name, parse_tenant_weight
-from pagewire_shared.process.process import ProcessConfig
-from pagewire_shared.process.settings import setting
+from pagewire_shared.process.settings import ProcessConfig, setting
 from pagewire_shared.rpc.address import parse_address
 
 
@@ -25,14 +24,14 @@ class SchedulerConfig(ProcessConfig):
     )
     kv_load: str = setting(
         "auto",
-        "When blocks come from KV stores: where that is sooner than computing them, whenever a"
-        " store has them, or never",
+        "When blocks come from KV stores: where that is sooner than computing them (auto), whenever"
+        " a store has them, or never",
         choices=("auto", "always", "never"),
     )
     handoff: str = setting(
         "auto",
-        "When prompts are computed on another worker than their tokens: where that pays, wherever"
-        " a pair of workers can, or never",
+        "When prompts are computed on another worker than their tokens: where that pays (auto),"
+        " wherever a pair of workers can, or never",
         choices=("auto", "always", "never"),
     )
     enable_prefix_caching: bool = setting(True, "Share KV blocks between equal prefixes")

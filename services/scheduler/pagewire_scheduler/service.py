@@ -4,7 +4,7 @@ It also starts and stops the process."""
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -17,7 +17,7 @@ from pagewire_protos.scheduler.v1 import (
     worker_attach_pb2_grpc,
 )
 from pagewire_scheduler.config import SchedulerConfig
-from pagewire_scheduler.core.data.settings import HandoffPolicy, OverloadLimits
+from pagewire_scheduler.core.data.settings import HandoffPolicy, OverloadLimits, PolicyName
 from pagewire_scheduler.links.frontend_link import FrontendLink
 from pagewire_scheduler.links.kvstore_link import KvStoreLink
 from pagewire_scheduler.links.loop import StepLoop
@@ -171,17 +171,13 @@ def create_loop(config: SchedulerConfig) -> StepLoop:
             max_waiting_tokens=config.max_waiting_tokens,
             max_request_bytes=config.max_request_bytes,
         ),
-        policy="fair" if config.queue_policy == "fair" else "fcfs",
+        policy=cast(PolicyName, config.queue_policy),
         tenant_weights=dict(config.tenant_weight),
         is_sharing_between_tenants=config.share_prefixes_between_tenants,
         is_load_forced=config.kv_load == "always",
-        handoff=_handoff(config.handoff),
+        handoff=cast(HandoffPolicy, config.handoff),
         lease_seconds=config.lease_seconds,
         cell=config.cell,
         # The event loop's own clock may stand still for a turn and count whole milliseconds.
         clock=time.monotonic,
     )
-
-
-def _handoff(name: str) -> HandoffPolicy:
-    return "always" if name == "always" else "never" if name == "never" else "auto"

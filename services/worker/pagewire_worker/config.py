@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from pagewire_shared.errors import StartupError
-from pagewire_shared.process.process import ProcessConfig
-from pagewire_shared.process.settings import setting
+from pagewire_shared.process.settings import ProcessConfig, setting
 from pagewire_shared.process.sizes import parse_size
 from pagewire_worker.plan.roles import parse_roles
 

@@ -19,7 +19,7 @@ from pagewire_shared.process.logs import configure_logging
 from pagewire_shared.process.loop_watch import watched_loop
 from pagewire_shared.process.metrics import serve_metrics
 from pagewire_shared.process.probe_answers import PROBE, ProbeAnswers
-from pagewire_shared.process.settings import load_config, setting
+from pagewire_shared.process.settings import load_config
 from pagewire_shared.process.standby import GO, StandbyGate
 from pagewire_shared.process.status import StatusReporter
 from pagewire_shared.rpc.address import LOOPBACK, Address, parse_address
@@ -27,28 +27,6 @@ from pagewire_shared.rpc.address import LOOPBACK, Address, parse_address
 _logger = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessConfig:
-    """Settings of every role; the configuration of each role inherits these fields."""
-
-    log_level: str = setting("info", "debug, info, warning or error")
-    log_format: str = setting("text", "Form of log lines", choices=("text", "json"))
-    metrics_port: int | None = setting(
-        None, "Port for Prometheus metrics at /metrics; none if unset"
-    )
-    metrics_host: str = setting(
-        "", "Address of --metrics-port; that of the role itself if unset, else 127.0.0.1"
-    )
-    exit_with_parent: bool = setting(
-        False, "Exit when standard input closes; status lines as JSON", is_hidden=True
-    )
-    standby: bool = setting(
-        False,
-        "Import, then wait for the parent's word on standard input",
-        is_hidden=True,
-    )
 
 
 class _HasProcessConfig(Protocol):

@@ -51,6 +51,28 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata, repr=not is_secret)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessConfig:
+    """Settings of every role; the configuration of each role inherits these fields."""
+
+    log_level: str = setting("info", "debug, info, warning or error")
+    log_format: str = setting("text", "Form of log lines", choices=("text", "json"))
+    metrics_port: int | None = setting(
+        None, "Port for Prometheus metrics at /metrics; none if unset"
+    )
+    metrics_host: str = setting(
+        "", "Address of --metrics-port; that of the role itself if unset, else 127.0.0.1"
+    )
+    exit_with_parent: bool = setting(
+        False, "Exit when standard input closes; status lines as JSON", is_hidden=True
+    )
+    standby: bool = setting(
+        False,
+        "Import, then wait for the parent's word on standard input",
+        is_hidden=True,
+    )
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoadedSettings(Generic[Config]):
     """A configuration and where each value came from."""

@@ -14,8 +14,7 @@ from pagewire_kvstore.tiers.disk import tier as disk_threads
 from pagewire_kvstore.tiers.redis import tier as redis_tier
 from pagewire_kvstore.tiers.redis import values as redis_values
 from pagewire_shared.kv.chunk_convert import MAX_DATA_BYTES
-from pagewire_shared.process.process import ProcessConfig
-from pagewire_shared.process.settings import flag_of
+from pagewire_shared.process.settings import ProcessConfig, flag_of
 
 README = Path(__file__).parents[3] / "services" / "kvstore" / "README.md"
 MIB = 1024 * 1024

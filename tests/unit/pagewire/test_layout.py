@@ -2,10 +2,11 @@
 
 import dataclasses
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
-from pagewire.config import STORE_SETTINGS, ServeConfig, config_from_keywords
+from pagewire.config import ServeConfig, config_from_keywords
 from pagewire.local.cluster import LocalCluster
 from pagewire.local.frontend_group import mint_names
 from pagewire.local.layout import (
@@ -16,7 +17,6 @@ from pagewire.local.layout import (
     threads_per_worker,
 )
 from pagewire.models import ServedModel
-from pagewire_kvstore.config import KvStoreConfig
 from pagewire_shared.errors import StartupError
 from pagewire_shared.identity.frontend_tag import slot_of
 
@@ -92,9 +92,13 @@ def test_the_started_store_gets_its_settings(tmp_path: Path) -> None:
     assert "secret" not in repr(list(specs.values())) + repr(config) + " ".join(store.command)
 
 
-def test_settings_of_the_started_store_are_flags_of_its_role() -> None:
-    own = {item.name: item for item in dataclasses.fields(KvStoreConfig)}
-    assert set(STORE_SETTINGS.values()) <= set(own)
+def test_forwarded_settings_have_the_types_of_their_roles() -> None:
+    hints = get_type_hints(ServeConfig)
+    for item in dataclasses.fields(ServeConfig):
+        # A tenant's weight is passed on as text.
+        if "owner" in item.metadata and item.name != "tenant_weight":
+            own = get_type_hints(item.metadata["owner"])[item.metadata["owner_name"]]
+            assert hints[item.name] in (own, own | None), item.name
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Workers of one role each, and what the scheduler is told of them."""
 
+from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -8,6 +10,7 @@ from pagewire.config import ServeConfig, config_from_keywords
 from pagewire.local.layout import ChildSpec, Endpoints, plan_children, threads_per_worker
 from pagewire.models import ServedModel
 from pagewire_scheduler.config import SchedulerConfig
+from pagewire_scheduler.core.data.settings import HandoffPolicy, PolicyName
 from pagewire_scheduler.service import create_loop
 from pagewire_shared.errors import StartupError
 
@@ -60,3 +63,9 @@ def test_the_handoff_setting_reaches_the_scheduler(tmp_path: Path) -> None:
 @pytest.mark.parametrize("handoff", ["auto", "always", "never"])
 async def test_the_handoff_setting_reaches_the_core(handoff: str) -> None:
     assert create_loop(SchedulerConfig(handoff=handoff)).core.settings.handoff == handoff
+
+
+def test_the_core_knows_the_choices_of_the_scheduler() -> None:
+    choices = {item.name: item.metadata["choices"] for item in fields(SchedulerConfig)}
+    assert choices["queue_policy"] == get_args(PolicyName)
+    assert choices["handoff"] == get_args(HandoffPolicy)

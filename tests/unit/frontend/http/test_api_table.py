@@ -10,6 +10,7 @@ from pagewire_frontend.access.api_keys import ApiKeys
 from pagewire_frontend.http.app import Access, make_app
 from pagewire_frontend.http.body.json_body import MAX_COMMAS
 from pagewire_frontend.http.description import describe
+from pagewire_frontend.http.openai.answer_schemas import ANSWERS
 from pagewire_frontend.http.openai.bodies import Bodies
 from pagewire_frontend.http.responses.local import LocalResponses
 from pagewire_frontend.http.responses.store import StoreLimits
@@ -23,6 +24,7 @@ from pagewire_frontend.http.server.errors import (
     status_of,
 )
 from pagewire_shared.errors import ERROR_CLASSES, InvalidRequestError
+from support.traffic.bad_bodies import MODELS, VALID
 
 ROOT = Path(__file__).parents[4]
 TEXT = (ROOT / "docs" / "api.md").read_text()
@@ -112,6 +114,15 @@ def test_every_path_has_a_row_and_every_row_a_path():
     described |= {("GET", path): True for path in ("/openapi.json", "/docs")}
     assert described == {(row[0], row[1]): row[3] == "yes" for row in table("Endpoints")}
     assert {path for (_, path), is_guarded in described.items() if not is_guarded} == OPEN_PATHS
+
+
+def test_every_path_has_a_schema_of_its_answer_and_a_valid_body():
+    paths = described_app(are_keys_required=True)["paths"]
+    assert {place.split()[-1] for place in ANSWERS} == set(paths) - {"/metrics"}
+    with_body = {
+        path for path, methods in paths.items() if "requestBody" in methods.get("post", ())
+    }
+    assert with_body == set(MODELS) == set(VALID)
 
 
 def test_every_reference_of_the_description_leads_somewhere():
