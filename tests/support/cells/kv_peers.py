@@ -62,7 +62,7 @@ class Peer:
             **fields,
         }
         if begin == 0:
-            plan["new_requests"] = [request(slot, PROMPT, blocks)]
+            plan["new_sequences"] = [request(slot, PROMPT, blocks)]
             num_new_blocks = 0
         else:
             plan["new_block_ids"] = blocks[-(-begin // BLOCK_SIZE) :]

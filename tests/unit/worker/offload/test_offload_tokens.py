@@ -34,7 +34,7 @@ class Worker:
         new = request(0, blocks=blocks, tenant=tenant)
         names = {"named_blocks": blocks[:2], "names": NAMES, "named_slots": [0, 0], **fields}
         row = (0, 0, len(PROMPT), 1, 0)
-        return (await self.run([row], new_requests=[new], **names)).token_ids
+        return (await self.run([row], new_sequences=[new], **names)).token_ids
 
     async def decode(self, count):
         tokens = []
@@ -117,7 +117,7 @@ async def test_a_second_executor_goes_on_with_equal_tokens(worker, store, kv_off
         assert held == {9: NAMES[0], 4: NAMES[1]}
         # Only the tail is computed.
         row = (0, 32, len(PROMPT) - 32, 1, 0)
-        step = await second.run([row], new_requests=[request(0, blocks=[9, 4, 0])])
+        step = await second.run([row], new_sequences=[request(0, blocks=[9, 4, 0])])
         assert list(step.token_ids) + await second.decode(7) == expected
         # What came from the store is not sent back to it.
         assert store.got_chunks == 2
@@ -131,7 +131,7 @@ async def test_the_tokens_depend_on_what_is_loaded(worker, store):
     async with worker() as second:
         # As a load that answers without having written anything.
         row = (0, 32, len(PROMPT) - 32, 1, 0)
-        step = await second.run([row], new_requests=[request(0, blocks=[9, 4, 0])])
+        step = await second.run([row], new_sequences=[request(0, blocks=[9, 4, 0])])
         assert list(step.token_ids) + await second.decode(7) != expected
 
 
@@ -141,7 +141,7 @@ async def test_evicted_blocks_are_flushed_before_they_are_written(worker, store)
         await first.run([], freed_slots=[])
         blocks = [2, 5, 8]
         other = request(1, prompt=PROMPT[::-1], blocks=blocks)
-        await first.run([(1, 0, len(PROMPT), 1, 0)], new_requests=[other])
+        await first.run([(1, 0, len(PROMPT), 1, 0)], new_sequences=[other])
         await stored(store)
         flushed = dict(store.blocks)
     store.blocks.clear()
@@ -155,7 +155,7 @@ async def test_blocks_of_suspect_steps_are_not_offloaded(worker, store):
     async with worker(steps_in_flight=2) as first:
         # Block 99999 does not exist: the step fails, and the next one may have built on it.
         bad = request(3, blocks=[99_999])
-        await first.thread.submit(lambda: first.driver.run([(3, 0, 1, 1, 0)], new_requests=[bad]))
+        await first.thread.submit(lambda: first.driver.run([(3, 0, 1, 1, 0)], new_sequences=[bad]))
         await first.prompt([5, 2, 7])
         held = await first.thread.submit(first.replica.model_runner.blocks.held_names)
         assert held == {}

@@ -82,7 +82,7 @@ async def test_a_pull_before_the_prompt_is_computed(pair, size):
     await check_equal(holder, receiver, await pull)
     expected = first + await holder.decode(4)
     tail = (0, 160, len(PROMPT) - 160, 1, 0)
-    result = await receiver.run([tail], new_requests=[request(0, PROMPT, [*LOADED_BLOCKS, 5])])
+    result = await receiver.run([tail], new_sequences=[request(0, PROMPT, [*LOADED_BLOCKS, 5])])
     assert list(result.token_ids) + await receiver.decode(4) == expected
 
 
@@ -146,7 +146,7 @@ async def test_blocks_that_are_written_over_wait_for_their_copy(held):
         other = [5 + token for token in PROMPT[: 10 * BLOCK_SIZE]]
         row = (1, 0, len(other), 1, 0)
         writing = asyncio.create_task(
-            holder.run([row], new_requests=[request(1, other, list(held_blocks))])
+            holder.run([row], new_sequences=[request(1, other, list(held_blocks))])
         )
         await asyncio.sleep(0.1)
         assert not writing.done()

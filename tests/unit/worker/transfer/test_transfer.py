@@ -56,7 +56,7 @@ async def test_a_pull_before_the_prompt_is_computed(pair, size):
     # The receiver computes the tail and goes on as the holder does.
     expected = first + await holder.decode(6)
     tail = (0, 160, len(PROMPT) - 160, 1, 0)
-    result = await receiver.run([tail], new_requests=[request(0, PROMPT, [*LOADED_BLOCKS, 5])])
+    result = await receiver.run([tail], new_sequences=[request(0, PROMPT, [*LOADED_BLOCKS, 5])])
     assert list(result.token_ids) + await receiver.decode(6) == expected
 
 
