@@ -6,11 +6,11 @@ from typing import Any
 from simulation.configuration import Configuration
 from simulation.coverage import Coverage
 
-from pagewire_scheduler.convert.load import load_message
 from pagewire_scheduler.convert.worker import compile_message
-from pagewire_scheduler.core.data.kv_load import LoadOrder
 from pagewire_scheduler.core.transfers.loading import MAX_LOADS
 from pagewire_scheduler.core.transfers.pulls import MAX_PULLS
+from pagewire_shared.kv.load import LoadOrder
+from pagewire_shared.kv.load_convert import load_to_message
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from pagewire_shared.steps.convert import plan_to_message
@@ -64,7 +64,7 @@ class StreamWatch:
 
     def ordered(self, peer: Any, order: LoadOrder) -> None:
         """Check a load that is about to be sent."""
-        self._fits("a load", load_message(order).ByteSize(), MESSAGE_BYTES)
+        self._fits("a load", load_to_message(order).ByteSize(), MESSAGE_BYTES)
         self._check_credit(peer)
 
     def _fits(self, what: str, num_bytes: int, most: int) -> None:

@@ -12,8 +12,8 @@ from simulation.model.answers import Answer, Killed, PlanProblem, Slot, in_full
 from simulation.model.naive import Cell, next_cell, root_cell
 from simulation.model.outputs import Alternatives, add_logprobs, pool, sample_token, tell_prompts
 
-from pagewire_scheduler.core.data.kv_load import LoadOrder
 from pagewire_scheduler.core.data.worker_info import WorkerInfo
+from pagewire_shared.kv.load import LoadOrder
 from pagewire_shared.steps.plan import NO_SLOT, NewSequence, StepPlan
 from pagewire_shared.steps.result import StepFailure, StepResult
 from pagewire_worker.kv.block_names import BlockNames

@@ -7,13 +7,13 @@ from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.audit import check_integrity
 from pagewire_scheduler.core.data.events import Event, TimelineEvent
-from pagewire_scheduler.core.data.kv_load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_scheduler.core.data.settings import CoreSettings, HandoffPolicy
 from pagewire_scheduler.core.data.worker_info import Role, WorkerInfo
 from pagewire_scheduler.core.scheduler_core import SchedulerCore
 from pagewire_scheduler.core.state.request import Sequence
 from pagewire_scheduler.core.state.worker import WorkerState
 from pagewire_shared.identity.ids import RequestId
+from pagewire_shared.kv.load import LoadAnswer, LoadOrder, LoadOutcome
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepResult

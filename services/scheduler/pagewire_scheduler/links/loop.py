@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from pagewire_scheduler.core.data.events import Event
-from pagewire_scheduler.core.data.kv_load import LoadAnswer
 from pagewire_scheduler.core.data.settings import (
     CoreSettings,
     HandoffPolicy,
@@ -24,6 +23,7 @@ from pagewire_scheduler.links.request_log import named
 from pagewire_scheduler.peers.peers import FrontendPeer, WorkerPeer, check_frontend, check_worker
 from pagewire_shared.errors import PagewireError, UnavailableError
 from pagewire_shared.identity.ids import DEFAULT_CELL, short
+from pagewire_shared.kv.load import LoadAnswer
 from pagewire_shared.steps.result import ListResult
 
 TICK_SECONDS = 0.05

@@ -6,9 +6,7 @@ import pytest
 from unit.scheduler.cell import Cell, finished, submission
 from unit.scheduler.hellos import MODEL
 
-from pagewire_scheduler.convert.load import load_message
 from pagewire_scheduler.core.data.events import RejectedEvent
-from pagewire_scheduler.core.data.kv_load import LoadOrder
 from pagewire_scheduler.core.data.plan_bytes import record_bytes
 from pagewire_scheduler.core.data.settings import CoreSettings
 from pagewire_scheduler.core.data.stream_limits import StreamLimits
@@ -16,6 +14,8 @@ from pagewire_scheduler.core.planning import plan_builder as builder
 from pagewire_scheduler.core.planning.preemption import preempt
 from pagewire_scheduler.core.transfers.orders import num_free_for_load
 from pagewire_shared.identity.ids import BlockName, RequestId
+from pagewire_shared.kv.load import LoadOrder
+from pagewire_shared.kv.load_convert import load_to_message
 from pagewire_shared.rpc.send_queue import MESSAGE_BYTES
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
@@ -246,7 +246,7 @@ def test_a_load_has_no_more_blocks_than_a_message_can_tell() -> None:
         blocks=(U32,) * most,
         timeout_ms=U32,
     )
-    assert load_message(order).ByteSize() <= MESSAGE_BYTES
+    assert load_to_message(order).ByteSize() <= MESSAGE_BYTES
 
 
 def test_choices_whose_new_blocks_do_not_fit_the_plan_are_queued() -> None:

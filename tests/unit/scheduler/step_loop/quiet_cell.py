@@ -8,12 +8,12 @@ from unit.scheduler.hellos import worker_info
 
 from pagewire_scheduler.core.cell_load import CellLoad
 from pagewire_scheduler.core.data.events import Event
-from pagewire_scheduler.core.data.kv_load import LoadOrder
 from pagewire_scheduler.core.data.worker_info import ModelInfo, Role, WorkerInfo
 from pagewire_scheduler.links.loop import StepLoop
 from pagewire_scheduler.peers.liveness import ProgressWatch
 from pagewire_scheduler.peers.peers import FrontendInfo
 from pagewire_shared.errors import PagewireError
+from pagewire_shared.kv.load import LoadOrder
 from pagewire_shared.sampling.structured_outputs import StructuredOutputsParams
 from pagewire_shared.steps.plan import StepPlan
 from pagewire_shared.steps.result import StepResult

@@ -14,8 +14,8 @@ from unit.scheduler.handoff_cell import (
 )
 
 from pagewire_scheduler.core.data.events import TokensEvent
-from pagewire_scheduler.core.data.kv_load import LoadOutcome, WorkerSource
 from pagewire_scheduler.core.data.state_machine import State
+from pagewire_shared.kv.load import LoadOutcome, WorkerSource
 from pagewire_shared.kv.transport import KvTransport
 from pagewire_shared.sampling.params import SamplingParams
 from pagewire_shared.sampling.pooling import PoolingParams
