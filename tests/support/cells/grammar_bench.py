@@ -43,7 +43,7 @@ class Bench:
         asyncio.run(self.compiler.compile(params.digest, params))
         return params.digest
 
-    def install(self, slot, grammar_id, emitted=(), tenant=None):
+    def install(self, slot, grammar_id, emitted=(), tenant=""):
         request = NewSequence(
             slot=slot,
             request_id=bytes([slot]) * 16,

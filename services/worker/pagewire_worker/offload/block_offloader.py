@@ -127,7 +127,7 @@ class BlockOffloader:
     def follow(self, plan: StepPlan) -> None:
         """See BlockObserver."""
         for request in plan.new_sequences:
-            self._tenant_of[request.slot] = request.tenant
+            self._tenant_of[request.slot] = request.tenant or None
         sources = [self._tenant_of.get(int(slot)) for slot in plan.fork_sources]
         for slot, tenant in zip(plan.fork_slots, sources, strict=True):
             self._tenant_of[int(slot)] = tenant

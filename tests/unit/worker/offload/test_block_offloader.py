@@ -92,7 +92,7 @@ def plan(blocks=(), slots=None, **fields):
 def name(offloader, blocks, slots=None, tenants=None):
     """Say that `blocks` of `slots` got their names; slots 0 to 3 have tenants."""
     tenants = {0: None, 1: "a", 2: "b", 3: None} if tenants is None else tenants
-    requests = [request(slot, tenant=tenant) for slot, tenant in tenants.items()]
+    requests = [request(slot, tenant=tenant or "") for slot, tenant in tenants.items()]
     offloader.follow(plan(new_sequences=requests))
     offloader.named(plan(blocks, slots))
 

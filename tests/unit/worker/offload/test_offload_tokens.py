@@ -29,7 +29,7 @@ class Worker:
     def run(self, rows, **fields):
         return self.thread.submit(lambda: self.driver.run_well(rows, **fields))
 
-    async def prompt(self, blocks, tenant=None, **fields):
+    async def prompt(self, blocks, tenant="", **fields):
         """Compute PROMPT in one step that names its two full blocks; return the next token."""
         new = request(0, blocks=blocks, tenant=tenant)
         names = {"named_blocks": blocks[:2], "names": NAMES, "named_slots": [0, 0], **fields}
